@@ -48,7 +48,7 @@ _APPENDED = AppendStatus.PUT_OK
 _BODY_AT = commit_log.BODY_POSITIONS[0]
 _SLOW_PATH_BITS = slow_path.BITS
 _LONGEST_PROPERTIES = record.LONGEST_PROPERTIES
-_WAIT_MARK = property_format.WAIT.encode() + b"\x01"
+_WAIT_MARK = property_format.mark(property_format.WAIT)
 _pack_head = record.HEAD_PACKERS[0].pack_into
 _new_tuple = tuple.__new__
 

@@ -97,8 +97,41 @@ def encode(properties: Iterable[tuple[str, str]], *, trailing_separator: bool = 
         trailing_separator: whether the last value ends in 0x02: yes in 4.0 to 4.9.0 and since 5.2.0,
             no in 4.9.1 to 4.9.8 and 5.0.0 to 5.1.4.
     """
-    data = b"".join(java.encode_utf8(name) + b"\x01" + java.encode_utf8(value) + b"\x02" for name, value in properties)
+    data = java.encode_utf8(encode_text(properties))
     return data if trailing_separator else data[:-1]
+
+
+def encode_text(properties: Iterable[tuple[str, str]]) -> str:
+    """Returns the properties string as text, as requests carry it; every value ends in 0x02."""
+    return "".join([f"{name}\x01{value}\x02" for name, value in properties])
+
+
+def terminated(encoded: bytes) -> bytes:
+    """Returns a properties string to which another one can be appended: a missing final 0x02 is added."""
+    return encoded + b"\x02" if encoded and encoded[-1] != VALUE_END else encoded
+
+
+def without(encoded: bytes, name: str) -> bytes:
+    """Returns a properties string without the properties of one name."""
+    dropped = name.encode()
+    return b"".join(found + b"\x01" + value + b"\x02" for found, value in pairs(encoded) if found != dropped)
+
+
+def mark(name: str) -> bytes:
+    """Returns the bytes before a property's value: where they do not occur in a string, it has no such property.
+
+    Where they occur they may still be a part of another property, so that only `decode` knows.
+    """
+    return name.encode() + b"\x01"
+
+
+def value_after(encoded: bytes, name_mark: bytes) -> bytes:
+    """Returns what follows the first occurrence of a `mark`, up to the end of that value; b"" if there is none."""
+    start = encoded.find(name_mark)
+    if start < 0:
+        return b""
+    end = encoded.find(b"\x02", start)
+    return encoded[start + len(name_mark) : end if end >= 0 else len(encoded)]
 
 
 def keys_of(properties: dict[str, str]) -> tuple[str, ...]:
@@ -119,6 +152,21 @@ def crc32_tail(crc: int) -> bytes:
 def compute_crc32(record: Buffer) -> int:
     """Returns the CRC that belongs in the tail of a whole record, whose last 20 bytes are left out."""
     return checksums.crc32(memoryview(record)[: max(0, len(record) - CRC32_TAIL_SIZE)])
+
+
+def has_crc32_tail(record: Buffer) -> bool:
+    """Whether the last 20 bytes of a whole record are its `__CRC32#`, by their name."""
+    return bytes(memoryview(record)[-CRC32_TAIL_SIZE:]).startswith(_CRC32_HEAD)
+
+
+def with_crc32(record: bytes) -> bytes:
+    """Returns a whole record with its CRC in its last 20 bytes, whatever they are now."""
+    return record[:-CRC32_TAIL_SIZE] + crc32_tail(compute_crc32(record))
+
+
+def renew_crc32(record: bytes) -> bytes:
+    """Returns a changed record with its CRC computed again, if it has one."""
+    return with_crc32(record) if has_crc32_tail(record) else record
 
 
 def stored_crc32(data: Buffer) -> int | None:

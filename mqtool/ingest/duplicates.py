@@ -15,7 +15,7 @@ _T = TypeVar("_T")
 
 SAMPLE = 1024
 """Messages whose unique keys are looked up before anything is written."""
-_MARK = properties.UNIQUE_KEY.encode() + b"\x01"
+_MARK = properties.mark(properties.UNIQUE_KEY)
 
 
 def refuse_duplicates(root: Path, messages: Iterable[OutgoingMessage | None]) -> None:

@@ -168,10 +168,7 @@ def _sys_flag(row: Mapping[str, Any], body: bytes, sys_flag: int) -> int:
 
 
 def _encoded(found: dict[str, str], options: StoreOptions) -> bytes:
-    """Returns the properties string; as `properties.encode`, in one piece."""
-    text = "".join([f"{name}\1{value}\2" for name, value in found.items()])
-    data = text.encode() if text.isascii() else java.encode_utf8(text)
-    return data[:-1] if options.v4 else data
+    return properties.encode(found.items(), trailing_separator=not options.v4)
 
 
 def _properties(row: Mapping[str, Any]) -> dict[str, str]:

@@ -70,11 +70,5 @@ def redacted(record: Record) -> bytes:
         )
     body = BLANK * len(record.body)
     made = replace(record, body=body, body_crc=commit_log.body_crc(body), sys_flag=record.sys_flag & ~_COMPRESSION)
-    tail = properties.CRC32_TAIL_SIZE
-    if record.properties[-tail:].startswith(f"{properties.CRC32}\x01".encode()) and record.properties.endswith(
-        _SEPARATOR
-    ):
-        whole = commit_log.build_record(made)
-        crc = properties.crc32_tail(properties.compute_crc32(whole))
-        made = replace(made, properties=record.properties[:-tail] + crc)
-    return commit_log.build_record(made)
+    whole = commit_log.build_record(made)
+    return properties.renew_crc32(whole) if record.properties.endswith(_SEPARATOR) else whole

@@ -16,7 +16,7 @@ from mqtool.records.multi_dispatch import applies
 
 SEPARATOR = ","
 
-_MARK = properties.INNER_MULTI_DISPATCH.encode() + b"\x01"
+_MARK = properties.mark(properties.INNER_MULTI_DISPATCH)
 _EVERYWHERE, _SOME = DispatchRules(lmq_everywhere=True), DispatchRules()
 _HASH_MAP_CAPACITY = {True: 16, False: 128}
 """Initial capacity of the broker's map of properties: 4.9 (True), since 5.1 (False)."""

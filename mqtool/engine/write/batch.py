@@ -159,8 +159,7 @@ def _is_delayed(shared: bytes) -> bool:
 
 def _joined(own: bytes, shared: bytes) -> bytes:
     """Appends the batch's properties to a message's, as brokers before 5.4 do."""
-    gap = b"\x02" if own and own[-1] != properties.VALUE_END else b""
-    return own + gap + shared
+    return properties.terminated(own) + shared
 
 
 def _refusal(
@@ -226,5 +225,5 @@ def _encode(log: "CommitLog", state: QueueState, prepared: _Prepared, start: int
     pieces[2::4] = map(middles.__getitem__, map(len, prepared.properties))
     pieces[3::4] = prepared.properties
     if log.options.append_record_crc:
-        pieces = [record.with_crc(b"".join(pieces[at : at + 4])) for at in range(0, len(pieces), 4)]
+        pieces = [properties.with_crc32(b"".join(pieces[at : at + 4])) for at in range(0, len(pieces), 4)]
     return b"".join(pieces), offsets

@@ -22,7 +22,7 @@ ROOM_BESIDE_BODY = 64 << 10
 pack_length = commit_log.PROPERTIES_LENGTH.pack
 
 _V6_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)  # arithmetic with the enum costs a hundred times as much
-_CRC_MARK = properties.CRC32.encode()
+_CRC_NAME = properties.CRC32.encode()
 
 
 def host_shape(born_host: bytes, store_host: bytes) -> int:
@@ -89,14 +89,6 @@ def room_for_crc(encoded: bytes, *, single: bool = True) -> bytes:
         single: False for a message of a batch, whose properties the broker leaves unchanged.
     """
     if single:
-        if _CRC_MARK in encoded:
-            kept = [pair for pair in properties.pairs(encoded) if pair[0] != _CRC_MARK]
-            encoded = b"".join(name + b"\x01" + value + b"\x02" for name, value in kept)
-        if encoded and encoded[-1] != properties.VALUE_END:
-            encoded += b"\x02"
+        encoded = properties.without(encoded, properties.CRC32) if _CRC_NAME in encoded else encoded
+        encoded = properties.terminated(encoded)
     return encoded + bytes(properties.CRC32_TAIL_SIZE)
-
-
-def with_crc(record: bytes) -> bytes:
-    """Returns a record whose last 20 bytes are its CRC."""
-    return record[: -properties.CRC32_TAIL_SIZE] + properties.crc32_tail(properties.compute_crc32(record))

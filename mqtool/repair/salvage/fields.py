@@ -6,13 +6,11 @@ broker takes a time of zero for the end of the log. What was there is lost, the 
 
 import numpy as np
 
-from mqtool.engine.write.record import with_crc
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.frames import Frames
 from mqtool.verify.record_rules import impossible_fields, not_compressed
 
-_CRC_MARK = f"{properties.CRC32}\x01".encode()
 _COMPRESSION = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
 _BEHIND_PORT = {"born_port": "store_timestamp", "store_port": "reconsume_times"}
 """The field after a port, which is the last part of a host."""
@@ -75,8 +73,6 @@ class _Changes:
         for row in self._rows:
             start = int(frames.positions[row])
             end = start + int(frames.sizes[row])
-            record = bytes(data[start:end])
-            if record[-properties.CRC32_TAIL_SIZE :].startswith(_CRC_MARK):
-                data[start:end] = with_crc(record)
+            data[start:end] = properties.renew_crc32(bytes(data[start:end]))
         changed = sorted(int(frames.base + frames.positions[row]) for row in self._rows)
         return Frames(memoryview(data), frames.base, frames.positions, frames.sizes), changed

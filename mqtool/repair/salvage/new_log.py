@@ -4,7 +4,6 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mqtool.engine.write.record import with_crc
 from mqtool.formats import commit_log, file_names, properties
 from mqtool.formats.commit_log import FRAME, MIN_RECORD_SIZE
 from mqtool.rebuild.files import OutputFiles
@@ -21,7 +20,6 @@ _BUFFER = 4 << 20
 _OFFSET_AT = commit_log.field_offset("physical_offset")
 _PREPARED_AT = tuple(commit_log.field_offset("prepared_transaction_offset", shape) for shape in range(4))
 _FLAG_AT = commit_log.field_offset("sys_flag")
-_CRC_MARK = f"{properties.CRC32}\x01".encode()
 
 
 @dataclass(frozen=True, slots=True)
@@ -178,10 +176,7 @@ class MovedLog:
         half = int.from_bytes(record[field], "big", signed=True)
         if half > 0:  # where its half message was
             record[field] = (self.new_offset(half) or 0).to_bytes(8, "big")
-        made = bytes(record)
-        if made[-properties.CRC32_TAIL_SIZE :].startswith(_CRC_MARK):
-            made = with_crc(made)
-        self._append(made)
+        self._append(properties.renew_crc32(bytes(record)))
         self.records += 1
 
     def _append(self, data: bytes) -> None:

@@ -11,7 +11,6 @@ from functools import cached_property
 
 import numpy as np
 
-from mqtool.engine.write.record import with_crc
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import FRAME, MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, Record, SysFlag
@@ -27,7 +26,6 @@ from mqtool.verify.continuity import Continuity
 
 _OFFSET_AT = commit_log.field_offset("physical_offset")
 _FLAG_AT = commit_log.field_offset("sys_flag")
-_CRC_MARK = f"{properties.CRC32}\x01".encode()
 _QUEUE_ID_AT = commit_log.field_offset("queue_id")
 _QUEUE_OFFSET_AT = commit_log.field_offset("queue_offset")
 _FARTHEST = 4096
@@ -133,10 +131,8 @@ class Vouched:
             if len(topics) != 1:
                 continue
             made = commit_log.build_record(replace(record, topic=topics.pop().encode()))
-            if made[-properties.CRC32_TAIL_SIZE :].startswith(_CRC_MARK):
-                made = with_crc(made)
             data = bytearray(frames.view) if data is None else data
-            data[at : at + size] = made
+            data[at : at + size] = properties.renew_crc32(made)
             self.put_right.append(int(physical[row]))
         return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
 
@@ -173,9 +169,7 @@ class Vouched:
             queue_id, offset = self._place(mine[0])
             data[at + _QUEUE_ID_AT : at + _QUEUE_ID_AT + 4] = queue_id.to_bytes(4, "big")
             data[at + _QUEUE_OFFSET_AT : at + _QUEUE_OFFSET_AT + 8] = offset.to_bytes(8, "big")
-            made = bytes(data[at : at + size])
-            if made[-properties.CRC32_TAIL_SIZE :].startswith(_CRC_MARK):
-                data[at : at + size] = with_crc(made)
+            data[at : at + size] = properties.renew_crc32(bytes(data[at : at + size]))
             self._given.add((int(units.queue[mine[0]]), offset))
             self.put_right.append(int(physical[row]))
         return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
@@ -286,7 +280,4 @@ class Vouched:
         if stated != place or not record.body or record.body_crc != commit_log.body_crc(record.body):
             return None
         made = commit_log.build_record(replace(record, total_size=len(raw)))
-        tail = made[-properties.CRC32_TAIL_SIZE :]
-        if tail.startswith(_CRC_MARK) and tail != properties.crc32_tail(properties.compute_crc32(made)):
-            return None
-        return made
+        return made if made == properties.renew_crc32(made) else None

@@ -13,14 +13,15 @@ from collections.abc import Callable
 from mqtool.engine import AppendStatus, MessageStore, PutResult, PutStatus
 from mqtool.engine.write.hooks import Hook, OutgoingMessage, delay_message
 from mqtool.errors import MessageRejectedError
+from mqtool.formats import properties
 
-_DELAY_MARK = b"DELAY\x01"
+_DELAY_MARK = properties.mark(properties.DELAY_LEVEL)
 _APPENDED = AppendStatus.PUT_OK
 _REFUSED = frozenset(
     {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED}
 )
 """Statuses that depend on the message, not on the store: another try would not help."""
-_NO_WAIT = b"WAIT\x01false"
+_NO_WAIT = properties.mark(properties.WAIT) + b"false"
 
 Rewrite = Callable[[OutgoingMessage], OutgoingMessage | PutStatus]
 Arrived = Callable[[str, int, int], None]

@@ -114,7 +114,7 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
         found[BORN_HOST] = system.born_host
     found[properties.PRODUCER_GROUP] = topic
     sys_flag = (_COMPRESSED if system.body_encoding == d.GZIP else 0) | (_PREPARED if kind == d.TRANSACTION else 0)
-    encoded = "".join([f"{name}\x01{value}\x02" for name, value in found.items()])
+    encoded = properties.encode_text(found.items())
     key = system.message_group if system.HasField("message_group") else ""
     return Outgoing(system.message_id, kind, body, encoded, sys_flag, born_ms, key)
 

@@ -8,7 +8,7 @@ from collections.abc import Awaitable
 from typing import NamedTuple
 
 from mqtool.errors import FormatError
-from mqtool.formats import java
+from mqtool.formats import java, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -96,7 +96,7 @@ class Producing:
             code, fields["m"] = RequestCode.SEND_BATCH_MESSAGE, "true"
             body = b"".join(one.batched() for one in messages)
             unique_key = ",".join(one.message_id for one in messages)
-            fields["i"] = f"UNIQ_KEY\x01{unique_key}\x02WAIT\x01true\x02"
+            fields["i"] = properties.encode_text([(properties.UNIQUE_KEY, unique_key), (properties.WAIT, "true")])
         return self._core.start(code, fields, call.peer, body)
 
     def _queue(self, topic: str, message: Outgoing) -> int:

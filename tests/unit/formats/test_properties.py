@@ -134,3 +134,37 @@ def test_a_record_without_crc_cannot_be_verified():
 def test_a_crc_that_is_no_number_is_an_error(value):
     with pytest.raises(FormatError, match="ten digits"):
         properties.stored_crc32(b"__CRC32#\x01" + value + b"\x02")
+
+
+@pytest.mark.parametrize(
+    ("data", "expected"),
+    [
+        (b"", b""),
+        (b"UNIQ_KEY\x01abc\x02TAGS\x01a\x02", b"abc"),
+        (b"TAGS\x01a\x02UNIQ_KEY\x01abc", b"abc"),
+        (b"TAGS\x01a\x02", b""),
+        (b"UNIQ_KEY\x01\x02", b""),
+    ],
+)
+def test_the_value_after_a_mark_ends_where_its_property_does(data, expected):
+    assert properties.value_after(data, properties.mark(properties.UNIQUE_KEY)) == expected
+
+
+@pytest.mark.parametrize(("data", "expected"), [(b"", b""), (b"a\x01b", b"a\x01b\x02"), (b"a\x01b\x02", b"a\x01b\x02")])
+def test_a_string_is_terminated_once(data, expected):
+    assert properties.terminated(data) == expected
+
+
+def test_all_properties_of_a_name_are_left_out():
+    assert properties.without(b"a\x011\x02b\x012\x02a\x013", "a") == b"b\x012\x02"
+
+
+def test_a_changed_record_gets_its_own_crc_only_if_it_has_one():
+    plain = b"a record without a CRC at its end"
+    assert properties.renew_crc32(plain) == plain
+    stale = plain + properties.crc32_tail(1)
+    renewed = properties.renew_crc32(stale)
+    assert renewed[:-20] == plain
+    assert (
+        renewed[-20:] == b"__CRC32#\x01" + str(zlib.crc32(plain) & 0x7FFFFFFF)[::-1].ljust(10, "0").encode() + b"\x02"
+    )

@@ -30,7 +30,7 @@ _SLOTS_AT_ONCE = 2000
 _ROLL_WINDOW_SLOTS = 2 * 86_400
 _RECALL_TAG = "_RECALL_TAG_"
 _WANTS = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
-_OUT_MARK = b"TIMER_OUT_MS\x01"
+_OUT_MARK = properties.mark(properties.TIMER_OUT_MS)
 
 
 class Timer:

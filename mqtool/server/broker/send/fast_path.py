@@ -66,7 +66,7 @@ _UNUSUAL_PROPERTIES = (
 )
 """Properties by which a send does more, besides those for which the writer has a rewriting."""
 
-_KEY_MARK = properties.UNIQUE_KEY.encode() + b"\x01"
+_KEY_MARK = properties.mark(properties.UNIQUE_KEY)
 
 _BATCH_VALUES = {RequestCode.SEND_MESSAGE_V2: "false", RequestCode.SEND_BATCH_MESSAGE: "true"}
 """Value of the field for batches, by request code."""
@@ -204,8 +204,7 @@ class SendFastPath:
                 0,
             ),
         )
-        start = encoded.find(_KEY_MARK)
-        key = encoded[start + len(_KEY_MARK) : encoded.find(b"\x02", start)] if start >= 0 else b""
+        key = properties.value_after(encoded, _KEY_MARK)
         if not key.isalnum():  # the answer would need escapes
             return None
         if is_batch == "true":

@@ -47,7 +47,8 @@ _OF_ANOTHER_TYPE = {
 }
 _LITE_MARK = properties.LITE_TOPIC + "\x01"
 _PRIORITY_MARK = properties.PRIORITY + "\x01"
-_UNIQUE_KEY_MARK = properties.UNIQUE_KEY.encode() + b"\x01"
+_UNIQUE_KEY_MARK = properties.mark(properties.UNIQUE_KEY)
+_DELAY_MARK = properties.mark(properties.DELAY_LEVEL)
 
 
 class _Put(NamedTuple):
@@ -141,7 +142,7 @@ class SendProcessor:
         broker = self._broker
         is_inner = keeps_batches(config) and bool(unique_key_of(message.properties)) and not broker.is_v4
         if is_inner:
-            count = f"{properties.INNER_NUM}\x01{_count_in(message.body)}\x02".encode()
+            count = properties.encode([(properties.INNER_NUM, str(_count_in(message.body)))])
             message = message._replace(properties=message.properties + count, sys_flag=message.sys_flag | _INNER_BATCH)
         if message.topic.startswith(names.RETRY_PREFIX):
             remark = f"batch request does not support retry group {message.topic}"
@@ -254,7 +255,7 @@ def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple
         return header, queue_id
     if _OF_ANOTHER_TYPE & found.keys():
         kept = {name: value for name, value in found.items() if name != properties.PRIORITY}
-        return header._replace(properties="".join(f"{name}\x01{value}\x02" for name, value in kept.items())), queue_id
+        return header._replace(properties=properties.encode_text(kept.items())), queue_id
     return header, min(priority, max(1, config.write_queue_nums) - 1)
 
 
@@ -265,11 +266,9 @@ def keeps_batches(config: TopicConfig) -> bool:
 
 def added_properties(settings: Settings) -> str:
     """Returns what a broker adds to the properties of every message."""
-    region, trace, cluster = (settings.text(key) for key in ("regionId", "traceOn", "brokerClusterName"))
-    return (
-        f"{properties.MSG_REGION}\x01{region}\x02{properties.TRACE_SWITCH}\x01{trace}\x02"
-        f"{properties.CLUSTER}\x01{cluster}\x02"
-    )
+    names = (properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER)
+    values = (settings.text(key) for key in ("regionId", "traceOn", "brokerClusterName"))
+    return properties.encode_text(zip(names, values, strict=True))
 
 
 def stored_properties(given: str, settings: Settings, *, needs_key: bool) -> bytes:
@@ -291,9 +290,9 @@ def stored_properties(given: str, settings: Settings, *, needs_key: bool) -> byt
         found = properties.decode(java.encode_utf8(given))
         for name in BROKER_PROPERTIES:
             found.pop(name, None)
-        given = "".join(f"{name}\x01{value}\x02" for name, value in found.items())
+        given = properties.encode_text(found.items())
     if needs_key and f"{properties.UNIQUE_KEY}\x01" not in given:
-        given += f"{properties.UNIQUE_KEY}\x01{secrets.token_hex(16).upper()}\x02"
+        given += properties.encode_text([(properties.UNIQUE_KEY, secrets.token_hex(16).upper())])
     encoded = java.encode_utf8(given + added_properties(settings))
     if len(encoded) > MAX_PROPERTIES:
         raise RefusalError(*REFUSED[PutStatus.PROPERTIES_SIZE_EXCEEDED])
@@ -346,7 +345,7 @@ def _count_in(body: bytes) -> int:
 
 def _check_delay(message: OutgoingMessage) -> None:
     """Raises RefusalError if the delay level of a message or batch is no number: the real broker stumbles over it."""
-    if b"DELAY\x01" not in message.properties or message.sys_flag & TRANSACTION_MASK:
+    if _DELAY_MARK not in message.properties or message.sys_flag & TRANSACTION_MASK:
         return
     level = properties.decode(message.properties).get(properties.DELAY_LEVEL)
     try:
@@ -369,8 +368,4 @@ def _without_delay(given: str) -> str:
 
 def unique_key_of(encoded: bytes) -> str:
     """Returns the unique key in encoded properties, "" if there is none."""
-    start = encoded.find(_UNIQUE_KEY_MARK)
-    if start < 0:
-        return ""
-    end = encoded.find(b"\x02", start)
-    return encoded[start + len(_UNIQUE_KEY_MARK) : end if end >= 0 else len(encoded)].decode("utf-8", "replace")
+    return properties.value_after(encoded, _UNIQUE_KEY_MARK).decode("utf-8", "replace")
