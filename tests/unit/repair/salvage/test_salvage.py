@@ -376,7 +376,10 @@ def test_wrong_bytes_in_a_topic_are_put_right_where_one_unit_vouches_for_the_rec
     data[start : start + hit.store_size] = harmed
     segment.path.write_bytes(data)
     found = salvage(root, tmp_path / "new")
-    assert any("corrected from the queues" in note and str(hit.physical_offset) in note for note in found.notes) == is_repaired
+    assert (
+        any("corrected from the queues" in note and str(hit.physical_offset) in note for note in found.notes)
+        == is_repaired
+    )
     assert (records(tmp_path / "new") == whole) == is_repaired
     with mqtool.open(tmp_path / "new") as store:
         queue = next(one for one in store.disk_queues() if (one.topic, one.queue_id) == ("Orders", 0))
