@@ -1,5 +1,6 @@
 """What the guides in docs/ show is what the commands print: every `$ mqtool …` on a fixture is run and compared."""
 
+import contextlib
 import os
 import re
 import shlex
@@ -92,3 +93,36 @@ def test_the_steps_of_a_how_to_guide_work_in_order(name, tmp_path):
 def test_every_guide_that_is_there_has_examples():
     pages = {name for name in GUIDES if (ROOT / "docs" / f"{name}.md").exists()}
     assert pages == {page for page, *_ in examples()}
+
+
+COMMAND = re.compile(r"(?:^|[|;(]|&&|\bdo|--)\s*mqtool ([^|;&>]*)")
+PLACEHOLDER = re.compile(r"\b(?:PHYSICAL_)?OFFSET\b")
+
+
+def shown_commands() -> list[tuple[str, str]]:
+    """(page, words after `mqtool`) of every command that a page shows to be typed, on a fixture or not."""
+    found = []
+    for page in sorted((ROOT / "docs").rglob("*.md")):
+        for kind, body in re.findall(
+            r"^```(console|sh)\n(.*?)^```$", page.read_text("utf-8"), re.MULTILINE | re.DOTALL
+        ):
+            for line in body.replace("\\\n", " ").splitlines():
+                if kind == "sh" or line.startswith("$ "):
+                    found += [(page.name, match) for match in COMMAND.findall(line.removeprefix("$ "))]
+    return found
+
+
+def test_every_command_that_a_page_shows_exists_with_its_options():
+    import typer.main
+
+    from mqtool.cli.app import app
+
+    commands = shown_commands()
+    assert len(commands) > 150
+    for page, text in commands:
+        name, *words = shlex.split(PLACEHOLDER.sub("0", text), comments=True)
+        command = typer.main.get_command(app).commands[name]
+        while hasattr(command, "commands"):
+            command = command.commands[words.pop(0)]
+        with contextlib.closing(command.make_context(f"{page}: mqtool {text}", words)):  # a wrong option raises
+            pass
