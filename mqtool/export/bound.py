@@ -5,9 +5,9 @@ therefore be there in part, its front first. After a crash it may stay so, and r
 """
 
 from mqtool.errors import StoreError
-from mqtool.export.cuts import Cuts
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
+from mqtool.store.cuts import Cuts
 
 _LOOK_BACK = 8 << 20
 

@@ -10,12 +10,13 @@ from itertools import pairwise
 
 from mqtool.errors import StoreError
 from mqtool.export.bound import log_end
-from mqtool.export.cuts import Cut, Cuts
 from mqtool.export.sources import Source
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
+from mqtool.jobs.parts import cut
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
 from mqtool.store.commit_log import Segment
+from mqtool.store.cuts import Cut, Cuts
 from mqtool.store.selection import Selection
 
 SMALLEST, LARGEST = 32 << 20, 512 << 20
@@ -160,14 +161,18 @@ def _cut(
     if high < segment.end and high == selection.end:
         following = Cut(high, "selection") if cuts.is_start(high) else cuts.first_at(high, segment.end)
         high = segment.end if following is None else following.physical_offset - header
-    step = -(-(high - low) // max(1, round((high - low) / size)))
+
+    def record_after(wanted: int, limit: int) -> int | None:
+        found = cuts.first_at(wanted, limit)
+        if found is None:
+            return None
+        proofs[found.proof] = proofs.get(found.proof, 0) + 1
+        return found.physical_offset - header
+
     at = low
-    for wanted in range(low + step, high, max(step, 1)):
-        cut = cuts.first_at(max(wanted, at + 1 + header), high)
-        if cut is not None:
-            proofs[cut.proof] = proofs.get(cut.proof, 0) + 1
-            yield Span(str(segment.path), segment.base, at, cut.physical_offset - header, segment.entries)
-            at = cut.physical_offset - header
+    for place in cut(low, high, size, record_after, least=1 + header):
+        yield Span(str(segment.path), segment.base, at, place, segment.entries)
+        at = place
     if at < high:
         yield Span(str(segment.path), segment.base, at, high, segment.entries)
 

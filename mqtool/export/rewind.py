@@ -7,11 +7,11 @@ of that store from later commits are taken back, and the log is exported anew fr
 from mqtool.errors import ExportError
 from mqtool.export.bound import log_end
 from mqtool.export.commit import Manifest, all_manifests
-from mqtool.export.cuts import Cuts
 from mqtool.export.parquet import FileEntry
 from mqtool.export.state import Mark, check_mark
 from mqtool.export.target import Target
 from mqtool.store import Store
+from mqtool.store.cuts import Cuts
 
 
 class History:

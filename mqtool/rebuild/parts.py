@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from mqtool.errors import StoreError
+from mqtool.jobs.parts import PART_BYTES
 from mqtool.rebuild.digest import Batch, Wanted
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
@@ -16,9 +17,6 @@ from mqtool.store.commit_log import CommitLog, Segment, gap_between
 from mqtool.store.cuts import cuts_of
 from mqtool.store.files import ReadFile
 from mqtool.store.log_walk import refilling_walk
-
-PART_BYTES = 32 << 20
-"""Bytes of a part, about: its batches are in memory until they are written."""
 
 
 class Taker(Protocol):

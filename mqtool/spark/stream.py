@@ -15,7 +15,6 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 
 from mqtool.errors import ExportError
 from mqtool.export.bound import log_end
-from mqtool.export.cuts import Cuts
 from mqtool.export.plan import StorePlan
 from mqtool.export.resume import plan_since
 from mqtool.export.sources import Source
@@ -23,6 +22,7 @@ from mqtool.export.state import Mark, check_mark, mark_at
 from mqtool.spark.options import SourceOptions
 from mqtool.spark.reading import Split, read_split, splits_of
 from mqtool.store import Store
+from mqtool.store.cuts import Cuts
 
 LOG = logging.getLogger(__name__)
 VERSION = 1

@@ -1,21 +1,40 @@
-"""Places at which a segment can be cut, so that several processes walk it side by side.
+"""Places at which a segment can be cut, so that several processes read it side by side: starts of records.
 
-A place is looked for in the bytes and taken on trust: only the walk over the part before it, if it ends exactly
-there, shows that a record of the log starts there, and not one inside a body.
+There are two ways to find one. `cuts_of` looks in the bytes, and its places are taken on trust: only the walk over the
+part before, if it ends exactly there, shows that a record of the log starts there, and not one inside a body. `Cuts`
+proves each place without a walk, so that parts may be read on machines that never meet. A ConsumeQueue is sorted by
+physical offset, so its first unit at or after a wanted offset is found by halving, unit by unit. The record there must
+state that very offset. Where no queue helps, framing does: magic, lengths, CRC and own offset of a record must all
+agree.
 """
 
+from collections import OrderedDict
 from collections.abc import Iterator
+from dataclasses import dataclass
 
+from mqtool.errors import StoreError
 from mqtool.formats import commit_log
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.jobs.parts import cut
 from mqtool.records.frame_scan import Stop
-from mqtool.records.frames import frames_at
+from mqtool.records.frames import Frames, frames_at
+from mqtool.store.consume_queue import Queue
 from mqtool.store.files import MappedFile, ReadFile
+from mqtool.store.store import Store
 
 _LOOKS = (1 << 16, 1 << 20)
 """Bytes in which a place is looked for, first and if none was found."""
 
 _MAGIC_V1 = commit_log.MAGIC_V1.to_bytes(4, "big", signed=True)
 _MAGIC_AT = commit_log.FRAME.size - len(_MAGIC_V1)
+QUEUES = 16
+"""Queues that are asked for each cut at most."""
+NEAR = 1 << 20
+"""Bytes after the wanted offset within which a start is good enough."""
+_BLOCK_UNITS = 1024
+_KEPT = 32
+_BEYOND = (1 << 63) - 1
 
 
 def cuts_of(segment: MappedFile, start: int, distance: int) -> Iterator[int]:
@@ -30,14 +49,13 @@ def cuts_of(segment: MappedFile, start: int, distance: int) -> Iterator[int]:
         StoreError: the file cannot be read.
     """
     with ReadFile(segment.path) as file:
-        end, target = min(file.data_end(), segment.size), start + distance
-        while target + distance // 2 < end:
-            looks = (record_in(file.read(target, look), segment.base + target) for look in _LOOKS)
+
+        def record_after(wanted: int, limit: int) -> int | None:
+            looks = (record_in(file.read(wanted, look), segment.base + wanted) for look in _LOOKS)
             found = next((place for place in looks if place is not None), None)
-            if found is not None:
-                target += found
-                yield target
-            target += distance
+            return None if found is None or wanted + found >= limit else wanted + found
+
+        yield from cut(start, min(file.data_end(), segment.size), distance, record_after)
 
 
 def record_in(data: bytes, base: int) -> int | None:
@@ -51,3 +69,143 @@ def record_in(data: bytes, base: int) -> int | None:
                 return position
         at = data.find(_MAGIC_V1, at + 1)
     return None
+
+
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A proved start of a record.
+
+    Attributes:
+        physical_offset: where.
+        proof: "queue" or "framing".
+    """
+
+    physical_offset: int
+    proof: str
+
+
+class Cuts:
+    """Finds record starts in one store."""
+
+    def __init__(self, store: Store) -> None:
+        self._log = store.commit_log
+        long_first = sorted(store.disk_queues(), key=lambda queue: -(queue.files[-1].end if queue.files else 0))
+        self._queues = [_Halving(queue) for queue in long_first if queue.files][:QUEUES]
+
+    def first_at(self, wanted: int, limit: int) -> Cut | None:
+        """Returns a record start in [wanted, limit), near its beginning if the queues allow; None if there is no proof.
+
+        Args:
+            wanted: physical offset.
+            limit: the first one that is too late; in the same segment.
+        """
+        best: int | None = None
+        for queue in self._queues:
+            offset = queue.start_at(wanted)
+            if offset is not None and offset < (limit if best is None else best) and self.is_start(offset):
+                best = offset
+            if best is not None and best - wanted < NEAR:
+                break
+        if best is not None:
+            return Cut(best, "queue")
+        framed = self._by_framing(wanted, limit)
+        return None if framed is None else Cut(framed, "framing")
+
+    def last_at(self, wanted: int, floor: int) -> int:
+        """Returns a record start in [floor, wanted], near its end if the queues allow; the floor if there is no proof.
+
+        Args:
+            wanted: physical offset.
+            floor: a record start in the same segment, e.g. the segment's own.
+        """
+        best = floor
+        for queue in self._queues:
+            offset = queue.start_before(wanted)
+            if offset is not None and offset > best and self.is_start(offset):
+                best = offset
+            if wanted - best < NEAR:
+                break
+        return best
+
+    def is_start(self, physical_offset: int) -> bool:
+        """Whether a record starts here by its own testimony: framing, lengths and stated offset."""
+        try:
+            self._log.record(physical_offset)
+        except StoreError:
+            return False
+        return True
+
+    def _by_framing(self, wanted: int, limit: int) -> int | None:
+        """Walks from an offset that need not be a start: what comes first after the damage is one."""
+        index = self._log.segment_at(wanted)
+        if index is None:
+            return None
+        for item in self._log.walk_segment(index, start=wanted - self._log.segments[index].base):
+            if isinstance(item, Frames):
+                found = item.base + int(item.positions[0])
+                return found if found < limit else None
+            if item.end >= limit:
+                return None
+        return None
+
+
+class _Halving:
+    """Binary search in the files of one queue."""
+
+    def __init__(self, queue: Queue) -> None:
+        self._queue = queue
+        self._unit = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
+        self._total = sum(file.size // self._unit.size for file in queue.files)
+        self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
+
+    def start_at(self, wanted: int) -> int | None:
+        """Returns the physical offset that the first unit at or after the wanted one names, None if there is none."""
+        found = self._nearest(wanted, 0)
+        return found if found is not None and wanted <= found < _BEYOND else None
+
+    def start_before(self, wanted: int) -> int | None:
+        """Returns the physical offset that the last unit at or before the wanted one names, None if there is none."""
+        found = self._nearest(wanted + 1, -1)
+        return found if found is not None and found <= wanted else None
+
+    def _nearest(self, wanted: int, shift: int) -> int | None:
+        """Returns the offset in the first unit at or after the wanted one, or in the unit before that."""
+        try:
+            low, high = 0, self._total
+            while low < high:
+                middle = (low + high) // 2
+                if self._offset(middle) < wanted:
+                    low = middle + 1
+                else:
+                    high = middle
+            return self._offset(low + shift) if 0 <= low + shift < self._total else None
+        except StoreError:
+            return None
+
+    def _offset(self, number: int) -> int:
+        """Returns what the unit of a number names; what is not in use yet comes after everything."""
+        index = 0
+        while number >= (count := self._queue.files[index].size // self._unit.size):
+            number -= count
+            index += 1
+        block = self._block(index, number // _BLOCK_UNITS)
+        at = number % _BLOCK_UNITS * self._unit.size
+        if at + self._unit.size > len(block):
+            return _BEYOND
+        unit = self._unit.parse(block, at)
+        if unit.size <= 0:
+            return _BEYOND
+        return 0 if unit.size == PRE_BLANK_SIZE_FIELD else unit.physical_offset
+
+    def _block(self, index: int, number: int) -> bytes:
+        """Returns neighbouring units of one file: halving comes to the same places for every cut."""
+        found = self._blocks.get((index, number))
+        if found is None:
+            size = _BLOCK_UNITS * self._unit.size
+            with ReadFile(self._queue.files[index].path) as opened:
+                found = self._blocks[index, number] = opened.read(number * size, size)
+            if len(self._blocks) > _KEPT:
+                self._blocks.popitem(last=False)
+        else:
+            self._blocks.move_to_end((index, number))
+        return found

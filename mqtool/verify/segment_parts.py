@@ -9,6 +9,7 @@ from itertools import chain, pairwise
 from typing import TypeVar
 
 from mqtool.errors import StoreError
+from mqtool.jobs.parts import PART_BYTES
 from mqtool.store.cuts import cuts_of
 from mqtool.verify.checksums import Sums
 from mqtool.verify.continuity import MOST_JUMPS, join
@@ -20,9 +21,6 @@ from mqtool.verify.segment import SegmentFacts
 from mqtool.verify.survey import Survey
 
 T = TypeVar("T")
-
-PART_BYTES = 32 << 20
-"""Bytes of a part, about."""
 
 
 def parts_of(survey: Survey, number: int) -> list[tuple[int, int | None]]:

@@ -5,9 +5,9 @@ import shutil
 import pytest
 
 from mqtool.errors import NotAStoreError, UsageError
-from mqtool.export.cuts import Cuts
 from mqtool.export.plan import CLOCK_MARGIN, partition_size, partitions, plan_store
 from mqtool.export.sources import Source, resolve
+from mqtool.store.cuts import Cuts
 from mqtool.store.selection import Selection
 from tests.support import lake
 from tests.support.stores import answers, copy_store, store_fixture

@@ -1,0 +1,26 @@
+"""Cutting a range of bytes, such as a segment of a log, into parts that several processes read side by side."""
+
+from collections.abc import Callable, Iterator
+
+PART_BYTES = 32 << 20
+"""Bytes of a part whose result is in memory until it is put together with others, about."""
+
+
+def cut(low: int, high: int, size: int, find: Callable[[int, int], int | None], least: int = 1) -> Iterator[int]:
+    """Yields places between two bounds that cut the range into parts of about one size, all about equally large.
+
+    Args:
+        low, high: bounds, half-open; neither is yielded.
+        size: wanted bytes of a part.
+        find: returns the first place in `[wanted, limit)` at which the range may be cut, such as the start of a record;
+            None if there is none, then two parts stay one.
+        least: bytes between two places, at least.
+    """
+    count = max(1, round((high - low) / size))
+    step = max(1, -(-(high - low) // count))
+    before = low
+    for wanted in range(low + step, high, step):
+        place = find(max(wanted, before + least), high)
+        if place is not None:
+            yield place
+            before = place
