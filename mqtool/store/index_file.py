@@ -76,15 +76,7 @@ class IndexFile:
             return [index_file.DEFAULT_SLOTS]
         if not self.entry_count:
             return []
-        words = (self.size - HEADER_SIZE) // SLOT_SIZE
-        end = _last_byte(file, self._data_end)
-        # the last byte that is not zero lies in the last entry, so the slots end within 20 bytes of there
-        last = (end - HEADER_SIZE - ENTRY.size * self.entry_count) // SLOT_SIZE
-        near = [slots for slots in range(max(1, last - 1), last + 8) if (words - slots) % 5 == 0]
-        if self.size <= _SMALL:
-            near += [slots for slots in range(1, words) if (words - slots) % 5 == 0 and slots not in near]
-        room = self.size - HEADER_SIZE - ENTRY.size * (self.entry_count + 1)
-        return [slots for slots in near if slots * SLOT_SIZE <= room]
+        return possible_slots(self.size, last_byte(file, self._data_end), self.entry_count)
 
     def _is_proved(self, file: ReadFile, slots: int) -> bool:
         """Whether the chains of the newest entries fit a number of slots."""
@@ -167,7 +159,26 @@ class IndexFile:
         return index_lookup.chain(read, newest, self.entry_count)
 
 
-def _last_byte(file: ReadFile, data_end: int) -> int:
+def possible_slots(size: int, data_end: int, entries: int) -> list[int]:
+    """Returns the slot counts that a file's length and the end of its data allow, the likeliest first.
+
+    Args:
+        size: of the file.
+        data_end: position after the last byte that is not zero.
+        entries: number of entries in use.
+    """
+    words = (size - HEADER_SIZE) // SLOT_SIZE
+    # the last byte that is not zero lies in the last entry, so the slots end within 20 bytes of there
+    last = (data_end - HEADER_SIZE - ENTRY.size * entries) // SLOT_SIZE
+    found = [slots for slots in range(max(1, last - 1), last + 8) if (words - slots) % 5 == 0]
+    if size <= _SMALL:
+        near = set(found)
+        found += [slots for slots in range(1, words) if (words - slots) % 5 == 0 and slots not in near]
+    room = size - HEADER_SIZE - ENTRY.size * (entries + 1)
+    return [slots for slots in found if slots * SLOT_SIZE <= room]
+
+
+def last_byte(file: ReadFile, data_end: int) -> int:
     """Returns the position after the last byte that is not zero."""
     at = data_end
     while at > 0:

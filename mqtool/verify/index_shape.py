@@ -16,11 +16,10 @@ from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE
 from mqtool.records.index_build import time_diffs
 from mqtool.store.files import ReadFile, list_directory
+from mqtool.store.index_file import last_byte, possible_slots
 
 _SAMPLE = 256
 _LEAST_PROOF = 0.75
-_SMALL = 1 << 20
-_BLOCK = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,20 +128,9 @@ def _best_slots(path: Path, size: int) -> tuple[float, int]:
             if not 0 < count < size // ENTRY.size:
                 return 0.0, 0
             end = last_byte(file, file.data_end())
-            return max((_fit(file, slots, count), slots) for slots in (*_near(size, end, count), 0))
+            return max((_fit(file, slots, count), slots) for slots in (*possible_slots(size, end, count), 0))
     except StoreError:
         return 0.0, 0
-
-
-def _near(size: int, end: int, count: int) -> list[int]:
-    """Returns slot counts that a file's length and the end of its data allow."""
-    words = (size - HEADER_SIZE) // SLOT_SIZE
-    last = (end - HEADER_SIZE - ENTRY.size * count) // SLOT_SIZE  # the last byte that is not zero is in the last entry
-    found = [slots for slots in range(max(1, last - 1), last + 8) if (words - slots) % 5 == 0]
-    if size <= _SMALL:
-        found += [slots for slots in range(1, words) if (words - slots) % 5 == 0 and slots not in found]
-    room = size - HEADER_SIZE - ENTRY.size * (count + 1)
-    return [slots for slots in found if slots * SLOT_SIZE <= room]
 
 
 def _fit(file: ReadFile, slots: int, count: int) -> float:
@@ -161,18 +149,6 @@ def _fit(file: ReadFile, slots: int, count: int) -> float:
         for slot, number in newest.items()
     )
     return right / len(newest)
-
-
-def last_byte(file: ReadFile, data_end: int) -> int:
-    """Returns the position after the last byte that is not zero."""
-    at = data_end
-    while at > 0:
-        start = max(0, at - _BLOCK)
-        block = file.read(start, at - start).rstrip(b"\0")
-        if block:
-            return start + len(block)
-        at = start
-    return 0
 
 
 def entries_written(file: ReadFile, shape: Shape) -> int:

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from mqtool.errors import UsageError
 from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
+from mqtool.formats.release import V4_9, V5_5
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules
 from mqtool.records.frame_scan import scan_frames
@@ -87,11 +88,12 @@ def check(made, rules, dispatcher, base=0):
 
 @pytest.mark.slow
 @settings(max_examples=300)
-@given(st.lists(records | rare, max_size=12), st.booleans(), st.integers(0, 1 << 40))
-def test_units_and_keys_are_those_of_each_record(made, is_5, base):
+@given(st.lists(records | rare, max_size=12), st.sampled_from([V4_9, V5_5]), st.integers(0, 1 << 40))
+def test_units_and_keys_are_those_of_each_record(made, release, base):
+    is_new = release >= (5, 5)
     batch_topics = frozenset({"Batch"})
-    rules = model.Rules(is_5, not is_5, batch_topics)
-    dispatcher = Dispatcher(DispatchRules(index_tags=is_5, lmq_everywhere=not is_5, batch_topics=batch_topics))
+    rules = model.Rules(is_new, not is_new, batch_topics)
+    dispatcher = Dispatcher(DispatchRules(index_tags=is_new, lmq_everywhere=not is_new, batch_topics=batch_topics))
     check(made, rules, dispatcher, base)
     check(made[::-1], rules, dispatcher, base)  # topics keep their numbers
 

@@ -37,13 +37,13 @@ class PlainIndex:
             self.files.append(made)
         return self.files[-1]
 
-    def build(self, topic: str, physical: int, stored: int, sys_flag: int, values: dict, *, is_5: bool) -> None:
+    def build(self, topic: str, physical: int, stored: int, sys_flag: int, values: dict, release: str) -> None:
         if physical < self.current()["end"] or sys_flag & 12 == 12:
             return
         texts = [values["UNIQ_KEY"]] if values.get("UNIQ_KEY") else []
         texts += [word for word in java.split_drop_trailing(values.get("KEYS", ""), " ") if word]
         keys = [index_file.key_text(topic, text) for text in texts]
-        if is_5 and values.get("TAGS"):
+        if release == "5.5" and values.get("TAGS"):
             keys.append(index_file.tag_key_text(topic, values["TAGS"]))
         for key in keys:
             self.put(index_file.key_hash(key), physical, stored)
@@ -102,7 +102,7 @@ def test_columns_give_the_headers_that_single_keys_give(windows, release):
         model.put(frames, dispatcher.dispatch(frames).keys)
         for one in window:
             values = {"KEYS": one["keys"], "UNIQ_KEY": one["unique"], "TAGS": one["tags"]}
-            plain.build(one["topic"], one["physical"], one["stored"], one["sys_flag"], values, is_5=release == "5.5")
+            plain.build(one["topic"], one["physical"], one["stored"], one["sys_flag"], values, release)
     assert [
         (file.begin_physical_offset, file.end_physical_offset, file.hash_slot_count, file.index_count)
         for file in model.files
