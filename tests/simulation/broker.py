@@ -1,6 +1,6 @@
 """One broker with its services through kills, cut connections and restarts; clients remember what they were promised.
 
-Producers, delayed messages, transactions with check-backs, and consumers that commit their offsets talk to the real
+Producers, delayed messages, timers, transactions with check-backs, and consumers that commit their offsets talk to the real
 broker over the real protocol; only time, network, disk and the end of the process are simulated.
 """
 
@@ -28,7 +28,7 @@ from tests.support.remoting import Answer, records
 
 SEND, PULL, QUERY_OFFSET, UPDATE_OFFSET, CREATE_TOPIC, HEARTBEAT, END, CHECK = 310, 11, 14, 15, 17, 34, 37, 39
 COMMIT, ROLLBACK = 8, 12
-PLAIN, DELAYED, TRANSACTIONS = "Plain", "Delayed", "Transactions"
+PLAIN, DELAYED, TIMED, TRANSACTIONS = "Plain", "Delayed", "Timed", "Transactions"
 QUEUES = 2
 LIVES = 3
 SETTINGS = {
@@ -59,13 +59,14 @@ class Promises:
 
     Attributes:
         stored: body by topic, queue and queue offset of ordinary messages.
-        delayed: bodies whose send was acknowledged.
+        delayed, timed: bodies whose send was acknowledged.
         decided: decision by body of a transaction whose half was acknowledged; the producer holds to it when asked.
         commits: time, offset, and whether it was acknowledged, of each commit by queue.
     """
 
     stored: dict[tuple[str, int], dict[int, bytes]] = field(default_factory=lambda: defaultdict(dict))
     delayed: set[bytes] = field(default_factory=set)
+    timed: set[bytes] = field(default_factory=set)
     decided: dict[bytes, int] = field(default_factory=dict)
     commits: dict[int, list[tuple[float, int, bool]]] = field(default_factory=lambda: defaultdict(list))
 
@@ -157,6 +158,7 @@ class BrokerRun:
             clients.produce(),
             clients.produce_delayed(),
             clients.produce_transactions(),
+            clients.produce_timed(),
             clients.consume(),
         ]
         await asyncio.gather(*work)
@@ -171,6 +173,7 @@ class BrokerRun:
             lost = [place for place, body in messages.items() if found.get(place) != body]
             assert not lost, f"{topic}/{queue_id}: acknowledged and not served: {lost}"
         self._check_once(await clients.bodies(DELAYED), promises.delayed, "delayed")
+        self._check_once(await clients.bodies(TIMED), promises.timed, "timed")
         delivered = await clients.bodies(TRANSACTIONS)
         committed = {body for body, decision in promises.decided.items() if decision == COMMIT}
         self._check_once(delivered, committed, "committed")
@@ -219,7 +222,7 @@ class Clients:
             self._peer.abort("no heartbeat")
 
     async def prepare(self) -> None:
-        for topic in (PLAIN, DELAYED, TRANSACTIONS):
+        for topic in (PLAIN, DELAYED, TIMED, TRANSACTIONS):
             answer = await self.ask(
                 CREATE_TOPIC,
                 topic=topic,
@@ -271,6 +274,14 @@ class Clients:
             answer = await self._send(DELAYED, 0, body, DELAY=str(self.run.chance.choice([1, 2])))
             if answer is not None:
                 self.run.promises.delayed.add(body)
+            await self._pause()
+
+    async def produce_timed(self) -> None:
+        """Sends messages for the timer; one of 4.9 has none and stores them at once."""
+        for _ in range(self.run.chance.randrange(15)):
+            body = self._body()
+            if await self._send(TIMED, 0, body, TIMER_DELAY_MS=str(self.run.chance.randrange(200, 30_000))) is not None:
+                self.run.promises.timed.add(body)
             await self._pause()
 
     async def produce_transactions(self) -> None:

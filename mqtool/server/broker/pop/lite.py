@@ -111,7 +111,7 @@ class Lite:
         group, topic, client = text(command, "consumerGroup"), text(command, "topic"), text(command, "clientId")
         self._check(command, group, topic)
         broker, pops = self._broker, self._pops
-        end = broker.long_polling.now() + min(number(command, "pollTime", 0), 30_000) / 1000
+        end = broker.long_polling.now() + broker.long_polling.seconds(number(command, "pollTime", 0))
         while True:
             request = self._request(command, group, topic, client)
             pop_time = time.time_ns() // 1_000_000
