@@ -19,6 +19,7 @@ PROGRAMS = SOURCES.parent
 BUILD_SECONDS = 240
 WHEEL = "rocketmq==0.4.4"
 """Brings the C++ client as a library."""
+GRPC_WHEEL = "rocketmq-python-client==5.1.2"
 
 
 def go() -> list[str]:
@@ -71,6 +72,38 @@ def cpp() -> list[str]:
 
     return [sys.executable, str(_built("cpp", sys.executable, source, build) / "main.py")]
 
+
+def grpc_javascript() -> list[str]:
+    """The official gRPC client for Node.js."""
+    source = PROGRAMS / "grpc_js"
+
+    def build(directory: Path) -> None:
+        for name in ("main.js", "package.json"):
+            shutil.copy(source / name, directory)
+        _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--silent", directory=directory)
+
+    directory = _built("grpc-js", "npm", source, build)
+    if not shutil.which("node"):
+        raise Unavailable("no node")
+    return ["node", str(directory / "main.js")]
+
+
+def grpc_python() -> list[str]:
+    """The official gRPC client for Python, in an environment of its own: it pins libraries that mqtool uses too."""
+    source = PROGRAMS / "grpc_python"
+
+    def build(directory: Path) -> None:
+        shutil.copy(source / "main.py", directory)
+        _run(sys.executable, "-m", "venv", "venv", directory=directory)
+        pip = (str(directory / "venv" / "bin" / "python"), "-m", "pip", "install", "--quiet")
+        _run(*pip, "--disable-pip-version-check", GRPC_WHEEL, directory=directory)
+
+    directory = _built("grpc-python", sys.executable, source, build)
+    packages = next((directory / "venv" / "lib").glob("python3*/site-packages"))
+    return ["env", f"PYTHONPATH={packages}", sys.executable, str(directory / "main.py")]
+
+
+GRPC_CLIENTS: Mapping[str, Callable[[], list[str]]] = {"python": grpc_python, "javascript": grpc_javascript}
 
 CLIENTS: Mapping[str, Callable[[], list[str]]] = {"go": go, "javascript": javascript, "c++": cpp}
 
