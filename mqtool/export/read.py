@@ -29,9 +29,9 @@ def read_partition(partition: Partition, request: ReadRequest) -> Iterator[Rows 
         CorruptionError: damage, if the request says so.
         StoreError: a segment cannot be read.
     """
-    witness = _Witness(partition.source)
+    start_index = _StartIndex(partition.source)
     for span in partition.spans:
-        for item in walk_span(span, witness):
+        for item in walk_span(span, start_index):
             if isinstance(item, Damage):
                 if not _is_outside(item, request.selection):
                     yield accept(item, request)
@@ -54,7 +54,7 @@ def accept(damage: Damage, request: ReadRequest) -> Damage:
     return damage
 
 
-def walk_span(span: Span, witness: "_Witness | None" = None) -> Iterator[Frames | Damage]:
+def walk_span(span: Span, start_index: "_StartIndex | None" = None) -> Iterator[Frames | Damage]:
     """Yields the valid frames of a span and the damage between them.
 
     A segment that went away since planning is damage: the broker has deleted it.
@@ -72,7 +72,7 @@ def walk_span(span: Span, witness: "_Witness | None" = None) -> Iterator[Frames 
         return
     with closing(file):
         segment = MappedFile(path, span.base, span.end - span.base, span.entries)
-        for item in walk_file(file, segment, start=span.start - span.base, witness=witness):
+        for item in walk_file(file, segment, start=span.start - span.base, start_index=start_index):
             yield item.at(path, span.base) if isinstance(item, Damage) else item
 
 
@@ -90,7 +90,7 @@ def _was_deleted(error: StoreError, path: Path) -> bool:
     return True
 
 
-class _Witness:
+class _StartIndex:
     """What the queues say of a record start; the store is opened only if damage makes somebody ask."""
 
     def __init__(self, source: Source) -> None:
@@ -99,7 +99,7 @@ class _Witness:
     @cached_property
     def _judge(self) -> object:
         try:
-            return self._source.open().commit_log.witness
+            return self._source.open().commit_log.start_index
         except StoreError:
             return None
 

@@ -24,7 +24,7 @@ from mqtool.records.damage import Damage, DamageKind, Tail
 from mqtool.records.frame_scan import FrameScan, Stop
 from mqtool.records.frames import Frames
 from mqtool.records.record_search import frame_starts
-from mqtool.records.resync import Witness
+from mqtool.records.resync import RecordStartIndex
 from mqtool.records.segment_bytes import WINDOW, Read, ReadInto
 from mqtool.records.walk import SegmentSpan, SegmentWalk
 
@@ -41,13 +41,13 @@ def walk_of(
     span: SegmentSpan,
     *,
     check_crc: bool = True,
-    witness: Witness | None = None,
+    start_index: RecordStartIndex | None = None,
     read_into: ReadInto | None = None,
     with_crc: bool = False,
 ) -> SegmentWalk:
     """Returns the walk over a segment, whatever stands before its records; see `SegmentWalk`."""
     kind = EntryWalk if span.entries else SegmentWalk
-    return kind(read, span, check_crc=check_crc, witness=witness, read_into=read_into, with_crc=with_crc)
+    return kind(read, span, check_crc=check_crc, start_index=start_index, read_into=read_into, with_crc=with_crc)
 
 
 def scan_entries(view: memoryview, start: int) -> FrameScan:
@@ -201,7 +201,7 @@ class EntryWalk(SegmentWalk):
         if header is None or record is None or header.body_length != int(record.sizes[0]):
             return False
         where = self._segment.base + position + ENTRY_HEADER_SIZE
-        denied = self._witness is not None and self._witness(where) is False
+        denied = self._start_index is not None and self._start_index(where) is False
         return not denied and bool(record.crc_matches[0])
 
     def _candidates(self, start: int) -> Iterator[int]:

@@ -2,7 +2,7 @@
 
 Two questions, in this order. Does what is left of the damaged record tell where it ends? Then nothing inside
 is looked at: a body may hold whole frames. Otherwise: which later position holds a frame whose magic,
-lengths, own physical offset and CRC all agree, and is not denied by a witness (a ConsumeQueue that names
+lengths, own physical offset and CRC all agree, and is not denied by a record-start index (a ConsumeQueue that names
 other record starts)?
 """
 
@@ -24,7 +24,7 @@ _FREE_PROOFS = 64 << 20
 _PROOFS_PER_BYTE = 16
 """Bytes whose CRC may be taken for each byte that is searched: a body can be made to hold a million headers."""
 
-Witness = Callable[[int], bool | None]
+RecordStartIndex = Callable[[int], bool | None]
 """Says of a physical offset whether a record starts there: True, False, or None for "cannot tell"."""
 
 
@@ -57,26 +57,26 @@ def extent(segment: SegmentBytes, position: int, data_end: int) -> int | None:
 def next_record(
     segment: SegmentBytes,
     position: int,
-    witness: Witness | None = None,
+    start_index: RecordStartIndex | None = None,
     *,
     end: int | None = None,
     newest: int = 0,
 ) -> int | None:
     """Returns the first position at or after `position` where a record or BLANK is proven, or None.
 
-    Frames inside the body of a damaged record are skipped: the witness denies them, or what surrounds
+    Frames inside the body of a damaged record are skipped: the record-start index denies them, or what surrounds
     them looks like the rest of that record. A BLANK counts only if no record follows that is not older
     than `newest`: behind a true BLANK there may be records of the segment's earlier life.
 
     Args:
         segment: where.
         position: where what is known of the damaged record ends.
-        witness: see `Witness`.
+        start_index: see `RecordStartIndex`.
         end: position to stop at, None for the segment's end.
         newest: store timestamp of the last good record, 0 if unknown.
     """
     last = segment.size if end is None else end
-    search = _Search(segment, position, witness, last, newest)
+    search = _Search(segment, position, start_index, last, newest)
     blank: int | None = None
     for at in _candidates(segment, position, last):
         _, magic = segment.frame(at)
@@ -89,17 +89,19 @@ def next_record(
 
 
 class _Search:
-    def __init__(self, segment: SegmentBytes, start: int, witness: Witness | None, end: int, newest: int) -> None:
+    def __init__(
+        self, segment: SegmentBytes, start: int, start_index: RecordStartIndex | None, end: int, newest: int
+    ) -> None:
         self._newest = newest
         self._segment = segment
         self._start = start
         self._end = end
-        self._witness = witness
+        self._start_index = start_index
         self._enclosed_to = start
         self._spent = 0
 
     def verdict(self, position: int) -> bool | None:
-        return self._witness(self._segment.base + position) if self._witness else None
+        return self._start_index(self._segment.base + position) if self._start_index else None
 
     def accepts(self, position: int) -> bool:
         """Whether a record is proven at a position that looks like one."""
@@ -130,13 +132,13 @@ class _Search:
             return False
         near = min(self._end, end + _LONGEST_ENCLOSED)
         following = next(_candidates(segment, end, near), None) or segment.data_end(near)
-        tail = record_tail(segment, end, following) if following > end else None
+        tail = trailer_start(segment, end, following) if following > end else None
         if tail is None:
             return False
         if tail - end < commit_log.BODY_POSITIONS[0]:
             return True
         header_wiped = segment.frame(end) == (0, 0)
-        return not header_wiped and record_tail(segment, self._start, position) is None
+        return not header_wiped and trailer_start(segment, self._start, position) is None
 
     def _goes_on(self, blank: int) -> bool:
         """Whether records follow a BLANK that are no older than those before: then it is none, but a part of a body."""
@@ -176,7 +178,7 @@ def is_older(segment: SegmentBytes, position: int, newest: int) -> bool:
     return record is not None and int(record.column("store_timestamp")[0]) < newest
 
 
-def record_tail(segment: SegmentBytes, start: int, end: int) -> int | None:
+def trailer_start(segment: SegmentBytes, start: int, end: int) -> int | None:
     """Returns where `topic length, topic, properties length, properties` begins that ends exactly at `end`.
 
     Args:

@@ -16,7 +16,7 @@ from mqtool.records.frames import Frames
 WINDOW = 8 << 20
 """Bytes read at a time."""
 
-LONGEST_TAIL = 2 + 0x7FFF + 2 + 0x7FFF
+LONGEST_TRAILER = 2 + 0x7FFF + 2 + 0x7FFF
 """Topic and properties with their lengths: what can follow a body."""
 
 _NEAR = 1 << 16
@@ -109,9 +109,9 @@ class SegmentBytes:
         if len(length) == _I32.size:
             topic_at = body_at + max(0, _I32.unpack(length)[0])
             if position + topic_at <= self.size:
-                yield from self._sizes_by_tail(position, topic_at)
+                yield from self._sizes_by_trailer(position, topic_at)
 
-    def _sizes_by_tail(self, position: int, topic_at: int) -> Iterator[int]:
+    def _sizes_by_trailer(self, position: int, topic_at: int) -> Iterator[int]:
         for reader in (commit_log.TOPIC_LENGTH_V1, commit_log.TOPIC_LENGTH_V2):
             stored = self.peek(position + topic_at, reader.size)
             if len(stored) < reader.size or (topic_length := reader.unpack(stored)[0]) < 0:
@@ -140,14 +140,14 @@ class SegmentBytes:
         if not is_record or not self.states_its_offset(position) or len(length) < _I32.size:
             return False
         topic_at = body_at + max(0, _I32.unpack(length)[0])
-        if not 0 < total - topic_at <= LONGEST_TAIL:
+        if not 0 < total - topic_at <= LONGEST_TRAILER:
             return False
         reader = commit_log.TOPIC_LENGTH_V2 if magic == commit_log.MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
         stored = self.peek(position + topic_at, reader.size)[: max(0, data_end - position - topic_at)]
         if len(stored) < reader.size:
             return True  # all that is there is its body
         topic_length = reader.unpack(stored)[0]
-        topic = self.peek(position + topic_at + reader.size, max(0, min(topic_length, LONGEST_TAIL)))
+        topic = self.peek(position + topic_at + reader.size, max(0, min(topic_length, LONGEST_TRAILER)))
         return 0 < topic_length < total - topic_at and is_topic(topic.rstrip(b"\0"))
 
     def record(self, position: int) -> Frames | None:

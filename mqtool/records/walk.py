@@ -14,7 +14,7 @@ from mqtool.records import segment_bytes
 from mqtool.records.damage import Damage, DamageKind, Tail
 from mqtool.records.frame_scan import FrameScan, Stop
 from mqtool.records.frames import Frames, frames_at
-from mqtool.records.resync import Witness, describe, extent, is_older, next_record
+from mqtool.records.resync import RecordStartIndex, describe, extent, is_older, next_record
 from mqtool.records.segment_bytes import Read, ReadInto, SegmentBytes
 
 _FRAME = commit_log.FRAME.size
@@ -65,7 +65,7 @@ class SegmentWalk:
         span: SegmentSpan,
         *,
         check_crc: bool = True,
-        witness: Witness | None = None,
+        start_index: RecordStartIndex | None = None,
         read_into: ReadInto | None = None,
         with_crc: bool = False,
     ) -> None:
@@ -75,7 +75,7 @@ class SegmentWalk:
             read: of the segment.
             span: what is to be walked.
             check_crc: whether a wrong body CRC makes a record damage.
-            witness: who else knows where records start.
+            start_index: who else knows where records start.
             read_into: reads one window after the other into the same memory, which spares asking for it: then frames
                 are only good until the next ones are taken.
             with_crc: whether CRCs will be asked for though they make no damage.
@@ -84,7 +84,7 @@ class SegmentWalk:
         self._span = span
         self._check_crc = check_crc
         self._with_crc = with_crc or check_crc
-        self._witness = witness
+        self._start_index = start_index
         self._read_into = read_into
         self._memory = memoryview(bytearray())
         self._newest = span.newest
@@ -248,12 +248,12 @@ class SegmentWalk:
         known_end = extent(segment, at, self._data_end)
         if known_end is not None and segment.is_boundary(known_end):
             return known_end if known_end < segment.size else None
-        witness = self._witness
+        start_index = self._start_index
         is_proved = at == 0 or self.end > base + self._span.start
-        if witness is not None and is_proved and witness(base + at) is False:
-            witness = None  # what denies a place to which a chain of records has led is no help here
+        if start_index is not None and is_proved and start_index(base + at) is False:
+            start_index = None  # what denies a place to which a chain of records has led is no help here
         start = at + 1 if known_end is None else known_end
-        return next_record(segment, start, witness, end=self._data_end, newest=self._newest)
+        return next_record(segment, start, start_index, end=self._data_end, newest=self._newest)
 
     def _has_arrived(self, at: int) -> bool:
         """Whether a broker has written the record at a position since it was looked at: then nothing is damaged."""
@@ -266,7 +266,7 @@ class SegmentWalk:
     def _is_stale(self, position: int) -> bool:
         """A frame behind the end that is older than the last record comes from before a truncation."""
         record = position + self._before
-        if not self._newest or (self._witness is not None and self._witness(self._span.base + record)):
+        if not self._newest or (self._start_index is not None and self._start_index(self._span.base + record)):
             return False
         _, magic = self._segment.frame(record)
         return magic == commit_log.MAGIC_BLANK or is_older(self._segment, record, self._newest)

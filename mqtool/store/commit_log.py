@@ -19,7 +19,7 @@ from mqtool.records.walk import SegmentWalk
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.log_walk import walk_file
 from mqtool.store.readable_parts import UnreadableParts
-from mqtool.store.witness import QueueWitness
+from mqtool.store.start_index import QueueStartIndex
 
 _OPEN_FILES = 32
 _BLOCK = 1 << 20
@@ -51,7 +51,7 @@ class CommitLog:
         """
         self.segments = _without_overlap(segments)
         self.min_offset = segments[0].base if segments else 0
-        self.witness: QueueWitness | None = None
+        self.start_index: QueueStartIndex | None = None
         self.is_named: Callable[[Record], bool] | None = None
         self._hint = hint
         self._bases = [segment.base for segment in self.segments]
@@ -231,7 +231,7 @@ class CommitLog:
         segment = self.segments[index]
         near = [hint for hint in self._hints if segment.base <= hint <= physical_offset]
         if not near or physical_offset - max(near) > _NEAR:
-            floor = self.witness.floor(physical_offset) if self.witness is not None else None
+            floor = self.start_index.floor(physical_offset) if self.start_index is not None else None
             near = [floor] if floor is not None and floor >= segment.base else []
         try:
             return self.record(max(near)).physical_offset - segment.base if near else 0
@@ -246,7 +246,12 @@ class CommitLog:
         """Returns the walk over one segment, from a position in it."""
         is_last = index >= self.last_used
         return walk_file(
-            _Reopened(self, index), self.segments[index], start=start, is_last=is_last, crc=crc, witness=self.witness
+            _Reopened(self, index),
+            self.segments[index],
+            start=start,
+            is_last=is_last,
+            crc=crc,
+            start_index=self.start_index,
         )
 
     def reader(self, index: int) -> Callable[[int, int], bytes]:

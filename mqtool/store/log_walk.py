@@ -6,7 +6,7 @@ Whoever reads a log takes `Frames` and `Damage` from `CommitLog.walk`, or, segme
 from typing import Protocol
 
 from mqtool.records.entries import walk_of
-from mqtool.records.resync import Witness
+from mqtool.records.resync import RecordStartIndex
 from mqtool.records.walk import SegmentSpan, SegmentWalk
 from mqtool.store.files import MappedFile
 
@@ -36,7 +36,7 @@ def walk_file(
     end: int | None = None,
     is_last: bool = False,
     crc: bool = True,
-    witness: Witness | None = None,
+    start_index: RecordStartIndex | None = None,
 ) -> SegmentWalk:
     """Returns the walk over one file, or over a part of it.
 
@@ -47,9 +47,9 @@ def walk_file(
         end: position after the last record that is meant, None for the end of the file.
         is_last: no file of the log follows: an unfinished end is its tail, not damage.
         crc: whether a wrong body CRC makes a record damage.
-        witness: who else knows where records start.
+        start_index: who else knows where records start.
     """
-    return walk_of(file.read, _span(file, segment, start, end, is_last), check_crc=crc, witness=witness)
+    return walk_of(file.read, _span(file, segment, start, end, is_last), check_crc=crc, start_index=start_index)
 
 
 def refilling_walk(
@@ -60,7 +60,7 @@ def refilling_walk(
     end: int | None = None,
     is_last: bool = False,
     with_crc: bool = False,
-    witness: Witness | None = None,
+    start_index: RecordStartIndex | None = None,
 ) -> SegmentWalk:
     """Returns a walk that reads every window into the same memory, for passes over a complete log.
 
@@ -71,7 +71,9 @@ def refilling_walk(
         with_crc: whether CRCs will be asked for: then they are computed in passing where that is faster.
     """
     span = _span(file, segment, start, end, is_last)
-    return walk_of(file.read, span, check_crc=False, witness=witness, read_into=file.read_into, with_crc=with_crc)
+    return walk_of(
+        file.read, span, check_crc=False, start_index=start_index, read_into=file.read_into, with_crc=with_crc
+    )
 
 
 def _span(file: Readable, segment: MappedFile, start: int, end: int | None, is_last: bool) -> SegmentSpan:

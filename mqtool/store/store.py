@@ -36,7 +36,7 @@ from mqtool.store.query import query_message
 from mqtool.store.recovery_rules import recovery_rules
 from mqtool.store.rocksdb_queues import RocksQueues
 from mqtool.store.selection import Selection
-from mqtool.store.witness import QueueWitness
+from mqtool.store.start_index import QueueStartIndex
 
 
 def open_store(path: str | Path, config: broker_config.ConfigSource = None) -> "Store":
@@ -85,7 +85,7 @@ class Store:
         self.config = broker_config.load(config)
         self.layout = layout.detect(path, self.config)
         self.commit_log = CommitLog(self.layout.segments, self.newest_records)
-        self.commit_log.witness = QueueWitness(self.disk_queues)
+        self.commit_log.start_index = QueueStartIndex(self.disk_queues)
         self.commit_log.is_named = self._is_named
         self._closed = False
 

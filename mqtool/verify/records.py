@@ -107,7 +107,7 @@ def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> I
         with ReadFile(segment.path) as file:
             is_last = number >= survey.last_used
             walk = walk_file(
-                file, segment, start=start - segment.base, is_last=is_last, crc=False, witness=survey.witness()
+                file, segment, start=start - segment.base, is_last=is_last, crc=False, start_index=survey.start_index()
             )
             for item in walk:
                 if isinstance(item, Damage):

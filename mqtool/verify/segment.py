@@ -133,7 +133,7 @@ class _Check:
                     end=end,
                     is_last=is_last,
                     with_crc=True,
-                    witness=self._survey.witness(),
+                    start_index=self._survey.start_index(),
                 )
                 self._walk(walk)
                 facts.bytes = size - start

@@ -25,7 +25,7 @@ from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
-from mqtool.store.witness import QueueWitness
+from mqtool.store.start_index import QueueStartIndex
 from mqtool.verify import lock
 from mqtool.verify.index_shape import IndexPlan, plan_index
 
@@ -148,11 +148,11 @@ class Survey:
         """Whether the index is compared with the log: it cannot be narrowed to topics."""
         return self.topics is None and self.index.shape is not None
 
-    def witness(self) -> QueueWitness:
+    def start_index(self) -> QueueStartIndex:
         """Returns what the queues can say of where records start."""
         cache = UnitCache()
         kinds = {False: "SimpleCQ", True: "BatchCQ"}
-        return QueueWitness(
+        return QueueStartIndex(
             lambda: [
                 Queue(*queue.key, kinds[queue.is_batch], queue.path, lambda: (self.min_offset, self.end), cache)
                 for queue in self.queues
@@ -243,7 +243,7 @@ def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mappe
     behind: list[tuple[MappedFile, Tail]] = []
     while True:
         log = CommitLog(files, store.newest_records)
-        log.witness = store.commit_log.witness
+        log.start_index = store.commit_log.start_index
         if not log.segments or log.last_used == 0 or live:
             return log, tuple(behind)
         walk = log.walk_segment(log.last_used, crc=False)

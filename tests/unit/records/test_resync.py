@@ -51,20 +51,20 @@ def trap(body, *, behind=6):
 
 
 def named_by_queues(segment):
-    """A witness that knows where records are, as queues do."""
+    """A record-start index that knows where records are, as queues do."""
     places = list(zip(segment.starts, segment.ends, strict=True))
 
-    def witness(offset):
+    def start_index(offset):
         inside = [start for start, end in places if start <= offset < end]
         return inside[0] == offset if inside else None
 
-    return witness
+    return start_index
 
 
-def check(segment, data, *, witness=None, is_last=False):
+def check(segment, data, *, start_index=None, is_last=False):
     """The sixth record is damaged, all others are found, and nothing else."""
     start, end = segment.starts[5], segment.ends[5]
-    positions, damage, made = walk(data, witness=witness, is_last=is_last)
+    positions, damage, made = walk(data, start_index=start_index, is_last=is_last)
     assert positions == [at for at in segment.starts if at != start]
     assert [(low, high) for low, high, _ in damage] == [(start, end)]
     return made
@@ -130,7 +130,7 @@ WIPED = {
 def test_with_the_whole_head_gone_the_queues_deny_forged_frames(wiped, body, is_last):
     segment = trap(body).blank()
     data = over(segment.whole(), segment.starts[5], WIPED[wiped])
-    check(segment, data, witness=named_by_queues(segment), is_last=is_last)
+    check(segment, data, start_index=named_by_queues(segment), is_last=is_last)
 
 
 @pytest.mark.parametrize("body", BODIES)
@@ -183,7 +183,7 @@ def test_a_real_chain_between_two_damaged_records_is_found(wiped, second):
 def test_a_queue_that_names_nonsense_hides_no_record():
     segment = Segment(size=SIZE).fill(12).blank()
     data = over(segment.whole(), segment.starts[3], b"\xff" * HEAD)
-    positions, _, _ = walk(data, witness=lambda offset: offset == 0)  # a record over the whole segment
+    positions, _, _ = walk(data, start_index=lambda offset: offset == 0)  # a record over the whole segment
     assert positions == segment.starts[:3] + segment.starts[4:]
 
 

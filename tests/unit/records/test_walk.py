@@ -300,7 +300,7 @@ def test_older_records_that_a_queue_names_are_read():
     rest = earlier_life(segment)
     data = (bytes(segment.data) + rest).ljust(4096, b"\0")
     named = len(segment.data) + 40
-    positions, _, _ = walk(data, is_last=True, witness=lambda offset: True if offset >= named else None)
+    positions, _, _ = walk(data, is_last=True, start_index=lambda offset: True if offset >= named else None)
     assert len(positions) == 8
 
 

@@ -67,7 +67,7 @@ def reader_into(data):
     return read_into
 
 
-def walk(data, base=0, *, check_crc=True, witness=None, **span):
+def walk(data, base=0, *, check_crc=True, start_index=None, **span):
     """Walk a segment; returns positions of the records, (start, end, kind) of the damage, and the walk.
 
     It is walked once more window by window in one memory, which must find the same.
@@ -78,7 +78,7 @@ def walk(data, base=0, *, check_crc=True, witness=None, **span):
             reader(data),
             SegmentSpan(base, len(data), **span),
             check_crc=check_crc,
-            witness=witness,
+            start_index=start_index,
             read_into=read_into,
         )
         ways.append((*_told(made, base), made))

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
-from mqtool.store import consume_queue, witness
+from mqtool.store import consume_queue, start_index
 from mqtool.store.consume_queue import Queue, UnitCache
-from mqtool.store.witness import QueueWitness
+from mqtool.store.start_index import QueueStartIndex
 
 UNIT = CONSUME_QUEUE_UNIT
 PER_FILE = 50
@@ -154,9 +154,9 @@ def interleaved(directory, count=90, size=1000, **changes):
 
 @pytest.mark.parametrize("span", [4096, 10_000, 1 << 28])
 def test_queues_know_starts_deny_insides_and_say_nothing_of_the_rest(span, tmp_path, monkeypatch):
-    monkeypatch.setattr(witness, "RANGE", span)
-    monkeypatch.setattr(witness, "_BEFORE", 1000)
-    asked = QueueWitness(lambda: made)
+    monkeypatch.setattr(start_index, "RANGE", span)
+    monkeypatch.setattr(start_index, "_BEFORE", 1000)
+    asked = QueueStartIndex(lambda: made)
     made = interleaved(tmp_path, count=400)
     for number in range(400):
         expected = [None] * 3 if not number % 10 else [True, False, False]
@@ -166,31 +166,31 @@ def test_queues_know_starts_deny_insides_and_say_nothing_of_the_rest(span, tmp_p
 
 def test_the_nearest_start_below_is_found(tmp_path):
     made = interleaved(tmp_path)
-    asked = QueueWitness(lambda: made)
+    asked = QueueStartIndex(lambda: made)
     assert [asked.floor(at) for at in (1000, 1999, 10_500, 89_999)] == [1000, 1000, 9000, 89_000]
     assert asked.floor(999) is None
 
 
-def test_units_that_lead_nowhere_are_no_witnesses(tmp_path):
+def test_units_that_lead_nowhere_do_not_count(tmp_path):
     bad = [ConsumeQueueUnit(500, 90, 0), ConsumeQueueUnit(-500, 1000, 0), PRE_BLANK, ConsumeQueueUnit(700, -1, 0)]
     made = [written(tmp_path, bad)]
-    asked = QueueWitness(lambda: made)
+    asked = QueueStartIndex(lambda: made)
     assert [asked(at) for at in (0, 500, 550, 700)] == [None] * 4
 
 
 def test_only_files_near_the_range_are_read(tmp_path, monkeypatch):
-    monkeypatch.setattr(witness, "RANGE", 1000)
-    monkeypatch.setattr(witness, "_BEFORE", 100)
+    monkeypatch.setattr(start_index, "RANGE", 1000)
+    monkeypatch.setattr(start_index, "_BEFORE", 100)
     queue = written(tmp_path, *full(PER_FILE * 20))
     read = []
     monkeypatch.setattr(queue, "units_of", lambda number: read.append(number) or np.empty(0, UNIT.dtype))
-    assert QueueWitness(lambda: [queue])(52_500) is None
+    assert QueueStartIndex(lambda: [queue])(52_500) is None
     assert read == [10]
 
 
 def test_a_queue_file_that_cannot_be_read_says_nothing(tmp_path):
     made = interleaved(tmp_path)
-    asked = QueueWitness(lambda: made)
+    asked = QueueStartIndex(lambda: made)
     path = made[1].files[0].path
     path.unlink()
     path.mkdir()

@@ -18,8 +18,8 @@ _BEFORE = 16 << 20
 """Bytes before the range in which a record may start that reaches into it."""
 
 
-class QueueWitness:
-    """Answers for physical offsets; see `records.resync.Witness`."""
+class QueueStartIndex:
+    """Answers for physical offsets; see `records.resync.RecordStartIndex`."""
 
     def __init__(self, queues: Callable[[], Sequence[Queue]]) -> None:
         """Reads nothing yet.
@@ -75,7 +75,7 @@ def _units_near(queue: Queue, low: int, high: int) -> Iterator[np.ndarray]:
     for number in range(begin, end):
         try:
             yield queue.units_of(number)
-        except StoreError:  # a witness that cannot be heard says nothing
+        except StoreError:  # queues that cannot be read say nothing
             continue
 
 
