@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -37,6 +38,7 @@ from mqtool.siblings.registry import Kind, recognise
 
 if TYPE_CHECKING:
     from mqtool.export.plain import ExportRequest, ExportResult, Runner
+    from mqtool.export.request import ReadRequest
     from mqtool.export.sources import Source
     from mqtool.jobs.progress import OnProgress
     from mqtool.store import Store
@@ -234,24 +236,17 @@ def export(
 ) -> ExitCode:
     """Exports and reports; ends with 1 if some of the log could not be read."""
     from mqtool.cli.selected import require_selected
-    from mqtool.export import redact as redaction
-    from mqtool.export.parquet import WriteOptions
-    from mqtool.export.plain import ExportRequest
     from mqtool.export.plain import export as export_messages
-    from mqtool.export.request import ReadRequest
-    from mqtool.export.schema import ALL_COLUMNS, Body
     from mqtool.export.sources import resolve
-    from mqtool.export.tables import TableFormat
     from mqtool.export.workers import LocalRunner
 
     filters = Filters(offset=offset, time=time, topic=topic, queue=queue)
+    files = _Files(partition_by, file_size, split, level, table)
+    options = _Options(state, rewind, include, columns, body, redact, mode, filters, files, workers, config)
     where = on_spark(spark, master, conf)
     kind = _sibling(stores[0]) if len(stores) == 1 else None
     if kind is not None:
-        optional = (state, columns, redact, partition_by, split, table, workers, config)
-        others = (rewind, filters, include, body, mode, file_size, level)
-        defaults = (False, Filters(), Include.COMMITTED, LakeBody.BINARY, Mode.PERMISSIVE, SIZE, 1)
-        if any(given is not None for given in optional) or others != defaults:
+        if options != _Options():
             raise UsageError(f"a store of kind {kind.name} is exported completely, table by table: give only --output")
         if where is not None:
             return siblings.export_on_spark(ctx.obj, kind, Path(stores[0]), Path(to), where, output_format)
@@ -259,31 +254,78 @@ def export(
     sources = resolve(stores, None if config is None else str(config))
     _require_rocketmq(sources)
     require_selected(_opened(sources), topic, queue)
-    hidden = redaction.closure(_names(redact))
-    read = ReadRequest(
-        _selection(sources, filters),
-        tuple(_names([columns])) if columns is not None else ALL_COLUMNS,
-        include is Include.ALL,
-        Body(body),
-        hidden,
-        redaction.new_salt() if hidden else b"",
-        mode is Mode.FAILFAST,
-    )
-    request = ExportRequest(
-        tuple(sources),
-        to,
-        read,
-        WriteOptions(tuple(_names([partition_by])), ranges.parse_size(file_size), level),
-        state,
-        None if split is None else ranges.parse_size(split),
-        None if table is None else TableFormat(table),
-        rewind,
-    )
+    request = options.request(sources, to)
     with ExitStack() as shown:
         move = _bar_in(shown, progress)
         runner = LocalRunner(workers) if where is None else _spark_runner(shown, where, move)
         result = export_messages(request, runner, move)
     return _print(ctx.obj, request, result, output_format)
+
+
+@dataclass(frozen=True)
+class _Files:
+    """What `--help` lists under Files."""
+
+    partition_by: str | None = None
+    file_size: str = SIZE
+    split: str | None = None
+    level: int = 1
+    table: TableName | None = None
+
+
+@dataclass(frozen=True)
+class _Options:
+    """What was asked for besides the stores and the target; equal to `_Options()` if nothing was."""
+
+    state: str | None = None
+    rewind: bool = False
+    include: Include = Include.COMMITTED
+    columns: str | None = None
+    body: LakeBody = LakeBody.BINARY
+    redact: list[str] | None = None
+    mode: Mode = Mode.PERMISSIVE
+    filters: Filters = field(default_factory=Filters)
+    files: _Files = field(default_factory=_Files)
+    workers: int | None = None
+    config: Path | None = None
+
+    def request(self, sources: list[Source], target: str) -> ExportRequest:
+        """Returns the request to the library.
+
+        Raises:
+            UsageError: an option makes no sense.
+        """
+        from mqtool.export.parquet import WriteOptions
+        from mqtool.export.plain import ExportRequest
+        from mqtool.export.tables import TableFormat
+
+        files = self.files
+        return ExportRequest(
+            tuple(sources),
+            target,
+            self._read(sources),
+            WriteOptions(tuple(_names([files.partition_by])), ranges.parse_size(files.file_size), files.level),
+            self.state,
+            None if files.split is None else ranges.parse_size(files.split),
+            None if files.table is None else TableFormat(files.table),
+            self.rewind,
+        )
+
+    def _read(self, sources: list[Source]) -> ReadRequest:
+        from mqtool.export import redact as redaction
+        from mqtool.export.request import ReadRequest
+        from mqtool.export.schema import ALL_COLUMNS, Body
+
+        hidden = redaction.closure(_names(self.redact))
+        return ReadRequest(
+            _selection(sources, self.filters),
+            tuple(_names([self.columns])) if self.columns is not None else ALL_COLUMNS,
+            self.include is Include.ALL,
+            Body(self.body),
+            hidden,
+            redaction.new_salt() if hidden else b"",
+            self.mode is Mode.FAILFAST,
+        )
 
 
 def _sibling(path: str) -> Kind | None:

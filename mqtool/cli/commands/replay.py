@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -208,11 +208,13 @@ def replay(
     for damage in result.passed.damage[:3]:
         note(str(damage))
     code = ExitCode.NO if result.refused or result.passed.damage else ExitCode.OK
+    return output.document({"source": str(source), "target": to, "dry_run": dry_run, **_counts(result)}, code)
+
+
+def _counts(result: Report) -> dict[str, Any]:
+    """Returns the fields of the document that say what was done."""
     passed = result.passed
-    document = {
-        "source": str(source),
-        "target": to,
-        "dry_run": dry_run,
+    return {
         "replayed": result.replayed,
         "found_there": result.found_there,
         "refused": result.refused,
@@ -223,7 +225,6 @@ def replay(
         "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
         "reasons": [{"position": position, "reason": reason} for position, reason in result.reasons],
     }
-    return output.document(document, code)
 
 
 def _is_address(target: str) -> bool:
