@@ -61,6 +61,10 @@ The keys of a broker's properties file (`--config broker.conf`, `serve --set KEY
 broker's names and defaults. Other keys of the broker are accepted and ignored. `mqtool verify STORE --config
 broker.conf` reports keys that no broker reads (`lint-unknown-key`, `lint-legacy-key`).
 
+Values are read as the broker reads them. Blanks after a value belong to it, and only texts are trimmed, from 5.2 on:
+`timerWheelEnable=true` with a blank after it is false, and a number with one is ignored, so the default applies. Each
+such value is reported (`lint-misread-value`).
+
 For a store, most keys are not needed: file sizes and release are detected from the files, and `mqtool info STORE`
 shows how.
 """
@@ -131,7 +135,7 @@ def checks() -> Iterator[str]:
 def configuration() -> Iterator[str]:
     """Yields the page of the keys of broker.conf: those that a string of the code names, with the packages that do."""
     users: dict[str, set[str]] = {}
-    known = KEYS | set(LEGACY_KEYS)
+    known = KEYS.keys() | LEGACY_KEYS.keys()
     for path in sorted((ROOT / "mqtool").glob("*/**/*.py")):
         if path.name != "broker_keys.py":
             package = path.relative_to(ROOT / "mqtool").parts[0]
@@ -139,10 +143,11 @@ def configuration() -> Iterator[str]:
                 if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value in known:
                     users.setdefault(node.value, set()).add(package)
     yield CONFIGURATION_HEAD
-    yield "| Key | Default in `serve` | Used by |\n|---|---|---|"
+    yield "| Key | Type | Default in `serve` | Used by |\n|---|---|---|---|"
     for key in sorted(users, key=str.lower):
         default = f"`{DEFAULTS[key]}`" if DEFAULTS.get(key) else ""
-        yield f"| `{key}` | {default} | {', '.join(sorted(users[key]))} |"
+        kind = KEYS[LEGACY_KEYS.get(key, key)].value
+        yield f"| `{key}` | {kind} | {default} | {', '.join(sorted(users[key]))} |"
     yield "\nMisspelt in old releases, and ignored by brokers since 4.7:\n"
     yield "| Old key | Key |\n|---|---|"
     yield from (f"| `{old}` | `{new}` |" for old, new in LEGACY_KEYS.items())

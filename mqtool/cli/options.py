@@ -113,14 +113,18 @@ StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Root direc
 
 
 def _read_keys(path: Path | None) -> Path | None:
-    """Prints a line for each key that no broker reads; the command itself reports a file that cannot be read."""
+    """Prints a line for each key that no broker reads and each value that does not become what it says.
+
+    The command itself reports a file that cannot be read.
+    """
     from mqtool.errors import StoreError
     from mqtool.store import broker_config
 
     if path is not None:
         with contextlib.suppress(StoreError):
-            for unknown in broker_config.load(path).unknown_keys()[:_MOST_KEYS]:
-                note(f"{path}: {unknown}")
+            config = broker_config.load(path)
+            for words in [*config.unknown_keys(), *config.misread()][:_MOST_KEYS]:
+                note(f"{path}: {words}")
     return path
 
 

@@ -237,12 +237,12 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
     for key, name in BROKER_KEYS.items():
         value: object = config.integer(key) if _TYPES[name] is int else config.flag(key)
         if _TYPES[name] is str:
-            value = config.values.get(key)
+            value = config.text(key)
         if value is not None:
             found[name] = value
-    mode = config.values.get("flushDiskType")
+    mode = config.text("flushDiskType")
     if mode is not None:
-        found["flush_mode"] = _member(FlushMode, mode, "flushDiskType")
+        found["flush_mode"] = FlushMode[mode]
     if config.flag("transientStorePoolEnable"):
         size = config.integer("transientStorePoolSize")
         found["pool_buffers"] = 5 if size is None else size
@@ -250,11 +250,3 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
         if config.paths(key):
             found[name] = config.paths(key)
     return replace(base or StoreOptions(), **found)  # type: ignore[arg-type]
-
-
-def _member(kind: type[FlushMode], value: str, key: str) -> FlushMode:
-    try:
-        return kind[value.strip()]
-    except KeyError as error:
-        names = ", ".join(member.name for member in kind)
-        raise UsageError(f"{key}: expected one of {names}, found {value!r}") from error

@@ -51,7 +51,7 @@ def resolve(arguments: Iterable[str], config: str | None = None) -> list[Source]
     if not found:
         raise UsageError("name at least one store")
     _require_distinct([path for _, path in found])
-    configured = broker_config.load(config).values.get("brokerName") if config and len(found) == 1 else None
+    configured = broker_config.load(config).text("brokerName") if config and len(found) == 1 else None
     sources = [Source(name or configured or _name_of(path), path, config) for name, path in found]
     repeated = [name for name, count in Counter(source.broker for source in sources).items() if count > 1]
     if repeated:

@@ -18,6 +18,12 @@ DEFAULT_PRECISION_MS = 1000
 PRECISIONS_MS = (1000, 500, 200, 100)
 """What timerPrecisionMs can be: the broker rounds other values down to one of these."""
 
+
+def precision_ms(configured: int) -> int:
+    """Returns the precision that a broker takes from timerPrecisionMs (MessageStoreConfig.setTimerPrecisionMs)."""
+    return next((one for one in PRECISIONS_MS if one <= configured), PRECISIONS_MS[-1])
+
+
 DEFAULT_LOG_FILE_SIZE = 100 * 1024 * 1024
 CHECKPOINT_FILE_SIZE = 4096
 NO_POSITION = -1

@@ -32,7 +32,7 @@ def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
     found = sorted(root.glob(f"{file_names.DLEDGER_PREFIX}*/"))
     if wanted is False or (wanted is None and not found):
         return None
-    own = config.values.get("dLegerSelfId")
+    own = config.text("dLegerSelfId")
     if own is None and len(found) != 1:
         raise UsageError("which node of the DLedger group this is, is not known: give --config with dLegerSelfId")
     if own is not None and not file_names.is_directory_name(own):

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import dledger, java
+from mqtool.formats import dledger, java, java_properties
 from mqtool.formats.dledger import BLANK_ENTRY_SIZE, ENTRY, ENTRY_HEADER_SIZE, INDEX_UNIT, INDEX_UNIT_SIZE, EntryHeader
 from mqtool.recovery.dledger_files import LedgerFile, LedgerFiles
 from mqtool.recovery.ledger import Action, Ledger, exits, load_fails
 from mqtool.recovery.state import SegmentFiles
-from mqtool.store import broker_config
 from mqtool.store.files import read_file
 
 _LAST_FILES = 3
@@ -268,7 +267,7 @@ class LedgerRecovery:
 
     def _stated(self) -> str:
         try:
-            text = read_file(self._directory / dledger.CHECKPOINT).decode("utf-8", "replace")
-        except StoreError:
+            found = java_properties.parse(read_file(self._directory / dledger.CHECKPOINT))
+        except (StoreError, FormatError):
             return ""
-        return broker_config.parse_properties(text).get(dledger.COMMITTED_INDEX, "").strip()
+        return found.get(dledger.COMMITTED_INDEX, "")

@@ -25,7 +25,7 @@ def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
     for key, meaning in _OTHER_ENGINES.items():
         if config.flag(key):
             raise UnsupportedFormatError(f"{root}: {key}=true: {meaning}; only the file-based store's start is known")
-    kind = config.values.get("storeType", "").strip()
+    kind = config.text("storeType") or ""
     if kind not in ("", "default"):
         raise UnsupportedFormatError(f"{root}: storeType={kind}: only the file-based store's start is known")
     if not kind and (root / file_names.CONSUME_QUEUE / "CURRENT").is_file():

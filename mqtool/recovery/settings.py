@@ -119,9 +119,9 @@ def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
     index = flag("messageIndexEnable", default=True)
     return {
         "index_enabled": index and flag("indexFileWriteEnable", default=True, since=(5, 5)),
-        "sync_flush": config.values.get("flushDiskType", "").strip() == "SYNC_FLUSH",
+        "sync_flush": config.text("flushDiskType", release) == "SYNC_FLUSH",
         "recheck_reput": flag("recheckReputOffsetFromCq", since=(5, 5)),
-        "is_slave": config.values.get("brokerRole", "").strip() == "SLAVE",
+        "is_slave": config.text("brokerRole", release) == "SLAVE",
         "multi_dispatch": flag("enableMultiDispatch"),
         "lmq": flag("enableLmq"),
         "queue_ext": flag("enableConsumeQueueExt"),

@@ -115,7 +115,7 @@ def check_layout(store: Store) -> None:
 def check_queues(store: Store) -> None:
     """Raises UnsupportedFormatError for queues that are not in files."""
     queues = store.path / file_names.CONSUME_QUEUE
-    if (queues / "CURRENT").is_file() or store.config.values.get("storeType") == "defaultRocksDB":
+    if (queues / "CURRENT").is_file() or store.config.text("storeType") == "defaultRocksDB":
         raise UnsupportedFormatError(f"{queues}: queues in RocksDB; only queues in files can be changed")
 
 

@@ -26,7 +26,7 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) 
         UnsupportedFormatError: timer messages are kept in RocksDB.
         UsageError: nothing was ever parked here, and there is no timer.
     """
-    if store.config.values.get("timerRocksDBEnable") == "true":
+    if store.config.flag("timerRocksDBEnable"):
         raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be rebuilt")
     found = rebuild_into(store, out)
     directory = store.path / file_names.TIMER_LOG

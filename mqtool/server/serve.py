@@ -88,7 +88,7 @@ class ServeOptions:
     @property
     def advertised(self) -> str:
         """The host that is advertised to clients."""
-        configured = self.config.values.get("brokerIP1")
+        configured = self.config.text("brokerIP1")
         return self.advertise or configured or (own_address() if self.host in EVERYWHERE else self.host)
 
 

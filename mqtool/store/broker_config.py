@@ -1,12 +1,116 @@
-"""A broker's properties file: the keys that shape a store."""
+"""A broker's properties file: the keys that shape a store, with the values that the broker takes from them.
 
+The broker reads the file with java.util.Properties, which keeps blanks at the end of a value, and hands each value to
+a setter (MixAll.properties2Object). Numbers and booleans are not trimmed, and a value that does not suit its setter is
+ignored without a word: `timerWheelEnable=true ` is false, and `fileReservedTime=24 ` leaves the default of 72. Texts
+are trimmed from 5.2.0 on, not in 4.9 (source: MixAll of 4.9.7, 5.1.4, 5.2.0 and 5.5.0).
+"""
+
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import NamedTuple
 
-from mqtool.errors import ConfigFileError, StoreError, UsageError
-from mqtool.store.broker_keys import LEGACY_KEYS, UnknownKey, unknown_keys
+from mqtool.errors import ConfigFileError, FormatError, StoreError, UsageError
+from mqtool.formats import java, java_properties, timer
+from mqtool.formats.release import Release
+from mqtool.store.broker_keys import CHOICES, KEYS, LEGACY_KEYS, Type, UnknownKey, unknown_keys
 from mqtool.store.files import read_file
+
+_JAVA_BLANKS = "".join(map(chr, range(0x21)))
+"""What String.trim() removes."""
+
+_TRIMS_SINCE = Release(5, 2)
+
+_DOUBLE = re.compile(
+    r"[+-]?(NaN|Infinity|((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|0[xX]([\da-fA-F]+\.?|[\da-fA-F]*\.[\da-fA-F]+)[pP][+-]?\d+)[fFdD]?)",
+    re.ASCII,
+)
+
+
+class Misread(NamedTuple):
+    """A value that does not become what it says.
+
+    Attributes:
+        key: its key.
+        value: as the file has it.
+        becomes: what the broker does with it, in words.
+    """
+
+    key: str
+    value: str
+    becomes: str
+
+    def __str__(self) -> str:
+        return f"{self.key}={self.value!r}: {self.becomes}"
+
+
+def taken(key: str, value: str, release: Release | None = None) -> str | None:
+    """Returns what a broker takes from the text of a value, None if it ignores it and the default stays.
+
+    Args:
+        key: its key; the text of an unknown key is taken as it is.
+        value: the text, as java.util.Properties reads it.
+        release: of the broker; None for one that trims texts.
+    """
+    match KEYS.get(key):
+        case Type.FLAG:
+            return str(java.parse_boolean(value)).lower()
+        case Type.INT | Type.LONG as kind:
+            try:
+                number = java.parse_int(value) if kind is Type.INT else java.parse_long(value)
+            except FormatError:
+                return None
+            return str(timer.precision_ms(number) if key == "timerPrecisionMs" else number)
+        case Type.DOUBLE:
+            decimal = value.strip(_JAVA_BLANKS)
+            return decimal if _DOUBLE.fullmatch(decimal) else None
+        case Type.TEXT:
+            text = value if release is not None and release < _TRIMS_SINCE else value.strip(_JAVA_BLANKS)
+            return text if text in CHOICES.get(key, (text,)) else None
+        case _:
+            return value
+
+
+def misread(values: Mapping[str, str], release: Release | None = None) -> list[Misread]:
+    """Returns the values that do not become what they say, in the order of the keys.
+
+    Args:
+        values: keys and values, as java.util.Properties reads them.
+        release: of the broker; None reports what any release does.
+    """
+    found = []
+    for key, value in values.items():
+        becomes = _becomes(key, value, release)
+        if becomes:
+            found.append(Misread(key, value, becomes))
+    return found
+
+
+def _becomes(key: str, value: str, release: Release | None) -> str:
+    """Returns what becomes of a value in words, empty if it becomes what it says."""
+    text = taken(key, value, release)
+    match KEYS.get(key):
+        case Type.FLAG if value.lower() not in ("true", "false"):
+            meant = value.strip().lower() in ("true", "false")
+            return "the broker reads false" + ("; remove the blanks" if meant else "; write true or false")
+        case Type.INT | Type.LONG as kind if text is None:
+            trimmed = taken(key, value.strip(), release) is not None
+            hint = "remove the blanks" if trimmed else f"write a whole number that fits a Java {kind.value}"
+            return f"the broker ignores it and keeps its default; {hint}"
+        case Type.INT if key == "timerPrecisionMs" and text != value.lstrip("+"):
+            return f"the broker rounds it down to {text}, a precision that it has"
+        case Type.DOUBLE if text is None:
+            return "the broker ignores it and keeps its default; write a number"
+        case Type.TEXT if text is None:
+            choices = ", ".join(CHOICES[key])
+            return f"the broker ignores it and keeps its default; write one of {choices}, without blanks"
+        case Type.TEXT if value.strip(_JAVA_BLANKS) != value and (release is None or release < _TRIMS_SINCE):
+            if key in CHOICES:
+                return "brokers before 5.2 ignore it for its blanks and keep the default; remove the blanks"
+            return "brokers before 5.2 keep the blanks at its end; remove the blanks"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -14,7 +118,7 @@ class BrokerConfig:
     """Keys and values as the broker reads them (java.util.Properties).
 
     Attributes:
-        values: key to value.
+        values: key to value, as in the file.
         directory: what relative paths are relative to; None for values given directly.
         source: where they came from, for messages.
     """
@@ -32,11 +136,20 @@ class BrokerConfig:
         """Returns the keys that no broker reads; those in their old spelling are not among them."""
         return unknown_keys(self.values)
 
+    def misread(self, release: Release | None = None) -> list[Misread]:
+        """Returns the values that do not become what they say; None stands for any release."""
+        return misread(self.values, release)
+
+    def taken(self, release: Release | None = None) -> dict[str, str]:
+        """Returns keys and values as a broker has them; those that it ignores are left out."""
+        found = {key: taken(key, value, release) for key, value in self.values.items()}
+        return {key: value for key, value in found.items() if value is not None}
+
     def integer(self, key: str) -> int | None:
-        """Returns a whole number, None if the key is absent.
+        """Returns a whole number; None if the key is absent, or if a broker ignores the value of its file.
 
         Raises:
-            UsageError: the value is none.
+            UsageError: a value that was given directly is not a whole number.
         """
         value = self.values.get(key)
         if value is None:
@@ -44,16 +157,34 @@ class BrokerConfig:
             value = next((self.values[old] for old in legacy), None)
         if value is None:
             return None
-        try:
-            return int(value)
-        except ValueError as error:
-            where = self.source or "configuration"
-            raise UsageError(f"{where}: {key}: expected a whole number, found {value!r}") from error
+        number = taken(key, value)
+        if number is None and self.directory is None:
+            raise UsageError(f"{self.source or 'configuration'}: {key}: expected a whole number, found {value!r}")
+        return None if number is None else int(number)
 
     def flag(self, key: str) -> bool | None:
-        """Returns a Boolean, None if the key is absent."""
+        """Returns a Boolean as a broker reads it, None if the key is absent."""
         value = self.values.get(key)
-        return None if value is None else value.strip().lower() == "true"
+        return None if value is None else java.parse_boolean(value)
+
+    def text(self, key: str, release: Release | None = None) -> str | None:
+        """Returns a text; None if the key is absent, or if a broker ignores the value of its file.
+
+        Args:
+            key: its key.
+            release: of the broker; None for one that trims texts.
+
+        Raises:
+            UsageError: a value that was given directly is none of those that the key can have.
+        """
+        value = self.values.get(key)
+        if value is None:
+            return None
+        found = taken(key, value, release)
+        if found is None and self.directory is None:
+            choices = ", ".join(CHOICES[key])
+            raise UsageError(f"{self.source or 'configuration'}: {key}: expected one of {choices}, found {value!r}")
+        return found
 
     def paths(self, key: str) -> tuple[Path, ...]:
         """Returns a comma-separated list of directories, relative ones from the file's own directory."""
@@ -80,31 +211,15 @@ def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> B
         return BrokerConfig({str(key): str(value) for key, value in config.items()}, None, "configuration")
     path = Path(config)
     try:
-        text = read_file(path, 1 << 20).decode("utf-8", "replace")
+        values = java_properties.parse(read_file(path, 1 << 20))
     except StoreError as error:
         raise ConfigFileError(f"expected a properties file: {error.reason}", path) from error
-    found = BrokerConfig(parse_properties(text), path.parent, str(path))
+    except FormatError as error:
+        raise ConfigFileError(f"a broker does not start with it: {error}; correct the file", path) from error
+    found = BrokerConfig(values, path.parent, str(path))
     unknown = found.unknown_keys()
     if unknown and len(unknown) == len(found.values):
         first = unknown[0]._replace(key=unknown[0].key[:100])
         words = f"expected a broker's properties file, found no key that a broker reads: {first}"
         raise ConfigFileError(words, path)
     return found
-
-
-def parse_properties(text: str) -> dict[str, str]:
-    """Reads `key=value` lines as java.util.Properties does, without its escapes for other than line ends."""
-    values: dict[str, str] = {}
-    pending = ""
-    for line in text.splitlines():
-        whole = pending + line.lstrip()
-        if whole.endswith("\\") and not whole.endswith("\\\\"):
-            pending = whole[:-1]
-            continue
-        pending = ""
-        if not whole or whole[0] in "#!":
-            continue
-        cut = min((at for at in (whole.find("="), whole.find(":")) if at >= 0), default=-1)
-        key, value = (whole, "") if cut < 0 else (whole[:cut], whole[cut + 1 :])
-        values[key.strip()] = value.strip()
-    return values

@@ -40,7 +40,7 @@ def delay_levels(config: BrokerConfig, queues: Sequence[Queue], log: CommitLog) 
         queues: as they are on disk.
         log: holds the records.
     """
-    configured = config.values.get(KEY)
+    configured = config.text(KEY)
     levels = list(parse_delay_levels(configured or DELAY_LEVELS))
     if configured:
         return tuple(levels)

@@ -141,7 +141,7 @@ def ledger_in_use(directories: tuple[Path, ...], config: BrokerConfig) -> Path |
     """
     if config.flag("enableDLegerCommitLog") is False:
         return None
-    own = config.values.get("dLegerSelfId")
+    own = config.text("dLegerSelfId")
     found = [path for path in directories if own is None or path.name == f"{file_names.DLEDGER_PREFIX}{own}"]
     if len(found) > 1:
         names = ", ".join(path.name for path in found)

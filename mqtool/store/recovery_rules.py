@@ -26,7 +26,7 @@ def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = No
         return default if value is None else value
 
     recover_max = config.integer("commitLogRecoverMaxNum")
-    delays = parse_delay_levels(config.values.get("messageDelayLevel") or DELAY_LEVELS)
+    delays = parse_delay_levels(config.text("messageDelayLevel") or DELAY_LEVELS)
     return RecoveryRules(
         release=release,
         check_crc=flag("checkCRCOnRecover", default=True),

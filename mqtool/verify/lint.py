@@ -31,6 +31,8 @@ def check_lint(survey: Survey, config: BrokerConfig, collector: FindingCollector
             collector.add("lint-legacy-key", path, f"{old}={config.values[old]}; brokers read {new}")
     for unknown in config.unknown_keys():
         collector.add("lint-unknown-key", path, str(unknown))
+    for wrong in config.misread():
+        collector.add("lint-misread-value", path, str(wrong))
     _sizes(survey, config, path, collector)
     _ratios(config, path, collector)
     for root in config.paths("storePathRootDir")[:1]:

@@ -36,6 +36,7 @@ from mqtool.formats import (
     equeue_message,
     hosts,
     index_file,
+    java_properties,
     message_batch,
     message_id,
     properties,
@@ -53,7 +54,6 @@ from mqtool.records.entries import walk_of
 from mqtool.records.walk import SegmentSpan
 from mqtool.repair.plan import Plan
 from mqtool.server.admin import http
-from mqtool.store import broker_config
 from tests.fuzz.mutations import KINDS
 from tests.support.stores import FIXTURES, fixture, read_lines
 
@@ -349,7 +349,7 @@ TARGETS = {
         ),
         lambda: [*files("metadata-*/store/config/*.json", 1500), b'{"a":{1:2,"b":[true,null,"x"]}}'],
     ),
-    "broker.conf": Target(text(broker_config.parse_properties), lambda: files("*/broker*.conf", 800)),
+    "broker.conf": Target(each(java_properties.parse), lambda: files("*/broker*.conf", 800)),
     "DLedger state": Target(
         each(dledger.parse_properties, dledger.parse_state, dledger.parse_current_term),
         lambda: files("dledger*/store*/dledger-*/*") or [b"currTerm=1\nvoteLeader=n0\n"],

@@ -92,6 +92,9 @@ def _maven_can_fetch(version: str, cache: Path) -> None:
         raise Unavailable(_failed[0])
 
 
+Configuration = tuple[dict[str, str], dict[str, str]]
+"""Keys and values of a properties file, and what a broker takes from them."""
+
 _failed: list[str] = []  # where one release cannot be fetched, the others are not tried
 
 
@@ -164,6 +167,29 @@ class RocketMQ:
         result = _run(self._java("Sql", home=work), input="".join(lines))
         assert result.returncode == 0, result.stderr[-4000:]
         return result.stdout.splitlines()
+
+    def configurations(self, files: Path, *, work: Path) -> tuple[dict[str, str], dict[str, Configuration | None]]:
+        """What the release takes from properties files.
+
+        Args:
+            files: directory of them.
+            work: a directory for what the process leaves behind.
+
+        Returns:
+            The broker's defaults, and by file name what Java reads in it and what the broker takes of that; None where
+            Java refuses the file.
+        """
+        work.mkdir(parents=True, exist_ok=True)
+        result = _run(self._java("Configurations", str(files), str(work / "answers"), home=work))
+        assert result.returncode == 0, result.stderr[-4000:]
+        answers: dict[str, Configuration | None] = {}
+        for line in (work / "answers").read_text().splitlines():
+            name, *fields = line.split("\t")
+            bar = fields.index("|") if "|" in fields else None
+            answers[name] = None if bar is None else (_pairs(fields[:bar]), _pairs(fields[bar + 1 :]))
+        defaults = answers.pop("")
+        assert defaults is not None
+        return defaults[1], answers
 
     def start_broker(self, directory: Path, **keys: Any) -> "Broker":
         """Start a name server and a broker on `directory/store`, which may be there or not, and wait until both serve.
@@ -304,6 +330,11 @@ def _run(command: list[str], **options: Any) -> subprocess.CompletedProcess[str]
     if "input" not in options:
         options["stdin"] = subprocess.DEVNULL
     return subprocess.run(command, capture_output=True, text=True, check=False, **options)
+
+
+def _pairs(fields: Iterable[str]) -> dict[str, str]:
+    pairs = (field.split("=") for field in fields)
+    return {bytes.fromhex(key).decode("utf-16-be"): bytes.fromhex(value).decode("utf-16-be") for key, value in pairs}
 
 
 def _questions(gets: Rows, queries: Rows, times: Rows) -> Iterator[str]:

@@ -239,6 +239,8 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
         given[key.strip()] = value.strip()
     for unknown in unknown_keys(given):
         _LOG.warning("--set: %s", unknown)
+    for wrong in broker_config.misread(given):
+        raise UsageError(f"--set {wrong}")
     if not given:
         return config
     return BrokerConfig({**config.values, **given}, config.directory, config.source or "--set")

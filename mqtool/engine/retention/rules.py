@@ -84,7 +84,7 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
     forcibly = config.flag("cleanFileForciblyEnable")
     if forcibly is not None:
         found["forcibly"] = forcibly
-    hours = config.values.get("deleteWhen")
+    hours = config.text("deleteWhen")
     if hours is not None:
         try:
             found["delete_hours"] = tuple(int(hour) for hour in hours.split(";") if hour.strip())

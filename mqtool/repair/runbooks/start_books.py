@@ -195,7 +195,7 @@ def _formats(case: Case) -> Detection:
 
 def _switch(case: Case, _found: Detection) -> Proposal:
     in_rocksdb = is_database(case.root / file_names.CONSUME_QUEUE)
-    if in_rocksdb is (case.store.config.values.get("storeType") == _ROCKSDB):
+    if in_rocksdb is (case.store.config.text("storeType") == _ROCKSDB):
         return Advice(
             ("repair queues before the release is changed (RB-03), on a store that was shut down cleanly",),
             (explain_start(case),),

@@ -75,7 +75,7 @@ class Settings:
         Raises:
             UsageError: a value that must be a number is not one.
         """
-        values = given.values if isinstance(given, BrokerConfig) else (given or {})
+        values = given.taken() if isinstance(given, BrokerConfig) else (given or {})
         self.values = {**DEFAULTS, **values}
         self.version = 0
         self.changed_at = time.time_ns() // 1_000_000

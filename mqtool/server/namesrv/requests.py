@@ -270,7 +270,11 @@ class Requests:
 
     def update_settings(self, command: Command, _peer: Peer) -> Command:
         """318: change properties."""
-        if self.settings.update(java.decode_utf8(bytes(command.body))):
+        try:
+            changed = self.settings.update(bytes(command.body))
+        except FormatError:
+            return command.reply(ResponseCode.SYSTEM_ERROR, "string2Properties error")
+        if changed:
             return command.reply(ResponseCode.SUCCESS)
         return command.reply(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
 

@@ -8,9 +8,8 @@ from pathlib import Path
 import orjson
 
 from mqtool.errors import ConfigFileError, FormatError
-from mqtool.formats import config_json
+from mqtool.formats import config_json, java_properties
 from mqtool.jobs.atomic import replace_file
-from mqtool.store.broker_config import parse_properties
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
@@ -47,9 +46,13 @@ class Settings:
         value = self._values[name].strip()
         return int(value if value.isascii() and value.isdigit() and int(value) else DEFAULTS[name]) / 1000
 
-    def update(self, text: str) -> bool:
-        """Takes a properties text; returns whether it may change what it names. If not, nothing is changed."""
-        found = parse_properties(text)
+    def update(self, data: bytes) -> bool:
+        """Takes a properties file; returns whether it may change what it names. If not, nothing is changed.
+
+        Raises:
+            FormatError: Java refuses the file.
+        """
+        found = java_properties.parse(data)
         if LOCKED & found.keys():
             return False
         self._values.update({name: value for name, value in found.items() if name in self._values})

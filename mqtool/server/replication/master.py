@@ -13,14 +13,14 @@ from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
 from mqtool.engine.options import Compat, StoreOptions, options_from_config
 from mqtool.errors import FormatError, RemoteProtocolError
-from mqtool.formats import config_files, file_names, java
+from mqtool.formats import config_files, file_names, java_properties
 from mqtool.formats.codec import Buffer
 from mqtool.formats.config_json import JsonStyle
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import FIRST_WITH_MAPPINGS, document_in
 from mqtool.server.net.client import Connection, parse_address
-from mqtool.store.broker_config import BrokerConfig, parse_properties
+from mqtool.store.broker_config import BrokerConfig
 
 SHAPING = frozenset(
     {
@@ -94,7 +94,7 @@ async def ask_facts(connection: Connection) -> MasterFacts:
         ConnectionError, TimeoutError: it does not answer.
     """
     answer = await _ask(connection, RequestCode.GET_BROKER_CONFIG)
-    values = parse_properties(java.decode_utf8(bytes(answer.body)))
+    values = java_properties.parse(bytes(answer.body))
     if values.get("brokerRole", "ASYNC_MASTER") == "SLAVE":
         raise RemoteProtocolError(f"{connection.address} is a slave itself; name its master")
     runtime = await _ask(connection, RequestCode.GET_BROKER_RUNTIME_INFO)

@@ -29,6 +29,13 @@ CHECKS = (
         _INFO,
         no_runbook=CONFIGURATION,
     ),
+    _warning(
+        "lint-misread-value",
+        "A value does not become what it says: the broker reads another one, or ignores it and keeps its default.",
+        "Write the value as the finding says: numbers and booleans without blanks, in the words of the broker.",
+        _INFO,
+        no_runbook=CONFIGURATION,
+    ),
     _error(
         "lint-size",
         "The configured size is not that of the files: the broker refuses to start, or misreads them.",

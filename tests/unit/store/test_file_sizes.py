@@ -49,7 +49,7 @@ def test_files_that_were_emptied_cut_or_grown_do_not_decide(files, expected):
 def test_the_configuration_decides_within_limits(kind):
     assert decided(kind, (0, 4600), configured=9200) == 9200
     for value in (0, -1, kind.minimum - 1, 1 << 31, 10**30):
-        with pytest.raises(UsageError, match=f"{kind.key}: expected at "):
+        with pytest.raises(UsageError, match=f"{kind.key}: expected "):
             decided(kind, configured=value)
 
 

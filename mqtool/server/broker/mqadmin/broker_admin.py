@@ -8,7 +8,8 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from mqtool.errors import UsageError
+from mqtool.errors import FormatError, UsageError
+from mqtool.formats import java_properties
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body, number, ok, text
@@ -18,7 +19,6 @@ from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.tables.queue_locks import QueueName
 from mqtool.server.broker.tables.stats import TOPIC_PUT_NUMS
 from mqtool.server.net.peer import Handler, Peer
-from mqtool.store.broker_config import parse_properties
 
 VERSION = 513
 VERSION_NAME = "V5_5_0"
@@ -67,7 +67,10 @@ class BrokerAdmin:
 
     def update_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_BROKER_CONFIG; in effect until the broker stops."""
-        changes = parse_properties(bytes(command.body).decode("utf-8", "replace"))
+        try:
+            changes = java_properties.parse(bytes(command.body))
+        except FormatError as error:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from error
         try:
             self._broker.settings.update(changes)
         except UsageError as error:
