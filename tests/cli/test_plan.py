@@ -216,7 +216,7 @@ def test_messages_that_cannot_be_looked_at_make_a_redaction_incomplete(mqtool, t
     root = damage_case("old-flip-magic@5.5.0-clean", tmp_path)
     result = mqtool("plan", "redact", root, "--topic", "Orders", "-o", tmp_path / "plan.json", "--format", "json")
     assert (result.code, result.document["complete"]) == (1, False)
-    assert any("could not be looked at" in note for note in result.document["notes"])
+    assert any("could not be read" in note for note in result.document["notes"])
 
 
 def test_a_place_in_a_queue_an_id_and_a_physical_offset_name_messages_to_redact(mqtool, store, tmp_path):
