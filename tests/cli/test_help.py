@@ -2,6 +2,7 @@
 
 import json
 
+from mqtool.cli import guide
 from mqtool.cli.app import run
 from tests.house.modules import ROOT
 
@@ -28,10 +29,20 @@ def test_words_of_a_topic_and_the_end_of_its_path_are_enough(capsys):
     assert capsys.readouterr().out.startswith("# RB-01")
 
 
+def test_a_symptom_in_words_leads_to_its_page(capsys):
+    assert run(["help", "disk", "FULL"]) == 0
+    assert capsys.readouterr().out == (ROOT / "docs" / "howto" / "disk-full.md").read_text("utf-8")
+
+
 def test_other_words_are_searched_for_in_all_pages(capsys):
-    assert run(["help", "disk", "FULL", "--format", "jsonl"]) == 0
+    words = ("TORN", "tail")
+    assert run(["help", *words, "--format", "jsonl"]) == 0
     rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert "disk-full" in rows[0]["topic"] + rows[0]["title"]
+    texts = {page.topic: page.text.lower() for page in guide.pages()}
+    holding = {topic for topic, text in texts.items() if all(word.lower() in text for word in words)}
+    assert {row["topic"] for row in rows} <= holding
+    assert len(rows) == min(len(holding), 12) > 1
+    assert "torn" in rows[0]["title"]
     assert all(row["text"] == "" for row in rows)
 
 
