@@ -13,6 +13,7 @@ import pytest
 from mqtool.formats.java import string_hash
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.admin import metrics
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.grpc.producing import consistent_hash
 from mqtool.server.testing import MqServer
@@ -447,3 +448,12 @@ def test_an_ordinary_group_has_no_lite_consumers(lite_server):
     with GrpcClient(lite_server.endpoints) as client:
         error = client.consume("GPlain", "Chat", d.LITE_PUSH_CONSUMER)
         assert (error.code(), "LITE mode" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_metrics_count_grpc_clients_and_their_messages(server, client, topic):
+    client.consume("GMetrics", topic, d.PUSH_CONSUMER)
+    assert code(client.send(topic, b"counted")) == "OK"
+    lines = server.call(lambda: metrics.text(server.broker)).splitlines()
+    sent = [one for one in lines if one.startswith("rocketmq_messages_in_total") and f'topic="{topic}"' in one]
+    members = [one for one in lines if one.startswith("rocketmq_consumer_connections") and '"GMetrics"' in one]
+    assert [one.rpartition(" ")[2] for one in sent + members] == ["1", "1"]
