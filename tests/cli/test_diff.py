@@ -289,7 +289,7 @@ def test_queues_in_rocksdb_are_not_called_equal(diff, pair):
 def test_a_store_of_another_system_is_refused(mqtool):
     result = mqtool("diff", fixture("ha-4.9.7/store-master"), fixture("equeue-small/store"))
     assert (result.code, result.stdout) == (4, b"")
-    assert "is a store of kind equeue, and this is for stores of RocketMQ" in result.stderr
+    assert "is a store of kind equeue, and this command is for stores of RocketMQ" in result.stderr
 
 
 @pytest.mark.parametrize("output_format", ["table", "wide", "csv", "jsonl"])

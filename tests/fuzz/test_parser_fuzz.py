@@ -2,7 +2,8 @@
 
 `python -m tests.fuzz.test_parser_fuzz 1000000` gives each target so many inputs; names after the number choose targets,
 `--seed N` begins at another seed. An input that ends in a way that was not seen before joins the corpus, which begins with
-pieces of the fixtures. A failure prints the target, the error and the input.
+pieces of the fixtures and what earlier runs have kept in `corpus.zip`; `--keep` adds to that. A failure prints the
+target, the error and the input.
 """
 
 import argparse
@@ -13,8 +14,11 @@ import re
 import resource
 import sys
 import time
+import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -63,6 +67,10 @@ SECONDS = 2.0
 MORE_MEMORY = 200 << 10
 """KiB that all inputs of all targets together may take."""
 _POOL = 400
+CORPUS = Path(__file__).with_name("corpus.zip")
+"""Inputs that each end in a way of their own, as `TARGET/NUMBER`."""
+_KEPT, _KEPT_SIZE = 48, 1024
+"""Inputs of a target that are kept, and bytes of the longest."""
 _TOLD = 300
 """Characters of an error that tell its kind; some quote their input."""
 _TEXTS = (
@@ -113,6 +121,7 @@ class Tally:
         inputs: that were parsed.
         refused: those with an error of ours, damage or a problem.
         pool: inputs of the corpus at the end.
+        new: those of them that were found in this run.
         seconds: in all; the slowest input.
         failures: input in base64, by kind of error.
     """
@@ -120,6 +129,7 @@ class Tally:
     inputs: int = 0
     refused: int = 0
     pool: int = 0
+    new: list[bytes] = field(default_factory=list)
     seconds: float = 0.0
     slowest: float = 0.0
     failures: dict[str, str] = field(default_factory=dict)
@@ -447,15 +457,34 @@ def _spliced(source: random.Random, data: bytes, piece: bytes) -> bytes:
     return data[:at] + piece + data[at + source.choice((0, 1, len(piece))) :]
 
 
-def fuzz(target: Target, inputs: int, seed: int) -> Tally:
-    """Gives a target so many inputs."""
-    source, tally = random.Random(seed), Tally()
-    pool = [data for data in target.seeds() if data]
+@cache
+def kept(name: str) -> tuple[bytes, ...]:
+    """Inputs of a target that earlier runs have kept."""
+    with zipfile.ZipFile(CORPUS) as archive:
+        return tuple(archive.read(entry) for entry in sorted(archive.namelist()) if entry.startswith(f"{name}/"))
+
+
+def keep(found: dict[str, list[bytes]]) -> None:
+    """Adds inputs, by target, to those that are kept: small ones, and a limited number."""
+    inputs = {name: [*kept(name)] for name in TARGETS}
+    for name, new in found.items():
+        inputs[name] += [data for data in new if len(data) <= _KEPT_SIZE][: _KEPT - len(inputs[name])]
+    with zipfile.ZipFile(CORPUS, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as archive:
+        for name, members in inputs.items():
+            for number, data in enumerate(members):
+                archive.writestr(zipfile.ZipInfo(f"{name}/{number:03d}"), data, zipfile.ZIP_DEFLATED)
+
+
+def fuzz(name: str, inputs: int, seed: int) -> Tally:
+    """Gives a target all that is kept for it, and then so many mutated inputs."""
+    target, source, tally = TARGETS[name], random.Random(seed), Tally()
+    first = kept(name)
+    pool = [data for data in (*target.seeds(), *first) if data]
     assert pool
     seen: set[tuple[str, ...]] = set()
     begin = time.monotonic()
-    for _ in range(inputs):
-        data = mutated(source, pool)
+    for number in range(len(first) + inputs):
+        data = first[number] if number < len(first) else mutated(source, pool)
         start = time.monotonic()
         ways: tuple[str, ...] = ()
         try:
@@ -471,9 +500,10 @@ def fuzz(target: Target, inputs: int, seed: int) -> Tally:
             tally.failures.setdefault("takes too long", base64.b64encode(data).decode())
         way = tuple(re.sub(r"\d+|'.*'|b'.*'", "", str(text)[:_TOLD])[:80] for text in ways)
         tally.refused += any(way)
-        if len(pool) < _POOL and way not in seen:
-            seen.add(way)
+        if way not in seen and len(pool) < _POOL and number >= len(first):
             pool.append(data)
+            tally.new.append(data)
+        seen.add(way)
         tally.inputs += 1
     tally.seconds, tally.pool = time.monotonic() - begin, len(pool)
     return tally
@@ -481,9 +511,14 @@ def fuzz(target: Target, inputs: int, seed: int) -> Tally:
 
 @pytest.mark.parametrize("name", TARGETS)
 def test_a_parser_returns_a_value_or_refuses(name):
-    tally = fuzz(TARGETS[name], ROUNDS, seed=1)
+    tally = fuzz(name, ROUNDS, seed=1)
     assert tally.failures == {}
-    assert tally.inputs == ROUNDS
+    assert tally.inputs == ROUNDS + len(kept(name))
+
+
+def test_inputs_are_kept_for_every_target_and_for_no_other():
+    with zipfile.ZipFile(CORPUS) as archive:
+        assert {entry.rpartition("/")[0] for entry in archive.namelist()} == TARGETS.keys()
 
 
 def _main() -> int:
@@ -491,12 +526,14 @@ def _main() -> int:
     arguments.add_argument("inputs", type=int, nargs="?", default=1000)
     arguments.add_argument("names", nargs="*", metavar="TARGET")
     arguments.add_argument("--seed", type=int, default=0)
+    arguments.add_argument("--keep", action="store_true", help="add what ends in new ways to corpus.zip")
     given = arguments.parse_args()
-    failed = False
-    for name, target in TARGETS.items():
+    failed, new = False, {}
+    for name in TARGETS:
         if given.names and name not in given.names:
             continue
-        tally = fuzz(target, given.inputs, given.seed)
+        tally = fuzz(name, given.inputs, given.seed)
+        new[name] = tally.new
         memory = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
         print(
             f"{name}: {tally.inputs} inputs, {len(tally.failures)} kinds of failure, {tally.refused} refused, corpus "
@@ -506,6 +543,8 @@ def _main() -> int:
         for kind, data in tally.failures.items():
             print(f"    {kind}\n        {data[:2000]}", flush=True)
         failed |= bool(tally.failures)
+    if given.keep:
+        keep(new)
     return int(failed)
 
 

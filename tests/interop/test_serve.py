@@ -81,7 +81,7 @@ ROUNDS = {"five rounds": [OURS_KILLED, REAL_KILLED, OURS, REAL, OURS_KILLED], "t
 
 
 @pytest.mark.parametrize("rounds", [night("five rounds"), "two rounds"])
-@pytest.mark.parametrize("version", ["5.5.0", "4.9.7"])
+@pytest.mark.parametrize("version", ["5.5.0", night("4.9.7")])
 def test_a_directory_changes_hands_under_load_and_nothing_is_lost(rocketmq, serve, tmp_path, version, rounds):
     log: dict[int, list[bytes]] = defaultdict(list)
     directory = tmp_path / "broker"

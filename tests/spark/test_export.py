@@ -15,6 +15,7 @@ from mqtool.export.request import ReadRequest
 from mqtool.export.sources import resolve
 from tests.support import lake
 from tests.support.stores import copy_store
+from tests.support.tiers import night
 
 NAME = "orders-5.5.0"
 ALL = ReadRequest(every_class=True)
@@ -31,7 +32,7 @@ def contents(target: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", [NAME, "crash-4.9.7", "bcq-5.5.0"])
+@pytest.mark.parametrize("name", [NAME, "crash-4.9.7", night("bcq-5.5.0")])
 def test_spark_writes_the_files_of_one_machine(spark, tmp_path, name):
     store = f"b={copy_store(name, tmp_path)}"
     wanted = {"read": ALL, "split_bytes": 60_000, "write": WriteOptions(("topic", "date"))}

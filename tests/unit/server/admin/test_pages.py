@@ -190,7 +190,7 @@ def test_bytes_that_are_no_text_are_shown_as_digits(site, put):
 def test_a_message_that_names_its_place_wrongly_is_told_apart(site, put):
     topic, _ = put(b"only")
     page = Page(site.get(f"/messages?topic={topic}&offset=9").text)
-    assert "Queue 0 of the topic holds 0 to 0." in page.text
+    assert "Queue 0 of the topic has 0 to 0." in page.text
 
 
 def test_long_lists_come_in_parts(site, client):
