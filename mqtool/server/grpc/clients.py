@@ -3,8 +3,11 @@
 Source: ClientActivity, GrpcClientSettingsManager, GrpcClientChannel (rocketmq-proxy 5.5.0).
 """
 
+import asyncio
+import contextlib
 import json
 import logging
+import time
 from collections.abc import Callable
 
 from google.protobuf.duration_pb2 import Duration
@@ -24,6 +27,9 @@ _LOG = logging.getLogger(__name__)
 
 MAX_CLIENTS = 20_000
 """Clients whose settings are kept; the one that was silent for longest is forgotten for a new one."""
+
+SETTINGS_PATIENCE = 1.0
+"""Seconds for which a call waits for settings that are still on their way."""
 
 BATCH_SIZE = 32
 POLL_S = 20
@@ -122,6 +128,7 @@ class Clients:
         """Takes the broker, and what handles its requests to clients."""
         self._core, self._deliver = core, deliver
         self.table: dict[str, Client] = {}
+        self._settled = asyncio.Event()
         self.on_leave: list[Callable[[Client], None]] = []
 
     def of(self, call: Call) -> Client | None:
@@ -129,6 +136,18 @@ class Clients:
         client = self.table.get(call.header("x-mq-client-id"))
         if client is not None:
             self.table[client.client_id] = self.table.pop(client.client_id)  # the last one that was heard of
+        return client
+
+    async def settled(self, call: Call) -> Client | None:
+        """Returns the client of a call, None if it sends no settings for a second.
+
+        The Python client sends settings on one stream and receives on another without waiting for the answer.
+        """
+        end = time.monotonic() + SETTINGS_PATIENCE
+        while (client := self.of(call)) is None and (rest := end - time.monotonic()) > 0:
+            self._settled.clear()
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._settled.wait(), rest)
         return client
 
     def telemetry(self, call: Call) -> "Telemetry":
@@ -151,6 +170,7 @@ class Clients:
         if len(self.table) >= MAX_CLIENTS:
             self.leave(next(iter(self.table.values())))
         self.table[client.client_id] = client
+        self._settled.set()
         client.stream = stream
         client.peer.address, client.peer.host, client.peer.port = (
             stream.call.peer.address,

@@ -77,7 +77,7 @@ class Consuming:
         return answers
 
     async def _receive(self, call: Call, request: s.ReceiveMessageRequest) -> list[_Popped]:
-        core, client = self._core, self._clients.of(call)
+        core, client = self._core, await self._clients.settled(call)
         if client is None:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "the client has sent no settings")
         poll_ms = self._poll_ms(call, client, request)

@@ -3,6 +3,7 @@
 import base64
 import hashlib
 import ssl
+import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -225,6 +226,18 @@ def test_settings_come_back_with_the_servers_part(server, client, topic):
 def test_a_group_without_a_name_ends_the_stream(client, topic):
     error = client.consume("", topic)
     assert (error.code(), "blank" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_a_receive_waits_for_settings_that_are_on_their_way_and_not_for_ever(connect, topic):
+    client, silent = connect(), connect()
+    assert code(client.send(topic, b"early").entries[0]) == "OK"
+    timer = threading.Timer(0.3, client.consume, ("GEarly", topic))
+    timer.start()
+    (message,) = client.receive("GEarly", topic)
+    timer.join()
+    assert message.body == b"early"
+    answers = silent.call("ReceiveMessage", message_queue=d.MessageQueue(topic=named(topic)), group=named("GEarly"))
+    assert [code(one) for one in answers if one.WhichOneof("content") == "status"] == ["INTERNAL_SERVER_ERROR"]
 
 
 def test_a_heartbeat_needs_settings_and_shows_the_client_to_tools(server, client, topic):
