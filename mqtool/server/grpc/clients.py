@@ -20,6 +20,7 @@ from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.pop.lite import BIND_TOPIC
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
+from mqtool.server.grpc.messages import MAX_BODY
 from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus
 from mqtool.server.net.peer import Endpoint, Peer
 
@@ -35,7 +36,6 @@ BATCH_SIZE = 32
 POLL_S = 20
 LITE_QUOTA = 2000
 LITE_NAME = 64
-MAX_BODY = 4_194_304
 RETRY_STEPS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Delays before each redelivery, if a group has no policy of its own (CustomizedRetryPolicy)."""
 
