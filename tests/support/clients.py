@@ -36,17 +36,7 @@ def go() -> list[str]:
 
 def javascript() -> list[str]:
     """ali-ons, for Node.js."""
-    source = PROGRAMS / "js"
-
-    def build(directory: Path) -> None:
-        for name in ("main.js", "package.json"):
-            shutil.copy(source / name, directory)
-        _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--silent", directory=directory)
-
-    directory = _built("js", "npm", source, build)
-    if not shutil.which("node"):
-        raise Unavailable("no node")
-    return ["node", str(directory / "main.js")]
+    return _node("js", PROGRAMS / "js")
 
 
 def cpp() -> list[str]:
@@ -75,14 +65,18 @@ def cpp() -> list[str]:
 
 def grpc_javascript() -> list[str]:
     """The official gRPC client for Node.js."""
-    source = PROGRAMS / "grpc_js"
+    return _node("grpc-js", PROGRAMS / "grpc_js")
+
+
+def _node(name: str, source: Path) -> list[str]:
+    """Returns the command of a program for Node.js, with its packages installed."""
 
     def build(directory: Path) -> None:
-        for name in ("main.js", "package.json"):
-            shutil.copy(source / name, directory)
+        for file in ("main.js", "package.json"):
+            shutil.copy(source / file, directory)
         _run("npm", "install", "--no-audit", "--no-fund", "--no-package-lock", "--silent", directory=directory)
 
-    directory = _built("grpc-js", "npm", source, build)
+    directory = _built(name, "npm", source, build)
     if not shutil.which("node"):
         raise Unavailable("no node")
     return ["node", str(directory / "main.js")]
