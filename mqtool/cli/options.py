@@ -147,6 +147,17 @@ FormatOption = Annotated[
         help="Output format; help prints the JSON Schema of the output.",
     ),
 ]
+JobsOption = Annotated[
+    int | None,
+    option(
+        "--jobs",
+        "-j",
+        metavar="N",
+        panel=WORK,
+        min=1,
+        help="Worker processes. Default: one for small stores, else one a core.",
+    ),
+]
 ThrottleOption = Annotated[
     str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")
 ]

@@ -10,10 +10,10 @@ import typer
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import (
-    WORK,
     ConfigOption,
     DebugOption,
     FormatOption,
+    JobsOption,
     ProgressMode,
     ProgressOption,
     StoreArgument,
@@ -68,17 +68,7 @@ def report(
         Path, option("--output", "-o", metavar="FILE", help="File for the page; an existing one is replaced.")
     ],
     topic: TopicOption = None,
-    jobs: Annotated[
-        int | None,
-        option(
-            "--jobs",
-            "-j",
-            metavar="N",
-            panel=WORK,
-            min=1,
-            help="Worker processes. Default: one for small stores, else one a core.",
-        ),
-    ] = None,
+    jobs: JobsOption = None,
     throttle: ThrottleOption = None,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,

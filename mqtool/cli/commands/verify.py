@@ -20,6 +20,7 @@ from mqtool.cli.options import (
     Broker,
     ConfigOption,
     DebugOption,
+    JobsOption,
     ProgressMode,
     ProgressOption,
     StoreArgument,
@@ -223,17 +224,6 @@ FailOnOption = Annotated[
 OutfileOption = Annotated[
     Path | None,
     option("--output", "-o", metavar="FILE", panel=OUTPUT, help="Write to FILE atomically instead of stdout."),
-]
-JobsOption = Annotated[
-    int | None,
-    option(
-        "--jobs",
-        "-j",
-        metavar="N",
-        panel=WORK,
-        min=1,
-        help="Worker processes. Default: one for small stores, else one a core.",
-    ),
 ]
 StateOption = Annotated[
     Path | None,
