@@ -45,17 +45,17 @@ class Bean:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """A map; with `numbered`, of keys without quotes."""
+    """A map; with `numbers`, its keys are numbers of that kind, without quotes."""
 
     entry: "Shape"
-    numbered: bool = False
+    numbers: Kind | None = None
     needed: bool = True
 
 
 Shape = Value | Bean | Table
 
 _ANY, _INT, _LONG, _BOOL = (Value(kind) for kind in (Kind.ANY, Kind.INT, Kind.LONG, Kind.BOOL))
-_OFFSETS = Table(Value(Kind.LONG, needed=True), numbered=True)
+_OFFSETS = Table(Value(Kind.LONG, needed=True), numbers=Kind.INT)
 _TEXTS = Table(_ANY, needed=False)
 _VERSION_4 = Bean({"counter": Value(Kind.LONG, needed=True), "timestamp": _LONG})
 _VERSION_5 = Bean(dict(_VERSION_4.members) | {"stateVersion": _LONG})
@@ -74,6 +74,10 @@ _GROUP_5 = Bean(
     dict(_GROUP_4.members)
     | {"consumeMessageOrderly": _BOOL, "groupSysFlag": _INT, "consumeTimeoutMinute": _INT, "attributes": _TEXTS}
     | {"groupRetryPolicy": Bean(needed=False)}
+)
+_ORDER_INFO = Bean(
+    dict.fromkeys(("popTime", "i", "l", "cm"), _LONG)
+    | {"ot": Table(_LONG, Kind.LONG, needed=False), "oc": Table(_INT, Kind.LONG, needed=False)}
 )
 _FILTER = Bean({"bornTime": _LONG, "clientVersion": _LONG, "bloomFilterData": Bean(needed=False)})
 _FILTERS = Table(Bean({"groupFilterData": Table(_FILTER)}))
@@ -100,7 +104,7 @@ _SHAPES_5: dict[str, Bean] = {
         }
     ),
     file_names.CONSUMER_FILTERS: Bean({"filterDataByTopic": Table(_FILTERS.entry, needed=False)}),
-    file_names.CONSUMER_ORDER_INFO: Bean({"table": Table(Table(Bean(), numbered=True))}),
+    file_names.CONSUMER_ORDER_INFO: Bean({"table": Table(Table(_ORDER_INFO, numbers=Kind.INT))}),
     file_names.DELAY_OFFSETS: Bean({"offsetTable": _OFFSETS, "dataVersion": _MAYBE_VERSION_5}),
 }
 
@@ -133,9 +137,9 @@ def _fits(shape: Shape, value: Any, *, release: Release) -> bool:
 
 
 def _is_key(shape: Table, key: Any) -> bool:
-    if not shape.numbered:
+    if shape.numbers is None:
         return isinstance(key, str)
-    return _is_kind(Value(Kind.INT, needed=True), key, release=V5_5)
+    return _is_kind(Value(shape.numbers, needed=True), key, release=V5_5)
 
 
 def _passes(value: Any, *, release: Release) -> bool:

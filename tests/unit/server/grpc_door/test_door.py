@@ -5,8 +5,6 @@ import hashlib
 import ssl
 import threading
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import grpc
 import pytest
@@ -15,7 +13,6 @@ from mqtool.formats.java import string_hash
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.admin import metrics
-from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.grpc.producing import consistent_hash
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import SERVICE, GrpcClient, code, message_of
@@ -160,6 +157,22 @@ def test_ordered_messages_keep_their_queue_and_block_it(server, client, connect)
     other.consume("GFifo", "Fifo")
     assert code(client.ack("GFifo", "Fifo", again[0])) == "OK"
     assert [one.body for one in other.receive("GFifo", "Fifo")] == [b"1", b"2"]
+
+
+def test_a_changed_invisible_time_of_an_ordered_message_outlives_a_restart(tmp_path):
+    with MqServer(tmp_path / "store") as server:
+        server.create_topic("Again", "FIFO", queues=1)
+        server.create_group("GAgain", fifo=True)
+        with GrpcClient(server.endpoints) as client:
+            client.send("Again", b"1", message_group="g")
+            client.consume("GAgain", "Again")
+            handle = client.receive("GAgain", "Again")[0].system_properties.receipt_handle
+            fields = {"group": named("GAgain"), "topic": named("Again"), "receipt_handle": handle}
+            assert code(client.call("ChangeInvisibleDuration", invisible_duration={"seconds": 1}, **fields)) == "OK"
+        server.restart()
+        with GrpcClient(server.endpoints) as client:
+            client.consume("GAgain", "Again")
+            assert [one.body for one in client.receive("GAgain", "Again")] == [b"1"]
 
 
 @pytest.mark.parametrize(
@@ -403,64 +416,6 @@ def test_what_is_not_there_is_unimplemented(client):
     with pytest.raises(grpc.RpcError) as error:
         stub(b"", metadata=client.metadata, timeout=10)
     assert error.value.code() is grpc.StatusCode.UNIMPLEMENTED
-
-
-@pytest.fixture(scope="module")
-def lite_server():
-    with MqServer(enableLmq="true", enableMultiDispatch="true") as found:
-        found.create_topic("Chat", "LITE", queues=1)
-        config = replace(default_group("GLite"), attributes={"lite.bind.topic": "Chat"})
-        found.call(lambda: found.broker.groups.put(config))
-        yield found
-
-
-def test_lite_topics_arrive_where_they_are_subscribed(lite_server):
-    with GrpcClient(lite_server.endpoints) as client, GrpcClient(lite_server.endpoints) as other:
-        client.consume("GLite", "Chat", d.LITE_PUSH_CONSUMER)
-
-        def sync(action, *names, group="GLite"):
-            fields = {"topic": named("Chat"), "group": named(group), "lite_topic_set": names}
-            return code(client.call("SyncLiteSubscription", action=action, **fields))
-
-        assert sync(d.PARTIAL_ADD, "a", "b") == "OK"
-        assert sync(d.PARTIAL_ADD, "a", group="GOther") == "ILLEGAL_TOPIC"
-        assert sync(d.PARTIAL_ADD, "l" * 65) == "ILLEGAL_LITE_TOPIC"
-        for name, body in (("a", b"a1"), ("c", b"c1"), ("b", b"b1"), ("a", b"a2")):
-            assert code(other.send("Chat", body, lite_topic=name)) == "OK"
-        found = []
-        while len(found) < 3:  # what is not acknowledged keeps back the rest of its lite topic
-            for one in client.receive("GLite", "Chat", auto_renew=True):
-                system = one.system_properties
-                found.append((system.lite_topic, one.body))
-                entry = s.AckMessageEntry(receipt_handle=system.receipt_handle, lite_topic=system.lite_topic)
-                answer = client.call("AckMessage", group=named("GLite"), topic=named("Chat"), entries=[entry])
-                assert code(answer) == "OK"
-        assert sorted(found) == [("a", b"a1"), ("a", b"a2"), ("b", b"b1")]
-        assert found.index(("a", b"a1")) < found.index(("a", b"a2"))
-        assert sync(d.PARTIAL_REMOVE, "a") == "OK"
-        other.send("Chat", b"a3", lite_topic="a")
-        other.send("Chat", b"b2", lite_topic="b")
-        assert [one.body for one in client.receive("GLite", "Chat", auto_renew=True)] == [b"b2"]
-
-
-def test_a_subscription_or_a_message_wakes_the_poll_of_lite_topics(lite_server):
-    with GrpcClient(lite_server.endpoints) as client, ThreadPoolExecutor(1) as pool:
-        client.consume("GLite", "Chat", d.LITE_PUSH_CONSUMER)
-        waits = pool.submit(client.receive, "GLite", "Chat", auto_renew=True)
-        time.sleep(0.2)
-        began = time.monotonic()
-        fields = {"topic": named("Chat"), "group": named("GLite"), "lite_topic_set": ["wake"]}
-        assert code(client.call("SyncLiteSubscription", action=d.COMPLETE_ADD, **fields)) == "OK"
-        time.sleep(0.2)
-        client.send("Chat", b"woken", lite_topic="wake")
-        assert [one.body for one in waits.result(30)] == [b"woken"]
-        assert time.monotonic() - began < 4
-
-
-def test_an_ordinary_group_has_no_lite_consumers(lite_server):
-    with GrpcClient(lite_server.endpoints) as client:
-        error = client.consume("GPlain", "Chat", d.LITE_PUSH_CONSUMER)
-        assert (error.code(), "LITE mode" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
 def test_metrics_count_grpc_clients_and_their_messages(server, client, topic):
