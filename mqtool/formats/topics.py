@@ -15,6 +15,8 @@ DEAD_LETTER_PREFIX = "%DLQ%"
 """Of a group's topic for messages that were given up."""
 LMQ_PREFIX = "%LMQ%"
 """Of a light message queue."""
+LITE_PREFIX = f"{LMQ_PREFIX}$"
+"""Of the light message queue of a lite topic."""
 SYSTEM_PREFIX = "rmq_sys_"
 
 
@@ -25,4 +27,12 @@ def is_lmq(name: str) -> bool:
 
 def lite_queue(topic: str, lite_topic: str) -> str:
     """Returns the light queue of a lite topic (LiteUtil.toLmqName)."""
-    return f"{LMQ_PREFIX}${topic}${lite_topic}"
+    return f"{LITE_PREFIX}{topic}${lite_topic}"
+
+
+def parts_of_lite_queue(name: str) -> tuple[str, str] | None:
+    """Returns topic and lite topic of a light queue, None if it is not a lite topic's (LiteUtil.getParentTopic)."""
+    topic, _, lite_topic = name.removeprefix(LITE_PREFIX).partition("$")
+    if not name.startswith(LITE_PREFIX) or not topic or not lite_topic or "$" in lite_topic:
+        return None
+    return topic, lite_topic

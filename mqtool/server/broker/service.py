@@ -19,6 +19,7 @@ from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.handlers import Processor
 from mqtool.server.broker.mqadmin.broker_admin import BrokerAdmin
 from mqtool.server.broker.mqadmin.consumer_admin import ConsumerAdmin
+from mqtool.server.broker.mqadmin.lite_admin import LiteAdmin
 from mqtool.server.broker.mqadmin.topic_admin import TopicAdmin
 from mqtool.server.broker.pop.lite import Lite
 from mqtool.server.broker.pop.pop_message import PopProcessor
@@ -69,6 +70,7 @@ class BrokerService:
         sends = SendProcessor(broker, self._timer)
         waits = not broker.is_writable or store.options.sync  # the fast path cannot wait for a flush
         self._pops = PopProcessor(broker, self._timer)
+        self._lite = Lite(broker, self._pops)
         self._processors: tuple[Processor, ...] = (
             SendFastPath(broker, sends) if fast_sends and not waits else sends,
             SendBackProcessor(broker),
@@ -81,10 +83,11 @@ class BrokerService:
             ConsumerProcessor(broker),
             assignments,
             self._pops,
-            Lite(broker, self._pops),
+            self._lite,
             TopicAdmin(broker),
             ConsumerAdmin(broker),
             BrokerAdmin(broker, self._timer, self._schedule),
+            LiteAdmin(broker, self._lite.subscriptions, self._pops.orders),
         )
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -96,6 +99,7 @@ class BrokerService:
         self.broker.long_polling.start()
         self._add_missing_topics()
         self.tasks.every(lambda: _HOUSEKEEPING_S, self._housekeeping)
+        self.tasks.every(self._interval("liteSubscriptionCheckInterval"), self._lite.clean)
         if isinstance(self.broker.messages, MessageStore):
             self._start_writing(self.broker.messages)
         name, address = self.broker.settings.text("brokerName"), self.broker.address

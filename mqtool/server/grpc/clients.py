@@ -13,14 +13,16 @@ from collections.abc import Callable
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
 
+from mqtool.errors import FormatError
+from mqtool.formats import java
 from mqtool.formats.config_files import GroupConfig
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from mqtool.server.broker.pop.lite import BIND_TOPIC
+from mqtool.server.broker.pop.lite_subscriptions import bind_topic
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
-from mqtool.server.grpc.messages import MAX_BODY
+from mqtool.server.grpc.messages import MAX_BODY, check_lite_topic
 from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus
 from mqtool.server.net.peer import Endpoint, Peer
 
@@ -35,6 +37,7 @@ SETTINGS_PATIENCE = 1.0
 BATCH_SIZE = 32
 POLL_S = 20
 LITE_QUOTA = 2000
+_QUOTA = "lite.sub.client.quota"
 LITE_NAME = 64
 RETRY_STEPS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Delays before each redelivery, if a group has no policy of its own (CustomizedRetryPolicy)."""
@@ -215,7 +218,7 @@ class Clients:
         subscription.fifo = bool(config.consume_message_orderly)
         subscription.receive_batch_size = BATCH_SIZE
         subscription.long_polling_timeout.seconds = POLL_S
-        subscription.lite_subscription_quota = LITE_QUOTA
+        subscription.lite_subscription_quota = _number((config.attributes or {}).get(_QUOTA), LITE_QUOTA)
         subscription.max_lite_topic_size = LITE_NAME
         settings.backoff_policy.CopyFrom(retry_policy(config))
 
@@ -285,29 +288,34 @@ class Clients:
         if bound != topic:
             message = f"lite group {group} is expected to bind topic {bound or 'null'}, but actual is {topic}"
             raise StatusError(d.ILLEGAL_TOPIC, message)
-        for name in request.lite_topic_set:
-            if not name.strip() or len(name) > LITE_NAME:
-                raise StatusError(d.ILLEGAL_LITE_TOPIC, f"lite topic cannot be blank or longer than {LITE_NAME}")
-        action = d.LiteSubscriptionAction.Name(request.action)
-        self._subscribe_lite(
-            call.header("x-mq-client-id"), group, topic, action, list(request.lite_topic_set), call.peer
-        )
+        if request.action == d.PARTIAL_ADD:
+            for name in request.lite_topic_set:
+                check_lite_topic(name)
+        client_id = call.header("x-mq-client-id")
+        client = self.of(call) or Client(client_id, self._deliver)
+        one: dict[str, object] = {
+            "action": d.LiteSubscriptionAction.Name(request.action),
+            "liteTopicSet": list(request.lite_topic_set),
+            "version": request.version,
+        }
+        if request.action == d.PARTIAL_ADD and request.HasField("offset_option"):
+            one["offsetOption"] = _offset_option(request.offset_option)
+        self._subscribe_lite(client, group, topic, one)
         return s.SyncLiteSubscriptionResponse(status=OK).SerializeToString()
 
-    def _subscribe_lite(
-        self, client_id: str, group: str, topic: str, action: str, names: list[str], peer: Peer
-    ) -> None:
-        one = {"action": action, "clientId": client_id, "group": group, "topic": topic, "liteTopicSet": names}
+    def _subscribe_lite(self, client: Client, group: str, topic: str, change: dict[str, object]) -> None:
+        one = {"clientId": client.client_id, "group": group, "topic": topic, **change}
         body = json.dumps({"subscriptionSet": [one]}).encode()
-        answer = self._core.start(RequestCode.LITE_SUBSCRIPTION_CTL, {}, peer, body)
+        answer = self._core.start(RequestCode.LITE_SUBSCRIPTION_CTL, {}, client.peer, body)
         assert isinstance(answer, Command)
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer)
 
     def leave(self, client: Client) -> None:
         """Forgets a client."""
-        if client.is_lite:
-            self._subscribe_lite(client.client_id, client.group, "", "COMPLETE_REMOVE", [], client.peer)
+        topic = bind_topic(self._core.group_config(client.group)) if client.is_lite else ""
+        if topic:
+            self._subscribe_lite(client, client.group, topic, {"action": "COMPLETE_REMOVE"})
         self.table.pop(client.client_id, None)
         self._left(client)
 
@@ -354,11 +362,6 @@ class Telemetry:
         self._clients.lost(self)
 
 
-def bind_topic(config: GroupConfig) -> str:
-    """Returns the topic whose lite topics a group consumes, "" if it is an ordinary group."""
-    return str((config.attributes or {}).get(BIND_TOPIC, ""))
-
-
 def retry_policy(config: GroupConfig) -> d.RetryPolicy:
     """Returns when the messages of a group are delivered again."""
     policy = d.RetryPolicy(max_attempts=config.retry_max_times + 1)
@@ -379,3 +382,16 @@ def retry_policy(config: GroupConfig) -> d.RetryPolicy:
 def _set_ms(duration: Duration, value: int) -> None:
     duration.seconds, rest = divmod(value, 1000)
     duration.nanos = rest * 1_000_000
+
+
+def _number(value: object, default: int) -> int:
+    try:
+        return java.parse_int(str(value)) if value is not None else default
+    except FormatError:
+        return default
+
+
+def _offset_option(given: d.OffsetOption) -> dict[str, object]:
+    """Returns where to begin with a lite topic, as the broker's requests have it (OffsetOption)."""
+    kind = given.WhichOneof("offset_type")
+    return {"type": (kind or "policy").upper(), "value": int(getattr(given, kind)) if kind else 0}

@@ -51,6 +51,7 @@ _HIDDEN = SYSTEM_PROPERTIES | {
 """Names that a consumer is not shown among the user's properties."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
+_LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+")
 _GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
@@ -152,9 +153,18 @@ def _check_names(system: d.SystemProperties) -> None:
             text = f"message group cannot be blank, longer than {MAX_NAME} or contain control characters"
             raise StatusError(d.ILLEGAL_MESSAGE_GROUP, text)
     if system.HasField("lite_topic"):
-        lite = system.lite_topic
-        if not lite.strip() or len(lite) > MAX_NAME or _CONTROL.search(lite):
-            raise StatusError(d.ILLEGAL_LITE_TOPIC, f"lite topic cannot be blank or longer than {MAX_NAME}")
+        check_lite_topic(system.lite_topic)
+
+
+def check_lite_topic(name: str) -> None:
+    """Raises StatusError if a lite topic cannot have this name."""
+    if not name.strip():
+        raise StatusError(d.ILLEGAL_LITE_TOPIC, "lite topic cannot be the char sequence of whitespace")
+    if len(name.encode("utf-8", "replace")) > MAX_NAME:
+        raise StatusError(d.ILLEGAL_LITE_TOPIC, f"lite topic exceed the max size {MAX_NAME}")
+    if not _LITE_TOPIC.fullmatch(name):
+        message = "lite topic can only contain alphanumeric characters, hyphens(-), and underscores(_)"
+        raise StatusError(d.ILLEGAL_LITE_TOPIC, message)
 
 
 def _mark_type(found: dict[str, str], system: d.SystemProperties) -> int:

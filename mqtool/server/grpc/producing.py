@@ -171,8 +171,14 @@ class Producing:
         return s.EndTransactionResponse(status=OK).SerializeToString()
 
     def deliver(self, client: Client, command: Command) -> None:
-        """Passes a check-back of the broker on to a producer; everything else has no form in this protocol."""
-        if command.code != RequestCode.CHECK_TRANSACTION_STATE or client.stream is None:
+        """Passes on what the broker sends: check-backs and lost lite topics; the rest has no form in this protocol."""
+        if client.stream is None:
+            return
+        if command.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
+            lost = s.NotifyUnsubscribeLiteCommand(lite_topic=command.fields["liteTopic"])
+            client.stream.tell(s.TelemetryCommand(notify_unsubscribe_lite_command=lost))
+            return
+        if command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         try:
             half = stored(bytes(command.body))

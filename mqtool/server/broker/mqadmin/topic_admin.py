@@ -8,6 +8,7 @@ from mqtool.errors import FormatError
 from mqtool.formats.beans import bean_of, document_of
 from mqtool.formats.config_files import DataVersion, GroupConfig, TopicConfig
 from mqtool.formats.service_records import MAX_QUEUES
+from mqtool.formats.topics import LITE_PREFIX
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -96,7 +97,8 @@ class TopicAdmin:
         if names.is_system_topic(topic):
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
         retries = [names.pop_retry_topic(group, topic) for group in broker.offsets.groups_of(topic)]
-        for name in (topic, *retries):
+        light = [name for name, _ in broker.messages.queues() if name.startswith(f"{LITE_PREFIX}{topic}$")]
+        for name in (topic, *retries, *light):
             broker.delete_topic(name)
         await broker.persister.saved()
         return ok(command)

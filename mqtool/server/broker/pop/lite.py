@@ -1,108 +1,47 @@
 """Lite topics: many small ordered queues under one topic of type LITE, popped by whoever subscribes to them.
 
 A message that names a lite topic is stored in the topic and dispatched to a light queue (LMQ) too. A client subscribes
-to lite topics for its group, and a pop takes from the light queues of its subscriptions, in order. Subscriptions are
-not stored: clients send all of theirs again when they connect.
-Source: LiteSubscriptionCtlProcessor, LiteSubscriptionRegistryImpl, PopLiteMessageProcessor (5.5.0).
+to lite topics for its group, and a pop takes from the light queues of its subscriptions, in order.
+Source: PopLiteMessageProcessor, AbstractLiteLifecycleManager (5.5.0).
 """
 
 import random
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any
 
-from mqtool.formats.config_files import PERM_READ
+from mqtool.formats.config_files import PERM_READ, TopicConfig
 from mqtool.formats.service_records import QueueKey
-from mqtool.formats.topics import lite_queue
+from mqtool.formats.topics import LITE_PREFIX, parts_of_lite_queue
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker.answers import FAQ, RefusalError, body_of, number, ok, text
+from mqtool.server.broker.answers import FAQ, RefusalError, number, text
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.pop.lite_subscriptions import CHANGED, LiteSubscriptions, bind_topic, is_wildcard
 from mqtool.server.broker.pop.pop_message import PopProcessor
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE
 from mqtool.server.broker.pop.request import MAX_MESSAGES, PopRequest
 from mqtool.server.net.peer import Handler, Peer
 
-MAX_SUBSCRIPTIONS = 2000
-"""Lite topics of one client (liteSubscriptionQuota)."""
-MAX_CLIENTS = 20_000
-BIND_TOPIC = "lite.bind.topic"
 LITE = "LITE"
-_CHANGED = "%LITE%"
-"""Begins the name of the queue that wakes a client's pop when its subscriptions change; it never has a message."""
-
-
-@dataclass(slots=True)
-class _Subscriptions:
-    """The lite topics of one client.
-
-    Attributes:
-        group, topic: that they belong to.
-        queues: light queues, in the order of subscription.
-    """
-
-    group: str
-    topic: str
-    queues: dict[str, None] = field(default_factory=dict)
+_EXPIRATION = "lite.topic.expiration"
 
 
 class Lite:
-    """LITE_SUBSCRIPTION_CTL and POP_LITE_MESSAGE."""
+    """POP_LITE_MESSAGE, with `LiteSubscriptions`.
+
+    Attributes:
+        subscriptions: of all clients.
+    """
 
     def __init__(self, broker: Broker, pops: PopProcessor) -> None:
         """Takes the broker whose tables and store it uses, and what pops."""
         self._broker = broker
         self._pops = pops
-        self._clients: dict[str, _Subscriptions] = {}
+        self.subscriptions = LiteSubscriptions(broker, pops.orders)
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
-        return {
-            RequestCode.LITE_SUBSCRIPTION_CTL: self.subscribe,
-            RequestCode.POP_LITE_MESSAGE: self.pop,
-        }
-
-    # -- subscriptions -------------------------------------------------------------------------------------------
-
-    def subscribe(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """Adds or removes subscriptions of clients."""
-        self._broker.check_release_5(command)
-        given = body_of(command).get("subscriptionSet")
-        if not isinstance(given, list) or not given:
-            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty.")
-        for one in given:
-            if isinstance(one, dict):
-                self._change(one)
-        return ok(command)
-
-    def _change(self, given: dict[str, Any]) -> None:
-        client, group, topic = (str(given.get(name) or "") for name in ("clientId", "group", "topic"))
-        action = str(given.get("action") or "")
-        if not client.strip() or (action != "COMPLETE_REMOVE" and not (group.strip() and topic.strip())):
-            return
-        names = [lite_queue(topic, str(name)) for name in given.get("liteTopicSet") or []]
-        if action == "COMPLETE_REMOVE":
-            self._clients.pop(client, None)
-        elif action == "PARTIAL_REMOVE":
-            known = self._clients.get(client)
-            for name in names if known is not None else ():
-                known.queues.pop(name, None)  # type: ignore[union-attr]
-        else:
-            self._add(client, group, topic, names, complete=action == "COMPLETE_ADD")
-        self._broker.long_polling.wake(_CHANGED + client, 0)
-
-    def _add(self, client: str, group: str, topic: str, names: list[str], *, complete: bool) -> None:
-        config = self._broker.groups.find(group)
-        if config is None or not config.consume_enable:
-            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "Consumer group is not allowed to consume.")
-        known = self._clients.get(client)
-        queues = {} if complete or known is None else dict(known.queues)
-        queues |= dict.fromkeys(names)
-        if len(queues) > MAX_SUBSCRIPTIONS or (known is None and len(self._clients) >= MAX_CLIENTS):
-            remark = f"lite subscription quota exceeded: {MAX_SUBSCRIPTIONS}"
-            raise RefusalError(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, remark)
-        self._clients[client] = _Subscriptions(group, topic, queues)
+        return {RequestCode.POP_LITE_MESSAGE: self.pop, **self.subscriptions.handlers()}
 
     # -- popping -------------------------------------------------------------------------------------------------
 
@@ -112,6 +51,8 @@ class Lite:
         self._check(command, group, topic)
         broker, pops = self._broker, self._pops
         end = broker.long_polling.now() + broker.long_polling.seconds(number(command, "pollTime", 0))
+        if (known := self.subscriptions.clients.get(client)) is not None:
+            known.accessed_ms = time.time_ns() // 1_000_000
         while True:
             request = self._request(command, group, topic, client)
             pop_time = time.time_ns() // 1_000_000
@@ -119,7 +60,7 @@ class Lite:
             left = end - broker.long_polling.now()
             if taken or left <= 0 or broker.is_stopping:
                 break
-            await pops.wait(request, left, {(_CHANGED + client, 0): 0})
+            await pops.wait(request, left, {(CHANGED + client, 0): 0, **self._new_queues(group, topic)})
         fields = {
             "popTime": str(pop_time),
             "invisibleTime": str(request.invisible_ms),
@@ -136,9 +77,16 @@ class Lite:
         data = b"".join(record for one in taken for record in one.found.records)
         return command.reply(ResponseCode.SUCCESS, "FOUND", fields, data)
 
+    def _new_queues(self, group: str, topic: str) -> dict[tuple[str, int], int]:
+        """Returns what to wait for besides the light queues: a wildcard group gets lite topics that are new."""
+        config = self._broker.topics.get(topic)
+        if config is None or not is_wildcard(self._broker.groups.get(group)):
+            return {}
+        bounds = self._broker.messages.queue_bounds
+        return {(topic, queue_id): bounds(topic, queue_id)[1] for queue_id in range(config.read_queue_nums)}
+
     def _request(self, command: Command, group: str, topic: str, client: str) -> PopRequest:
-        known = self._clients.get(client)
-        names = list(known.queues) if known is not None and (known.group, known.topic) == (group, topic) else []
+        names = self.subscriptions.queues_of(client, group, topic)
         start = random.randrange(max(1, len(names)))  # noqa: S311 - no lite topic starves the others
         return PopRequest(
             group,
@@ -175,5 +123,48 @@ class Lite:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
         if not group_config.consume_enable:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-        if (group_config.attributes or {}).get(BIND_TOPIC) != topic:
+        if bind_topic(group_config) != topic:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"subscription bind topic not match, {group}")
+
+    # -- old lite topics -----------------------------------------------------------------------------------------
+
+    def clean(self) -> None:
+        """Forgets subscriptions of clients that are silent, and deletes lite topics that expired."""
+        settings = self._broker.settings
+        self.subscriptions.expire(settings.number("liteSubscriptionCheckTimeoutMills"))
+        unused_ms = settings.number("minLiteTTl")
+        if (time.monotonic() - self._broker.began) * 1000 >= unused_ms and self._broker.is_writable:
+            self.delete_expired(time.time_ns() // 1_000_000, unused_ms)
+
+    def delete_expired(self, now: int, min_unused_ms: int) -> None:
+        """Deletes the lite topics whose last message is older than their topic's attribute allows.
+
+        Args:
+            now: ms since epoch.
+            min_unused_ms: how long a lite topic is kept whatever the attribute says (minLiteTTl).
+        """
+        messages = self._broker.messages
+        for name, _ in messages.queues():
+            parts = parts_of_lite_queue(name) if name.startswith(LITE_PREFIX) else None
+            minutes = expiration(self._broker.topics.get(parts[0])) if parts is not None else -1
+            if minutes <= 0:
+                continue
+            last = messages.store_time(name, 0, messages.queue_bounds(name, 0)[1] - 1)
+            if last > 0 and now - last > max(minutes * 60_000, min_unused_ms - 1):
+                self.delete(name)
+
+    def delete(self, queue: str) -> None:
+        """Deletes a lite topic: its queue, what groups committed in it, and who subscribes to it."""
+        for group in self._broker.offsets.groups_of(queue):
+            self._pops.orders.clear(QueueKey(group, queue, 0))
+        self._broker.offsets.forget_topic(queue)
+        self._broker.engine.delete_topic(queue)
+        self.subscriptions.forget_queue(queue)
+
+
+def expiration(config: TopicConfig | None) -> int:
+    """Returns after how many minutes without a message a topic's lite topics are deleted, -1 for never."""
+    try:
+        return int((config.attributes or {}).get(_EXPIRATION, -1)) if config is not None else -1
+    except ValueError:
+        return -1

@@ -11,6 +11,7 @@ from typing import Any
 from mqtool.errors import FormatError
 from mqtool.formats import config_json, file_names, java
 from mqtool.formats.codec import Buffer
+from mqtool.formats.config_files import split_topic_group
 from mqtool.formats.service_records import QueueKey
 from mqtool.server.broker.tables.config_persister import ConfigPersister
 from mqtool.server.broker.tables.offsets import key_of
@@ -141,6 +142,10 @@ class OrderTable:
         if self._changed:
             self._changed = False
             self._persister.mark(file_names.CONSUMER_ORDER_INFO)
+
+    def topics(self) -> list[str]:
+        """Returns the topic of every topic and group of which something was taken in order."""
+        return [split_topic_group(key)[0] for key in self._table]
 
     def find(self, key: QueueKey) -> OrderInfo | None:
         """Returns what is out, None if nothing was taken yet."""

@@ -1,0 +1,279 @@
+"""Which client subscribes to which lite topics.
+
+Subscriptions are not stored: clients send all of theirs again when they connect, and every half minute.
+Source: LiteSubscriptionCtlProcessor, LiteSubscriptionRegistryImpl, LiteMetadataUtil (5.5.0).
+"""
+
+import time
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from mqtool.formats.config_files import GroupConfig
+from mqtool.formats.service_records import QueueKey
+from mqtool.formats.topics import LITE_PREFIX, lite_queue
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.broker.answers import RefusalError, body_of, ok
+from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.pop.order import OrderTable
+from mqtool.server.net.peer import Handler, Peer
+
+MAX_CLIENTS = 20_000
+BIND_TOPIC = "lite.bind.topic"
+CHANGED = "%LITE%"
+"""Begins the name of the queue that wakes a client's pop when its subscriptions change; it never has a message."""
+
+_MODEL, _WILDCARD = "lite.sub.model", "lite.sub.wildcard"
+_RESET_EXCLUDED, _RESET_UNSUBSCRIBED = "lite.sub.reset.offset.exclusive", "lite.sub.reset.offset.unsubscribe"
+_FIRST, _END = 1, 2
+"""Values of an offset option of type POLICY; 0 is the group's own offset."""
+_ILLEGAL_STATE = "java.lang.IllegalStateException: "
+_QUOTA = "org.apache.rocketmq.broker.lite.LiteQuotaException: lite subscription quota exceeded "
+
+
+@dataclass(slots=True)
+class Subscription:
+    """The lite topics of one client.
+
+    Attributes:
+        group, topic: that they belong to.
+        peer: the client, to tell it what it lost.
+        queues: light queues, in the order of subscription.
+        updated: monotonic time of the last request about it.
+        accessed_ms: when the client last popped, ms since epoch; -1 if it has not.
+    """
+
+    group: str
+    topic: str
+    peer: Peer
+    queues: dict[str, None] = field(default_factory=dict)
+    updated: float = 0.0
+    accessed_ms: int = -1
+
+
+def bind_topic(config: GroupConfig | None) -> str:
+    """Returns the topic whose lite topics a group consumes, "" if it is an ordinary group."""
+    return str((config.attributes or {}).get(BIND_TOPIC, "")) if config is not None else ""
+
+
+def is_wildcard(config: GroupConfig | None) -> bool:
+    """Whether a group consumes every lite topic of its topic."""
+    return config is not None and _WILDCARD in (config.attributes or {})
+
+
+class LiteSubscriptions:
+    """LITE_SUBSCRIPTION_CTL, and the table behind it. For the event loop's thread.
+
+    Attributes:
+        clients: by client id.
+        count: subscriptions of all clients; one lite topic of two clients counts twice.
+    """
+
+    def __init__(self, broker: Broker, orders: OrderTable) -> None:
+        """Takes the broker, and what was popped in order."""
+        self._broker, self._orders = broker, orders
+        self.clients: dict[str, Subscription] = {}
+        self.count = 0
+        self._by_queue: dict[str, dict[str, None]] = {}
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {RequestCode.LITE_SUBSCRIPTION_CTL: self.subscribe}
+
+    def subscribe(self, command: Command, peer: Peer) -> Command:
+        """Adds or removes subscriptions of clients."""
+        self._broker.check_release_5(command)
+        if not command.body:
+            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "Request body is null.")
+        given = body_of(command).get("subscriptionSet")
+        if not isinstance(given, list) or not given:
+            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "LiteSubscriptionCtlRequestBody is empty.")
+        for one in given:
+            if isinstance(one, dict):
+                self._change(one, peer)
+        return ok(command)
+
+    def _change(self, given: dict[str, Any], peer: Peer) -> None:
+        client, group, topic = (str(given.get(name) or "") for name in ("clientId", "group", "topic"))
+        if not client.strip() or not group.strip() or not topic.strip():
+            return
+        names = given.get("liteTopicSet")
+        queues = [lite_queue(topic, str(name)) for name in (names if isinstance(names, list) else ()) if name]
+        match given.get("action"):
+            case "PARTIAL_ADD":
+                self._add(client, group, topic, queues, given.get("offsetOption"), peer)
+            case "PARTIAL_REMOVE":
+                self._remove(client, queues, reset=self._attribute(group, _RESET_UNSUBSCRIBED) == "true")
+            case "COMPLETE_ADD":
+                self._replace(client, group, topic, queues, peer)
+            case "COMPLETE_REMOVE":
+                self.forget(client)
+            case _:
+                return
+        self.wake(client)
+
+    # -- changes -------------------------------------------------------------------------------------------------
+
+    def _add(self, client: str, group: str, topic: str, queues: list[str], option: object, peer: Peer) -> None:
+        self._check_group(group)
+        self._check_quota(client, queues)
+        if is_wildcard(self._broker.groups.get(group)):
+            remark = f"{_ILLEGAL_STATE}subscribe lite operation is not supported for this group"
+            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, remark)
+        known = self._known(client, group, topic, peer)
+        exclusive = self._attribute(group, _MODEL) == "Exclusive"
+        for queue in queues:
+            if exclusive:
+                self._exclude(client, group, queue)
+            self._reset(group, queue, option)
+            self._note(client, known, queue)
+
+    def _replace(self, client: str, group: str, topic: str, queues: list[str], peer: Peer) -> None:
+        self._check_group(group)
+        if is_wildcard(self._broker.groups.get(group)):
+            queues = [f"{topic}@{group}"]
+        self._check_quota(client, queues)
+        known = self._known(client, group, topic, peer)
+        kept = set(queues)
+        for queue in [one for one in known.queues if one not in kept]:
+            self._drop(client, known, queue)
+        for queue in queues:
+            self._note(client, known, queue)
+
+    def _remove(self, client: str, queues: Iterable[str], *, reset: bool) -> None:
+        known = self.clients.get(client)
+        if known is None:
+            return
+        known.updated = time.monotonic()
+        for queue in queues:
+            if self._drop(client, known, queue) and reset:
+                self._set_offset(known.group, queue, 0)
+
+    def forget(self, client: str) -> None:
+        """Removes all subscriptions of a client."""
+        known = self.clients.pop(client, None)
+        for queue in list(known.queues) if known is not None else ():
+            self._drop(client, known, queue)  # type: ignore[arg-type]
+
+    def forget_queue(self, queue: str) -> None:
+        """Removes a lite topic that was deleted from the subscriptions."""
+        for client in list(self._by_queue.get(queue, ())):
+            self._drop(client, self.clients[client], queue)
+
+    def expire(self, silent_ms: int) -> None:
+        """Removes the subscriptions of clients that are silent about them (cleanupExpiredSubscriptions)."""
+        oldest = time.monotonic() - silent_ms / 1000
+        for client in [name for name, one in self.clients.items() if one.updated < oldest]:
+            self.forget(client)
+
+    def _exclude(self, client: str, group: str, queue: str) -> None:
+        """Takes a lite topic from the other clients of a group, and tells them (excludeClientByLmqName)."""
+        for other in list(self._by_queue.get(queue, ())):
+            known = self.clients[other]
+            if other == client or known.group != group:
+                continue
+            self._drop(other, known, queue)
+            name = queue.rpartition("$")[2]
+            fields = {"clientId": other, "consumerGroup": group, "liteTopic": name}
+            self._broker.tell(known.peer, RequestCode.NOTIFY_UNSUBSCRIBE_LITE, fields)
+            if self._attribute(group, _RESET_EXCLUDED) == "true":
+                self._set_offset(group, queue, 0)
+            self.wake(other)
+
+    def _known(self, client: str, group: str, topic: str, peer: Peer) -> Subscription:
+        known = self.clients.get(client)
+        if known is not None and (known.group, known.topic) != (group, topic):
+            self.forget(client)
+            known = None
+        if known is None:
+            known = self.clients[client] = Subscription(group, topic, peer)
+        known.peer, known.updated = peer, time.monotonic()
+        return known
+
+    def _note(self, client: str, known: Subscription, queue: str) -> None:
+        if queue not in known.queues:
+            known.queues[queue] = None
+            self._by_queue.setdefault(queue, {})[client] = None
+            self.count += 1
+
+    def _drop(self, client: str, known: Subscription, queue: str) -> bool:
+        if queue not in known.queues:
+            return False
+        del known.queues[queue]
+        members = self._by_queue[queue]
+        del members[client]
+        if not members:
+            del self._by_queue[queue]
+        self.count -= 1
+        return True
+
+    def wake(self, client: str) -> None:
+        """Has the pop of a client that waits look again."""
+        self._broker.long_polling.wake(CHANGED + client, 0)
+
+    # -- offsets -------------------------------------------------------------------------------------------------
+
+    def _reset(self, group: str, queue: str, option: object) -> None:
+        """Sets a group's offset as the subscriber wants it; option TIMESTAMP has no effect in 5.5.0."""
+        if not isinstance(option, dict):
+            return
+        kind, value = option.get("type"), option.get("value")
+        value = value if isinstance(value, int) else 0
+        committed = self._broker.offsets.get(group, queue, 0)
+        if kind == "POLICY" and value == _FIRST:
+            self._set_offset(group, queue, 0)
+        elif kind == "POLICY" and value == _END:
+            self._set_offset(group, queue, self._broker.messages.queue_bounds(queue, 0)[1])
+        elif kind == "OFFSET" and value >= 0:
+            self._set_offset(group, queue, value)
+        elif kind == "TAIL_N" and committed is not None:
+            self._set_offset(group, queue, max(0, committed - value))
+
+    def _set_offset(self, group: str, queue: str, offset: int) -> None:
+        if self._broker.offsets.get(group, queue, 0) != offset:
+            self._broker.offsets.reset(group, queue, 0, offset)
+            self._orders.clear(QueueKey(group, queue, 0))
+
+    # -- checks --------------------------------------------------------------------------------------------------
+
+    def _check_group(self, group: str) -> None:
+        config = self._broker.groups.find(group)
+        if config is None or not config.consume_enable:
+            remark = f"{_ILLEGAL_STATE}Consumer group is not allowed to consume."
+            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, remark)
+
+    def _check_quota(self, client: str, queues: list[str]) -> None:
+        most = self._broker.settings.number("maxLiteSubscriptionCount")
+        known = self.clients.get(client)
+        new = sum(1 for one in queues if known is None or one not in known.queues)
+        if (new and self.count + new > most) or (known is None and len(self.clients) >= MAX_CLIENTS):
+            raise RefusalError(ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"{_QUOTA}{most}")
+
+    def _attribute(self, group: str, name: str) -> str:
+        config = self._broker.groups.get(group)
+        return str((config.attributes or {}).get(name, "")) if config is not None else ""
+
+    # -- reading -------------------------------------------------------------------------------------------------
+
+    def queues_of(self, client: str, group: str, topic: str) -> list[str]:
+        """Returns the light queues that a client pops from; all of its topic for a wildcard group."""
+        known = self.clients.get(client)
+        if known is None or (known.group, known.topic) != (group, topic):
+            return []
+        if is_wildcard(self._broker.groups.get(group)):
+            return self.queues_of_topic(topic)
+        return list(known.queues)
+
+    def queues_of_topic(self, topic: str) -> list[str]:
+        """Returns every light queue of a topic's lite topics that has or had messages."""
+        prefix = f"{LITE_PREFIX}{topic}$"
+        return [name for name, _ in self._broker.messages.queues() if name.startswith(prefix)]
+
+    def members_of(self, queue: str, topic: str) -> list[tuple[str, str]]:
+        """Returns client id and group of everybody who gets a lite topic; "*" stands for all of a wildcard group."""
+        found = {(client, self.clients[client].group) for client in self._by_queue.get(queue, ())}
+        for one in self.clients.values():
+            if one.topic == topic and is_wildcard(self._broker.groups.get(one.group)):
+                found.add(("*", one.group))
+        return sorted(found)
