@@ -51,12 +51,12 @@ def _judged(store: Store, tried: Mending | RefusedError, found: Verification) ->
     """Returns the steps where it is known what a plan does: the plan, then runbooks for the errors that it leaves."""
     named = opened(store.path, store.config.file)
     if isinstance(tried, RefusedError):
-        ways = needed(one for one in found.findings if one.severity is Severity.ERROR)
+        ways = needed(one for one in found.findings if one.severity.is_serious)
         books = tuple(command("runbook", "run", book.id, named) for book in ways if book.id in (_SALVAGE, _SEGMENTS))
         return books or (salvage_aside(store.path),)
     if not tried.changes:
         return _by_codes(store, tried, found)
-    ways = () if tried.again else needed(one for one in tried.left if one.severity is Severity.ERROR)
+    ways = () if tried.again else needed(one for one in tried.left if one.severity.is_serious)
     books = tuple(command("runbook", "run", book.id, named) for book in ways)
     return (command("plan", "repair", named, "-o", PLAN_FILE), *books)
 
@@ -65,7 +65,7 @@ def _by_codes(store: Store, mending: Mending, found: Verification) -> tuple[str,
     """Returns the steps where nothing was tried out."""
     named = opened(store.path, store.config.file)
     plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if mending.changes else ()
-    left = [one for one in mending.left if one.severity is Severity.ERROR]
+    left = [one for one in mending.left if one.severity.is_serious]
     if plan and (mending.again or not left):
         return plan
     ways = needed(left)

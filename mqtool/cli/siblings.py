@@ -42,11 +42,9 @@ def info(invocation: Invocation, kind: Kind, path: Path, output_format: Format, 
             "layout": sibling_rows.layout_rows(layout),
         }
         if deep:
-            from mqtool.verify.findings import Severity
-
             findings = list(opened.verify())
             found["findings"] = [_finding(finding) for finding in findings]
-            code = ExitCode.NO if any(one.severity is Severity.ERROR for one in findings) else ExitCode.OK
+            code = ExitCode.NO if any(one.severity.is_serious for one in findings) else ExitCode.OK
         return Output(invocation, sibling_rows.KIND_INFO, output_format).document(found, code)
 
 
@@ -70,8 +68,6 @@ def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, f
     if output_format not in list(Format):
         raise UsageError(f"--format {output_format} is not for a store of kind {kind.name}")
     output = Output(invocation, sibling_rows.VERIFY_KIND, Format(output_format))
-    from mqtool.verify.findings import Severity
-
     seen = set()
     with kind.open(path) as opened:
         for finding in opened.verify():
@@ -80,7 +76,7 @@ def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, f
     if not seen:
         note("nothing is wrong")
     code = ExitCode.OK
-    if Severity.ERROR in seen and fail_on != "never":
+    if any(severity.is_serious for severity in seen) and fail_on != "never":
         code = ExitCode.NO
     elif seen and fail_on == "warning":
         code = ExitCode.WARNINGS

@@ -9,11 +9,11 @@ from mqtool.cli.colour import Style, paint
 from mqtool.cli.render import Table
 from mqtool.cli.schema import TABLE, Column
 from mqtool.verify import CATALOGUE, Finding, Severity, State, Verification
-from mqtool.verify.findings import UNREADABLE
 
 STYLES = {
     Severity.ERROR: Style.BAD,
     Severity.WARNING: Style.DOUBTFUL,
+    Severity.UNKNOWN: Style.DOUBTFUL,
     State.CORRUPT: Style.BAD,
     State.DIRTY: Style.DOUBTFUL,
     State.UNKNOWN: Style.DOUBTFUL,
@@ -24,6 +24,13 @@ STYLES = {
 MOST = 100
 """Findings that `--format table` prints; `wide` prints all."""
 _RUNS = 8
+_WORDS = {
+    Severity.ERROR: "error",
+    Severity.UNKNOWN: "unreadable path",
+    Severity.WARNING: "warning",
+    Severity.NOTE: "note",
+}
+"""What the findings of each severity are called in the verdict."""
 
 
 def text(found: Verification, steps: Sequence[str] = (), *, wide: bool) -> bytes:
@@ -34,8 +41,7 @@ def text(found: Verification, steps: Sequence[str] = (), *, wide: bool) -> bytes
 
 
 def _head(found: Verification) -> Iterator[str]:
-    kinds = ((Severity.ERROR, "error"), (Severity.WARNING, "warning"), (Severity.NOTE, "note"))
-    counts = [counted(found.count(severity), word) for severity, word in kinds if found.count(severity)]
+    counts = [counted(found.count(severity), word) for severity, word in _WORDS.items() if found.count(severity)]
     verdict = ", ".join(counts) or ("nothing is wrong" if found.state is State.CLEAN else "nothing wrong was found")
     yield f"{cells.escape(found.store)}: {_coloured(found.state)}: {verdict}"
     if found.losses.bytes or found.losses.messages:
@@ -47,7 +53,7 @@ def _head(found: Verification) -> Iterator[str]:
         yield "a broker is running on it: only what is certain is reported"
     if not found.complete:
         yield "stopped early: this is not all"
-    unread = {CATALOGUE[finding.code].area for finding in found.findings if finding.code in UNREADABLE}
+    unread = {CATALOGUE[finding.code].area for finding in found.findings if finding.severity is Severity.UNKNOWN}
     unknown = [one.area.value for one in found.checks if one.state is State.UNKNOWN or one.area in unread]
     if unknown:
         yield f"unknown: {', '.join(unknown)}"

@@ -28,7 +28,7 @@ from mqtool.repair.sole_records import sole_records
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store, open_store
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, verify
-from mqtool.verify.findings import NOT_LISTED
+from mqtool.verify.catalogue.check import NOT_READ
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _IN_THE_WAY = (
@@ -117,7 +117,7 @@ class _Gathered:
     def take(self, store: Store, finding: Finding) -> bool:
         """Adds the changes that repair a finding; returns whether there are any."""
         area = CATALOGUE[finding.code].area
-        if finding.code in NOT_LISTED:  # nothing may be made in place of what is unknown
+        if CATALOGUE[finding.code].no_runbook == NOT_READ:  # its place is unknown: nothing may be written there
             return False
         if finding.code in _IN_THE_WAY:
             may_go = _is_file(store, finding.file) and sole_records(store, store.path / finding.file) is None

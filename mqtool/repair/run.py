@@ -18,7 +18,7 @@ from mqtool.repair.plan import Plan, Step
 from mqtool.repair.takeback import remove_barrier, take_all_back
 from mqtool.repair.trees import Places, make_like_parent, remove_tree
 from mqtool.store.store import Store, open_store
-from mqtool.verify import Severity, Verification, verify
+from mqtool.verify import Verification, verify
 
 _WARNING = b"mqtool was changing this store and did not come to its end: mqtool apply PLAN or mqtool undo STORE\n"
 
@@ -47,8 +47,8 @@ class Applied:
 
     @property
     def errors(self) -> int | None:
-        """Findings of severity error that the store has now; None if it was not asked."""
-        return None if self.verification is None else self.verification.count(Severity.ERROR)
+        """Errors of the store as it is now, and checks that could not run; None if it was not asked."""
+        return None if self.verification is None else self.verification.serious
 
 
 def apply(

@@ -28,7 +28,7 @@ VERDICTS = {
     State.CORRUPT: "The store is damaged, and the broker's next start does not repair it.",
     State.UNKNOWN: "Nothing wrong was found, but not everything could be checked.",
 }
-_RANK = {Severity.ERROR: 0, Severity.WARNING: 1, Severity.NOTE: 2}
+_RANK = {Severity.ERROR: 0, Severity.UNKNOWN: 1, Severity.WARNING: 2, Severity.NOTE: 3}
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,11 @@ class Severity(enum.StrEnum):
     UNKNOWN = "unknown"
     """The check could not run."""
 
+    @property
+    def is_serious(self) -> bool:
+        """Whether somebody must act before the store can be trusted: a command that finds one ends with exit code 1."""
+        return self in (Severity.ERROR, Severity.UNKNOWN)
+
 
 class State(enum.StrEnum):
     """Of the store, and of each check."""
@@ -58,10 +63,6 @@ _STATE_OF = {
     Severity.NOTE: State.CLEAN,
     Severity.UNKNOWN: State.UNKNOWN,
 }
-NOT_LISTED = frozenset({"log-not-listed", "queue-not-listed", "index-not-listed", "config-not-read"})
-"""Codes of directories, and of configuration, that the system does not let be read."""
-UNREADABLE = NOT_LISTED | {"log-unreadable", "queue-unreadable", "index-unreadable", "checkpoint-unreadable"}
-"""Codes of read errors: the check could not run; they do not mean that the content is wrong."""
 _RANK = (State.CORRUPT, State.DIRTY, State.UNKNOWN, State.CLEAN)
 
 
@@ -269,10 +270,15 @@ class Verification:
         """Returns how many findings have a severity."""
         return sum(finding.severity is severity for finding in self.findings)
 
+    @property
+    def serious(self) -> int:
+        """How many findings are errors, or could not be checked."""
+        return sum(finding.severity.is_serious for finding in self.findings)
+
 
 def state_of(findings: Iterable[Finding]) -> State:
     """Returns the state that findings alone imply."""
-    return worst(State.UNKNOWN if one.code in UNREADABLE else _STATE_OF[one.severity] for one in findings)
+    return worst(_STATE_OF[one.severity] for one in findings)
 
 
 def worst(states: Iterable[State]) -> State:

@@ -48,7 +48,7 @@ APPLY = OutputSchema(
             "state that verify gives the store: clean, dirty, corrupt, unknown; null if it was not verified",
             nullable=True,
         ),
-        count("errors", "findings of verify that are errors", nullable=True),
+        count("errors", "findings of verify that are errors or unknown", nullable=True),
         count("warnings", "findings of verify that are warnings", nullable=True),
         Column("codes", "array", "codes of these errors and warnings", show=TABLE),
         STEPS,

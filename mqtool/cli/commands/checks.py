@@ -28,7 +28,7 @@ CHECKS = OutputSchema(
     (
         text("code", "stable name"),
         text("check", "which check reports it"),
-        text("severity", "error, warning or note, unless `meaning` states when it differs"),
+        text("severity", "error, unknown, warning or note, unless `meaning` states when it differs"),
         text("meaning", "what is broken, and how the broker reacts"),
         text("remedy", "what to do", show="wide"),
         text("next_step", "the command to type; {store} and the like are filled in", show="wide"),

@@ -265,9 +265,7 @@ def _write_to_stdout(made: Plan, document: dict[str, Any]) -> None:
 
 def _is_enough(mending: Mending | None) -> bool:
     """Whether a plan repairs every error, or is the first of two that do."""
-    from mqtool.verify import Severity
-
-    return mending is None or mending.again or all(one.severity is not Severity.ERROR for one in mending.left)
+    return mending is None or mending.again or not any(one.severity.is_serious for one in mending.left)
 
 
 def _words(options: _Options) -> tuple[str, Path]:

@@ -50,6 +50,7 @@ REPORT = OutputSchema(
         count("size", "of the page in bytes"),
         Column("status", "string", "clean, dirty, corrupt or unknown, as for verify", show=TABLE),
         count("errors", "findings of this severity"),
+        count("unknown", "findings of this severity"),
         count("warnings", "findings of this severity"),
         count("notes", "findings of this severity"),
         count("lost_messages", "in all"),
@@ -96,16 +97,18 @@ def report(
             bar.update(size)
     data = page.encode("utf-8", "replace")
     replace_file(output, data)
-    errors = verification.count(Severity.ERROR)
     document = {
         "store": str(store),
         "report": str(output),
         "size": len(data),
         "status": verification.state.value,
-        "errors": errors,
+        "errors": verification.count(Severity.ERROR),
+        "unknown": verification.count(Severity.UNKNOWN),
         "warnings": verification.count(Severity.WARNING),
         "notes": verification.count(Severity.NOTE),
         "lost_messages": verification.losses.messages,
         "lost_bytes": verification.losses.bytes,
     }
-    return Output(ctx.obj, REPORT, output_format).document(document, ExitCode.NO if errors else ExitCode.OK)
+    return Output(ctx.obj, REPORT, output_format).document(
+        document, ExitCode.NO if verification.serious else ExitCode.OK
+    )

@@ -60,7 +60,7 @@ impact: read-only; writes --state and --output where they are given
 
 FINDING_COLUMNS = (
     text("code", "stable, see `mqtool checks`"),
-    text("severity", "error, warning or note"),
+    text("severity", "error, warning, note, or unknown where the system does not let it be read"),
     text("file", "path below the store; as it is if it lies elsewhere"),
     count("position", "byte in that file", nullable=True),
     count("physical_offset", "byte address in the CommitLog", nullable=True),
@@ -127,6 +127,7 @@ _VERDICT_COLUMNS = (
     Column("complete", "boolean", "false if it was stopped early; --state resumes", show=TABLE),
     Column("live", "boolean", "a broker had the lock: only what is certain is reported", show=TABLE),
     count("errors", "findings of this severity"),
+    count("unknown", "findings of this severity"),
     count("warnings", "findings of this severity"),
     count("notes", "findings of this severity"),
     count("lost_bytes", "in all"),
@@ -330,7 +331,7 @@ def exit_code(found: Verification, fail_on: FailOn) -> ExitCode:
         return ExitCode.STOPPED_EARLY
     if fail_on is FailOn.NEVER:
         return ExitCode.OK
-    if found.count(Severity.ERROR):
+    if found.serious:
         return ExitCode.NO
     doubtful = found.count(Severity.WARNING) or any(one.state is State.UNKNOWN for one in found.checks)
     return ExitCode.WARNINGS if fail_on is FailOn.WARNING and doubtful else ExitCode.OK
@@ -375,6 +376,7 @@ def verdict_row(found: Verification) -> dict[str, Any]:
         "complete": found.complete,
         "live": found.live,
         "errors": found.count(Severity.ERROR),
+        "unknown": found.count(Severity.UNKNOWN),
         "warnings": found.count(Severity.WARNING),
         "notes": found.count(Severity.NOTE),
         "lost_bytes": found.losses.bytes,

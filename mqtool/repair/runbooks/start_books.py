@@ -27,7 +27,7 @@ from mqtool.store.real_path import real_path
 from mqtool.store.rocksdb import is_database
 from mqtool.store.store import open_store
 from mqtool.store.waiting import waiting_messages
-from mqtool.verify import CATALOGUE, Finding, Severity
+from mqtool.verify import CATALOGUE, Finding
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
 _TIMER_TOPIC = topics.TIMER_TOPIC
@@ -38,7 +38,7 @@ _LITTLE_SPACE = 0.15
 
 
 def _errors(case: Case) -> list[Finding]:
-    return [one for one in case.verification.findings if one.severity is Severity.ERROR]
+    return [one for one in case.verification.findings if one.severity.is_serious]
 
 
 def _unclean(case: Case) -> Detection:

@@ -31,6 +31,20 @@ class Check:
     no_runbook: str = ""
 
 
+def check(
+    area: Area,
+    severity: Severity,
+    code: str,
+    meaning: str,
+    remedy: str,
+    next_step: str,
+    *runbooks: str,
+    no_runbook: str = "",
+) -> Check:
+    """Returns an entry; each module of an area binds the first two arguments."""
+    return Check(code, area, severity, meaning, remedy, next_step, runbooks, no_runbook)
+
+
 NOT_READ = "Nothing is known to be wrong: `verify` could not read it."
 NO_STEP = "No action is needed."
 CONFIGURATION = "Correct the configuration, not the store."

@@ -1,18 +1,15 @@
 """Codes of the checkpoint."""
 
-from mqtool.verify.catalogue.check import Check, run
+from functools import partial
+
+from mqtool.verify.catalogue.check import check, run
 from mqtool.verify.findings import Area, Severity
 
 _METADATA = "mqtool plan rebuild metadata {store} --file checkpoint -o {plan}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.CHECKPOINT, Severity.ERROR, meaning, remedy, next_step, runbooks)
-
-
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.CHECKPOINT, Severity.WARNING, meaning, remedy, next_step, runbooks)
-
+_error = partial(check, Area.CHECKPOINT, Severity.ERROR)
+_warning = partial(check, Area.CHECKPOINT, Severity.WARNING)
+_unknown = partial(check, Area.CHECKPOINT, Severity.UNKNOWN)
 
 CHECKS = (
     _warning(
@@ -61,7 +58,7 @@ CHECKS = (
         _METADATA,
         "RB-09",
     ),
-    _error(
+    _unknown(
         "checkpoint-unreadable",
         "The system reported an error while reading.",
         "Make it readable, or move it out of the store and rebuild it.",

@@ -1,18 +1,15 @@
 """Codes of config/."""
 
-from mqtool.verify.catalogue.check import NO_STEP, NOT_READ, Check, run
+from functools import partial
+
+from mqtool.verify.catalogue.check import NO_STEP, NOT_READ, check, run
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.CONFIG, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
-
-
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.CONFIG, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
-
+_error = partial(check, Area.CONFIG, Severity.ERROR)
+_warning = partial(check, Area.CONFIG, Severity.WARNING)
+_unknown = partial(check, Area.CONFIG, Severity.UNKNOWN)
 
 CHECKS = (
     _error(
@@ -23,7 +20,7 @@ CHECKS = (
         run("RB-09"),
         "RB-09",
     ),
-    _error(
+    _unknown(
         "config-not-read",
         "The system does not let a configuration file or config/ be read: what the broker would take is unknown.",
         "Verify as a user who may read it; move the object that has its name out of the store.",

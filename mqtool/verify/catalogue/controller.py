@@ -1,14 +1,13 @@
 """Codes of controller mode."""
 
-from mqtool.verify.catalogue.check import REPLICA, Check
+from functools import partial
+
+from mqtool.verify.catalogue.check import REPLICA, check
 from mqtool.verify.findings import Area, Severity
 
 _DUMP = "mqtool dump {path}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.CONTROLLER, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
-
+_error = partial(check, Area.CONTROLLER, Severity.ERROR)
 
 CHECKS = (
     _error(

@@ -1,14 +1,13 @@
 """Codes of the ConsumeQueueExt."""
 
-from mqtool.verify.catalogue.check import Check
+from functools import partial
+
+from mqtool.verify.catalogue.check import check
 from mqtool.verify.findings import Area, Severity
 
 _REBUILD = "mqtool plan rebuild consumequeue {store} --topic {topic} --queue {queue_id} -o {plan}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.CONSUME_QUEUE_EXT, Severity.ERROR, meaning, remedy, next_step, runbooks)
-
+_error = partial(check, Area.CONSUME_QUEUE_EXT, Severity.ERROR)
 
 CHECKS = (
     _error(

@@ -1,18 +1,15 @@
 """Codes of the index."""
 
-from mqtool.verify.catalogue.check import NOT_READ, Check, run
+from functools import partial
+
+from mqtool.verify.catalogue.check import NOT_READ, check, run
 from mqtool.verify.findings import Area, Severity
 
 _REBUILD = "mqtool plan rebuild index {store} -o {plan}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.INDEX, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
-
-
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.INDEX, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
-
+_error = partial(check, Area.INDEX, Severity.ERROR)
+_warning = partial(check, Area.INDEX, Severity.WARNING)
+_unknown = partial(check, Area.INDEX, Severity.UNKNOWN)
 
 CHECKS = (
     _error(
@@ -111,14 +108,14 @@ CHECKS = (
         "mqtool plan set-aside {store} --file {name} -o {plan}",
         "RB-06",
     ),
-    _error(
+    _unknown(
         "index-unreadable",
         "The system reported an error while reading.",
         "Rebuild the index.",
         _REBUILD,
         "RB-06",
     ),
-    _error(
+    _unknown(
         "index-not-listed",
         "A directory of index files cannot be listed: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",

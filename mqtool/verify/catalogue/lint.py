@@ -1,18 +1,14 @@
 """Codes of the configuration that is given."""
 
-from mqtool.verify.catalogue.check import CONFIGURATION, Check, run
+from functools import partial
+
+from mqtool.verify.catalogue.check import CONFIGURATION, check, run
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.LINT, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
-
-
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.LINT, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
-
+_error = partial(check, Area.LINT, Severity.ERROR)
+_warning = partial(check, Area.LINT, Severity.WARNING)
 
 CHECKS = (
     _warning(

@@ -1,6 +1,8 @@
 """Codes of the CommitLog."""
 
-from mqtool.verify.catalogue.check import NO_STEP, NOT_READ, Check, run
+from functools import partial
+
+from mqtool.verify.catalogue.check import NO_STEP, NOT_READ, check, run
 from mqtool.verify.findings import Area, Severity
 
 _LOOK = "mqtool dump {store} --offset {offsets} --damage rows --format jsonl"
@@ -9,18 +11,10 @@ _QUEUE = "mqtool dump {store} --topic {topic} --queue {queue_id}"
 _CUT = "mqtool plan truncate {store} -o {plan}"
 _RENAME = "mqtool plan rename-segments {store} --file {name} -o {plan}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.COMMIT_LOG, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
-
-
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.COMMIT_LOG, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
-
-
-def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.COMMIT_LOG, Severity.NOTE, meaning, remedy, next_step, runbooks, no_runbook)
-
+_error = partial(check, Area.COMMIT_LOG, Severity.ERROR)
+_warning = partial(check, Area.COMMIT_LOG, Severity.WARNING)
+_note = partial(check, Area.COMMIT_LOG, Severity.NOTE)
+_unknown = partial(check, Area.COMMIT_LOG, Severity.UNKNOWN)
 
 CHECKS = (
     _error(
@@ -249,14 +243,14 @@ CHECKS = (
         _CUT,
         "RB-04",
     ),
-    _error(
+    _unknown(
         "log-unreadable",
         "The system reported an error while reading.",
         "Copy what can be read to another disk, then verify the copy.",
         run("RB-05"),
         "RB-05",
     ),
-    _error(
+    _unknown(
         "log-not-listed",
         "A directory of the CommitLog cannot be listed: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",

@@ -1,24 +1,18 @@
 """Codes of the queues."""
 
-from mqtool.verify.catalogue.check import CONFIGURATION, NO_STEP, NOT_READ, Check, run
+from functools import partial
+
+from mqtool.verify.catalogue.check import CONFIGURATION, NO_STEP, NOT_READ, check, run
 from mqtool.verify.findings import Area, Severity
 
 _REBUILD = "mqtool plan rebuild consumequeue {store} --topic {topic} --queue {queue_id} -o {plan}"
 _AWAY = "mqtool plan set-aside {store} --file {name} -o {plan}"
 _TOPIC = "mqtool dump {store} --topic {topic}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.ERROR, meaning, remedy, next_step, runbooks, no_runbook)
-
-
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.WARNING, meaning, remedy, next_step, runbooks, no_runbook)
-
-
-def _note(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str, no_runbook: str = "") -> Check:
-    return Check(code, Area.CONSUME_QUEUE, Severity.NOTE, meaning, remedy, next_step, runbooks, no_runbook)
-
+_error = partial(check, Area.CONSUME_QUEUE, Severity.ERROR)
+_warning = partial(check, Area.CONSUME_QUEUE, Severity.WARNING)
+_note = partial(check, Area.CONSUME_QUEUE, Severity.NOTE)
+_unknown = partial(check, Area.CONSUME_QUEUE, Severity.UNKNOWN)
 
 CHECKS = (
     _error(
@@ -176,14 +170,14 @@ CHECKS = (
         _AWAY,
         "RB-03",
     ),
-    _error(
+    _unknown(
         "queue-unreadable",
         "The system reported an error while reading.",
         "Rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
-    _error(
+    _unknown(
         "queue-not-listed",
         "A directory of the ConsumeQueues cannot be listed: its contents are unknown.",
         "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",

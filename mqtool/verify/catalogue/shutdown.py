@@ -1,18 +1,14 @@
 """Codes of the marks of a shutdown."""
 
-from mqtool.verify.catalogue.check import Check, run
+from functools import partial
+
+from mqtool.verify.catalogue.check import check, run
 from mqtool.verify.findings import Area, Severity
 
 _EXPLAIN = "mqtool explain-start {store}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.SHUTDOWN, Severity.ERROR, meaning, remedy, next_step, runbooks)
-
-
-def _warning(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.SHUTDOWN, Severity.WARNING, meaning, remedy, next_step, runbooks)
-
+_error = partial(check, Area.SHUTDOWN, Severity.ERROR)
+_warning = partial(check, Area.SHUTDOWN, Severity.WARNING)
 
 CHECKS = (
     _warning(

@@ -1,14 +1,13 @@
 """Codes of the timer."""
 
-from mqtool.verify.catalogue.check import Check
+from functools import partial
+
+from mqtool.verify.catalogue.check import check
 from mqtool.verify.findings import Area, Severity
 
 _REBUILD = "mqtool plan rebuild timer {store} -o {plan}"
 
-
-def _error(code: str, meaning: str, remedy: str, next_step: str, *runbooks: str) -> Check:
-    return Check(code, Area.TIMER, Severity.ERROR, meaning, remedy, next_step, runbooks)
-
+_error = partial(check, Area.TIMER, Severity.ERROR)
 
 CHECKS = (
     _error(

@@ -65,6 +65,19 @@ def test_a_file_that_cannot_be_read_is_one_finding_and_unknown(from_position, ro
     assert tried == set(CODES)
 
 
+@pytest.mark.parametrize("name", ["commitlog/00000000000000000000", "config"])
+def test_what_cannot_be_read_is_unknown_in_severity_counts_and_exit_code(name, root, monkeypatch, capsys):
+    deny = unlistable if (root / name).is_dir() else unreadable
+    with deny(monkeypatch, root / name):
+        assert run(["verify", str(root), "--format", "json"]) == ExitCode.NO
+        found = json.loads(capsys.readouterr().out)
+        assert ([one["severity"] for one in found["findings"]], found["ok"]) == (["unknown"], False)
+        assert (found["status"], found["errors"], found["unknown"], found["warnings"]) == ("unknown", 0, 1, 0)
+        assert found["next_steps"]
+        assert run(["verify", str(root)]) == ExitCode.NO
+        assert capsys.readouterr().out.startswith(f"{root}: unknown: 1 unreadable path\n")
+
+
 def test_after_a_crash_no_unreadable_segment_keeps_verify_from_answering(root, monkeypatch):
     (root / "abort").touch()
     segments = sorted((root / "commitlog").iterdir())
