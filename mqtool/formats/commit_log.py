@@ -260,9 +260,14 @@ def frame_size(data: Buffer, position: int, left: int) -> int:
     return total_size if is_record else 0
 
 
+def magic_code(data: Buffer, position: int = 0) -> int:
+    """Returns the magic code that is stored for a frame, which has at least 8 bytes."""
+    return int(FRAME.unpack_from(data, position)[1])
+
+
 def is_blank(data: Buffer, position: int = 0) -> bool:
     """Whether a BLANK begins at a position, which has at least 8 bytes."""
-    return bool(FRAME.unpack_from(data, position)[1] == MAGIC_BLANK)
+    return magic_code(data, position) == MAGIC_BLANK
 
 
 def _frame(view: memoryview, position: int) -> tuple[int, int]:

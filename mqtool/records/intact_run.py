@@ -30,8 +30,8 @@ def intact_run(read: Read, base: int, start: int, end: int) -> Iterator[Frames]:
         if not len(frames):
             if chain.stop is not Stop.MORE:
                 return
-            total, _ = commit_log.FRAME.unpack_from(view)
-            if not len(view) < total <= end - at:
+            total = commit_log.frame_size(view, 0, end - at)
+            if total <= len(view):
                 return
             count = total  # a record longer than a window is read alone
             continue

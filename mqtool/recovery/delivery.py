@@ -84,7 +84,7 @@ def _offset_in(topic: str, found: dict[str, str]) -> int | None:
 def _parse(raw: bytes, release: Release) -> Record:
     """Reads the record; the client looks at neither its size nor, in 4.9, at its magic code."""
     is_5 = release >= (5, 5)
-    magic_code = commit_log.FRAME.unpack_from(raw)[1]
+    magic_code = commit_log.magic_code(raw)
     record, _ = commit_log.read_fields(raw, is_v2=is_5 and magic_code == commit_log.MAGIC_V2)
     if is_5 and magic_code not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
         raise FormatError("no magic code", layout="record")

@@ -130,8 +130,8 @@ class CommitLog:
         if index is None or len(data) < commit_log.FRAME.size:
             return data
         segment = self.segments[index]
-        total, _ = commit_log.FRAME.unpack_from(data)
-        if total <= len(data) or total > segment.end - physical_offset or (size is not None and size < total):
+        total = commit_log.frame_size(data, 0, segment.end - physical_offset)
+        if total <= len(data) or (size is not None and size < total):
             return data
         inside = SegmentBytes(partial(self._read_in, index), segment.base, segment.size)
         return self.read(physical_offset, total) if inside.adds_up(physical_offset - segment.base) else data

@@ -273,8 +273,9 @@ def _at_boundaries(view: memoryview, base: int, noted: list[int]) -> Frames | No
         return None
     positions = np.array(noted, np.int64) - base
     last = int(positions[-1])
-    end = last + commit_log.FRAME.unpack_from(view, last)[0]
-    if end > len(view):  # the window ends within the last one
-        positions, end = positions[:-1], last
+    size = commit_log.frame_size(view, last, len(view) - last)
+    end = last + size
+    if not size:  # the window ends within the last one
+        positions = positions[:-1]
     frames = Frames(view, base, positions, np.diff(positions, append=end))
     return frames if np.array_equal(frames.column("total_size"), frames.sizes) else None

@@ -255,7 +255,7 @@ class Vouched:
             return None
         if len(raw) < size:
             return None
-        _, magic = FRAME.unpack_from(raw)
+        magic = commit_log.magic_code(raw)
         for chosen in (magic,) if magic in (MAGIC_V1, MAGIC_V2) else (MAGIC_V1, MAGIC_V2):
             made = self._with_fields(raw, number, physical, chosen)
             if made is not None:
