@@ -119,7 +119,7 @@ def _put_together(
     background: bool,
 ) -> Components:
     writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
-    abort = AbortMark(files, root, v4=options.v4)
+    abort = AbortMark(files, root, release=options.release)
     left_by = abort.left_by()
     directories = (*writable, *options.read_only_dirs)
     # The plan checks the lock file as a broker does, so the lock is taken after it; a process that opened the store in
@@ -134,8 +134,8 @@ def _put_together(
         lock.release()
         executor = _planned(root, options, directories)
         lock.acquire()
-    flags, checkpoint = RunningFlags(), StoreCheckpoint(files, root / file_names.CHECKPOINT, v4=options.v4)
-    batch_topics = ConfigFiles(root, files, v4=options.v4).batch_topics()
+    flags, checkpoint = RunningFlags(), StoreCheckpoint(files, root / file_names.CHECKPOINT, release=options.release)
+    batch_topics = ConfigFiles(root, files, release=options.release).batch_topics()
     log_files = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
     queues = Queues(options, files, root, batch_topics)
     index = None
@@ -146,7 +146,7 @@ def _put_together(
     if not recovered.clean_stop:
         _settle(log_files, queues)
         checkpoint.advance(logics_physical_offset=recovered.end)
-    offsets = QueueOffsets(v4=options.v4, batch_topics=batch_topics)
+    offsets = QueueOffsets(release=options.release, batch_topics=batch_topics)
     for queue in queues.all():
         offsets.set_next(queue.topic, queue.queue_id, queue.max_offset)
     allocator = Allocator(files, log_files, options.reserve_bytes, lock=options.lock_memory)

@@ -12,7 +12,8 @@ from mqtool.engine.disk.files import Files
 from mqtool.errors import ConfigFileError, FormatError
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import Topics
-from mqtool.formats.config_json import JsonStyle
+from mqtool.formats.config_json import json_style
+from mqtool.formats.release import Release
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -23,10 +24,10 @@ BATCH_QUEUES = "BatchCQ"
 class ConfigFiles:
     """The directory `config`."""
 
-    def __init__(self, root: Path, files: Files, *, v4: bool) -> None:
+    def __init__(self, root: Path, files: Files, *, release: Release) -> None:
         self._directory = root / file_names.CONFIG
         self._files = files
-        self.style = JsonStyle.PRETTY_1 if v4 else JsonStyle.PRETTY_2
+        self.style = json_style(release)
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
         """Reads a file, or its backup if the file is missing, empty or malformed.

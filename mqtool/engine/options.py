@@ -17,6 +17,7 @@ from mqtool.formats import consume_queue_ext as ext_format
 from mqtool.formats import index_file
 from mqtool.formats.delay_levels import DELAY_LEVELS
 from mqtool.formats.hosts import Host
+from mqtool.formats.release import V4_9, V5_5, Release
 from mqtool.store import file_sizes
 from mqtool.store.broker_config import BrokerConfig
 
@@ -168,9 +169,9 @@ class StoreOptions:
         return self.flush_mode is FlushMode.SYNC_FLUSH
 
     @property
-    def v4(self) -> bool:
-        """Whether bytes are those of 4.9."""
-        return self.compat is Compat.V4_9
+    def release(self) -> Release:
+        """The release whose rules and bytes apply: 4.9 or 5.5."""
+        return V4_9 if self.compat is Compat.V4_9 else V5_5
 
 
 _LEAST = {

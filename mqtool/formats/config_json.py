@@ -14,6 +14,7 @@ from typing import Any
 from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.codec import Buffer
+from mqtool.formats.release import Release
 
 Document = dict[Any, Any]
 
@@ -73,6 +74,11 @@ def build(document: Document, style: JsonStyle) -> bytes:
     pieces: list[str] = []
     _write(pieces, document, style, 0)
     return java.encode_utf8("".join(pieces))
+
+
+def json_style(release: Release) -> JsonStyle:
+    """Returns the style in which a release writes its configuration files."""
+    return JsonStyle.PRETTY_2 if release >= (5, 5) else JsonStyle.PRETTY_1
 
 
 def style_of(data: Buffer) -> JsonStyle:

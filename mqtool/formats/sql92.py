@@ -11,6 +11,7 @@ import re
 from mqtool.errors import UsageError
 from mqtool.formats import java
 from mqtool.formats import sql92_values as values
+from mqtool.formats.release import V5_5, Release
 from mqtool.formats.sql92_values import Long, Node, NotComparableError
 
 _TOKEN = re.compile(
@@ -32,18 +33,18 @@ class Expression:
         text: as given.
     """
 
-    def __init__(self, text: str, *, v4: bool = False) -> None:
+    def __init__(self, text: str, *, release: Release = V5_5) -> None:
         """Compiles an expression.
 
         Args:
             text: as a consumer subscribes with.
-            v4: as 4.9 reads it, which does not know CONTAINS and its like.
+            release: that reads it; 4.9 does not know CONTAINS and its like.
 
         Raises:
             UsageError: the broker would refuse the subscription; says what was expected where.
         """
         self.text = text
-        self._node = _Parser(text, v4=v4).whole()
+        self._node = _Parser(text, release=release).whole()
 
     def matches(self, properties: dict[str, str]) -> bool:
         """Whether the expression is true; neither false nor unknown, nor without a value."""
@@ -56,9 +57,9 @@ class Expression:
 class _Parser:
     """Recursive descent, one token ahead: of what follows the expression, only one token is read."""
 
-    def __init__(self, text: str, *, v4: bool) -> None:
+    def __init__(self, text: str, *, release: Release) -> None:
         self._text = text
-        self._words = _WORDS if v4 else _WORDS | _TEXT_WORDS
+        self._words = _WORDS | _TEXT_WORDS if release >= (5, 5) else _WORDS
         self._end = 0
         self._depth = 0
         self._at, self._kind, self._token = 0, "", ""

@@ -76,7 +76,7 @@ class PutValidator:
         """Validates for a store that is opened with these options."""
         files = Files()
         queue = MappedFileQueue(files, (Path("none"),), options.commit_log_file_size)
-        offsets = QueueOffsets(v4=options.v4, batch_topics=batch_topics)
+        offsets = QueueOffsets(release=options.release, batch_topics=batch_topics)
         plain = replace(options, pool_buffers=0)
         self._log = CommitLog(plain, queue, Allocator(files, queue, 0), offsets, RunningFlags(), SystemClock())
         self._hooks = (check_before_put(lambda: False), delay_message(options))
@@ -225,7 +225,7 @@ def _columns(messages: list[OutgoingMessage]) -> MessageColumns:
 
 def batch_topics(root: Path, options: StoreOptions) -> frozenset[str]:
     """Returns the topics of a store whose queues are BatchCQ; raises as `ConfigFiles.load`."""
-    return ConfigFiles(root, Files(), v4=options.v4).batch_topics()
+    return ConfigFiles(root, Files(), release=options.release).batch_topics()
 
 
 def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
@@ -243,7 +243,7 @@ def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
     Raises:
         ConfigFileError, OSError: the file cannot be read or written.
     """
-    tables = ConfigFiles(store.path, Files(), v4=store.options.v4)
+    tables = ConfigFiles(store.path, Files(), release=store.options.release)
     known = tables.topics()
     table = dict(known.topic_config_table)
     changed = []
@@ -251,11 +251,11 @@ def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
         old = table.get(topic)
         if topic == SCHEDULE_TOPIC or is_lmq(topic) or (old is not None and old.read_queue_nums >= count):
             continue
-        new = old or TopicConfig(topic, count, count, attributes=None if store.options.v4 else {})
+        new = old or TopicConfig(topic, count, count, attributes=None if store.options.release < (5, 5) else {})
         table[topic] = replace(new, read_queue_nums=count, write_queue_nums=max(count, new.write_queue_nums))
         changed.append(topic)
     if changed:
-        before = known.data_version or DataVersion(0, 0, None if store.options.v4 else 0)
+        before = known.data_version or DataVersion(0, 0, None if store.options.release < (5, 5) else 0)
         version = replace(before, counter=before.counter + 1, timestamp=SystemClock.now())
         data = config_files.build_topics(Topics(table, version, known.extra), tables.style)
         tables.save(file_names.TOPICS, data)

@@ -168,7 +168,7 @@ def _sys_flag(row: Mapping[str, Any], body: bytes, sys_flag: int) -> int:
 
 
 def _encoded(found: dict[str, str], options: StoreOptions) -> bytes:
-    return properties.encode(found.items(), trailing_separator=not options.v4)
+    return properties.encode(found.items(), trailing_separator=options.release >= (5, 5))
 
 
 def _properties(row: Mapping[str, Any]) -> dict[str, str]:

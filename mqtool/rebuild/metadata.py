@@ -22,7 +22,7 @@ from mqtool.formats.config_files import (
     TopicConfig,
     Topics,
 )
-from mqtool.formats.config_json import JsonStyle
+from mqtool.formats.config_json import json_style
 from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_lmq
 from mqtool.rebuild.log_survey import LogSurvey, QueueRange
 from mqtool.rebuild.queue_writer import QueueName
@@ -107,8 +107,8 @@ class _Composer:
         self._store = store
         self._metadata = store.metadata
         self._survey = survey
-        self._is_4 = store.version.is_4
-        self._style = JsonStyle.PRETTY_1 if self._is_4 else JsonStyle.PRETTY_2
+        self._release = store.version.release
+        self._style = json_style(self._release)
         self._ranges = _ranges(store, survey)
 
     def _guess(self, file: str, item: str, value: object, reason: str) -> None:
@@ -117,7 +117,7 @@ class _Composer:
     def _version(self, known: DataVersion | None) -> DataVersion:
         if known is not None:
             return known
-        return DataVersion(1, self._survey.last_time, None if self._is_4 else 0)
+        return DataVersion(1, self._survey.last_time, None if self._release < (5, 5) else 0)
 
     def _put(self, name: str, data: bytes) -> None:
         self.made.files[f"{file_names.CONFIG}/{name}"] = data
@@ -147,7 +147,7 @@ class _Composer:
         filter_type = "MULTI_TAG" if topic in self._survey.multi_tag_topics else "SINGLE_TAG"
         reason = "queues as far as there are records; read and write as for any topic that the broker makes itself"
         self._guess(file_names.TOPICS, topic, f"{count} queues, perm 6", reason)
-        attributes = None if self._is_4 else ({QUEUE_TYPE: "BatchCQ"} if is_batch else {})
+        attributes = None if self._release < (5, 5) else ({QUEUE_TYPE: "BatchCQ"} if is_batch else {})
         return TopicConfig(topic, count, count, topic_filter_type=filter_type, attributes=attributes)
 
     def groups(self) -> None:
@@ -180,7 +180,7 @@ class _Composer:
             for key, table in known.offset_table.items()
         }
         lmq = {key: self._inside(name, key, 0, offset) for key, offset in (known.lmq_offset_table or {}).items()}
-        version = known.data_version if self._is_4 else self._version(known.data_version)
+        version = known.data_version if self._release < (5, 5) else self._version(known.data_version)
         whole = ConsumerOffsets(offsets, lmq if has_lmq else None, known.pull_offset_table, version, known.extra)
         self._put(name, config_files.build_consumer_offsets(whole, self._style))
 
@@ -223,7 +223,7 @@ class _Composer:
             survey.last_time,
             index_time,
             self._master_flushed_offset(known.master_flushed_offset),
-            0 if self._is_4 else survey.last_record,
+            0 if self._release < (5, 5) else survey.last_record,
             survey.last_record if self._store.version.line == "5.5" else 0,
         )
         reason = "times and offsets of the last record, and of the last index file that is full"

@@ -7,7 +7,7 @@ from pathlib import Path
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import config_files, file_names
-from mqtool.formats.config_json import JsonStyle
+from mqtool.formats.config_json import json_style
 from mqtool.rebuild.log_survey import LogSurvey, survey_log
 from mqtool.rebuild.metadata import Composed, compose
 from mqtool.rebuild.settings import settings_of
@@ -83,7 +83,7 @@ def undelete(store: Store, change: Undelete, out: Path, built: Built) -> None:
     table = {name: topic for name, topic in made.topic_config_table.items() if name in known or name in change.topics}
     for name in set(table) & set(known) - set(change.topics):
         table[name] = known[name]
-    style = JsonStyle.PRETTY_1 if store.version.is_4 else JsonStyle.PRETTY_2
+    style = json_style(store.version.release)
     data = config_files.build_topics(replace(made, topic_config_table=table), style)
     if data != _bytes_of(store.path / _TOPICS):
         write_new(out / _TOPICS, data)

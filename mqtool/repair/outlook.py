@@ -44,7 +44,7 @@ _NONE = np.empty(0, np.int64)
 
 def release_for(store: Store, broker: str | None = None) -> str:
     """Returns the release that a repair is judged for: the given one, or the one that wrote the store."""
-    return broker or ("4.9" if store.version.is_4 else "5.5")
+    return broker or str(store.version.release)
 
 
 @dataclass(frozen=True)

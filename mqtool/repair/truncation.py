@@ -13,7 +13,7 @@ from mqtool.errors import StoreError, UsageError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import codec, config_files, file_names, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.config_json import JsonStyle
+from mqtool.formats.config_json import json_style
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import HEADER, SLOT_FIELDS
 from mqtool.records.damage import Damage
@@ -239,7 +239,7 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, buil
         return
     file = file_names.LMQ_CONSUMER_OFFSETS if is_lmq else file_names.CONSUMER_OFFSETS
     name = f"{file_names.CONFIG}/{file}"
-    style = JsonStyle.PRETTY_1 if store.version.is_4 else JsonStyle.PRETTY_2
+    style = json_style(store.version.release)
     made = replace(known, offset_table=table, lmq_offset_table=lmq)
     write_new(out / name, config_files.build_consumer_offsets(made, style))
     built.put(name, out / name)

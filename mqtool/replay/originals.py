@@ -185,7 +185,7 @@ class Source:
         for name in _OF_THE_OLD_STORE:
             said.pop(name, None)
         return message._replace(
-            properties=properties.encode(said.items(), trailing_separator=not options.v4),
+            properties=properties.encode(said.items(), trailing_separator=options.release >= (5, 5)),
             sys_flag=message.sys_flag & ~(TRANSACTION_MASK | _BATCH | _HOSTS),
             prepared_transaction_offset=0,
             born_timestamp=message.born_timestamp if self.keep_times else None,

@@ -9,6 +9,7 @@ import enum
 import numpy as np
 
 from mqtool.errors import StoreError
+from mqtool.formats.release import Release
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue
 
@@ -124,7 +125,9 @@ class _TimeSearch:
         return at
 
 
-def offset_in_queue_by_time(log: CommitLog, queue: Queue | None, time: int, boundary: Boundary, *, is_4: bool) -> int:
+def offset_in_queue_by_time(
+    log: CommitLog, queue: Queue | None, time: int, boundary: Boundary, *, release: Release
+) -> int:
     """Returns a queue offset for a store time in ms, as the broker would.
 
     Args:
@@ -132,7 +135,7 @@ def offset_in_queue_by_time(log: CommitLog, queue: Queue | None, time: int, boun
         queue: None if it is unknown: the answer is 0.
         time: ms since epoch.
         boundary: which one of several.
-        is_4: whether 4.x rules apply, which know no boundary.
+        release: whose rules apply; 4.x knows no boundary.
     """
     if queue is None or not queue.files:
         return 0
@@ -140,7 +143,7 @@ def offset_in_queue_by_time(log: CommitLog, queue: Queue | None, time: int, boun
         return _in_batches(queue, time, boundary)
     search = _TimeSearch(log, queue)
     counts = search.counts()
-    if is_4:
+    if release < (5, 5):
         return search.nearest(time, counts)
     number = search.choose(time, boundary, counts)
     found = search.search(number, time, boundary, counts[number]) if number is not None else 0

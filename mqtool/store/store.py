@@ -18,6 +18,7 @@ from mqtool.formats import commit_log as commit_log_format
 from mqtool.formats import file_names, java
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.commit_log import Record
+from mqtool.formats.release import assumed_release
 from mqtool.records.damage import Damage
 from mqtool.records.dispatched import DispatchRules
 from mqtool.store import broker_config, layout, metadata, remote, version
@@ -366,6 +367,6 @@ class Store:
             boundary: "LOWER" or "UPPER".
             version: "4.9" or "5.5" to overrule the store's own.
         """
-        is_4 = self.version.is_4 if version is None else version.startswith("4")
+        release = self.version.release if version is None else assumed_release(version)
         queue = self.queue(topic, queue_id)
-        return offset_in_queue_by_time(self.commit_log, queue, timestamp, Boundary(boundary), is_4=is_4)
+        return offset_in_queue_by_time(self.commit_log, queue, timestamp, Boundary(boundary), release=release)

@@ -30,11 +30,6 @@ class Version:
         """The known release whose rules are assumed for the store: 4.9 or 5.5."""
         return assumed_release(self.line)
 
-    @property
-    def is_4(self) -> bool:
-        """Whether rules of 4.x apply."""
-        return self.line is not None and self.line.startswith("4")
-
 
 def detect(root: Path, metadata: Metadata, checkpoint: Checkpoint | None, first_properties: bytes | None) -> Version:
     """Weighs the evidence, the newest release's first.

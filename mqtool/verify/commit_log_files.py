@@ -98,7 +98,7 @@ def _stated(segment: MappedFile) -> str:
 def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None, collector: FindingCollector) -> None:
     if size is None or segment.size == size:
         return
-    tolerated = is_last and segment.size == 0 and not survey.is_4
+    tolerated = is_last and segment.size == 0 and survey.release >= (5, 5)
     collector.add(
         "log-segment-size",
         segment.path,
@@ -111,13 +111,13 @@ def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, collecto
     severity: Severity | None = None
     if path.is_dir():
         words = "a directory"
-        severity = None if survey.is_4 else Severity.NOTE
+        severity = None if survey.release < (5, 5) else Severity.NOTE
     else:
         length = path.stat().st_size if path.is_file() else 0
         words = f"{length} bytes under a name that is no physical offset of 20 digits"
         if length > LARGEST:
             words = f"{length} bytes, more than a broker can map ({LARGEST})"
-        if length == 0 and is_last and not survey.is_4:
+        if length == 0 and is_last and survey.release >= (5, 5):
             severity = Severity.WARNING
             words += "; the broker deletes it"
         elif length == size and _is_number(path.name):

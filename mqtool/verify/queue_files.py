@@ -43,7 +43,7 @@ def check_queue_files(
     """
     for file in queue.files:
         if size is not None and file.size != size:
-            tolerated = file == queue.files[-1] and file.size == 0 and not survey.is_4
+            tolerated = file == queue.files[-1] and file.size == 0 and survey.release >= (5, 5)
             collector.add(
                 "queue-file-size",
                 file.path,
@@ -72,13 +72,13 @@ def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, coll
     severity: Severity | None = None
     if path.is_dir():
         words = "a directory"
-        severity = None if survey.is_4 else Severity.NOTE
+        severity = None if survey.release < (5, 5) else Severity.NOTE
     else:
         length = path.stat().st_size if path.is_file() else 0
         words = f"{length} bytes under a name that is no offset of 20 digits"
         if length > LARGEST:
             words = f"{length} bytes, more than a broker can map ({LARGEST})"
-        if length == 0 and not survey.is_4 and all(path.name > file.path.name for file in queue.files):
+        if length == 0 and survey.release >= (5, 5) and all(path.name > file.path.name for file in queue.files):
             severity = Severity.WARNING
         elif length == size:
             words += ", as long as a queue file"

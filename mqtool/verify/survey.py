@@ -16,6 +16,7 @@ from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats.release import Release, assumed_release
 from mqtool.formats.topics import is_lmq
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatched import DispatchRules
@@ -139,9 +140,9 @@ class Survey:
     unlisted: Mapping[Path, str] = field(default_factory=dict)
 
     @property
-    def is_4(self) -> bool:
-        """Whether rules of 4.x apply."""
-        return self.line is not None and self.line.startswith("4")
+    def release(self) -> Release:
+        """The known release whose rules apply: 4.9 or 5.5."""
+        return assumed_release(self.line)
 
     @property
     def with_index(self) -> bool:

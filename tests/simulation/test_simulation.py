@@ -5,6 +5,7 @@ import random
 import pytest
 
 from mqtool.errors import FormatError
+from mqtool.formats.release import MEASURED
 from tests.simulation.disk import SimulatedDisk
 from tests.simulation.engine import EngineRun
 from tests.simulation.runs import KINDS, simulate
@@ -69,7 +70,7 @@ def test_a_real_broker_serves_what_was_promised(rocketmq, tmp_path, in_memory, s
         "maxHashSlotNum": options.index_slots,
         "maxIndexNum": options.index_entries,
     }
-    release = rocketmq("4.9.7" if options.v4 else "5.5.0")
+    release = rocketmq(MEASURED[options.release])
     found = release.answers(run.root, config, work=tmp_path / "work")["messages"]
     served = {(one["topic"], one["queueId"], one["queueOffset"]) for one in found}
     promised = {(*queue, place) for queue, held in run.model.stored.items() for place in held}

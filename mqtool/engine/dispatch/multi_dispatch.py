@@ -10,6 +10,7 @@ from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
 from mqtool.formats.delay_levels import parse_delay_levels
+from mqtool.formats.release import V4_9, V5_5
 from mqtool.formats.topics import is_lmq
 from mqtool.records.dispatched import DispatchRules
 from mqtool.records.multi_dispatch import applies
@@ -18,16 +19,16 @@ SEPARATOR = ","
 
 _MARK = properties.mark(properties.INNER_MULTI_DISPATCH)
 _EVERYWHERE, _SOME = DispatchRules(lmq_everywhere=True), DispatchRules()
-_HASH_MAP_CAPACITY = {True: 16, False: 128}
-"""Initial capacity of the broker's map of properties: 4.9 (True), since 5.1 (False)."""
+_HASH_MAP_CAPACITY = {V4_9: 16, V5_5: 128}
+"""Initial capacity of the broker's map of properties; 128 since 5.1."""
 
 
 def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRules:
     """Returns the dispatch rules of a store."""
     return DispatchRules(
-        index_tags=not options.v4 if options.index_tags is None else options.index_tags,
+        index_tags=options.release >= (5, 5) if options.index_tags is None else options.index_tags,
         multi_dispatch=options.multi_dispatch,
-        lmq_everywhere=options.v4,
+        lmq_everywhere=options.release < (5, 5),
         delay_levels=parse_delay_levels(options.delay_levels),
         batch_topics=batch_topics,
     )
@@ -41,9 +42,9 @@ def light_queues(options: StoreOptions, topic: str, encoded: bytes) -> list[str]
         topic: of the message.
         encoded: its properties string.
     """
-    if _MARK not in encoded or not (options.multi_dispatch if options.v4 else options.lmq):
+    if _MARK not in encoded or not (options.lmq if options.release >= (5, 5) else options.multi_dispatch):
         return []
-    if not applies(topic, _EVERYWHERE if options.v4 else _SOME):
+    if not applies(topic, _SOME if options.release >= (5, 5) else _EVERYWHERE):
         return []
     named = properties.decode(encoded).get(properties.INNER_MULTI_DISPATCH, "")
     return java.split_drop_trailing(named, SEPARATOR) if named.strip() else []
@@ -55,7 +56,10 @@ def with_light_offsets(options: StoreOptions, offsets: QueueOffsets, encoded: by
     numbers = (str(offsets.lmq.get(name, 0)) if is_lmq(name) else "" for name in names)
     found[properties.INNER_MULTI_QUEUE_OFFSET] = SEPARATOR.join(numbers)
     wait = found.pop(properties.WAIT, None)
-    if wait is not None and not options.v4:  # The broker removes and re-adds it: last in a map in order of insertion.
+    if wait is not None and options.release >= (
+        5,
+        5,
+    ):  # The broker removes and re-adds it: last in a map in order of insertion.
         found[properties.WAIT] = wait
     return encode(options, found)
 
@@ -81,8 +85,8 @@ def encode(options: StoreOptions, found: dict[str, str]) -> bytes:
     """Returns the properties string that the broker makes of a map."""
     names = list(found)
     if options.property_order is PropertyOrder.HASH:
-        names = hash_order(names, _HASH_MAP_CAPACITY[options.v4])
-    return properties.encode([(name, found[name]) for name in names], trailing_separator=not options.v4)
+        names = hash_order(names, _HASH_MAP_CAPACITY[options.release])
+    return properties.encode([(name, found[name]) for name in names], trailing_separator=options.release >= (5, 5))
 
 
 def hash_order(names: list[str], capacity: int) -> list[str]:

@@ -10,6 +10,7 @@ from pathlib import Path
 from mqtool.engine.disk.files import Files
 from mqtool.formats import checkpoint
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.release import Release
 
 _FIELDS_OF_4_9 = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
 
@@ -21,11 +22,11 @@ class StoreCheckpoint:
         flushed_timestamp: store timestamp up to which the log is on disk; every flush sets it, so it is only noted.
     """
 
-    def __init__(self, files: Files, path: Path, *, v4: bool) -> None:
+    def __init__(self, files: Files, path: Path, *, release: Release) -> None:
         """Reads the file if it exists."""
         self._files = files
         self._path = path
-        self._v4 = v4
+        self._release = release
         self._guard = threading.Lock()
         self._written: Checkpoint | None = None
         self.flushed_timestamp = 0
@@ -60,7 +61,7 @@ class StoreCheckpoint:
             values = written = self.values
             if values == self._written:
                 return
-            if self._v4:  # fields that 4.9 does not know stay zero
+            if self._release < (5, 5):  # fields that 4.9 does not know stay zero
                 values = Checkpoint(**{name: getattr(values, name) for name in _FIELDS_OF_4_9})
             if not self._path.exists():
                 self._files.create(self._path, checkpoint.FILE_SIZE)

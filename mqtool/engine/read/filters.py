@@ -6,25 +6,28 @@ Source: ExpressionMessageFilter, DefaultMessageFilter (4.9.7, 5.5.0).
 from mqtool.engine.dispatch.bloom import has_all
 from mqtool.formats.consume_queue import is_ext_address
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
+from mqtool.formats.release import V5_5, Release
 from mqtool.formats.sql92 import Expression
 
 
 class SqlFilter:
     """Messages whose properties satisfy an SQL92 expression."""
 
-    def __init__(self, expression: str, bits: tuple[int, ...] = (), bit_map_bits: int = 0, *, v4: bool = False) -> None:
+    def __init__(
+        self, expression: str, bits: tuple[int, ...] = (), bit_map_bits: int = 0, *, release: Release = V5_5
+    ) -> None:
         """Compiles an expression.
 
         Args:
             expression: a consumer's subscription.
             bits: positions of its group in bit maps (`bloom.positions`); () if there are no bit maps.
             bit_map_bits: length of the bit maps.
-            v4: parse as 4.9 does.
+            release: whose grammar applies.
 
         Raises:
             UsageError: the expression is invalid.
         """
-        self._expression = Expression(expression, v4=v4)
+        self._expression = Expression(expression, release=release)
         self._bits = bits
         self._bit_map_bits = bit_map_bits
 

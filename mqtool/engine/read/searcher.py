@@ -97,7 +97,7 @@ class Searcher:
             view,  # type: ignore[arg-type]
             timestamp,
             boundary,
-            is_4=self._reader.options.v4,
+            release=self._reader.options.release,
         )
 
 

@@ -61,7 +61,7 @@ def options_for(
         return replace(options_from_config(keys, StoreOptions(compat=compat or Compat.V5_5)), **chosen)
     with open_store(root, _directories(keys)) as store:
         found = store.layout
-        release = compat or (Compat.V4_9 if store.version.is_4 else Compat.V5_5)
+        release = compat or (Compat(str(store.version.release)))
     told = _sizes_of(found, keys) | _index_sizes_of(root, keys)
     if any(list_directory(root / file_names.CONSUME_QUEUE_EXT)):
         told["consume_queue_ext"] = True

@@ -14,6 +14,7 @@ from pathlib import Path
 from mqtool.engine.disk.files import Files, open_more
 from mqtool.errors import StoreLockedError
 from mqtool.formats import file_names
+from mqtool.formats.release import Release
 
 _TEXT = b"lock"
 _HELD = "a broker or another mqtool has the store open; stop it first"
@@ -85,11 +86,11 @@ class LeftBy(Enum):
 class AbortMark:
     """The file `abort`: there while the store is open, and still there after it stopped without closing."""
 
-    def __init__(self, files: Files, root: Path, *, v4: bool) -> None:
+    def __init__(self, files: Files, root: Path, *, release: Release) -> None:
         self._files = files
         self._path = root / file_names.ABORT
         self._backup = root / file_names.ABORT_BACKUP
-        self._v4 = v4
+        self._release = release
 
     @property
     def exists(self) -> bool:
@@ -108,7 +109,7 @@ class AbortMark:
     def create(self) -> None:
         """Creates `abort`, durably, with process id and boot id; 5.5 keeps an older one as `abort.bak`."""
         before = self._path.read_bytes() if self._path.is_file() else b""
-        if not self._v4:
+        if self._release >= (5, 5):
             self._files.write_whole(self._backup, before)
         self._files.write_whole(self._path, f"{os.getpid()} {self._files.boot_id()}".encode())
         self._files.sync_directory(self._path.parent)

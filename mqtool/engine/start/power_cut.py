@@ -22,6 +22,7 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.formats.release import Release
 from mqtool.records.frames import Frames
 from mqtool.records.intact_run import intact_run
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
@@ -51,7 +52,7 @@ def distrust(root: Path, options: StoreOptions, directories: tuple[Path, ...], f
     path = root / file_names.CHECKPOINT
     known = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()
     log = list_mapped_files(*directories).files
-    vouched = _vouched(known, log, v4=options.v4)
+    vouched = _vouched(known, log, release=options.release)
     _LOG.warning("the machine has restarted: distrusting what follows physical_offset=%d", vouched)
     _close_at_torn_record(log, vouched, files)
     for name, unit in _QUEUE_TREES:
@@ -59,9 +60,9 @@ def distrust(root: Path, options: StoreOptions, directories: tuple[Path, ...], f
             _drop_units(directory, unit, vouched, files)
 
 
-def _vouched(known: Checkpoint, log: tuple[MappedFile, ...], *, v4: bool) -> int:
+def _vouched(known: Checkpoint, log: tuple[MappedFile, ...], *, release: Release) -> int:
     """Returns the physical offset up to which log and queues had been flushed."""
-    if not v4:
+    if release >= (5, 5):
         return known.logics_physical_offset
     limit = min(known.physic_msg_timestamp, known.logics_msg_timestamp)
     vouched = 0

@@ -25,7 +25,7 @@ from mqtool.engine.start.quarantine import Quarantine, list_cut_messages, read_d
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.delay_levels import parse_delay_levels
-from mqtool.formats.release import MEASURED, V4_9, V5_5
+from mqtool.formats.release import MEASURED
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.frames import Frames
 from mqtool.records.record_search import holds_record
@@ -265,7 +265,7 @@ class RecoveryExecutor:
 def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> Settings:
     """Returns the model's settings for a store that is opened with these options."""
     return Settings(
-        release=V4_9 if options.v4 else V5_5,
+        release=options.release,
         root=root,
         commit_log_dirs=directories,
         segment_size=options.commit_log_file_size,

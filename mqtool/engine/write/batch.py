@@ -122,7 +122,7 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
         bodies, held, flags = columns_of(batch)
     except FormatError:
         return _ILLEGAL
-    if log.options.v4 and shared:
+    if shared and log.options.release < (5, 5):
         held = [_joined(one, shared) for one in held]
     if log.options.append_record_crc:
         held = [record.room_for_crc(one, single=False) for one in held]

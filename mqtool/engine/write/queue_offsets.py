@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from mqtool.formats import commit_log, java
 from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
+from mqtool.formats.release import Release
 from mqtool.formats.topics import is_lmq
 
 LONGEST_V1_TOPIC = java.INT_MAX >> 24
@@ -49,14 +50,14 @@ class QueueState:
         "topic_field",
     )
 
-    def __init__(self, topic: str, queue_id: int, *, v4: bool, is_batch: bool) -> None:
+    def __init__(self, topic: str, queue_id: int, *, release: Release, is_batch: bool) -> None:
         self.topic = topic
         self.queue_id = queue_id
         self.next_offset = 0
         self.is_batch = is_batch
         data = java.encode_utf8(topic)
         # The real one counts UTF-16 units here and bytes there; a topic between the two would be a broken record.
-        self.magic_code = MAGIC_V2 if java.length(topic) > LONGEST_V1_TOPIC and not v4 else MAGIC_V1
+        self.magic_code = MAGIC_V2 if java.length(topic) > LONGEST_V1_TOPIC and release >= (5, 5) else MAGIC_V1
         self.refused = _refusal(topic, queue_id, data, self.magic_code)
         length = commit_log.TOPIC_LENGTH_V2 if self.magic_code == MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
         self.topic_field = b"" if self.refused else length.pack(len(data)) + data
@@ -101,17 +102,17 @@ class QueueOffsets:
         lmq: LMQ name to next offset.
     """
 
-    def __init__(self, *, v4: bool, batch_topics: frozenset[str]) -> None:
+    def __init__(self, *, release: Release, batch_topics: frozenset[str]) -> None:
         self.states: dict[tuple[str, int], QueueState] = {}
         self.lmq: dict[str, int] = {}
         self.batch_topics = batch_topics
-        self._v4 = v4
+        self._release = release
 
     def state(self, topic: str, queue_id: int) -> QueueState:
         """Returns the state of a topic-queue, a new one if need be."""
         found = self.states.get((topic, queue_id))
         if found is None:
-            new = QueueState(topic, queue_id, v4=self._v4, is_batch=topic in self.batch_topics)
+            new = QueueState(topic, queue_id, release=self._release, is_batch=topic in self.batch_topics)
             found = self.states.setdefault((topic, queue_id), new)
         return found
 

@@ -61,7 +61,7 @@ class Case:
     @property
     def broker(self) -> str:
         """Release that would be started."""
-        return self.request.broker or ("4.9" if self.store.version.is_4 else "5.5")
+        return self.request.broker or str(self.store.version.release)
 
     @cached_property
     def verification(self) -> Verification:

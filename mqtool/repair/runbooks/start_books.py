@@ -179,7 +179,7 @@ def _formats(case: Case) -> Detection:
     files = sum(len(queue.files) for queue in case.store.disk_queues())
     in_rocksdb = is_database(root / file_names.CONSUME_QUEUE)
     wants_rocksdb = config.get("storeType") == _ROCKSDB
-    own = "4.9" if case.store.version.is_4 else "5.5"
+    own = str(case.store.version.release)
     facts = [
         f"queues in files: {files} file(s)",
         f"queues in RocksDB: {'yes' if in_rocksdb else 'no'}",

@@ -47,7 +47,7 @@ class Broker:
         long_polling: requests that wait for messages.
         address: "host:port" under which clients reach the broker.
         store_host: the same as records contain it, 8 or 20 bytes.
-        is_v4: whether it answers as 4.9 does.
+        release: as which it answers: 4.9 or 5.5.
         is_writable: whether the store is open for writing.
         is_stopping: set when the broker shuts down; no message is taken from then on.
         began, began_ms: when it was created, on the monotonic clock in seconds, and in ms since epoch.
@@ -69,13 +69,13 @@ class Broker:
         self.messages, self.settings, self.address = store, settings, address
         self.root: Path = store.path
         self.store_host = _host_of(address)
-        self.is_v4 = store.options.v4
+        self.release = store.options.release
         self.is_writable = isinstance(store, MessageStore)
         self.is_stopping = False
         self.began, self.began_ms = time.monotonic(), time.time_ns() // 1_000_000
         self.on_topics_changed: Callable[[], None] = lambda: None
         self.until_known: Callable[[], Awaitable[None]] = self._known
-        configs = configs_of(store.path, v4=self.is_v4, writable=self.is_writable)
+        configs = configs_of(store.path, release=self.release, writable=self.is_writable)
         self.persister = ConfigPersister(configs, durable=store.options.sync)
         self.topics = TopicTable(self.persister, settings)
         self.groups = GroupTable(self.persister, settings)
@@ -131,7 +131,7 @@ class Broker:
 
     def check_release_5(self, command: Command) -> None:
         """Raises RefusalError if the broker writes as 4.9 does, which does not support the request."""
-        if self.is_v4 and self.is_writable:
+        if self.release < (5, 5) and self.is_writable:
             remark = f" request type {command.code} not supported"
             raise RefusalError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 

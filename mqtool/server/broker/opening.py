@@ -50,6 +50,6 @@ def _found(store: Store) -> dict[str, Any]:
             found[option] = known.value
     if store.disk_index_files():
         found["index_slots"], found["index_entries"] = index_shape(store.disk_index_files(), store.config)
-    if store.version.is_4:
+    if store.version.release < (5, 5):
         found["compat"] = Compat.V4_9
     return found

@@ -110,7 +110,7 @@ class Writer:
         Args:
             batch: what they share; its body is the body of a batch request.
         """
-        rewritten = batch if self._store.options.v4 else self._rewritten(batch)
+        rewritten = batch if self._store.options.release < (5, 5) else self._rewritten(batch)
         if isinstance(rewritten, PutStatus):
             return PutResult(rewritten)
         batch = rewritten

@@ -16,6 +16,7 @@ from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import config_files, file_names, java_properties
 from mqtool.formats.codec import Buffer
 from mqtool.formats.config_json import JsonStyle
+from mqtool.formats.release import Release
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import FIRST_WITH_MAPPINGS, document_in
@@ -113,14 +114,14 @@ async def ask_facts(connection: Connection) -> MasterFacts:
         raise RemoteProtocolError(f"{connection.address} does not answer as a master does: {error!r}") from error
 
 
-async def sync_tables(connection: Connection, root: Path, *, v4: bool) -> None:
+async def sync_tables(connection: Connection, root: Path, *, release: Release) -> None:
     """Takes over topics, groups and offsets into the files of the copy's `config`.
 
     Raises:
         RemoteProtocolError: an answer cannot be read; files before it have been written.
         ConnectionError, TimeoutError: the master does not answer.
     """
-    files = ConfigFiles(root, Files(), v4=v4)
+    files = ConfigFiles(root, Files(), release=release)
     for name, (code, parse, build) in _TABLES.items():
         answer = await _ask(connection, code)
         if not len(answer.body):

@@ -16,7 +16,6 @@ from pathlib import Path
 from signal import Signals
 from typing import Any
 
-from mqtool.engine.options import Compat
 from mqtool.errors import RemoteProtocolError, StoreError
 from mqtool.protocol.replication import REPORT, Piece, RecordAssembler, Report, TransferReader
 from mqtool.server.net.client import Connection, parse_address
@@ -168,12 +167,12 @@ class Mirror:
                 writer.write(REPORT.build(Report(self.store.end)))
 
     async def _keep_tables(self) -> None:
-        v4 = self._facts.options.compat is Compat.V4_9
+        release = self._facts.options.release
         while not self._stopped.is_set():
             try:
                 connection = await Connection.open(self._address)
                 try:
-                    await sync_tables(connection, self._path, v4=v4)
+                    await sync_tables(connection, self._path, release=release)
                     self._tables_taken.set()
                 finally:
                     connection.close()

@@ -12,6 +12,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.write.hooks import OutgoingMessage, check_before_put
 from mqtool.errors import ConfigFileError
 from mqtool.formats import config_files
+from mqtool.formats.release import V4_9, V5_5
 
 
 def test_a_deleted_topic_has_no_queues_and_begins_at_0_again(opened):
@@ -106,9 +107,9 @@ def test_a_kernel_that_makes_no_pages_is_asked_to_read_ahead(tmp_path, monkeypat
     assert asked == [(0, 4096)]
 
 
-@pytest.mark.parametrize("v4", [True, False])
-def test_a_saved_table_leaves_the_one_before_as_its_backup(tmp_path, v4):
-    tables = ConfigFiles(tmp_path, Files(), v4=v4)
+@pytest.mark.parametrize("release", [V4_9, V5_5])
+def test_a_saved_table_leaves_the_one_before_as_its_backup(tmp_path, release):
+    tables = ConfigFiles(tmp_path, Files(), release=release)
     texts = [
         config_files.build_topics(config_files.Topics({}, config_files.DataVersion(n, n)), tables.style)
         for n in range(3)
@@ -144,7 +145,7 @@ def test_a_save_that_ends_anywhere_leaves_a_table_that_can_be_read(tmp_path, ste
             super().sync_directory(path)
 
     files = Ends()
-    tables = ConfigFiles(tmp_path, files, v4=False)
+    tables = ConfigFiles(tmp_path, files, release=V5_5)
 
     def text(number):
         return config_files.build_topics(
@@ -156,7 +157,7 @@ def test_a_save_that_ends_anywhere_leaves_a_table_that_can_be_read(tmp_path, ste
     files.left = step
     with contextlib.suppress(OSError):
         tables.save("topics.json", text(3))
-    found = ConfigFiles(tmp_path, Files(), v4=False).topics().topic_config_table
+    found = ConfigFiles(tmp_path, Files(), release=V5_5).topics().topic_config_table
     assert list(found) in ([["T2"], ["T3"]])
 
 
@@ -165,7 +166,7 @@ def test_a_table_and_a_backup_that_are_broken_refuse_the_store_and_stay(tmp_path
     for name in ("topics.json", "topics.json.bak"):
         (tmp_path / "config" / name).write_bytes(b'{"topicConfigTable":{"a')
     with pytest.raises(ConfigFileError, match="nor is there a good backup"):
-        ConfigFiles(tmp_path, Files(), v4=False).topics()
+        ConfigFiles(tmp_path, Files(), release=V5_5).topics()
     assert (tmp_path / "config" / "topics.json").read_bytes() == b'{"topicConfigTable":{"a'
 
 

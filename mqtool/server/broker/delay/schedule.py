@@ -37,7 +37,9 @@ class Schedule:
         broker.persister.register(file_names.DELAY_OFFSETS, self._build)
 
     def _build(self) -> bytes:
-        version = None if self._broker.is_v4 else self._version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        version = (
+            None if self._broker.release < (5, 5) else self._version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        )
         offsets = DelayOffsets(dict(sorted(self._offsets.items())), version, self._loaded.extra)
         return config_files.build_delay_offsets(offsets, self._broker.persister.configs.style)
 

@@ -62,7 +62,7 @@ class Timer:
         A broker of 4.9 has no timer, and the first half of a transaction waits for its second half only.
         """
         if (
-            self._broker.is_v4
+            self._broker.release < (5, 5)
             or _OUT_MARK in message.properties
             or message.topic == names.TIMER_TOPIC
             or not is_queued(message.sys_flag)
@@ -153,7 +153,7 @@ class Timer:
     def start(self) -> None:
         """Opens the files and determines where to continue."""
         self._broker.writer.rewrites.insert(0, (b"TIMER_", self.rewrite))
-        if not self._broker.settings.flag("timerWheelEnable") or self._broker.is_v4:
+        if not self._broker.settings.flag("timerWheelEnable") or self._broker.release < (5, 5):
             return
         self._files = files = TimerFiles(self._broker.root, self._precision)
         now = self._floor(time.time_ns() // 1_000_000)

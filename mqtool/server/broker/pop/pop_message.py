@@ -58,7 +58,7 @@ class PopProcessor:
         """
         self._broker = broker
         self.revive = Revive(broker, timer)
-        self.orders = OrderTable(broker.persister, kept=not broker.is_v4)
+        self.orders = OrderTable(broker.persister, kept=broker.release >= (5, 5))
         self._acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[QueueKey, int] = {}
         self._looks = PopLooks(broker, self.orders, self._ahead)

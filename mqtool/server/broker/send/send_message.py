@@ -140,7 +140,7 @@ class SendProcessor:
     def _put_batch(self, message: OutgoingMessage, config: TopicConfig) -> tuple[OutgoingMessage, PutResult]:
         """Puts a batch: as one record into a BatchConsumeQueue, as a record for each message elsewhere."""
         broker = self._broker
-        is_inner = keeps_batches(config) and bool(unique_key_of(message.properties)) and not broker.is_v4
+        is_inner = keeps_batches(config) and bool(unique_key_of(message.properties)) and broker.release >= (5, 5)
         if is_inner:
             count = properties.encode([(properties.INNER_NUM, str(_count_in(message.body)))])
             message = message._replace(properties=message.properties + count, sys_flag=message.sys_flag | _INNER_BATCH)

@@ -15,6 +15,7 @@ from typing import TypeVar
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
 from mqtool.errors import ConfigFileError
+from mqtool.formats.release import Release
 
 _LOG = logging.getLogger(__name__)
 
@@ -125,13 +126,13 @@ class MemoryConfigs(ConfigFiles):
         """Does nothing: there is nothing to make durable."""
 
 
-def configs_of(store: Path, *, v4: bool, writable: bool) -> ConfigFiles:
+def configs_of(store: Path, *, release: Release, writable: bool) -> ConfigFiles:
     """Returns the configuration files of a store.
 
     Args:
         store: its root.
-        v4: written as 4.9 writes them.
+        release: that writes them.
         writable: False to leave them as they are.
     """
     kind = ConfigFiles if writable else MemoryConfigs
-    return kind(store, Files(), v4=v4)
+    return kind(store, Files(), release=release)

@@ -6,13 +6,14 @@ import pytest
 
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
+from mqtool.formats.release import V5_5
 from mqtool.server.broker.tables.config_persister import ConfigPersister
 
 
 @pytest.mark.parametrize("durable", [True, False], ids=["durable", "written"])
 def test_who_asks_while_a_write_is_under_way_is_answered_without_another_change(tmp_path, durable):
     async def main() -> bytes:
-        persister = ConfigPersister(ConfigFiles(tmp_path, Files(), v4=False), durable=durable)
+        persister = ConfigPersister(ConfigFiles(tmp_path, Files(), release=V5_5), durable=durable)
         persister.register("one.json", lambda: b"{}")
         persister.mark("one.json")
         await asyncio.sleep(0)  # the write has begun
