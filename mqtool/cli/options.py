@@ -57,34 +57,6 @@ class DamageMode(StrEnum):
     ROWS = "rows"
 
 
-class WayName(StrEnum):
-    """Values of `--by`: `store.find.Way` without loading numpy; a test compares them."""
-
-    AUTO = "auto"
-    INDEX = "index"
-    SCAN = "scan"
-
-
-class FileKindName(StrEnum):
-    """Values of `--kind`: `store.file_kind.FileKind` without loading numpy; a test compares them."""
-
-    COMMIT_LOG = "commit-log"
-    CONSUME_QUEUE = "consume-queue"
-    CONSUME_QUEUE_EXT = "consume-queue-ext"
-    BATCH_CONSUME_QUEUE = "batch-consume-queue"
-    INDEX_FILE = "index-file"
-    INDEX_HEADER = "index-header"
-    CHECKPOINT = "checkpoint"
-    TIMER_WHEEL = "timer-wheel"
-    TIMER_LOG = "timer-log"
-    TIMER_CHECKPOINT = "timer-checkpoint"
-    CONFIG = "config"
-    EPOCH_FILE = "epoch-file"
-    DLEDGER_ENTRY = "dledger-entry"
-    DLEDGER_INDEX = "dledger-index"
-    MARKER = "marker"
-
-
 _Format = TypeVar("_Format", bound=StrEnum)
 
 

@@ -1,7 +1,7 @@
 """The interface that every kind of store offers: recognise, layout, rows with damage, single rows, verify.
 
-To add a kind: write one package with a module `kind` (`recognises`, and `open_kind` that returns an `Opened`) and one
-`columns` (`TABLES`), and give it a row in `registry.KINDS`. Commands and `export` use only this interface.
+To add a kind: write one package with a module `kind` (a subclass of `Opened`, named by `KIND`) and one `columns`
+(`TABLES`), and give it a row in `registry.KINDS`. Commands and `export` use only this interface.
 """
 
 from abc import ABC, abstractmethod
@@ -90,6 +90,19 @@ class Opened(ABC):
 
     path: Path
     tables: tuple[Table, ...]
+
+    @abstractmethod
+    def __init__(self, path: Path) -> None:
+        """Opens a store for reading.
+
+        Raises:
+            NotAStoreError, StoreError, UnsupportedFormatError: it cannot be read.
+        """
+
+    @staticmethod
+    @abstractmethod
+    def recognises(path: Path) -> bool:
+        """Whether a path leads to a store, or a file of one, of this kind. Reads names and first bytes only."""
 
     @abstractmethod
     def layout(self) -> Row:

@@ -1,11 +1,10 @@
 """The kinds of stores that are known, what can be done with each, and how a path is recognised."""
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from mqtool.formats import file_names
 from mqtool.siblings.tables import Table
@@ -25,7 +24,7 @@ class Kind:
 
     Attributes:
         name: stable.
-        package: has the modules `kind` (`recognises`, `open_kind`) and `columns` (`TABLES`); imported when needed.
+        package: has the modules `kind` (`KIND`, a class) and `columns` (`TABLES`); imported when needed.
         summary: what it is.
         verbs: those of `VERBS` that it has, as commands or in its package.
         page: its page in docs/formats.
@@ -39,7 +38,7 @@ class Kind:
 
     def recognises(self, path: Path) -> bool:
         """Whether a path leads to a store, or a file of one, of this kind. Reads names and first bytes only."""
-        return bool(self._function("recognises")(path))
+        return self._class.recognises(path)
 
     def open(self, path: Path) -> "Opened":
         """Opens a store for reading.
@@ -47,8 +46,7 @@ class Kind:
         Raises:
             NotAStoreError, StoreError, UnsupportedFormatError: it cannot be read.
         """
-        opened: Opened = self._function("open_kind")(path)
-        return opened
+        return self._class(path)
 
     @property
     def tables(self) -> tuple[Table, ...]:
@@ -56,9 +54,10 @@ class Kind:
         found: tuple[Table, ...] = import_module(f"{self.package}.columns").TABLES
         return found
 
-    def _function(self, name: str) -> Callable[[Path], Any]:
-        function: Callable[[Path], Any] = getattr(import_module(f"{self.package}.kind"), name)
-        return function
+    @property
+    def _class(self) -> "type[Opened]":
+        found: type[Opened] = import_module(f"{self.package}.kind").KIND
+        return found
 
 
 KINDS = (

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from mqtool.choices import FileKind
 from mqtool.errors import FormatError, LayoutError
 from mqtool.formats import checkpoint, config_json, dledger, epoch, index_file, java, timer
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
@@ -17,7 +18,6 @@ from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.formats.consume_queue_ext import END_BLANK_SIZE, ext_address, parse_ext_unit
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.file_kind import FileKind
 from mqtool.store.files import ReadFile, read_file
 from mqtool.store.index_file import IndexFile
 from mqtool.store.known_file import KnownFile

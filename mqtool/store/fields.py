@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from dataclasses import replace
 
+from mqtool.choices import FileKind
 from mqtool.errors import LayoutError, UnsupportedFormatError
 from mqtool.formats import checkpoint, commit_log, consume_queue_ext, dledger, hosts, index_file, timer
 from mqtool.formats.annotate import FieldBytes, annotate
@@ -12,7 +13,6 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.entries import rows_of, unit_positions
-from mqtool.store.file_kind import FileKind
 from mqtool.store.files import ReadFile
 from mqtool.store.index_file import IndexFile
 from mqtool.store.known_file import KnownFile

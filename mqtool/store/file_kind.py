@@ -1,34 +1,14 @@
 """Kinds of files, and how to tell a file's kind from its bytes."""
 
-import enum
 from pathlib import Path
 
+from mqtool.choices import FileKind
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import checkpoint, commit_log, dledger, epoch, timer
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE
 from mqtool.formats.consume_queue_ext import parse_ext_unit
 from mqtool.store.index_file import IndexFile
-
-
-class FileKind(enum.StrEnum):
-    """Kinds of files that can be read one by one."""
-
-    COMMIT_LOG = "commit-log"
-    CONSUME_QUEUE = "consume-queue"
-    CONSUME_QUEUE_EXT = "consume-queue-ext"
-    BATCH_CONSUME_QUEUE = "batch-consume-queue"
-    INDEX_FILE = "index-file"
-    INDEX_HEADER = "index-header"
-    CHECKPOINT = "checkpoint"
-    TIMER_WHEEL = "timer-wheel"
-    TIMER_LOG = "timer-log"
-    TIMER_CHECKPOINT = "timer-checkpoint"
-    CONFIG = "config"
-    EPOCH_FILE = "epoch-file"
-    DLEDGER_ENTRY = "dledger-entry"
-    DLEDGER_INDEX = "dledger-index"
-    MARKER = "marker"
 
 
 def has_magic(head: bytes) -> bool:

@@ -4,10 +4,10 @@ The index knows hashes of keys, not keys, and only of records that were dispatch
 tested, and the ends of the log that it does not cover are scanned.
 """
 
-import enum
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
+from mqtool.choices import Way
 from mqtool.errors import StoreError, UnreadableError, UsageError
 from mqtool.formats import commit_log, index_file
 from mqtool.records.damage import Damage, DamageKind
@@ -18,14 +18,6 @@ from mqtool.store.store import Store
 
 _EVER = (0, (1 << 63) - 1)
 _ALL = 1 << 31
-
-
-class Way(enum.StrEnum):
-    """How to look."""
-
-    AUTO = "auto"
-    INDEX = "index"
-    SCAN = "scan"
 
 
 @dataclass(frozen=True, slots=True)

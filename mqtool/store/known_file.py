@@ -5,9 +5,10 @@ import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mqtool.choices import FileKind
 from mqtool.errors import FormatError, MqtoolError, NotAStoreError, UnsupportedFormatError
 from mqtool.formats import codec, commit_log, dledger, file_names
-from mqtool.store.file_kind import FileKind, has_magic, holds_entries, kind_of
+from mqtool.store.file_kind import has_magic, holds_entries, kind_of
 from mqtool.store.files import ReadFile, list_directory
 
 _HEAD = 4096

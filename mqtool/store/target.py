@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
+from mqtool.choices import FileKind
 from mqtool.errors import NotAStoreError
 from mqtool.formats import dledger, file_names
-from mqtool.store.file_kind import FileKind
 from mqtool.store.files import list_directory
 from mqtool.store.known_file import PLACES, QUEUE_PLACES, KnownFile, is_directory, recognise, recognise_all
 from mqtool.store.log_file import LogFiles

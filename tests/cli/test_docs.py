@@ -8,12 +8,10 @@ import pytest
 import typer.main
 from jsonschema import Draft202012Validator
 
-from mqtool.cli import options
 from mqtool.cli.app import app, leaves
 from mqtool.cli.entry_rows import SCHEMAS
 from mqtool.store.entries import ORDINALS
 from mqtool.store.file_kind import FileKind
-from mqtool.store.find import Way
 
 LEAVES = [words for words, _ in leaves(typer.main.get_command(app))]
 ROOT = Path(__file__).resolve().parents[2]
@@ -43,14 +41,6 @@ def test_a_schema_is_one(mqtool, words):
     schema = mqtool(*words, "--format", "help").document
     Draft202012Validator.check_schema(schema)
     assert schema["$schema"] == Draft202012Validator.META_SCHEMA["$id"]
-
-
-def test_kinds_of_files_are_the_library_s():
-    assert [kind.value for kind in options.FileKindName] == [kind.value for kind in FileKind]
-
-
-def test_ways_to_find_are_the_library_s():
-    assert [way.value for way in options.WayName] == [way.value for way in Way]
 
 
 def test_every_kind_of_file_but_the_log_has_a_schema():

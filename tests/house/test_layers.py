@@ -7,13 +7,14 @@ import pytest
 from mqtool.cli.commands import COMMANDS
 from tests.house.modules import ROOT, modules
 
-BASE = {"errors", "units", "words", "commands"}
+BASE = {"errors", "units", "words", "commands", "choices"}
 READING = BASE | {"jobs", "formats", "kernels", "records", "store"}
 ALLOWED = {
     "errors": set(),
     "units": set(),
     "words": set(),
     "commands": set(),
+    "choices": set(),
     "pages": BASE,
     "jobs": BASE,
     "formats": BASE,
@@ -48,7 +49,7 @@ ONLY_IN = {
     "llvmlite": {"kernels"},
     "mmap": {"engine"},  # reading may meet a file that shrinks, which would end the process
     "pyarrow": {"jobs", "records", "siblings", "store", "verify", "ingest", "repair", "export", "spark", "cli"},
-    "numpy": set(ALLOWED) - {"errors", "units", "words", "commands", "jobs", "__init__", "__main__"},
+    "numpy": set(ALLOWED) - {"errors", "units", "words", "commands", "choices", "jobs", "__init__", "__main__"},
     "pyspark": {"spark"},
     "rocksdict": {"store"},
     "uvloop": {"server"},

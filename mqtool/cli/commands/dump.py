@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.choices import FileKind
 from mqtool.cli import field_rows, siblings, zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.entry_rows import SCHEMAS
@@ -24,7 +25,6 @@ from mqtool.cli.options import (
     DamageMode,
     DamageOption,
     DebugOption,
-    FileKindName,
     FormatOption,
     GrepOption,
     KeyOption,
@@ -73,7 +73,7 @@ impact: read-only
 
 JobsOption = Annotated[int, option("--jobs", "-j", metavar="N", min=1, help="Worker processes for JSON output.")]
 KindOption = Annotated[
-    FileKindName | None, option("--kind", panel=SELECTION, help="Part of the store, or kind of the file.")
+    FileKind | None, option("--kind", panel=SELECTION, help="Part of the store, or kind of the file.")
 ]
 
 
@@ -119,7 +119,6 @@ def dump(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints what is at a path."""
-    from mqtool.store.file_kind import FileKind
     from mqtool.store.files import noting_unlisted
     from mqtool.store.target import open_target
 
@@ -146,7 +145,7 @@ def dump(
         raise UsageError("--table is for a store of another kind; see `mqtool formats`")
     unlisted: dict[Path, str] = {}
     with noting_unlisted(unlisted):
-        target = open_target(path, FileKind(kind) if kind else None, config)
+        target = open_target(path, kind, config)
         if isinstance(target, list):
             return _files(ctx.obj, target, config, filters, view)
         with target as store:
@@ -238,7 +237,6 @@ def _is_wanted(file: KnownFile, globs: Globs, queue_id: int | None) -> bool:
 def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters) -> Iterator[Row]:
     """Yields rows whose number lies in the range; the files of a queue are one series of numbers."""
     from mqtool.store.entries import ORDINALS, rows_of
-    from mqtool.store.file_kind import FileKind
 
     if not filters.offset or not files:
         for file in files:

@@ -6,6 +6,7 @@ from typing import Annotated
 
 import typer
 
+from mqtool.choices import Way
 from mqtool.cli import siblings, zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
@@ -36,7 +37,6 @@ from mqtool.cli.options import (
     TimeOption,
     TopicOption,
     UniqueKeyOption,
-    WayName,
     ZoneOption,
     option,
 )
@@ -79,8 +79,8 @@ def find(
     limit: LimitOption = None,
     max_bytes: MaxBytesOption = None,
     way: Annotated[
-        WayName, option("--by", panel=SELECTION, help="Lookup method: index, scan, or whichever applies.")
-    ] = WayName.AUTO,
+        Way, option("--by", panel=SELECTION, help="Lookup method: index, scan, or whichever applies.")
+    ] = Way.AUTO,
     output_format: FormatOption = Format.TABLE,
     body: BodyOption = None,
     max_body: MaxBodyOption = None,
@@ -95,7 +95,7 @@ def find(
     from mqtool.cli.message_stream import MessageStream
     from mqtool.cli.selected import require_selected
     from mqtool.store import open_readable
-    from mqtool.store.find import Way, find_messages
+    from mqtool.store.find import find_messages
 
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
     view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact, progress=progress)
@@ -111,7 +111,7 @@ def find(
         log = opened.commit_log
         rows = view.rows()
         output = Output(ctx.obj, rows.schema, view.format)
-        found = find_messages(opened, Way(way), **filters.keywords(log.min_offset, log.max_offset))
+        found = find_messages(opened, way, **filters.keywords(log.min_offset, log.max_offset))
         note(f"looking by {', and '.join(found.ways)}")
         stream = MessageStream(report, filters.limit, filters.byte_limit())
         with show_progress(view.progress, "find", log.min_offset, log.max_offset) as bar:

@@ -5,10 +5,11 @@ from typing import Any
 
 import typer
 
+from mqtool.choices import FileKind
 from mqtool.cli.commands import COMMANDS as ALL
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FileKindName, FormatOption
+from mqtool.cli.options import DebugOption, FormatOption
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.siblings.registry import COMMANDS, KINDS
@@ -36,15 +37,15 @@ FORMATS = OutputSchema(
 )
 
 _PAGES = {
-    FileKindName.INDEX_HEADER: "index-file",
-    FileKindName.TIMER_WHEEL: "timer",
-    FileKindName.TIMER_LOG: "timer",
-    FileKindName.TIMER_CHECKPOINT: "timer",
-    FileKindName.CONFIG: "config-files",
-    FileKindName.EPOCH_FILE: "epoch",
-    FileKindName.MARKER: "epoch",
-    FileKindName.DLEDGER_ENTRY: "dledger",
-    FileKindName.DLEDGER_INDEX: "dledger",
+    FileKind.INDEX_HEADER: "index-file",
+    FileKind.TIMER_WHEEL: "timer",
+    FileKind.TIMER_LOG: "timer",
+    FileKind.TIMER_CHECKPOINT: "timer",
+    FileKind.CONFIG: "config-files",
+    FileKind.EPOCH_FILE: "epoch",
+    FileKind.MARKER: "epoch",
+    FileKind.DLEDGER_ENTRY: "dledger",
+    FileKind.DLEDGER_INDEX: "dledger",
 }
 
 _PARTS = (
@@ -96,8 +97,8 @@ def _rows() -> Iterator[dict[str, Any]]:
             "library": rest,
             "page": f"formats/{kind.page}",
         }
-    for file in FileKindName:
-        commands = ["dump", "get", "find"] if file is FileKindName.COMMIT_LOG else ["dump"]
+    for file in FileKind:
+        commands = ["dump", "get", "find"] if file is FileKind.COMMIT_LOG else ["dump"]
         yield {
             "name": file.value,
             "summary": f"a single file of kind {file.value}",

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mqtool.choices import FileKind
 from mqtool.errors import (
     FormatError,
     LayoutError,
@@ -27,7 +28,6 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import Salvaged, account
-from mqtool.store.file_kind import FileKind
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile

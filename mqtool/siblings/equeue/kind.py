@@ -20,16 +20,6 @@ from mqtool.siblings.tables import Row, Table
 from mqtool.verify.findings import Finding
 
 
-def recognises(path: Path) -> bool:
-    """Whether a path is the root of an EQueue store."""
-    return is_store(path)
-
-
-def open_kind(path: Path) -> "OpenedEQueue":
-    """Opens an EQueue store."""
-    return OpenedEQueue(path)
-
-
 class OpenedEQueue(Opened):
     """An EQueue store, read-only.
 
@@ -38,6 +28,7 @@ class OpenedEQueue(Opened):
     """
 
     tables = TABLES
+    recognises = staticmethod(is_store)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -213,6 +204,9 @@ class OpenedEQueue(Opened):
                 "start": chunk.start,
                 "size": chunk.size,
             }
+
+
+KIND = OpenedEQueue
 
 
 def message_row(message: StoredMessage) -> dict[str, Any]:

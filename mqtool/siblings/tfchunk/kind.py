@@ -17,16 +17,6 @@ from mqtool.siblings.tfchunk.store import TFChunkDb, is_database
 from mqtool.verify.findings import Finding
 
 
-def recognises(path: Path) -> bool:
-    """Whether a path is the directory of an EventStore database."""
-    return is_database(path)
-
-
-def open_kind(path: Path) -> "OpenedTFChunk":
-    """Opens an EventStore database."""
-    return OpenedTFChunk(path)
-
-
 class OpenedTFChunk(Opened):
     """An EventStore database, read-only.
 
@@ -35,6 +25,7 @@ class OpenedTFChunk(Opened):
     """
 
     tables = TABLES
+    recognises = staticmethod(is_database)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -130,6 +121,9 @@ class OpenedTFChunk(Opened):
                 "md5": footer.md5.hex() if chunk.is_completed else None,
                 "size": chunk.size,
             }
+
+
+KIND = OpenedTFChunk
 
 
 def record_row(stored: StoredRecord) -> dict[str, Any]:

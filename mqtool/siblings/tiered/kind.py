@@ -18,16 +18,6 @@ from mqtool.verify.findings import Finding
 _ADDRESS = re.compile("(.+)/([0-9]{1,9})@([0-9]{1,18})")
 
 
-def recognises(path: Path) -> bool:
-    """Whether a path is the directory of a tiered store."""
-    return is_tiered(path)
-
-
-def open_kind(path: Path) -> "OpenedTiered":
-    """Opens a tiered store."""
-    return OpenedTiered(path)
-
-
 class OpenedTiered(Opened):
     """A tiered store, read-only.
 
@@ -36,6 +26,7 @@ class OpenedTiered(Opened):
     """
 
     tables = TABLES
+    recognises = staticmethod(is_tiered)
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -102,6 +93,9 @@ class OpenedTiered(Opened):
 
     def close(self) -> None:
         """Does nothing: files are open only while they are read."""
+
+
+KIND = OpenedTiered
 
 
 def message_row(queue: TieredQueue, message: Message) -> Row:
