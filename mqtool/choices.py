@@ -32,3 +32,14 @@ class Way(enum.StrEnum):
     AUTO = "auto"
     INDEX = "index"
     SCAN = "scan"
+
+
+class TlsMode(enum.Enum):
+    """RocketMQ's `tls.server.mode`."""
+
+    DISABLED = "disabled"
+    """A TLS connection is closed."""
+    PERMISSIVE = "permissive"
+    """Both kinds are served."""
+    ENFORCING = "enforcing"
+    """A plain connection is closed."""

@@ -16,6 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mqtool.choices import TlsMode
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
 from mqtool.engine.retention.rules import policy_from_config
 from mqtool.errors import UsageError
@@ -36,7 +37,7 @@ from mqtool.server.net.acl import Acl
 from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_address, with_port
 from mqtool.server.net.listener import Endpoint, Handler, Listener, OtherProtocol, Peer
 from mqtool.server.net.loop import loop_factory
-from mqtool.server.net.tls import TlsMode, self_made_context, server_context
+from mqtool.server.net.tls import self_made_context, server_context
 from mqtool.server.replication.ha_server import HaListener
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.store import Store

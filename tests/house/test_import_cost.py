@@ -8,7 +8,18 @@ import pytest
 
 from tests.house.modules import ROOT
 
-HEAVY = ("numpy", "pyarrow", "pyspark", "construct", "pandas", "polars", "rich.table", "asyncio", "multiprocessing")
+HEAVY = (
+    "numpy",
+    "pyarrow",
+    "pyspark",
+    "construct",
+    "pandas",
+    "polars",
+    "rich.table",
+    "asyncio",
+    "ssl",
+    "multiprocessing",
+)
 
 
 def loaded_by(*arguments: str) -> set[str]:
@@ -23,6 +34,7 @@ CALLS = [
     ("-c", "import mqtool"),
     ("-m", "mqtool", "--help"),
     ("-m", "mqtool", "--version"),
+    ("-m", "mqtool", "serve", "--help"),
     ("-c", "from mqtool.cli.app import LazyCommands; [*LazyCommands().values()]"),  # `--help` of every command
 ]
 

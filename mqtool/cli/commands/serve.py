@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mqtool.choices import TlsMode
 from mqtool.cli.document import as_json
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS
 from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, option, schema_if_help
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.errors import NotAStoreError, UsageError
-from mqtool.server.net.tls import TlsMode
 
 if TYPE_CHECKING:
     from mqtool.store.broker_config import BrokerConfig

@@ -17,6 +17,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from mqtool.choices import TlsMode
 from mqtool.protocol.codes import RequestCode
 from mqtool.protocol.command import Command
 from mqtool.server.namesrv.requests import Requests
@@ -26,7 +27,6 @@ from mqtool.server.net.client import Connection
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.listener import Listener
 from mqtool.server.net.peer import Guard, Peer
-from mqtool.server.net.tls import TlsMode
 
 log = logging.getLogger(__name__)
 

@@ -14,10 +14,11 @@ import logging
 import ssl
 from collections.abc import Callable, Mapping
 
+from mqtool.choices import TlsMode
 from mqtool.errors import UsageError
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.peer import Answer, Endpoint, Guard, Handler, OtherProtocol, Peer, not_supported
-from mqtool.server.net.tls import TlsMode, TlsPipe
+from mqtool.server.net.tls import TlsPipe
 
 __all__ = ["Answer", "Endpoint", "Guard", "Handler", "Limits", "Listener", "OtherProtocol", "Peer", "not_supported"]
 

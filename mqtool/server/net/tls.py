@@ -10,7 +10,6 @@ import ssl
 import tempfile
 from collections.abc import Callable, Iterable
 from datetime import UTC, datetime, timedelta
-from enum import Enum
 from pathlib import Path
 
 from mqtool.errors import RemoteProtocolError, UnavailableError, UsageError
@@ -22,17 +21,6 @@ NO_CERTIFICATE = (
 )
 _LEEWAY, _LIFETIME = timedelta(days=1), timedelta(days=3650)
 _READ_SIZE = 256 << 10
-
-
-class TlsMode(Enum):
-    """RocketMQ's `tls.server.mode`."""
-
-    DISABLED = "disabled"
-    """A TLS connection is closed."""
-    PERMISSIVE = "permissive"
-    """Both kinds are served."""
-    ENFORCING = "enforcing"
-    """A plain connection is closed."""
 
 
 def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:

@@ -11,11 +11,12 @@ from typing import Any
 
 import pytest
 
+from mqtool.choices import TlsMode
 from mqtool.errors import UnavailableError, UsageError
 from mqtool.protocol import Command
 from mqtool.server.net.client import Connection
 from mqtool.server.net.listener import Listener, Peer
-from mqtool.server.net.tls import NO_CERTIFICATE, TlsMode, self_made_context, server_context
+from mqtool.server.net.tls import NO_CERTIFICATE, self_made_context, server_context
 from mqtool.server.serve import ServeOptions, Server
 
 
