@@ -36,6 +36,7 @@ def _group(name: str, text: str, subcommands: Mapping[str, Any]) -> Any:
     for verb, (function, help_text) in subcommands.items():
         summary = help_text.strip().split("\n\n")[1].replace("\n", " ").partition(". ")[0]
         one.command(verb, help=help_text, short_help=summary, context_settings=_CONTEXT)(function)
+    one.callback(help=text)(lambda: None)  # or Typer makes a group of one command that command
     return typer.main.get_command(one)
 
 

@@ -6,6 +6,8 @@ TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager, LmqConsumer
 DelayOffsetSerializeWrapper, DataVersion (4.9.7, 5.5.0).
 """
 
+import json
+import re
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,6 +24,9 @@ PERM_INHERIT = 1
 QUEUE_TYPE = "queue.type"
 CLEANUP_POLICY = "cleanup.policy"
 MESSAGE_TYPE = "message.type"
+
+_QUEUE_OFFSET = re.compile(r"(\{[^{}]*\})\s*:\s*(-?\d{1,19})(?!\d)", re.ASCII)
+"""A queue as a key, and its offset."""
 
 Offsets = dict[int, int]
 """Queue id (delay level, in delay offsets) to queue offset."""
@@ -133,6 +138,14 @@ class ConsumerOffsets:
             found.setdefault(group, {})[topic] = {0: offset}
         return found
 
+    def pulled_by_group(self) -> dict[str, dict[str, Offsets]]:
+        """Returns the offsets of last pulls as group to topic to queue id to offset."""
+        found: dict[str, dict[str, Offsets]] = {}
+        for key, offsets in (self.pull_offset_table or {}).items():
+            topic, group = split_topic_group(key)
+            found.setdefault(group, {})[topic] = dict(offsets)
+        return found
+
 
 @dataclass(frozen=True, slots=True)
 class DelayOffsets:
@@ -206,6 +219,31 @@ def parse_delay_offsets(data: Buffer) -> DelayOffsets:
 def build_delay_offsets(offsets: DelayOffsets, style: JsonStyle) -> bytes:
     """Returns the bytes of delayOffset.json."""
     return _build({"offsetTable": offsets.offset_table}, offsets.data_version, offsets.extra, style)
+
+
+def parse_broadcast_offsets(data: Buffer) -> dict[tuple[str, str, int], int]:
+    """Reads `offsets.json` of a client of a broadcasting group.
+
+    Both releases of fastjson write the keys of its table as objects, which is not JSON.
+    Source: LocalFileOffsetStore, OffsetSerializeWrapper (4.9.7, 5.5.0).
+
+    Returns:
+        Next queue offset by topic, broker name and queue id.
+
+    Raises:
+        FormatError: it is not such a file.
+    """
+    try:
+        text = bytes(data).decode("utf-8")
+        if not re.match(r'\s*\{\s*"offsetTable"\s*:\s*\{', text):
+            raise FormatError("expected an object with offsetTable", layout="offsets.json")
+        found = {}
+        for key, offset in _QUEUE_OFFSET.findall(text):
+            queue = json.loads(key)
+            found[str(queue["topic"]), str(queue["brokerName"]), int(queue["queueId"])] = int(offset)
+    except (ValueError, KeyError, TypeError) as error:
+        raise FormatError(f"expected the positions of a client: {error}", layout="offsets.json") from error
+    return found
 
 
 def data_version_of(document: Document) -> DataVersion | None:

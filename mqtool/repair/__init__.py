@@ -15,6 +15,7 @@ Docs page: docs/repair.md.
 
 from mqtool.repair.changes import (
     Change,
+    MoveOffsets,
     Pad,
     RebuildIndex,
     RebuildMetadata,
@@ -41,6 +42,7 @@ __all__ = [
     "Ended",
     "Fingerprint",
     "Mending",
+    "MoveOffsets",
     "Pad",
     "Plan",
     "Read",

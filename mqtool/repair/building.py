@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mqtool.repair import changes, configuration, derived, recovering, redaction, timer, trimming, truncation
+from mqtool.repair import changes, configuration, derived, offsets, recovering, redaction, timer, trimming, truncation
 from mqtool.repair.built import Builder, Built, check_layout
 from mqtool.repair.changes import Change
 from mqtool.store.store import Store
@@ -21,6 +21,7 @@ _BUILDERS: dict[type[Any], Builder] = {
     changes.SetAside: trimming.set_aside,
     changes.RenameSegments: trimming.rename_segments,
     changes.Pad: trimming.pad,
+    changes.MoveOffsets: offsets.move_offsets,
     changes.Recover: recovering.recover,
 }
 
@@ -38,7 +39,8 @@ def build(store: Store, wanted: Sequence[Change], out: Path) -> Built:
         UnsupportedFormatError: a kind of store that this is not for.
         StoreError: a file cannot be read or written.
     """
-    check_layout(store)
+    if any(not isinstance(change, changes.MoveOffsets) for change in wanted):
+        check_layout(store)
     built = Built(store.path)
     for number, change in enumerate(wanted):
         own = out / str(number)

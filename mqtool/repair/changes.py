@@ -1,9 +1,10 @@
 """The changes that can be requested: one value per verb, in the form of a plan."""
 
-from dataclasses import dataclass, fields
-from typing import Any
+from dataclasses import asdict, dataclass, fields
+from typing import Any, NoReturn
 
 from mqtool.errors import UsageError
+from mqtool.store.offset_moves import Move
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,6 +125,17 @@ class Pad:
 
 
 @dataclass(frozen=True, slots=True)
+class MoveOffsets:
+    """Positions of consumer groups set to other values.
+
+    Attributes:
+        moves: one for each queue of a group.
+    """
+
+    moves: tuple[Move, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Recover:
     """What a broker does to the store when it starts, and leaves after a clean shutdown.
 
@@ -150,6 +162,7 @@ Change = (
     | SetAside
     | RenameSegments
     | Pad
+    | MoveOffsets
     | Recover
 )
 
@@ -166,6 +179,7 @@ VERBS = {
     "set-aside": SetAside,
     "rename-segments": RenameSegments,
     "pad": Pad,
+    "offsets": MoveOffsets,
     "recover": Recover,
 }
 """By their names in plans."""
@@ -179,6 +193,8 @@ def change_to_json(change: Change) -> dict[str, Any]:
     """Returns a change in the form of a plan."""
     verb = next(name for name, kind in VERBS.items() if type(change) is kind)
     values = {field.name: getattr(change, field.name) for field in fields(change)}
+    if isinstance(change, MoveOffsets):
+        values["moves"] = tuple(asdict(move) for move in change.moves)
     return {"verb": verb} | {name: list(value) if type(value) is tuple else value for name, value in values.items()}
 
 
@@ -198,6 +214,8 @@ def change_from_json(value: Any) -> Change:
 
 
 def _value(name: str, value: Any) -> Any:
+    if name == "moves":
+        return tuple(move_from_json(one) for one in value) if isinstance(value, list) else _refused(name, value)
     if isinstance(value, list):
         kind: type = int if name in _LISTS_OF_NUMBERS else str
         if all(type(one) is kind for one in value):
@@ -210,4 +228,28 @@ def _value(name: str, value: Any) -> Any:
             return value
     elif name == "file" and (value is None or isinstance(value, str)):
         return value
+    return _refused(name, value)
+
+
+def move_from_json(value: Any) -> Move:
+    """Reads a move of a position.
+
+    Raises:
+        UsageError: a field is missing or has a wrong type.
+    """
+    kinds = {
+        "group": (str,),
+        "topic": (str,),
+        "queue_id": (int,),
+        "before": (int, type(None)),
+        "after": (int, type(None)),
+    }
+    if not isinstance(value, dict) or value.keys() != kinds.keys():
+        return _refused("moves", value)
+    if any(type(value[name]) not in allowed for name, allowed in kinds.items()) or (value["after"] or 0) < 0:
+        return _refused("moves", value)
+    return Move(**value)
+
+
+def _refused(name: str, value: Any) -> NoReturn:
     raise UsageError(f"{name}: found {str(value)[:60]!r}")

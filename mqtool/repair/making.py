@@ -21,8 +21,14 @@ from mqtool.store.store import Store, open_store
 _BESIDE = 1 << 20
 """Bytes for the journal and directories."""
 
-_NOT_MESSAGES = (f"{file_names.INDEX}/", f"{file_names.TIMER_LOG}/", file_names.TIMER_WHEEL)
-"""Files on which it does not depend which messages consumers get."""
+_NOT_MESSAGES = (
+    f"{file_names.INDEX}/",
+    f"{file_names.TIMER_LOG}/",
+    file_names.TIMER_WHEEL,
+    f"{file_names.CONFIG}/{file_names.CONSUMER_OFFSETS}",
+    f"{file_names.CONFIG}/{file_names.LMQ_CONSUMER_OFFSETS}",
+)
+"""Files on which it does not depend which messages a start of the broker keeps."""
 
 
 def make_plan(

@@ -159,6 +159,19 @@ def _outside(lowest: int, highest: int, queue_offset: int) -> tuple[GetStatus, i
     return None
 
 
+def first_delivered(lowest: int, highest: int, queue_offset: int) -> int:
+    """Returns the queue offset from which a consumer at an offset gets messages of a queue.
+
+    The broker answers a pull outside of the queue with the offset where the next pull should begin, and clients follow.
+
+    Args:
+        lowest, highest: minimum and maximum offset of the queue.
+        queue_offset: the consumer's position.
+    """
+    answer = _outside(lowest, highest, queue_offset)
+    return queue_offset if answer is None else answer[1]
+
+
 def get_message(
     queue: QueueView | None,
     log: LogView[R],

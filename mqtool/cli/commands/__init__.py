@@ -35,6 +35,7 @@ COMMANDS = {
     "dump": Command(LOOK, "Print the contents of a store, a directory or a file."),
     "get": Command(LOOK, "Print the message at an offset or with an id."),
     "find": Command(LOOK, "Find messages by key, tag, property, time or body."),
+    "offsets": Command(LOOK, "Show the positions of consumer groups."),
     "diff": Command(LOOK, "Show the differences between two stores."),
     "formats": Command(LOOK, "List the supported kinds of stores and files."),
     "verify": Command(JUDGE, "Check a store and state what to do about each finding."),

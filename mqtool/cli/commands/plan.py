@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtool.cli import zones
+from mqtool.cli import offset_plan, zones
 from mqtool.cli.changes import STEPS, step_rows
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
@@ -61,6 +61,9 @@ trim: set aside the segments that end at or before --before, and derived files t
 set-aside: move files (--file) out of the store.
 rename-segments: rename CommitLog files (--file, or all) to match the offsets in their records.
 pad: extend short segments (--file) to the size of the others.
+offsets: set the positions of consumer groups (--group) with one of --to, --shift, --clamp, --from-group, --from,
+--through, --delete; limit with --topic, --queue. The plan states which messages each group gets again and which it
+never gets. --broker plans the same for a running broker.
 
 Or --from FINDINGS, the output of `mqtool verify --format json`, `-` for stdin: plan the changes that repair these
 findings. Exit code 1 if the plan leaves an error unrepaired, or if there is nothing to change.
@@ -82,6 +85,8 @@ PLAN = OutputSchema(
         count("space", "bytes of disk space needed in addition"),
         text("digest", "SHA-256 that detects an edited plan", show=WIDE),
         STEPS,
+        offset_plan.MOVES,
+        offset_plan.MESSAGES,
         Column("notes", "array", "worth knowing before it is applied", show=TABLE),
         Column(
             "left",
@@ -110,7 +115,13 @@ WordsArgument = Annotated[
 ]
 PlanOption = Annotated[Path, option("--output", "-o", metavar="PLAN", help="New file for the plan; - for stdout.")]
 FromOption = Annotated[
-    Path | None, option("--from", metavar="FINDINGS", panel=CHANGE, help="Output of verify --format json; - for stdin.")
+    Path | None,
+    option(
+        "--from",
+        metavar="FINDINGS",
+        panel=CHANGE,
+        help="Output of verify --format json; - for stdin. For offsets: a store, backup or file with positions.",
+    ),
 ]
 FileOption = Annotated[
     list[str] | None,
@@ -136,7 +147,7 @@ WorkOption = Annotated[
 
 _LARGEST = 1 << 28
 """Bytes of findings that are read."""
-_FROM, _REPAIR = "from", "repair"
+_FROM, _REPAIR, _OFFSETS = "from", "repair", "offsets"
 """Verbs whose changes follow from findings: those of `--from`, or those of verify now."""
 _NARROWED_BY = {
     "rebuild all": frozenset[str](),
@@ -151,6 +162,7 @@ _NARROWED_BY = {
     "set-aside": frozenset({"files"}),
     "rename-segments": frozenset({"files"}),
     "pad": frozenset({"files"}),
+    _OFFSETS: frozenset({"topic", "queue", *(one.name for one in fields(offset_plan.OffsetOptions))}),
 }
 """Options that go with each of the other verbs."""
 
@@ -164,6 +176,7 @@ class _Options:
     at: list[str]
     before: int | None
     filters: Filters
+    offsets: offset_plan.OffsetOptions
     damage: list[str] = field(default_factory=list)
     """What could not be looked at, in words."""
     read: list[tuple[str, list[Finding]]] = field(default_factory=list)
@@ -173,6 +186,7 @@ class _Options:
         """Returns the names of the options that narrow a change."""
         chosen = {name for name in ("files", "at", "before") if getattr(self, name) not in (None, [])}
         names = ("topic", "queue", "key", "unique_key", "tag", "time", "grep")
+        chosen |= self.offsets.given()
         return chosen | {name for name in names if getattr(self.filters, name) is not None}
 
 
@@ -193,6 +207,14 @@ def plan(
     tag: TagOption = None,
     time: TimeOption = None,
     grep: GrepOption = None,
+    group: offset_plan.GroupOption = None,
+    to: offset_plan.ToOption = None,
+    shift: offset_plan.ShiftOption = None,
+    clamp: offset_plan.ClampOption = False,
+    from_group: offset_plan.FromGroupOption = None,
+    through: offset_plan.ThroughOption = None,
+    delete: offset_plan.DeleteOption = False,
+    list_messages: offset_plan.ListOption = False,
     work_dir: WorkOption = None,
     config: ConfigOption = None,
     output_format: FormatOption = Format.TABLE,
@@ -201,31 +223,33 @@ def plan(
 ) -> ExitCode:
     """Plans, writes the plan down and shows it; ends with 1 if an error is left that the plan does not repair."""
     from mqtool.cli.selected import require_selected
-    from mqtool.jobs.atomic import create_file
     from mqtool.repair import make_plan
     from mqtool.repair.from_findings import changes_of, left_by
-    from mqtool.store.real_path import is_inside
     from mqtool.store.store import open_store
     from mqtool.verify import verify
 
     filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
-    options = _Options(words or [], out, findings, file or [], at or [], before, filters)
+    moved = offset_plan.OffsetOptions(group, to, shift, clamp, from_group, through, delete, list_messages)
+    options = _Options(words or [], out, findings, file or [], at or [], before, filters, moved)
     verb, path = _words(options)
     to_stdout = is_dash(out)
-    if not to_stdout and is_inside(out, path):
-        raise UsageError(f"{out}: expected a file outside of the store {path}")
-    if not to_stdout and out.exists():  # said before the log is read, which can take hours; `open` below decides
-        raise UsageError(f"{out}: expected a new file, this one exists")
+    if not to_stdout:
+        _check_output(out, path)
     left: Mending | None = None
     known: tuple[Finding, ...] = ()
+    positions: dict[str, Any] = {"positions": [], "messages": []}
     with open_store(path, config) as store:
-        require_selected([store], topic, queue)
+        if verb != _OFFSETS:  # a position may be of a topic that is deleted
+            require_selected([store], topic, queue)
         if verb in (_FROM, _REPAIR):
             known = verify(store).findings if verb == _REPAIR else tuple(_findings(options)[1])
             left = changes_of(store, known)
             changes = left.changes
             if not changes:
                 raise NothingToChangeError(f"{path}: verify has found nothing that a plan repairs")
+        elif verb == _OFFSETS:
+            change, positions = _offsets(store, options)
+            changes = (change,)
         else:
             changes = _changes(verb, store, options)
     whole = left is not None and not left.again
@@ -239,17 +263,33 @@ def plan(
     left = after[0] if after else left
     is_whole = made.complete or bool(after)  # what damage kept from being made is in `left`, if it is an error
     code = ExitCode.OK if is_whole and not options.damage and _is_enough(left) else ExitCode.NO
-    document = _document(made, options, left)
+    document = _document(made, options, left) | positions
     if to_stdout:
         _write_to_stdout(made, document)
         return code
+    _write(out, made.to_json())
+    return Output(ctx.obj, PLAN, output_format).document(document, code)
+
+
+def _check_output(out: Path, store: Path) -> None:
+    """Raises UsageError if the plan cannot be written where it should go; said before the log is read."""
+    from mqtool.store.real_path import is_inside
+
+    if is_inside(out, store):
+        raise UsageError(f"{out}: expected a file outside of the store {store}")
+    if out.exists():
+        raise UsageError(f"{out}: expected a new file, this one exists")
+
+
+def _write(out: Path, content: str) -> None:
+    from mqtool.jobs.atomic import create_file
+
     try:
-        create_file(out, made.to_json().encode())
+        create_file(out, content.encode())
     except FileExistsError as error:
         raise UsageError(f"{out}: expected a new file, this one exists") from error
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}", out) from error
-    return Output(ctx.obj, PLAN, output_format).document(document, code)
 
 
 def _write_to_stdout(made: Plan, document: dict[str, Any]) -> None:
@@ -271,7 +311,7 @@ def _is_enough(mending: Mending | None) -> bool:
 def _words(options: _Options) -> tuple[str, Path]:
     """Returns the verb, "" with --from, and the store."""
     words = list(options.words)
-    if options.findings is not None:
+    if options.findings is not None and words[:1] != [_OFFSETS]:
         if len(words) > 1 or options.given():
             raise UsageError("--from says what to change: give no verb and nothing that narrows it")
         return _FROM, Path(words[0]) if words else Path(_findings(options)[0])
@@ -328,6 +368,26 @@ def _changes(verb: str, store: Store, options: _Options) -> tuple[Change, ...]:
         case _:
             change = repair.Pad(_files(store, options, verb))
     return (change,)
+
+
+def _offsets(store: Store, options: _Options) -> tuple[Change, dict[str, Any]]:
+    """Returns the change of positions that the options ask for, and what it does, as columns of the output."""
+    from mqtool.repair import MoveOffsets
+    from mqtool.store.offset_moves import moves_of
+    from mqtool.store.offset_tables import offset_tables
+    from mqtool.store.queue_messages import StoredQueues
+
+    read = offset_tables(store).read
+    committed = read.offsets.by_group() if read is not None else {}
+    queues, filters = StoredQueues(store), options.filters
+    scope = offset_plan.scope_of(options.offsets, filters.topic, filters.queue)
+    target = offset_plan.target_of(options.offsets, options.findings, committed)
+    moves = moves_of(scope, target, committed, store.metadata.groups, queues)
+    if not moves:
+        raise NothingToChangeError(f"{store.path}: nothing to change: every position is already the one asked for")
+    rows = list(offset_plan.move_rows(moves, queues))
+    listed = offset_plan.message_rows([effect for effect, _ in rows], queues) if options.offsets.list else ()
+    return MoveOffsets(tuple(moves)), {"positions": [row for _, row in rows], "messages": list(listed)}
 
 
 def _rebuilds(verb: str, options: _Options) -> tuple[Change, ...]:
@@ -415,6 +475,8 @@ def _document(made: Plan, options: _Options, mending: Mending | None) -> dict[st
         "space": made.space,
         "digest": made.digest,
         "steps": step_rows(made.steps),
+        "positions": [],
+        "messages": [],
         "notes": notes,
         "left": [{"code": one.code, "file": one.file, "remedy": CATALOGUE[one.code].remedy} for one in left],
         "gates": list(GATES),

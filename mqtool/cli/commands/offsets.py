@@ -1,0 +1,157 @@
+"""`mqtool offsets`: positions of consumer groups."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli import zones
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, note
+from mqtool.cli.options import (
+    SELECTION,
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    StoreArgument,
+    TopicOption,
+    ZoneOption,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, flag, prints, text
+
+if TYPE_CHECKING:
+    from mqtool.store.positions import Position
+
+HELP = """
+mqtool offsets show /data/store --group billing
+
+Show the positions of consumer groups. `mqtool plan offsets` plans changes of them.
+
+impact: read-only
+"""
+
+SHOW_HELP = """
+mqtool offsets show /data/store --group billing --topic Orders
+
+Show the position of each group in each queue, with the queue's bounds, the messages after the position and the time of
+the next one. Positions come from every file and RocksDB that keeps them; the column `read` says which of them a broker
+that starts on the store reads. Kinds: committed (what the group has consumed), pulled (the end of the last pull, 5.x),
+broadcast (a client's own file, given with --broadcast). --compare shows the positions of another store next to them,
+for instance those of the other replica.
+
+impact: read-only
+"""
+
+SHOW = OutputSchema(
+    "offsets.show",
+    1,
+    "the position of a consumer group in a queue",
+    (
+        text("kind", "committed, pulled or broadcast"),
+        text("group", "consumer group; empty in the file of a client"),
+        text("topic", "topic"),
+        count("queue_id", "queue of the topic"),
+        count("offset", "next queue offset that the group gets; null if only the other store has one", nullable=True),
+        count("min_offset", "minimum offset of the queue; null if it is missing", nullable=True),
+        count("max_offset", "maximum offset of the queue; null if it is missing", nullable=True),
+        count("lag", "messages after the position; null if the queue is missing", nullable=True),
+        Column(
+            "next_time",
+            "int64",
+            "store time of the next message, ms since epoch; null if there is none",
+            show=TABLE,
+            time=True,
+            nullable=True,
+        ),
+        text("source", "file or database below the store, or the file of a client"),
+        flag("read", "a broker that starts on the store reads this source"),
+        count("other_offset", "position in the store of --compare", show=WIDE, nullable=True),
+        count("other_min_offset", "minimum offset of the queue there", show=WIDE, nullable=True),
+        count("other_max_offset", "maximum offset of the queue there", show=WIDE, nullable=True),
+        count("difference", "messages that the other store is ahead of this one", show=WIDE, nullable=True),
+    ),
+)
+_COMPARED = ("other_offset", "other_min_offset", "other_max_offset", "difference")
+
+GroupOption = Annotated[
+    list[str] | None, option("--group", "-g", metavar="GLOB", panel=SELECTION, help="Consumer group; may be repeated.")
+]
+CompareOption = Annotated[
+    Path | None, option("--compare", metavar="OTHER", help="Another store, for instance the other replica.")
+]
+BroadcastOption = Annotated[
+    list[Path] | None,
+    option("--broadcast", metavar="FILE", help="offsets.json of a client of a broadcasting group; may be repeated."),
+]
+
+
+@prints(SHOW)
+def show(
+    ctx: typer.Context,
+    store: StoreArgument,
+    *,
+    group: GroupOption = None,
+    topic: TopicOption = None,
+    compare: CompareOption = None,
+    broadcast: BroadcastOption = None,
+    config: ConfigOption = None,
+    output_format: FormatOption = Format.TABLE,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Prints the positions; ends with 1 if there are none."""
+    from mqtool.store.offset_tables import offset_tables
+    from mqtool.store.positions import positions_of
+    from mqtool.store.store import open_store
+
+    wide = output_format is Format.TABLE and compare is not None
+    output = Output(ctx.obj, SHOW, Format.WIDE if wide else output_format)
+    with open_store(store, config) as opened:
+        tables = offset_tables(opened)
+        for words in (*tables.problems, *([tables.evidence] if tables.evidence else [])):
+            note(words)
+        rows = list(positions_of(opened, tables, group, topic, broadcast or ()))
+        if compare is None:
+            output.rows(_row(one) for one in rows)
+        else:
+            with open_store(compare) as other:
+                others = list(positions_of(other, offset_tables(other), group, topic))
+            rows += others
+            output.rows(_compared(rows[: len(rows) - len(others)], others))
+    if not rows:
+        note("no position of a consumer group is selected")
+    return output.finish(ExitCode.OK if rows else ExitCode.NO)
+
+
+def _row(position: Position) -> dict[str, Any]:
+    found = asdict(position)
+    found["kind"] = position.kind.value
+    found["read"] = found.pop("is_read")
+    return found | dict.fromkeys(_COMPARED)
+
+
+def _compared(rows: list[Position], others: list[Position]) -> Iterator[dict[str, Any]]:
+    """Yields the rows of a store with what another has for the same group and queue, then what only that has."""
+    there = {(one.kind, one.group, one.topic, one.queue_id): one for one in others if one.is_read}
+    for one in rows:
+        other = there.pop((one.kind, one.group, one.topic, one.queue_id), None) if one.is_read else None
+        yield _row(one) | _other(other, one.offset)
+    for other in there.values():
+        unknown = dict.fromkeys(("offset", "min_offset", "max_offset", "lag", "next_time"))
+        yield _row(other) | unknown | {"read": False} | _other(other, None)
+
+
+def _other(other: Position | None, offset: int | None) -> dict[str, Any]:
+    if other is None:
+        return {}
+    difference = None if offset is None else other.offset - offset
+    return dict(zip(_COMPARED, (other.offset, other.min_offset, other.max_offset, difference), strict=True))
+
+
+SUBCOMMANDS = {"show": (show, SHOW_HELP)}

@@ -1,0 +1,242 @@
+"""Plans of consumer positions on the command line: options, the target that they name, and the rows that are shown."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+from mqtool.cli import ranges
+from mqtool.cli.options import option
+from mqtool.cli.schema import DATA, TABLE, Column, count, flag, text
+from mqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from mqtool.repair.offset_sources import Positions
+    from mqtool.store.offset_moves import Committed, Effect, Move, Scope, Span, Target
+    from mqtool.store.queue_messages import QueueMessages
+
+POSITIONS = "Positions (plan offsets)"
+_NUMBER = re.compile(r"\d{1,19}", re.ASCII)
+
+GroupOption = Annotated[
+    list[str] | None, option("--group", "-g", metavar="GLOB", panel=POSITIONS, help="Consumer group; may be repeated.")
+]
+ToOption = Annotated[
+    str | None,
+    option("--to", metavar="POSITION", panel=POSITIONS, help="earliest, latest, @TIME or a queue offset."),
+]
+ShiftOption = Annotated[
+    int | None, option("--shift", metavar="±N", panel=POSITIONS, help="Messages to move by, inside the queue.")
+]
+ClampOption = Annotated[
+    bool, option("--clamp", panel=POSITIONS, help="Move positions that lie outside of their queue to its nearest end.")
+]
+FromGroupOption = Annotated[
+    str | None, option("--from-group", metavar="GROUP", panel=POSITIONS, help="Copy the positions of this group.")
+]
+ThroughOption = Annotated[
+    Path | None,
+    option(
+        "--through",
+        metavar="IDS",
+        panel=POSITIONS,
+        help="Map positions to new places by the file of `replay --ids`.",
+    ),
+]
+DeleteOption = Annotated[bool, option("--delete", panel=POSITIONS, help="Delete the positions.")]
+ListOption = Annotated[
+    bool, option("--list", panel=POSITIONS, help="List each message that is delivered again or never.")
+]
+BrokerOption = Annotated[
+    str | None,
+    option("--broker", metavar="HOST:PORT", panel=POSITIONS, help="Running broker to plan for, in place of a store."),
+]
+OnlineOption = Annotated[
+    bool,
+    option("--online", panel=POSITIONS, help="Move positions of running consumers through the broker's reset."),
+]
+
+_SPAN = (
+    count("messages", "how many"),
+    count("start", "first queue offset", show=DATA),
+    count("end", "queue offset after the last", show=DATA),
+    Column("first_time", "int64", "store time of the first, ms since epoch", show=TABLE, time=True, nullable=True),
+    Column("last_time", "int64", "store time of the last, ms since epoch", show=TABLE, time=True, nullable=True),
+    text("first_key", "key of the first, else its unique key", nullable=True),
+    text("last_key", "key of the last, else its unique key", nullable=True),
+)
+_WHOSE = (text("group", "consumer group"), text("topic", "topic"), count("queue_id", "queue of the topic"))
+
+MOVES = Column(
+    "positions",
+    "array",
+    "new positions of consumer groups, and what consumers get again or never",
+    show=TABLE,
+    fields=(
+        *_WHOSE,
+        count("before", "position now; null if there is none", nullable=True),
+        count("after", "position then; null if it is deleted", nullable=True),
+        count("again", "messages that are delivered again", show=TABLE),
+        count("never", "messages that are never delivered", show=TABLE),
+        flag("certain", "false if it depends on the consumeFromWhere of clients; then the counts are the maximum"),
+        Column("again_span", "object", "messages that are delivered again", show=DATA, nullable=True, fields=_SPAN),
+        Column("never_span", "object", "messages that are never delivered", show=DATA, nullable=True, fields=_SPAN),
+    ),
+)
+MESSAGES = Column(
+    "messages",
+    "array",
+    "with --list, the messages that are delivered again or never",
+    show=TABLE,
+    fields=(
+        text("change", "again or never"),
+        *_WHOSE,
+        count("queue_offset", "place in the queue"),
+        Column("store_time", "int64", "ms since epoch", show=TABLE, time=True),
+        text("key", "first key, else unique key", nullable=True),
+        text("message_id", "offset message id", show=DATA),
+    ),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class OffsetOptions:
+    """Options of `plan offsets`, as text; see `GroupOption` and its neighbours."""
+
+    group: list[str] | None = None
+    to: str | None = None
+    shift: int | None = None
+    clamp: bool = False
+    from_group: str | None = None
+    through: Path | None = None
+    delete: bool = False
+    list: bool = False
+    broker: str | None = None
+    online: bool = False
+
+    def given(self) -> set[str]:
+        """Returns the names of the options that were given."""
+        return {one.name for one in fields(self) if getattr(self, one.name) not in (None, False, [])}
+
+
+def scope_of(options: OffsetOptions, topics: Sequence[str] | None, queue_id: int | None) -> Scope:
+    """Returns whose positions are moved.
+
+    Raises:
+        UsageError: no group is named.
+    """
+    from mqtool.store.offset_moves import Scope
+
+    if not options.group:
+        raise UsageError("offsets: name the consumer groups with --group")
+    return Scope(tuple(options.group), tuple(topics or ()), queue_id)
+
+
+def target_of(options: OffsetOptions, source: Path | None, committed: Committed) -> Target:
+    """Returns where positions are moved to.
+
+    Args:
+        options: those of the command line.
+        source: `--from`: a store, a backup or a file with positions.
+        committed: the positions now.
+
+    Raises:
+        UsageError: not one target, or it cannot be read.
+    """
+    from mqtool.store.offset_moves import Target, TargetKind
+
+    given = options.given() & {"to", "shift", "clamp", "from_group", "delete"}
+    if source is not None or options.through is not None:
+        given.add("from")
+    if len(given) != 1:
+        ways = "--to, --shift, --clamp, --from-group, --from, --through, --delete"
+        raise UsageError(f"offsets: expected one of {ways}, found {len(given)}")
+    if options.to is not None:
+        return _to(options.to)
+    if options.shift is not None:
+        return Target(TargetKind.SHIFT, options.shift)
+    if options.from_group is not None:
+        if options.from_group not in committed:
+            raise UsageError(f"--from-group {options.from_group}: this group has no positions here")
+        return Target(TargetKind.GROUP, group=options.from_group, positions=committed)
+    if options.clamp or options.delete:
+        return Target(TargetKind.CLAMP if options.clamp else TargetKind.DELETE)
+    return Target(TargetKind.GIVEN, positions=_given(options.through, source, committed))
+
+
+def _given(through: Path | None, source: Path | None, committed: Committed) -> Positions | Committed:
+    from mqtool.repair.offset_sources import mapped, places_in, positions_at
+
+    positions = committed if source is None else positions_at(source)
+    return positions if through is None else mapped(positions, places_in(through))
+
+
+def _to(words: str) -> Target:
+    from mqtool.store.offset_moves import Target, TargetKind
+
+    if words in ("earliest", "latest"):
+        return Target(TargetKind(words))
+    if words.startswith("@"):
+        return Target(TargetKind.TIME, ranges.parse_time(words[1:]))
+    if not _NUMBER.fullmatch(words):
+        raise UsageError(f"--to {words!r}: expected earliest, latest, @TIME or a queue offset")
+    return Target(TargetKind.OFFSET, int(words))
+
+
+def move_rows(moves: Sequence[Move], queues: QueueMessages) -> Iterator[tuple[Effect, dict[str, Any]]]:
+    """Yields the effect of each move and its row of the column `MOVES`."""
+    from mqtool.store.offset_moves import effect_of
+
+    for move in moves:
+        effect = effect_of(move, queues)
+        yield (
+            effect,
+            {
+                "group": move.group,
+                "topic": move.topic,
+                "queue_id": move.queue_id,
+                "before": move.before,
+                "after": move.after,
+                "again": effect.again.count if effect.again else 0,
+                "never": effect.never.count if effect.never else 0,
+                "certain": effect.certain,
+                "again_span": _span(effect.again),
+                "never_span": _span(effect.never),
+            },
+        )
+
+
+def _span(span: Span | None) -> dict[str, Any] | None:
+    if span is None:
+        return None
+    return {
+        "messages": span.count,
+        "start": span.start,
+        "end": span.end,
+        "first_time": span.first and span.first.store_time,
+        "last_time": span.last and span.last.store_time,
+        "first_key": span.first and span.first.key,
+        "last_key": span.last and span.last.key,
+    }
+
+
+def message_rows(effects: Sequence[Effect], queues: QueueMessages) -> Iterator[dict[str, Any]]:
+    """Yields the rows of the column `MESSAGES`."""
+    for effect in effects:
+        move = effect.move
+        for name, span in (("again", effect.again), ("never", effect.never)):
+            if span is not None:
+                for message in queues.messages(move.topic, move.queue_id, span.start, span.end):
+                    yield {
+                        "change": name,
+                        "group": move.group,
+                        "topic": move.topic,
+                        "queue_id": move.queue_id,
+                        "queue_offset": message.queue_offset,
+                        "store_time": message.store_time,
+                        "key": message.key,
+                        "message_id": message.message_id,
+                    }

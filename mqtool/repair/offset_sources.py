@@ -1,0 +1,143 @@
+"""Positions of consumer groups from elsewhere: a store, a backup, a file, or through a replay's map of ids."""
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from mqtool.errors import FormatError, StoreError, UsageError
+from mqtool.formats import config_files, file_names
+from mqtool.repair.backup.pieces import Pieces
+from mqtool.repair.backup.snapshots import DIRECTORY, load
+from mqtool.store.files import read_file
+from mqtool.store.offset_moves import Committed
+from mqtool.store.offset_tables import offset_tables
+from mqtool.store.store import open_store
+
+Positions = dict[str, dict[str, dict[int, int]]]
+"""Group to topic to queue id to next queue offset."""
+_NAMES = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
+
+
+class Place(NamedTuple):
+    """Where a message is in its queue."""
+
+    topic: str
+    queue_id: int
+    queue_offset: int
+
+
+def positions_at(path: Path) -> Positions:
+    """Returns the committed positions at a path; negative ones, which brokers take for none, are left out.
+
+    Args:
+        path: root of a store, a destination of `mqtool backup` (its newest snapshot counts), or a file such as
+            consumerOffset.json.
+
+    Raises:
+        UsageError: it is none of them, or has no positions.
+        StoreError, RefusedError: it cannot be read.
+    """
+    if path.is_dir():
+        found = _in_backup(path) if (path / DIRECTORY).is_dir() else _in_store(path)
+    else:
+        found = _parsed(read_file(path), path)
+    positive = {
+        group: {
+            topic: {queue_id: offset for queue_id, offset in offsets.items() if offset >= 0}
+            for topic, offsets in by_topic.items()
+        }
+        for group, by_topic in found.items()
+    }
+    if not any(offsets for by_topic in positive.values() for offsets in by_topic.values()):
+        raise UsageError(f"{path}: expected positions of consumer groups, found none")
+    return positive
+
+
+def _in_store(path: Path) -> Positions:
+    with open_store(path) as store:
+        tables = offset_tables(store)
+        if tables.read is None:
+            raise StoreError(f"no positions of consumer groups can be read: {'; '.join(tables.problems)}", path)
+        return tables.read.offsets.by_group()
+
+
+def _in_backup(path: Path) -> Positions:
+    snapshot, pieces = load(path), Pieces(path)
+    files = {file.path: file for file in snapshot.files}
+    for name in _NAMES:
+        file = files.get(f"{file_names.CONFIG}/{name}")
+        if file is not None:
+            data = bytearray(file.size)
+            for piece in file.pieces:
+                data[piece.position : piece.position + piece.length] = pieces.read(piece.sha256, piece.length)
+            return _parsed(bytes(data), path / file.path)
+    raise UsageError(f"{path}: snapshot {snapshot.name} has none of {', '.join(_NAMES)}; restore it and name the store")
+
+
+def _parsed(data: bytes, path: Path) -> Positions:
+    try:
+        return config_files.parse_consumer_offsets(data).by_group()
+    except FormatError as error:
+        raise UsageError(f"{path}: expected consumerOffset.json, a store or a backup: {error}") from error
+
+
+def places_in(path: Path) -> Iterator[tuple[Place, Place]]:
+    """Yields old and new place of each message in a file that `replay --ids` or `convert` wrote.
+
+    Raises:
+        UsageError: a line is not of this form.
+        StoreError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as lines:
+            for number, line in enumerate(lines, 1):
+                places = _places(line, f"{path}:{number}")
+                if places is not None:
+                    yield places
+    except OSError as error:
+        raise StoreError(f"cannot be read: {error.strerror}", path) from error
+
+
+def _places(line: bytes, where: str) -> tuple[Place, Place] | None:
+    """Returns the places in one line; None if the message has no new one, or had no old one."""
+    try:
+        row = json.loads(line)
+        old, new = row["old"], row["new"]
+        if new is None or "queue_offset" not in old or old["queue_offset"] is None:
+            return None
+        before = Place(str(row["topic"]), int(old["queue_id"]), int(old["queue_offset"]))
+        return before, Place(str(new["topic"]), int(new["queue_id"]), int(new["queue_offset"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise UsageError(f"{where}: expected a line of `mqtool replay --ids`: {error!r}") from error
+
+
+def mapped(positions: Committed, places: Iterable[tuple[Place, Place]]) -> Positions:
+    """Returns positions in the queues of a new store, from those in the old one and the places of its messages.
+
+    A new position is at the first message that the group has not consumed: it gets every such message. What it has
+    consumed and lies after that comes again; this happens where several queues became one.
+
+    Args:
+        positions: in the old store.
+        places: old and new place of each message.
+    """
+    groups_of: dict[tuple[str, int], list[tuple[str, int]]] = defaultdict(list)
+    for group, by_topic in positions.items():
+        for topic, offsets in by_topic.items():
+            for queue_id, offset in offsets.items():
+                groups_of[topic, queue_id].append((group, offset))
+    unread: dict[tuple[str, str, int], int] = {}
+    ends: dict[tuple[str, str, int], int] = {}
+    for old, new in places:
+        for group, position in groups_of.get((old.topic, old.queue_id), ()):
+            key = group, new.topic, new.queue_id
+            ends[key] = max(ends.get(key, 0), new.queue_offset + 1)
+            if old.queue_offset >= position:
+                unread[key] = min(unread.get(key, new.queue_offset), new.queue_offset)
+    found: Positions = {}
+    for group, topic, queue_id in ends:
+        key = group, topic, queue_id
+        found.setdefault(group, {}).setdefault(topic, {})[queue_id] = unread.get(key, ends[key])
+    return found

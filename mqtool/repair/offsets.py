@@ -1,0 +1,177 @@
+"""Positions of consumer groups set to other values: the file that a broker reads, with some numbers changed."""
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.errors import UnsupportedFormatError, UsageError
+from mqtool.formats import config_files, config_json, file_names
+from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, DataVersion
+from mqtool.formats.config_json import JsonStyle
+from mqtool.formats.topics import is_lmq
+from mqtool.repair.built import Built
+from mqtool.repair.changes import MoveOffsets
+from mqtool.repair.copies import write_new
+from mqtool.store.files import read_file
+from mqtool.store.offset_moves import Move, effect_of, words_of
+from mqtool.store.offset_tables import OffsetTable, OffsetTables, offset_tables
+from mqtool.store.queue_messages import StoredQueues
+from mqtool.store.store import Store
+from mqtool.words import moment
+
+_MOST_NOTES = 1000
+"""Queues that a plan describes one by one."""
+
+
+def move_offsets(store: Store, change: MoveOffsets, out: Path, built: Built) -> None:
+    """Writes the file with positions that a broker reads, with the moves made.
+
+    Raises:
+        UsageError: a position is not the one that the move starts from, or no position at all.
+    """
+    check_offsets(store)
+    tables = offset_tables(store)
+    table = tables.read
+    known = ConsumerOffsets({}) if table is None else table.offsets
+    name = _file_of(store, table)
+    offsets = {key: dict(value) for key, value in known.offset_table.items()}
+    lmq = None if known.lmq_offset_table is None else dict(known.lmq_offset_table)
+    if lmq is None and name.endswith(file_names.LMQ_CONSUMER_OFFSETS):
+        lmq = {}
+    pulled = known.pull_offset_table and {key: dict(value) for key, value in known.pull_offset_table.items()}
+    for move in change.moves:
+        _move(move, offsets, lmq, pulled or {}, keeps_keys=table is not None and table.is_database)
+    version = _version(store, table)
+    made = replace(known, offset_table=offsets, lmq_offset_table=lmq, pull_offset_table=pulled, data_version=version)
+    write_new(out / name, config_files.build_consumer_offsets(made, _style(store, table)))
+    built.put(name, out / name)
+    built.notes.extend(_notes(store, tables, change, name))
+    built.read_settings(store)
+
+
+def _file_of(store: Store, table: OffsetTable | None) -> str:
+    """Returns the file to write: a RocksDB takes a newer consumerOffset.json over."""
+    if table is not None:
+        return f"{file_names.CONFIG}/{file_names.CONSUMER_OFFSETS}" if table.is_database else table.name
+    name = file_names.LMQ_CONSUMER_OFFSETS if store.config.flag("enableLmq") else file_names.CONSUMER_OFFSETS
+    return f"{file_names.CONFIG}/{name}"
+
+
+def _move(
+    move: Move,
+    offsets: dict[str, dict[int, int]],
+    lmq: dict[str, int] | None,
+    pulled: dict[str, dict[int, int]],
+    *,
+    keeps_keys: bool,
+) -> None:
+    """Makes one move in the tables."""
+    key = f"{move.topic}{TOPIC_GROUP_SEPARATOR}{move.group}"
+    if lmq is not None and (is_lmq(move.group) or (key in lmq and key not in offsets)):
+        _require(move, lmq.get(key))
+        if move.after is None:
+            del lmq[key]
+        else:
+            lmq[key] = move.after
+        return
+    _require(move, offsets.get(key, {}).get(move.queue_id))
+    if move.after is not None:
+        offsets.setdefault(key, {})[move.queue_id] = move.after
+        return
+    for table in (offsets, pulled):
+        table.get(key, {}).pop(move.queue_id, None)
+        if table.get(key) == {} and not keeps_keys:
+            del table[key]
+
+
+def _require(move: Move, found: int | None) -> None:
+    if found != move.before:
+        where = f"group {move.group}, {move.topic}/{move.queue_id}"
+        raise UsageError(f"{where}: expected position {move.before}, found {found}; plan again")
+
+
+def _version(store: Store, table: OffsetTable | None) -> DataVersion | None:
+    """Returns the data version to write: a new file has one since 5.x, and RocksDB asks for a larger counter."""
+    if table is None:
+        return None if store.version.release < (5, 5) else DataVersion(1, 0, 0)
+    known = table.offsets.data_version
+    if not table.is_database:
+        return known
+    return replace(known or DataVersion(0, 0, 0), counter=table.counter + 1)
+
+
+def _style(store: Store, table: OffsetTable | None) -> JsonStyle:
+    if table is not None and not table.is_database:
+        found = config_json.style_of(read_file(table.path))
+        if found is not JsonStyle.COMPACT:
+            return found
+    return config_json.json_style(store.version.release)
+
+
+# -- what to know before -----------------------------------------------------------------------------------------
+
+
+def _notes(store: Store, tables: OffsetTables, change: MoveOffsets, name: str) -> Iterator[str]:
+    yield from lints(store, tables, change.moves, name)
+    queues = StoredQueues(store)
+    for move in change.moves[:_MOST_NOTES]:
+        yield words_of(effect_of(move, queues), moment)
+    if len(change.moves) > _MOST_NOTES:
+        yield f"{len(change.moves) - _MOST_NOTES} more queue(s); `mqtool plan` prints all of them"
+
+
+def lints(store: Store, tables: OffsetTables, moves: tuple[Move, ...], name: str) -> Iterator[str]:
+    """Yields what keeps a broker or its clients from using the new positions, in words.
+
+    Args:
+        store: opened.
+        tables: of it.
+        moves: the changes.
+        name: the file that is written.
+    """
+    yield from tables.problems
+    if tables.evidence:
+        yield f"{tables.evidence}; the plan writes {name}"
+    if tables.read is not None and tables.read.is_database:
+        yield (
+            "the positions are in RocksDB: the next start of a broker with storeType=defaultRocksDB takes the new "
+            f"{name} over; `mqtool undo` is then no longer possible"
+        )
+    groups = sorted({move.group for move in moves})
+    yield from _switches(store, groups)
+    if store.config.text("brokerRole") == "SLAVE":
+        yield "brokerRole=SLAVE: the broker replaces its positions by its master's; plan the change on the master"
+    yield from case_lints(groups, {*store.metadata.groups, *store.metadata.consumer_offsets})
+
+
+def _switches(store: Store, groups: list[str]) -> Iterator[str]:
+    for group in groups:
+        if is_lmq(group) and store.config.flag("enableLmq") is False:
+            yield f"group {group} belongs to light message queues, and enableLmq=false: no client can use its position"
+        config = store.metadata.groups.get(group)
+        if config is None:
+            yield f"group {group} has no configuration: clients get SUBSCRIPTION_GROUP_NOT_EXIST if it is not created"
+        elif not config.consume_enable:
+            yield f"group {group}: consumeEnable=false, it gets no message whatever its position"
+
+
+def case_lints(groups: list[str], every: set[str]) -> Iterator[str]:
+    """Yields a line for each group whose name differs from another's by case only.
+
+    Args:
+        groups: whose positions are moved.
+        every: all groups that are known.
+    """
+    for group in groups:
+        others = sorted(name for name in every if name != group and name.lower() == group.lower())
+        if others:
+            yield f"group {group}: {', '.join(others)} differs by case only and is another group for the broker"
+
+
+def check_offsets(store: Store) -> None:
+    """Raises UnsupportedFormatError for positions that no file can change."""
+    if (store.path / file_names.CONFIG / "metadata" / "CURRENT").is_file():
+        raise UnsupportedFormatError(
+            f"{store.path}: configManagerVersion=v2 keeps positions in config/metadata; start the broker and plan "
+            "with --broker HOST:PORT"
+        )

@@ -1,0 +1,285 @@
+"""Moves of consumer positions: which positions a request asks for, and which messages that makes groups get or miss.
+
+Knows neither files nor connections: positions come in as numbers, queues as `QueueMessages`. A store's plan
+(`mqtool.repair.offsets`) and a running broker's (`mqtool.server.offsets`) are made of the same moves.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from mqtool.errors import UsageError
+from mqtool.formats.topics import RETRY_PREFIX
+from mqtool.store.get_message import first_delivered
+from mqtool.store.globs import Globs
+from mqtool.store.queue_messages import QueueMessage, QueueMessages
+
+Committed = Mapping[str, Mapping[str, Mapping[int, int]]]
+"""Group to topic to queue id to next queue offset."""
+
+
+class TargetKind(StrEnum):
+    """How the new position of a queue is found."""
+
+    EARLIEST = "earliest"
+    LATEST = "latest"
+    TIME = "time"
+    OFFSET = "offset"
+    SHIFT = "shift"
+    CLAMP = "clamp"
+    GROUP = "group"
+    GIVEN = "given"
+    DELETE = "delete"
+
+
+_NEEDS_POSITION = (TargetKind.SHIFT, TargetKind.CLAMP, TargetKind.DELETE)
+
+
+@dataclass(frozen=True, slots=True)
+class Target:
+    """Where positions are moved to.
+
+    Attributes:
+        kind: how the new position is found.
+        value: ms since epoch (time), queue offset (offset), or messages forwards (shift).
+        group: whose positions are copied (group).
+        positions: by group, topic and queue id (given).
+    """
+
+    kind: TargetKind
+    value: int = 0
+    group: str = ""
+    positions: Committed = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Scope:
+    """Whose positions are moved.
+
+    Attributes:
+        groups, topics: globs; no topics stands for those in which a group has positions.
+        queue_id: only this one of each topic.
+    """
+
+    groups: tuple[str, ...]
+    topics: tuple[str, ...] = ()
+    queue_id: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    """A new position of a group in one queue.
+
+    Attributes:
+        group, topic, queue_id: whose.
+        before, after: next queue offset; None for no position.
+    """
+
+    group: str
+    topic: str
+    queue_id: int
+    before: int | None
+    after: int | None
+
+
+@dataclass(frozen=True, slots=True)
+class Span:
+    """Messages of a queue without a gap.
+
+    Attributes:
+        start, end: queue offsets, half-open.
+        first, last: the first and the last message; None if it cannot be read.
+    """
+
+    start: int
+    end: int
+    first: QueueMessage | None
+    last: QueueMessage | None
+
+    @property
+    def count(self) -> int:
+        """How many queue offsets it has."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Effect:
+    """What a move does to the messages of its queue, before a group's own filter.
+
+    Attributes:
+        move: which.
+        again: messages that the group was past and will get again; None for none.
+        never: messages that the group had before it and will not get; None for none.
+        certain: False if the group has no position before or after the move: clients then begin where their own
+            setting says (consumeFromWhere), and the two spans are all that may be concerned.
+        has_queue: False if the queue is missing.
+    """
+
+    move: Move
+    again: Span | None
+    never: Span | None
+    certain: bool
+    has_queue: bool = True
+
+
+# -- from a request to moves -----------------------------------------------------------------------------------------
+
+
+def moves_of(
+    scope: Scope, target: Target, committed: Committed, known: Iterable[str], queues: QueueMessages
+) -> list[Move]:
+    """Returns the moves that a request asks for, without those that change nothing.
+
+    Args:
+        scope: whose positions.
+        target: where to.
+        committed: the positions now.
+        known: names of further groups, those with a configuration.
+        queues: the messages.
+
+    Raises:
+        UsageError: nothing matches; a position lies outside of its queue; a source has no positions.
+    """
+    groups = _groups(scope, target, committed, known)
+    found: list[Move] = []
+    matched = False
+    for group in groups:
+        own = committed.get(group, {})
+        for topic, queue_id in _places(scope, target, group, own, queues):
+            matched = True
+            before = own.get(topic, {}).get(queue_id)
+            after = _after(target, group, topic, queue_id, before, queues)
+            if after != before:
+                found.append(Move(group, topic, queue_id, before, after))
+    if not matched:
+        words = f"{' '.join(scope.groups)} in {' '.join(scope.topics) or 'any topic'}"
+        hint = "" if scope.topics else "; name the topics with --topic to set positions in queues without one"
+        raise UsageError(f"no queue to move: no position of {words}{hint}")
+    return found
+
+
+def _groups(scope: Scope, target: Target, committed: Committed, known: Iterable[str]) -> list[str]:
+    """Returns the groups that are meant; a name without wildcards may be that of a group without positions."""
+    every = {*committed, *known, *(target.positions if target.kind is TargetKind.GIVEN else ())}
+    globs = Globs(scope.groups)
+    found = sorted(name for name in every if globs.matches(name))
+    if target.kind not in _NEEDS_POSITION:
+        literal = (name for name in scope.groups if not set(name) & set("*?["))
+        found += [name for name in literal if name not in every]
+    if not found:
+        alike = sorted(name for name in every for one in scope.groups if name.lower() == one.lower())
+        words = f"; {', '.join(alike)} differs by case only" if alike else ""
+        raise UsageError(f"no group {' '.join(scope.groups)} has a position or a configuration here{words}")
+    return found
+
+
+def _places(
+    scope: Scope, target: Target, group: str, own: Mapping[str, Mapping[int, int]], queues: QueueMessages
+) -> Iterator[tuple[str, int]]:
+    """Yields the queues that are meant for a group, by topic and queue id."""
+    globs = Globs(scope.topics)
+    places = {(topic, queue_id) for topic, offsets in own.items() for queue_id in offsets}
+    if target.kind in (TargetKind.GIVEN, TargetKind.GROUP):
+        source = target.positions.get(target.group or group, {})
+        places = {(topic, queue_id) for topic, offsets in source.items() for queue_id in offsets}
+        if target.group:  # retries of the other group are not this one's
+            places = {place for place in places if place[0] != f"{RETRY_PREFIX}{target.group}"}
+    elif target.kind not in _NEEDS_POSITION:
+        existing = queues.topics()
+        topics = existing if scope.topics else own
+        places |= {
+            (topic, queue_id) for topic in topics if globs.matches(topic) for queue_id in existing.get(topic, ())
+        }
+    for topic, queue_id in sorted(places):
+        if globs.matches(topic) and scope.queue_id in (None, queue_id):
+            yield topic, queue_id
+
+
+def _after(
+    target: Target, group: str, topic: str, queue_id: int, before: int | None, queues: QueueMessages
+) -> int | None:
+    """Returns the new position in one queue."""
+    if target.kind is TargetKind.DELETE:
+        return None
+    if target.kind in (TargetKind.GIVEN, TargetKind.GROUP):
+        return target.positions[target.group or group][topic][queue_id]
+    low, high = queues.bounds(topic, queue_id) or (0, 0)
+    match target.kind:
+        case TargetKind.EARLIEST:
+            return low
+        case TargetKind.LATEST:
+            return high
+        case TargetKind.TIME:
+            return queues.at_time(topic, queue_id, target.value)
+        case TargetKind.OFFSET:
+            if not low <= target.value <= high:
+                words = f"expected a queue offset of {low} to {high}, found {target.value}"
+                raise UsageError(f"{topic}/{queue_id}: {words}; choose queues with --topic and --queue")
+            return target.value
+    assert before is not None
+    moved = before + (target.value if target.kind is TargetKind.SHIFT else 0)
+    return min(max(moved, low), high)
+
+
+# -- from moves to messages ------------------------------------------------------------------------------------------
+
+
+def effect_of(move: Move, queues: QueueMessages) -> Effect:
+    """Returns which messages a group gets again, and which it will never get, by a move."""
+    bounds = queues.bounds(move.topic, move.queue_id)
+    certain = move.before is not None and move.after is not None
+    if bounds is None:
+        return Effect(move, None, None, certain, has_queue=False)
+    low, high = bounds
+
+    def begins(offset: int) -> int:
+        return min(max(first_delivered(low, high, offset), low), high)
+
+    if move.before is not None and move.after is not None:
+        was, will = begins(move.before), begins(move.after)
+        again, never = (will, was), (was, will)
+    elif move.after is not None:
+        again, never = (high, high), (low, begins(move.after))
+    else:
+        was = begins(move.before or 0)
+        again, never = (low, was), (was, high)
+    return Effect(move, _span(move, again, queues), _span(move, never, queues), certain)
+
+
+def _span(move: Move, offsets: tuple[int, int], queues: QueueMessages) -> Span | None:
+    start, end = offsets
+    if start >= end:
+        return None
+    first = queues.message(move.topic, move.queue_id, start)
+    return Span(start, end, first, queues.message(move.topic, move.queue_id, end - 1))
+
+
+def words_of(effect: Effect, time: Callable[[int], str]) -> str:
+    """Returns an effect as one line of a plan.
+
+    Args:
+        effect: of one queue.
+        time: writes ms since epoch.
+    """
+    move = effect.move
+    names = ["none" if one is None else str(one) for one in (move.before, move.after)]
+    parts = [f"group {move.group}, {move.topic}/{move.queue_id}: position {names[0]} → {names[1]}"]
+    up_to = "" if effect.certain else "up to "
+    for span, verb in ((effect.again, "delivered again"), (effect.never, "never delivered")):
+        if span is not None:
+            parts.append(f"{up_to}{span.count} message(s) {verb} ({_ends(span, time)})")
+    if not effect.has_queue:
+        parts.append("the queue is missing")
+    elif len(parts) == 1:
+        parts.append("no message is delivered again or skipped")
+    if not effect.certain:
+        parts.append("without a position clients begin where their consumeFromWhere says")
+    return "; ".join(parts)
+
+
+def _ends(span: Span, time: Callable[[int], str]) -> str:
+    ends = []
+    for offset, message in ((span.start, span.first), (span.end - 1, span.last)):
+        known = f" {time(message.store_time)} key {message.key}" if message is not None else " not readable"
+        ends.append(f"{offset}{known}")
+    return " to ".join(ends if span.count > 1 else ends[:1])

@@ -1,0 +1,141 @@
+"""Positions of consumer groups against the queues, from every place that keeps them.
+
+The library's side of `mqtool offsets show`. Source: ConsumerOffsetManager, LmqConsumerOffsetManager (4.9.7, 5.5.0);
+LocalFileOffsetStore of the Java client.
+"""
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from mqtool.errors import FormatError, UsageError
+from mqtool.formats import config_files
+from mqtool.store.files import read_file
+from mqtool.store.globs import Globs
+from mqtool.store.offset_tables import OffsetTables
+from mqtool.store.queue_messages import QueueMessages, StoredQueues
+from mqtool.store.store import Store
+
+
+class PositionKind(StrEnum):
+    """What a position says."""
+
+    COMMITTED = "committed"
+    """What the group has consumed."""
+    PULLED = "pulled"
+    """The end of the last pull (pullOffsetTable, 5.x)."""
+    BROADCAST = "broadcast"
+    """What one client of a broadcasting group has consumed; in that client's file, not in the store."""
+
+
+@dataclass(frozen=True, slots=True)
+class Position:
+    """Where a group is in one queue.
+
+    Attributes:
+        kind: what the number says.
+        group, topic, queue_id: whose; the group is empty for a client's file, which does not name it.
+        offset: next queue offset.
+        source: file or database, below the root; the client's file as it was named.
+        is_read: whether a broker that starts on the store reads this source.
+        min_offset, max_offset: of the queue; None if the queue is missing.
+        lag: messages after the position; None if the queue is missing.
+        next_time: store time of the next message, ms since epoch; None if there is none.
+    """
+
+    kind: PositionKind
+    group: str
+    topic: str
+    queue_id: int
+    offset: int
+    source: str
+    is_read: bool
+    min_offset: int | None
+    max_offset: int | None
+    lag: int | None
+    next_time: int | None
+
+
+def positions_of(
+    store: Store,
+    tables: OffsetTables,
+    groups: Iterable[str] | None = None,
+    topics: Iterable[str] | None = None,
+    broadcast: Iterable[Path] = (),
+) -> Iterator[Position]:
+    """Yields positions by source, kind, group, topic and queue id.
+
+    Args:
+        store: opened.
+        tables: of it.
+        groups, topics: globs; None for all. Files of clients do not name their group, so `groups` leaves them out.
+        broadcast: `offsets.json` files of clients of broadcasting groups.
+
+    Raises:
+        UsageError: a client's file is not one.
+        StoreError: a file cannot be read.
+    """
+    queues, wanted, named = StoredQueues(store), Globs(groups), Globs(topics)
+    for table in tables.tables:
+        is_read = table is tables.read
+        kinds = (
+            (PositionKind.COMMITTED, table.offsets.by_group()),
+            (PositionKind.PULLED, table.offsets.pulled_by_group()),
+        )
+        for kind, by_group in kinds:
+            for group, topic, queue_id, offset in _flat(by_group):
+                if wanted.matches(group) and named.matches(topic):
+                    yield _position(queues, kind, (group, topic, queue_id), offset, (table.name, is_read))
+    if not wanted.is_everything:
+        return
+    for path in broadcast:
+        for (topic, queue_id), offset in sorted(broadcast_offsets(store, path).items()):
+            if named.matches(topic):
+                yield _position(queues, PositionKind.BROADCAST, ("", topic, queue_id), offset, (str(path), False))
+
+
+def _flat(by_group: dict[str, dict[str, dict[int, int]]]) -> Iterator[tuple[str, str, int, int]]:
+    for group, by_topic in sorted(by_group.items()):
+        for topic, offsets in sorted(by_topic.items()):
+            for queue_id, offset in sorted(offsets.items()):
+                yield group, topic, queue_id, offset
+
+
+def _position(
+    queues: QueueMessages,
+    kind: PositionKind,
+    name: tuple[str, str, int],
+    offset: int,
+    source: tuple[str, bool],
+) -> Position:
+    bounds = queues.bounds(name[1], name[2])
+    low, high = bounds or (None, None)
+    following = None
+    if low is not None and high is not None and offset < high:
+        following = queues.message(name[1], name[2], max(low, offset))
+    lag = None if high is None else max(0, high - offset)
+    return Position(kind, *name, offset, *source, low, high, lag, following.store_time if following else None)
+
+
+def broadcast_offsets(store: Store, path: Path) -> dict[tuple[str, int], int]:
+    """Returns the positions in a client's `offsets.json`, by topic and queue id.
+
+    Args:
+        store: its configuration may state `brokerName`; positions on other brokers are then left out.
+        path: the file.
+
+    Raises:
+        UsageError: it is not such a file, or several brokers are in it and the configuration does not say which.
+        StoreError: it cannot be read.
+    """
+    try:
+        table = config_files.parse_broadcast_offsets(read_file(path))
+    except FormatError as error:
+        raise UsageError(f"{path}: {error}") from error
+    named = store.config.text("brokerName")
+    brokers = sorted({broker for _, broker, _ in table if named in (None, broker)})
+    if len(brokers) > 1:
+        words = ", ".join(brokers)
+        raise UsageError(f"{path}: positions on {words}; give --config with the brokerName of this store")
+    return {(topic, queue_id): offset for (topic, broker, queue_id), offset in table.items() if broker in brokers}

@@ -1,0 +1,211 @@
+"""`mqtool offsets show` and `mqtool plan offsets`: what they print, what `apply` writes, and that `undo` undoes it."""
+
+import json
+import shutil
+
+import pytest
+
+import mqtool as library
+from tests.support.stores import copy_store, tree_digest
+from tests.unit.formats.test_client_offsets import BY_5_5_0
+
+BOTH = ["orders-4.9.7", "orders-5.5.0"]
+
+
+@pytest.fixture
+def tmp_path(in_memory):
+    """Changes sync a great deal."""
+    return in_memory
+
+
+@pytest.fixture(params=BOTH)
+def store(request, tmp_path):
+    """A store with positions, in lmqConsumerOffset.json."""
+    return copy_store(request.param, tmp_path)
+
+
+def offsets_of(store, config=None):
+    """Positions by group, topic and queue, read by the parser of JSON alone."""
+    with library.open(store, config) as opened:
+        return opened.metadata.consumer_offsets
+
+
+def test_show_prints_what_the_files_and_queues_say(mqtool, store):
+    rows = mqtool("offsets", "show", store, "--group", "pull-*", "--format", "jsonl").lines
+    assert {(row["topic"], row["queue_id"]) for row in rows} >= {("Orders", 0), ("Orders", 1), ("Keyed", 0)}
+    with library.open(store) as opened:
+        for row in rows:
+            if row["kind"] == "committed":
+                queue = opened.queue(row["topic"], row["queue_id"])
+                assert (row["min_offset"], row["max_offset"]) == (queue.min_offset, queue.max_offset)
+                assert row["lag"] == queue.max_offset - row["offset"]
+                got = opened.get_message(row["topic"], row["queue_id"], row["offset"], 1).messages
+                assert row["next_time"] == (got[0].store_timestamp if got else None)
+
+
+def test_show_prints_the_positions_of_a_broadcasting_client(mqtool, store, tmp_path):
+    (tmp_path / "offsets.json").write_bytes(BY_5_5_0)
+    rows = mqtool(
+        "offsets", "show", store, "-t", "Orders", "--broadcast", tmp_path / "offsets.json", "--format", "jsonl"
+    ).lines
+    found = [row for row in rows if row["kind"] == "broadcast"]
+    assert [(row["queue_id"], row["offset"], row["read"], row["max_offset"] is None) for row in found] == [
+        (0, 17, False, False)
+    ]
+
+
+def test_show_compares_two_replicas(mqtool, store, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(store, other)
+    path = other / "config" / "lmqConsumerOffset.json"
+    before = offsets_of(store)["pull-group"]["Orders"][0]
+    path.write_text(path.read_text().replace(f"0:{before}", f"0:{before + 1}"))
+    rows = mqtool(
+        "offsets", "show", store, "-g", "pull-group", "-t", "Orders", "--compare", other, "--format", "jsonl"
+    ).lines
+    shown = {row["queue_id"]: row["difference"] for row in rows if row["kind"] == "committed"}
+    assert shown[0] == 1
+    assert set(shown.values()) == {0, 1}
+
+
+def test_reading_changes_nothing(mqtool, store, tmp_path):
+    before = tree_digest(store)
+    assert mqtool("offsets", "show", store).code == 0
+    plan = ("plan", "offsets", store, "--group", "pull-group", "--to", "earliest", "--list")
+    assert mqtool(*plan, "-o", tmp_path / "plan.json").code == 0
+    assert tree_digest(store) == before
+
+
+def test_plan_apply_and_undo(mqtool, store, tmp_path):
+    before, known = tree_digest(store), offsets_of(store)
+    words = ("--group", "pull-group", "--topic", "Orders", "--queue", "0", "--to", "earliest", "--list")
+    plan = mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json", "--format", "json")
+    (row,) = plan.document["positions"]
+    was = known["pull-group"]["Orders"][0]
+    assert (row["before"], row["after"], row["again"], row["never"]) == (was, 0, was, 0)
+    with library.open(store) as opened:
+        messages = opened.get_message("Orders", 0, 0, was).messages
+    assert [one["message_id"] for one in plan.document["messages"]] == [one.offset_message_id for one in messages]
+    assert row["again_span"]["first_time"] == messages[0].store_timestamp
+    assert row["again_span"]["last_time"] == messages[-1].store_timestamp
+    done = mqtool("apply", tmp_path / "plan.json", "--yes", "--format", "json")
+    assert (done.code, done.document["files"], done.document["errors"]) == (0, 1, 0)
+    known["pull-group"]["Orders"][0] = 0
+    assert offsets_of(store) == known, "no other position has changed"
+    assert mqtool("undo", store).code == 0
+    assert tree_digest(store) == before
+
+
+def test_the_file_keeps_every_byte_but_the_number(mqtool, store, tmp_path):
+    path = store / "config" / "lmqConsumerOffset.json"
+    before = path.read_bytes().splitlines()
+    was = offsets_of(store)["pull-group"]["Orders"][0]
+    words = ("--group", "pull-group", "--topic", "Orders", "--queue", "0", "--shift", "-1")
+    assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json").code == 0
+    assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
+    changed = [(old, new) for old, new in zip(before, path.read_bytes().splitlines(), strict=True) if old != new]
+    assert len(changed) == 1
+    assert changed[0][0].replace(f"0:{was}".encode(), f"0:{was - 1}".encode()) == changed[0][1]
+
+
+def test_a_plan_of_changed_positions_is_refused(mqtool, store, tmp_path):
+    words = ("--group", "pull-group", "--to", "earliest")
+    assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json").code == 0
+    path = store / "config" / "lmqConsumerOffset.json"
+    path.write_text(path.read_text() + " ")
+    assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 4
+
+
+def test_positions_are_deleted_and_restored_from_a_backup(mqtool, store, tmp_path):
+    known = offsets_of(store)
+    assert mqtool("backup", store, tmp_path / "backup").code == 0
+    words = ("--group", "pull-group", "--delete")
+    assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json").code == 0
+    assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
+    assert "pull-group" not in offsets_of(store)
+    assert mqtool("finalize", store, "--yes").code == 0
+    words = ("--group", "pull-group", "--from", tmp_path / "backup")
+    assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "again.json").code == 0
+    assert mqtool("apply", tmp_path / "again.json", "--yes").code == 0
+    assert offsets_of(store) == known
+
+
+@pytest.mark.parametrize("how", ["store", "file"])
+def test_positions_come_from_another_store_or_its_file(mqtool, store, tmp_path, how):
+    other = tmp_path / "other"
+    shutil.copytree(store, other)
+    words = ("--group", "pull-group", "--topic", "Orders", "--to", "latest")
+    assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json").code == 0
+    assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
+    assert mqtool("finalize", store, "--yes").code == 0
+    source = other if how == "store" else other / "config" / "lmqConsumerOffset.json"
+    words = ("--group", "*", "--from", source)
+    assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "again.json").code == 0
+    assert mqtool("apply", tmp_path / "again.json", "--yes").code == 0
+    assert offsets_of(store) == offsets_of(other)
+
+
+def test_positions_go_through_the_ids_of_a_replay(mqtool, store, tmp_path):
+    """Every message that the group has not consumed is after the new position, and none that it has."""
+    new, ids = tmp_path / "new", tmp_path / "ids.jsonl"
+    assert mqtool("replay", store, "--to", new, "--ids", ids, "--topic", "Orders").code == 0
+    was = offsets_of(store)["pull-group"]["Orders"]
+    words = ("--group", "pull-group", "--from", store, "--through", ids)
+    assert mqtool("plan", "offsets", new, *words, "-o", tmp_path / "plan.json").code == 0
+    assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
+    now = offsets_of(new)["pull-group"]["Orders"]
+    rows = [json.loads(line) for line in ids.read_text().splitlines()]
+    places = [(row["old"], row["new"]) for row in rows if row["new"] is not None and row["old"]["queue_id"] in was]
+    assert places
+    for old, made in places:
+        assert (old["queue_offset"] >= was[old["queue_id"]]) == (made["queue_offset"] >= now[made["queue_id"]])
+
+
+@pytest.mark.parametrize(
+    ("words", "expected"),
+    [
+        ((), "--group"),
+        (("--group", "pull-group"), "expected one of --to"),
+        (("--group", "pull-group", "--to", "latest", "--clamp"), "expected one of --to"),
+        (("--group", "pull-group", "--to", "never"), "earliest, latest"),
+        (("--group", "PULL-GROUP", "--clamp"), "pull-group differs by case only"),
+        (("--group", "pull-group", "--from-group", "nobody"), "has no positions"),
+        (("--group", "pull-group", "--clamp", "--before", "3"), "--before does not go with it"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(mqtool, store, tmp_path, words, expected):
+    found = mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json")
+    assert found.code == 2
+    assert expected in found.stderr
+
+
+def test_other_verbs_take_no_group(mqtool, store, tmp_path):
+    found = mqtool("plan", "rebuild", "index", store, "--group", "x", "-o", tmp_path / "plan.json")
+    assert (found.code, "--group does not go with it" in found.stderr) == (2, True)
+
+
+def test_the_plan_says_what_switches_hide(mqtool, store, tmp_path):
+    config = tmp_path / "broker.conf"
+    config.write_text("enableLmq=false\nbrokerRole=SLAVE\n")
+    plain = store / "config" / "consumerOffset.json"
+    plain.write_bytes((store / "config" / "lmqConsumerOffset.json").read_bytes())
+    words = ("--group", "pull-group", "--to", "earliest", "--config", config)
+    plan = mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json", "--format", "json")
+    notes = "\n".join(plan.document["notes"])
+    assert "with enableLmq=false a broker reads config/consumerOffset.json" in notes
+    assert "brokerRole=SLAVE" in notes
+    assert [step["path"] for step in plan.document["steps"]] == ["config/consumerOffset.json"]
+
+
+def test_a_broken_file_is_replaced_from_its_backup(mqtool, store, tmp_path):
+    """The broker reads the .bak of a broken file; the plan writes the file with what the .bak says."""
+    path = store / "config" / "lmqConsumerOffset.json"
+    known = offsets_of(store)
+    path.with_name(path.name + ".bak").write_bytes(path.read_bytes())
+    path.write_bytes(b"{")
+    words = ("--group", "pull-group", "--to", "earliest")
+    assert mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json").code == 0
+    assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
+    for offsets in known["pull-group"].values():
+        offsets.update(dict.fromkeys(offsets, 0))
+    assert offsets_of(store) == known
