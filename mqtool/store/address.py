@@ -68,6 +68,17 @@ def resolve(store: Store, address: str) -> Resolved:
     return Resolved(by_id.messages, how, by_id.damage)
 
 
+def is_unique_key(address: str) -> bool:
+    """Whether an address can only be a unique key, which is looked for by the index, or by a scan of the log."""
+    if _PLACE.fullmatch(address) or (_NUMBER.fullmatch(address) and int(address) <= _LARGEST):
+        return False
+    try:
+        message_id.parse_offset_id(address)
+    except FormatError:
+        return True
+    return False
+
+
 def _checked(message: Message, how: str) -> Resolved:
     damage = crc_damage(message)
     return Resolved([message], how, [damage] if damage else [])

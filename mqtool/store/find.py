@@ -57,6 +57,48 @@ def find_messages(store: Store, way: Way = Way.AUTO, **wanted: object) -> Found:
     return Found(search.ways(), _limited(search.items(), selection.limit))
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Records that a term names.
+
+    Attributes:
+        messages: those with the term as unique key or as one of their keys, by physical offset.
+        damage: met in their place.
+        unread: bytes of the log that the index does not cover and that were too many to read.
+    """
+
+    messages: list[Message]
+    damage: list[Damage]
+    unread: int
+
+
+def messages_named(store: Store, term: str, most_scanned: int = 8 << 20) -> Named:
+    """Returns the records of all topics that have a term as unique key or key, by the index.
+
+    Args:
+        store: where.
+        term: a unique key or a key.
+        most_scanned: bytes of the log before and after what the index covers that are read at most.
+    """
+    files = [file for file in store.index_files() if file.entry_count]
+    search = _IndexSearch(store, Selection.of(), files, (term,), scans_rest=True)
+    log, unread = store.commit_log, 0
+    parts = search._rest() if files else [(log.min_offset, log.max_offset)]
+    items = [item for offset in sorted(search._offsets()) for item in search._read(offset)]
+    for start, end in parts:
+        if end - start > most_scanned:
+            unread += end - start
+        else:
+            items += store.messages(start=start, end=end)
+    named = {
+        item.physical_offset: item
+        for item in items
+        if isinstance(item, Message) and (item.unique_key == term or term in item.keys)
+    }
+    damage = list(dict.fromkeys(item for item in items if isinstance(item, Damage)))
+    return Named([named[offset] for offset in sorted(named)], damage, unread)
+
+
 def _extent(store: Store, selection: Selection) -> int:
     low = store.commit_log.min_offset if selection.start is None else selection.start
     high = store.commit_log.max_offset if selection.end is None else selection.end

@@ -1,8 +1,9 @@
-"""Messages that the broker keeps until later: delays, timers and open transactions that are not delivered yet.
+"""Messages that the broker keeps until later: delays, timers, open transactions, popped messages without an ack.
 
 No consumer group waits for them under its own name, so consumer offsets do not show them; deleting their segment loses
 them all the same. Where the files do not say whether a message was delivered, it counts as waiting.
-Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl (4.9.7, 5.5.0).
+Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl (4.9.7, 5.5.0), PopReviveService
+(5.5.0).
 """
 
 import contextlib
@@ -16,6 +17,8 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, properties, service_records, timer, topics
 from mqtool.store.consume_queue import Queue
 from mqtool.store.files import ReadFile, list_mapped_files, read_file
+from mqtool.store.popped import open_check_points, open_offsets
+from mqtool.store.queue_units import units_from
 from mqtool.store.store import Store
 
 
@@ -25,6 +28,7 @@ class WaitingKind(Enum):
     DELAY = "delay"
     TIMER = "timer"
     TRANSACTION = "transaction"
+    POPPED = "popped"
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +37,7 @@ class Waiting:
 
     Attributes:
         kind: what they wait for.
-        topic, queue_id: the system topic's queue that keeps them.
+        topic, queue_id: the queue that keeps them: one of a system topic, of popped messages their own.
         queue_offsets: int64, theirs in that queue.
         physical_offsets: int64, of their records.
     """
@@ -58,33 +62,32 @@ def waiting_messages(store: Store) -> list[Waiting]:
     return [found for found in _all(store) if len(found.queue_offsets)]
 
 
-def units_from(queue: Queue, start: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns queue offset and physical offset of each unit from a queue offset on, in order."""
-    offsets, physical = [], []
-    for number, file in enumerate(queue.files):
-        if file.end // queue.unit_size <= start and not queue.is_batch:
-            continue
-        units = queue.units_of(number)
-        if queue.is_batch:
-            numbers = units["base_queue_offset"].astype(np.int64)
-        else:
-            numbers = np.arange(len(units), dtype=np.int64) + file.base // queue.unit_size
-        wanted = (numbers >= start) & (numbers < queue.max_offset) & (units["size"] > 0)
-        offsets.append(numbers[wanted])
-        physical.append(units["physical_offset"][wanted].astype(np.int64))
-    empty = np.empty(0, np.int64)
-    return np.concatenate(offsets or [empty]), np.concatenate(physical or [empty])
-
-
 def _all(store: Store) -> Iterator[Waiting]:
+    timers: list[int] = []
     for queue in store.queues():
         if queue.topic == topics.SCHEDULE_TOPIC:
             done = store.metadata.delay_offsets.get(queue.queue_id + 1, 0)
             yield _waiting(WaitingKind.DELAY, queue, *units_from(queue, max(done, queue.min_offset)))
         elif queue.topic == topics.TIMER_TOPIC:
-            yield _timers(store, queue)
+            waiting = _timers(store, queue)
+            timers += waiting.physical_offsets.tolist()
+            yield waiting
         elif queue.topic == topics.HALF_TOPIC:
             yield _transactions(store, queue)
+    yield from _popped(store, timers)
+
+
+def _popped(store: Store, timers: list[int]) -> Iterator[Waiting]:
+    """Yields messages that were popped and not acknowledged, by queue; several groups may have popped one."""
+    open_: dict[tuple[str, int], set[int]] = {}
+    for point in open_check_points(store, timers):
+        open_.setdefault((point.key.topic, point.key.queue_id), set()).update(open_offsets(point))
+    for (topic, queue_id), numbers in sorted(open_.items()):
+        queue = store.queue(topic, queue_id)
+        if queue is not None:
+            offsets, physical = units_from(queue, max(min(numbers), queue.min_offset))
+            is_open = np.isin(offsets, np.array(sorted(numbers), np.int64))
+            yield _waiting(WaitingKind.POPPED, queue, offsets[is_open], physical[is_open])
 
 
 def _waiting(kind: WaitingKind, queue: Queue, offsets: np.ndarray, physical: np.ndarray) -> Waiting:
@@ -126,10 +129,12 @@ def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
     slots = np.frombuffer(data, timer.SLOT.dtype)
     unread = (slots["time"].astype(np.int64) * _precision(store) >= read_to) & (slots["last_position"] >= 0)
     unread &= slots["time"] > 0
-    found = []
+    found: list[int] = []
     with contextlib.ExitStack() as stack:
         opened_files = [(file, stack.enter_context(ReadFile(file.path))) for file in files]
         for last in slots["last_position"][unread].tolist():
+            parked: list[int] = []
+            deletions: list[int] = []
             position, below = last, last + 1
             while 0 <= position < below:  # a chain leads backwards; else it is damaged and says nothing
                 file = next(((file, one) for file, one in opened_files if file.base <= position < file.end), None)
@@ -139,10 +144,29 @@ def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
                 unit = timer.LOG_UNIT.parse(unit_bytes)
                 if unit.size != timer.LOG_UNIT_SIZE:
                     return None
-                if not unit.magic & timer.TimerMagic.DELETE:
-                    found.append(unit.physical_offset)
+                (deletions if unit.magic & timer.TimerMagic.DELETE else parked).append(unit.physical_offset)
                 below, position = position, unit.previous_position
+            found += _not_recalled(store, parked, deletions) if deletions else parked
     return np.array(found, np.int64)
+
+
+def _not_recalled(store: Store, parked: list[int], deletions: list[int]) -> list[int]:
+    """Returns the messages of a slot that no deletion in it names (TimerMessageStore.TimerDequeuePutMessageService)."""
+    named = {_property(store, one, properties.TIMER_DEL_UNIQUE_KEY) for one in deletions} - {""}
+    return [one for one in parked if not named & set(_recall_names(store, one))]
+
+
+def _recall_names(store: Store, physical_offset: int) -> tuple[str, str]:
+    """Returns how a deletion may name a timer message: its unique key, alone or after its topic."""
+    key = _property(store, physical_offset, properties.UNIQUE_KEY)
+    return key, f"{_property(store, physical_offset, properties.REAL_TOPIC)}+{key}"
+
+
+def _property(store: Store, physical_offset: int, name: str) -> str:
+    """Returns a property of a record, "" if there is none or it cannot be read."""
+    with contextlib.suppress(FormatError, StoreError):
+        return properties.decode(store.commit_log.record(physical_offset).properties).get(name, "")
+    return ""
 
 
 def _is_due_later(store: Store, physical_offset: int, read_to: int) -> bool:

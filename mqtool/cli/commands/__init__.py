@@ -36,6 +36,8 @@ COMMANDS = {
     "get": Command(LOOK, "Print the message at an offset or with an id."),
     "find": Command(LOOK, "Find messages by key, tag, property, time or body."),
     "offsets": Command(LOOK, "Show the positions of consumer groups."),
+    "story": Command(LOOK, "Show the life of one message across its records."),
+    "pending": Command(LOOK, "List what is promised and not yet delivered."),
     "diff": Command(LOOK, "Show the differences between two stores."),
     "formats": Command(LOOK, "List the supported kinds of stores and files."),
     "verify": Command(JUDGE, "Check a store and state what to do about each finding."),

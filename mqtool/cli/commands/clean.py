@@ -67,7 +67,7 @@ CLEAN = OutputSchema(
         Column(
             "waiting_going",
             "int64",
-            "messages in them that are not delivered yet: delays, timers, open transactions",
+            "messages in them that wait: delays, timers, open transactions, popped messages without an ack",
             show=TABLE,
         ),
         Column(
@@ -92,7 +92,12 @@ CLEAN = OutputSchema(
                     nullable=True,
                 ),
                 Column("unread", "int64", "messages in it that some group has not read, counted by group", show=TABLE),
-                Column("waiting", "int64", "delays, timers and open transactions in it, not delivered yet", show=TABLE),
+                Column(
+                    "waiting",
+                    "int64",
+                    "delays, timers, open transactions and popped messages in it, not delivered or acknowledged",
+                    show=TABLE,
+                ),
                 Column("reason", "string", "why it is deleted or kept", show=TABLE),
             ),
         ),
@@ -116,8 +121,8 @@ CLEAN = OutputSchema(
             show=TABLE,
             fields=(
                 Column("file", "string", "relative to the root", show=TABLE),
-                Column("kind", "string", "delay, timer or transaction", show=TABLE),
-                Column("topic", "string", "the system topic that keeps them", show=TABLE),
+                Column("kind", "string", "delay, timer, transaction or popped", show=TABLE),
+                Column("topic", "string", "the topic that keeps them, mostly a system topic", show=TABLE),
                 Column("queue_id", "integer", "its queue", show=TABLE),
                 Column("messages", "int64", "how many", show=TABLE),
             ),

@@ -17,7 +17,8 @@ from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, T
 from mqtool.store import Store
 from mqtool.store.consume_queue import has_record
 from mqtool.store.files import MappedFile
-from mqtool.store.waiting import WaitingKind, units_from, waiting_messages
+from mqtool.store.queue_units import units_from
+from mqtool.store.waiting import WaitingKind, waiting_messages
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +39,7 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class Undelivered:
-    """Messages in one file that the broker keeps until later: delays, timers, open transactions.
+    """Messages in one file that wait: delays, timers, open transactions, popped messages without an ack.
 
     Attributes:
         kind: what they wait for.
@@ -65,7 +66,7 @@ class FileForecast:
         reason: why, or why not.
         goes_at: when it is deleted if disk usage does not change, ms since epoch; None for the last file (never).
         unread: messages in it that consumer groups have not read.
-        waiting: messages in it that the broker has not delivered (delayed, timer).
+        waiting: messages in it that the broker has not delivered, or that were popped and not acknowledged.
     """
 
     path: Path

@@ -1,0 +1,160 @@
+"""`mqtool pending`: what a store has promised and not yet delivered."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli import zones
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, note
+from mqtool.cli.options import (
+    SELECTION,
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    StoreArgument,
+    TopicOption,
+    ZoneOption,
+    option,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, text
+
+if TYPE_CHECKING:
+    from mqtool.store.waiting_list import PendingCount, PendingMessage
+
+HELP = """
+mqtool pending /data/store
+
+List what a store has promised and not yet delivered, by topic and group: delay levels, timers, half messages that
+nobody committed or rolled back, messages that were popped and not acknowledged, retries on their way, dead letters.
+Each row has the number of messages, when the next is due and since when the oldest waits. --list prints the messages
+one by one. What the files do not show is a row without a number, with the reason; the exit code is 1 then.
+
+impact: read-only
+"""
+
+
+def _time(name: str, doc: str, *, show: str = TABLE) -> Column:
+    return Column(name, "int64", f"{doc}, ms since epoch", show=show, time=True, nullable=True)
+
+
+_KIND = text("kind", "delay, timer, transaction, popped, retry or dead-letter")
+
+PENDING = OutputSchema(
+    "pending",
+    1,
+    "messages of one kind that wait for one topic and group",
+    (
+        _KIND,
+        text("topic", "where consumers find them; null if unknown", nullable=True),
+        text("group", "for which they wait, of half messages the producer's; null for every group", nullable=True),
+        count("messages", "how many; null if that cannot be determined", nullable=True),
+        _time("next_due", "when the first is delivered"),
+        _time("last_due", "when the last is delivered", show=WIDE),
+        _time("oldest", "since when the first waits"),
+        count("tries", "most checks of a producer, or tries of a group, of one message"),
+        text("unknown", 'why something is unknown, "" if nothing is'),
+    ),
+)
+
+PENDING_MESSAGE = OutputSchema(
+    "pending.message",
+    1,
+    "a message that waits",
+    (
+        _KIND,
+        text("topic", "where consumers find it"),
+        text("group", "for which it waits, of a half message the producer's; null for every group", nullable=True),
+        _time("due", "when it is delivered; null if that is not a matter of time"),
+        _time("since", "when it was sent, was popped or became a retry or dead letter"),
+        count("tries", "how often its producer was asked, or the group tried"),
+        text("unique_key", "UNIQ_KEY", nullable=True),
+        text("origin", "topic that it was sent to, of a retry or dead letter", show=WIDE, nullable=True),
+        text("stored_topic", "topic of the queue that keeps it", show=WIDE),
+        Column("queue_id", "integer", "queue that keeps it", show=WIDE),
+        count("queue_offset", "its place there", show=WIDE),
+        count("physical_offset", "of its record; -1 if it is unknown"),
+        text("unknown", 'why something is unknown, "" if nothing is', show=DATA),
+    ),
+)
+
+GroupOption = Annotated[
+    list[str] | None,
+    option("--group", "-g", metavar="GLOB", panel=SELECTION, help="Consumer or producer group; may be repeated."),
+]
+
+
+@prints(PENDING, PENDING_MESSAGE)
+def pending(
+    ctx: typer.Context,
+    store: StoreArgument,
+    *,
+    topic: TopicOption = None,
+    group: GroupOption = None,
+    show: Annotated[bool, option("--list", help="Print every message instead of counts.")] = False,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Prints counts or messages."""
+    from mqtool.store import open_readable
+    from mqtool.store.globs import Globs
+    from mqtool.store.waiting_list import pending_counts, pending_messages
+
+    topics, groups = Globs(topic or ()), Globs(group or ())
+
+    def is_selected(row: PendingMessage | PendingCount) -> bool:
+        named = not topic or row.topic is None or topics.matches(row.topic)
+        return named and (not group or row.topic is None or (row.group is not None and groups.matches(row.group)))
+
+    problems: list[str] = []
+    with open_readable(store, config) as opened:
+        problems += [*opened.unlisted_parts(), *opened.go_on_without_unreadable()]
+        counts = [row for row in pending_counts(opened) if is_selected(row)]
+        output = Output(ctx.obj, PENDING_MESSAGE if show else PENDING, output_format)
+        if show:
+            output.rows(_message(one) for one in pending_messages(opened) if is_selected(one))
+        else:
+            output.rows(map(_count, counts))
+    problems += [row.reason for row in counts if row.reason] if show else []
+    for problem in dict.fromkeys(problems):
+        note(f"unknown: {problem}")
+    if not counts:
+        note("nothing waits")
+    return output.finish(ExitCode.NO if problems or any(row.reason for row in counts) else ExitCode.OK)
+
+
+def _count(row: PendingCount) -> dict[str, Any]:
+    return {
+        "kind": row.kind.value,
+        "topic": row.topic,
+        "group": row.group,
+        "messages": row.messages,
+        "next_due": row.next_due,
+        "last_due": row.last_due,
+        "oldest": row.oldest,
+        "tries": row.tries,
+        "unknown": row.reason,
+    }
+
+
+def _message(row: PendingMessage) -> dict[str, Any]:
+    return {
+        "kind": row.kind.value,
+        "topic": row.topic,
+        "group": row.group,
+        "due": row.due,
+        "since": row.since,
+        "tries": row.tries,
+        "unique_key": row.unique_key,
+        "origin": row.origin,
+        "stored_topic": row.stored_topic,
+        "queue_id": row.queue_id,
+        "queue_offset": row.queue_offset,
+        "physical_offset": row.physical_offset,
+        "unknown": row.problem,
+    }

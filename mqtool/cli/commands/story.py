@@ -1,0 +1,164 @@
+"""`mqtool story`: the life of one message."""
+
+from __future__ import annotations
+
+import sys
+from enum import StrEnum
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.cli import zones
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
+from mqtool.cli.options import (
+    OUTPUT,
+    ConfigOption,
+    DebugOption,
+    StoreArgument,
+    ZoneOption,
+    option,
+    schema_if_help,
+)
+from mqtool.cli.output import Output
+from mqtool.cli.result_file import check_result_file
+from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, flag, prints, text
+from mqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from mqtool.story import Life, Step
+
+HELP = """
+mqtool story /data/store order-4711
+
+Show the life of a message across its records: sent, half, committed or rolled back, parked in a delay level or the
+timer, recalled, delivered, popped, acknowledged, retried, dead, and which groups are past it. Takes a key, a unique
+key, an offset message id, a physical offset or TOPIC/QUEUE@OFFSET. Each step comes with the record, the file or the
+position that proves it; what the store does not show is a step `not-provable` with the reason. Records are found by the
+index. -o writes one HTML page; --format otlp prints OpenTelemetry spans. Exit code 1 if nothing is found.
+
+impact: writes --output atomically; the store is only read
+"""
+
+STORY = OutputSchema(
+    "story",
+    1,
+    "a step in the life of a message, in the order of time",
+    (
+        Column("at", "int64", "when, ms since epoch; null if unknown", show=TABLE, time=True, nullable=True),
+        text("step", "sent, half, committed, delayed, timed, delivered, retry, dead, waits, not-provable, …"),
+        text("what", "the same in a sentence"),
+        text("proof", "what proves it; of a step that is not provable the reason"),
+        flag("proved", "whether something in the store proves it"),
+        text("message", "UNIQ_KEY of the message; null if it has none", show=WIDE, nullable=True),
+        text("group", "consumer group, or the producer's", show=WIDE, nullable=True),
+        text("topic", "of the record", show=WIDE, nullable=True),
+        Column("queue_id", "integer", "of the record", nullable=True),
+        count("queue_offset", "of the record", show=WIDE, nullable=True),
+        count("physical_offset", "of the record", show=WIDE, nullable=True),
+        Column("due", "int64", "when it is delivered, ms since epoch", time=True, nullable=True),
+        count("tries", "how often the group had tried before, or how often the producer was asked", show=WIDE),
+        Column("until", "int64", "when it ended, ms since epoch", show=DATA, time=True, nullable=True),
+    ),
+)
+
+
+class StoryFormat(StrEnum):
+    """Values of `--format`."""
+
+    TABLE = "table"
+    WIDE = "wide"
+    JSON = "json"
+    JSONL = "jsonl"
+    CSV = "csv"
+    OTLP = "otlp"
+    HELP = "help"
+
+
+StoryFormatOption = Annotated[
+    StoryFormat,
+    option(
+        *FORMAT_OPTIONS,
+        panel=OUTPUT,
+        is_eager=True,
+        callback=schema_if_help,
+        help="Output format; otlp: OpenTelemetry spans as JSON; help prints the JSON Schema of the output.",
+    ),
+]
+
+
+@prints(STORY)
+def story(
+    ctx: typer.Context,
+    store: StoreArgument,
+    address: Annotated[str, typer.Argument(metavar="ADDRESS", help="Key, id, offset, or place in a queue.")],
+    *,
+    output: Annotated[
+        Path | None,
+        option("--output", "-o", metavar="FILE", help="File for an HTML page; an existing one is replaced."),
+    ] = None,
+    output_format: StoryFormatOption = StoryFormat.TABLE,
+    config: ConfigOption = None,
+    _zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Prints the steps, and writes the page."""
+    from mqtool.store import open_readable
+    from mqtool.story import tell
+
+    if output is not None:
+        if not output.parent.is_dir():
+            raise UsageError(f"{output}: there is no directory {output.parent}; name a file in one that exists")
+        check_result_file(store, output)
+    with open_readable(store, config) as opened:
+        limits = [*opened.unlisted_parts(), *opened.go_on_without_unreadable()]
+        lives, notes = tell(opened, address)
+    limits += notes
+    for limit in dict.fromkeys([*limits, *(one for life in lives for one in life.notes)]):
+        note(limit)
+    if not lives:
+        note("no record has this as address, id or key")
+    if output is not None:
+        _write_page(output, str(store), address, lives, limits)
+    code = ExitCode.OK if lives else ExitCode.NO
+    if output_format is StoryFormat.OTLP:
+        return _print_spans(lives, code)
+    printed = Output(ctx.obj, STORY, Format(output_format.value))
+    printed.rows(_row(life, step) for life in lives for step in life.steps)
+    return printed.finish(code)
+
+
+def _write_page(path: Path, store: str, address: str, lives: list[Life], notes: list[str]) -> None:
+    from mqtool.jobs.atomic import replace_file
+    from mqtool.report.story import story as make_page
+
+    replace_file(path, make_page(store, address, lives, notes).encode("utf-8", "replace"))
+
+
+def _print_spans(lives: list[Life], code: ExitCode) -> ExitCode:
+    from mqtool.cli.render import encode
+    from mqtool.story.otlp import spans
+
+    sys.stdout.buffer.write(encode(spans(lives), indent=True) + b"\n")
+    sys.stdout.buffer.flush()
+    return code
+
+
+def _row(life: Life, step: Step) -> dict[str, Any]:
+    return {
+        "at": step.at,
+        "step": step.kind.value,
+        "what": step.text,
+        "proof": step.proof,
+        "proved": step.is_proved,
+        "message": life.unique_key,
+        "group": step.group,
+        "topic": step.topic,
+        "queue_id": step.queue_id,
+        "queue_offset": step.queue_offset,
+        "physical_offset": step.physical_offset,
+        "due": step.due,
+        "tries": step.tries,
+        "until": step.until,
+    }

@@ -1,0 +1,99 @@
+"""The life of a message as one page: a picture in lanes, and a table with what proves each step."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from functools import cache
+from typing import TYPE_CHECKING
+
+from mqtool import __version__, words
+from mqtool.pages import templates
+from mqtool.story import Life, Step, StepKind
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+
+LANE_WIDTH, ROW_HEIGHT = 150, 34
+BROKER, PRODUCER = "broker", "producer"
+
+
+@dataclass(frozen=True)
+class Dot:
+    """A step in the picture.
+
+    Attributes:
+        x, y: its middle.
+        step: what happened.
+        time: in words, "" if the store does not show it.
+        due: the same.
+    """
+
+    x: int
+    y: int
+    step: Step
+    time: str
+    due: str
+
+
+@dataclass(frozen=True)
+class Picture:
+    """The picture of one life.
+
+    Attributes:
+        life: whose.
+        lanes: name and middle of each lane: producer, broker, each consumer group.
+        dots: one for each step.
+        width, height: in pixels.
+    """
+
+    life: Life
+    lanes: tuple[tuple[str, int], ...]
+    dots: tuple[Dot, ...]
+    width: int
+    height: int
+
+    @property
+    def path(self) -> str:
+        """The line through the proved steps, for `polyline`."""
+        return " ".join(f"{dot.x},{dot.y}" for dot in self.dots if dot.step.kind is not StepKind.UNKNOWN)
+
+
+def story(store: str, address: str, lives: Sequence[Life], notes: Sequence[str]) -> str:
+    """Returns the page.
+
+    Args:
+        store, address: as the user gave them.
+        lives, notes: from `mqtool.story.tell`.
+    """
+    made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
+    pictures = [picture(life) for life in lives]
+    template = _environment().get_template("story.html")
+    return template.render(store=store, address=address, pictures=pictures, notes=notes, made=made)
+
+
+def picture(life: Life) -> Picture:
+    """Returns the places of a life's steps and lanes."""
+    names = [PRODUCER, BROKER, *dict.fromkeys(lane_of(step) for step in life.steps)]
+    lanes = {name: LANE_WIDTH // 2 + LANE_WIDTH * at for at, name in enumerate(dict.fromkeys(names))}
+    dots = tuple(
+        Dot(lanes[lane_of(step)], 48 + ROW_HEIGHT * row, step, _time(step.at), _time(step.due))
+        for row, step in enumerate(life.steps)
+    )
+    return Picture(life, tuple(lanes.items()), dots, LANE_WIDTH * len(lanes), 48 + ROW_HEIGHT * len(dots))
+
+
+def lane_of(step: Step) -> str:
+    """Returns who did a step: the producer, the broker or a consumer group."""
+    if step.is_of_producer or step.kind is StepKind.SENT:
+        return PRODUCER
+    by_broker = (StepKind.RETRY, StepKind.DEAD)
+    return BROKER if step.group is None or step.kind in by_broker else step.group
+
+
+def _time(at: int | None) -> str:
+    return "" if at is None else f"{words.moment(at)}.{at % 1000:03} UTC"
+
+
+@cache
+def _environment() -> "Environment":
+    return templates("mqtool.report")

@@ -1,0 +1,363 @@
+"""What a store has promised and not yet delivered, by topic and group, and message by message.
+
+`store.waiting` says which messages wait. Here each gets its destination, the time when it is due, and how often it was
+tried. Retries and dead letters, which wait for a group in a queue of their own, are added.
+Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl, PopReviveService,
+AbstractSendMessageProcessor.consumerSendMsgBack (5.5.0).
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+
+import numpy as np
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import properties, service_records, topics
+from mqtool.formats.service_records import CheckPoint
+from mqtool.store import kv_popped, pull
+from mqtool.store.consume_queue import Queue
+from mqtool.store.kv_popped import KvPopped
+from mqtool.store.message import Message
+from mqtool.store.popped import open_check_points, open_offsets
+from mqtool.store.queue_units import units_from
+from mqtool.store.store import Store
+from mqtool.store.waiting import Waiting, WaitingKind, waiting_messages
+
+
+class PendingKind(StrEnum):
+    """What a message waits for."""
+
+    DELAY = "delay"
+    """A delay level."""
+    TIMER = "timer"
+    """Its time, in the timer."""
+    TRANSACTION = "transaction"
+    """Its producer: it is a half message that nobody committed or rolled back."""
+    POPPED = "popped"
+    """The acknowledgement of the group that popped it."""
+    RETRY = "retry"
+    """Another try of a group: it is in a retry topic, or in a delay level on its way there."""
+    DEAD_LETTER = "dead-letter"
+    """Somebody who takes care of it: its group gave it up."""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingMessage:
+    """A message that is promised and not delivered.
+
+    Attributes:
+        kind: what it waits for.
+        topic: where consumers find it, or found it.
+        group: for which it waits, of a half message the producer's; None if it is for every group.
+        stored_topic, queue_id, queue_offset: where it is stored now.
+        physical_offset: of its record.
+        due: when the broker delivers it, ms since epoch; None if it is not a matter of time.
+        since: when it was sent, was popped or became a retry or dead letter, ms since epoch; None if unknown.
+        tries: how often a producer was asked, or a group tried.
+        unique_key: UNIQ_KEY of the message, None if it has none.
+        origin: topic that it was sent to, of a retry or dead letter; else None.
+        problem: why some of this is unknown, else "".
+    """
+
+    kind: PendingKind
+    topic: str
+    group: str | None
+    stored_topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    due: int | None = None
+    since: int | None = None
+    tries: int = 0
+    unique_key: str | None = None
+    origin: str | None = None
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PendingCount:
+    """Messages of one kind for one topic and group.
+
+    Attributes:
+        kind, topic, group: see `PendingMessage`; topic is None where not even that is known.
+        messages: how many; None if that cannot be determined.
+        next_due, last_due: first and last time at which one is delivered, ms since epoch.
+        oldest: since when the first of them waits, ms since epoch.
+        tries: most tries of one.
+        reason: why something is unknown, else "".
+    """
+
+    kind: PendingKind
+    topic: str | None
+    group: str | None
+    messages: int | None
+    next_due: int | None = None
+    last_due: int | None = None
+    oldest: int | None = None
+    tries: int = 0
+    reason: str = ""
+
+
+def pending_messages(store: Store) -> Iterator[PendingMessage]:
+    """Yields the messages that wait, kind by kind.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    waiting = waiting_messages(store)
+    for one in waiting:
+        yield from _messages_of(store, one)
+    yield from _popped(store, _timer_offsets(waiting), kv_popped.read(store))
+    for kind, queue, start in _queues_of_groups(store):
+        yield from _in_queue(store, kind, queue, start)
+
+
+def pending_counts(store: Store) -> list[PendingCount]:
+    """Returns the messages that wait by kind, topic and group, and what cannot be determined.
+
+    Of retries and dead letters that are in their topics only the first record is read.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    counts: dict[tuple[PendingKind, str, str | None], PendingCount] = {}
+    waiting = waiting_messages(store)
+    for one in waiting:
+        for message in _messages_of(store, one):
+            _count(counts, message)
+    from_database = kv_popped.read(store)
+    for message in _popped(store, _timer_offsets(waiting), from_database):
+        _count(counts, message)
+    for kind, queue, start in _queues_of_groups(store):
+        number = len(units_from(queue, start)[0])
+        first = next(_in_queue(store, kind, queue, start), None)
+        if first is not None:
+            _count(counts, first, number)
+    order = list(PendingKind)
+    rows = sorted(counts.values(), key=lambda row: (order.index(row.kind), row.topic or "", row.group or ""))
+    return [*rows, *_unknown(store, from_database.unknown)]
+
+
+def _messages_of(store: Store, one: Waiting) -> Iterator[PendingMessage]:
+    if one.kind is WaitingKind.DELAY:
+        yield from _delayed(store, one)
+    elif one.kind is WaitingKind.TIMER:
+        yield from _timers(store, one)
+    elif one.kind is WaitingKind.TRANSACTION:
+        yield from _transactions(store, one)
+
+
+def _count(
+    counts: dict[tuple[PendingKind, str, str | None], PendingCount], message: PendingMessage, number: int = 1
+) -> None:
+    key = (message.kind, message.topic, message.group)
+    known = counts.get(key) or PendingCount(*key, 0)
+    counts[key] = PendingCount(
+        *key,
+        (known.messages or 0) + number,
+        _first(known.next_due, message.due),
+        max(known.last_due or 0, message.due or 0) or None,
+        _first(known.oldest, message.since),
+        max(known.tries, message.tries),
+        known.reason or message.problem,
+    )
+
+
+def _first(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def _timer_offsets(waiting: list[Waiting]) -> list[int]:
+    return [at for one in waiting if one.kind is WaitingKind.TIMER for at in one.physical_offsets.tolist()]
+
+
+# -- messages of the broker's services ----------------------------------------------------------------------------
+
+
+def _delayed(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
+    """Yields messages of a delay level; those for a retry topic are retries."""
+    queue = store.queue(waiting.topic, waiting.queue_id)
+    groups = known_groups(store)
+    for place in _places(waiting):
+        due = None if queue is None else _tags_code(queue, place[2])
+        found = _decoded(store, place[3])
+        if isinstance(found, str):
+            yield PendingMessage(PendingKind.DELAY, waiting.topic, None, *place, due=due, problem=found)
+            continue
+        target = found.properties.get(properties.REAL_TOPIC, "")
+        is_retry = target.startswith(topics.RETRY_PREFIX)
+        yield PendingMessage(
+            PendingKind.RETRY if is_retry else PendingKind.DELAY,
+            target or waiting.topic,
+            topics.group_of_retry(target, groups) if is_retry else None,
+            *place,
+            due=due,
+            since=found.store_timestamp,
+            tries=found.reconsume_times,
+            unique_key=found.unique_key,
+            origin=found.properties.get(properties.RETRY_TOPIC) if is_retry else None,
+            problem="" if target else f"{properties.REAL_TOPIC} is missing: the broker cannot deliver it",
+        )
+
+
+def _timers(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
+    """Yields messages of the timer, but for POP's own records and requests to recall."""
+    for place in _places(waiting):
+        found = _decoded(store, place[3])
+        if isinstance(found, str):
+            yield PendingMessage(PendingKind.TIMER, waiting.topic, None, *place, problem=found)
+            continue
+        named = found.properties
+        target = named.get(properties.REAL_TOPIC, "")
+        if target.startswith(topics.REVIVE_TOPIC_PREFIX) or properties.TIMER_DEL_UNIQUE_KEY in named:
+            continue
+        due, problem = None, ""
+        try:
+            due = service_records.deliver_ms(named)
+            service_records.destination(named, default_queue="0")
+        except FormatError as error:
+            problem = str(error)
+        yield PendingMessage(
+            PendingKind.TIMER,
+            target or waiting.topic,
+            None,
+            *place,
+            due=due,
+            since=found.store_timestamp,
+            unique_key=found.unique_key,
+            problem=problem,
+        )
+
+
+def _transactions(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
+    for place in _places(waiting):
+        found = _decoded(store, place[3])
+        if isinstance(found, str):
+            yield PendingMessage(PendingKind.TRANSACTION, waiting.topic, None, *place, problem=found)
+            continue
+        yield PendingMessage(
+            PendingKind.TRANSACTION,
+            found.properties.get(properties.REAL_TOPIC, waiting.topic),
+            found.properties.get(properties.PRODUCER_GROUP),
+            *place,
+            since=found.born_timestamp,
+            tries=max(0, service_records.check_times(found.properties)),
+            unique_key=found.unique_key,
+        )
+
+
+def _popped(store: Store, timers: list[int], from_database: KvPopped) -> Iterator[PendingMessage]:
+    for point in [*open_check_points(store, timers), *from_database.points]:
+        yield from _of_check_point(store, point)
+
+
+def _of_check_point(store: Store, point: CheckPoint) -> Iterator[PendingMessage]:
+    key = point.key
+    queue = store.queue(key.topic, key.queue_id)
+    for offset in open_offsets(point):
+        physical = -1 if queue is None else physical_offset_of(queue, offset)
+        found = _decoded(store, physical) if physical >= 0 else "its queue has no unit for it"
+        message = None if isinstance(found, str) else found
+        yield PendingMessage(
+            PendingKind.POPPED,
+            key.topic,
+            key.group,
+            key.topic,
+            key.queue_id,
+            offset,
+            physical,
+            due=point.revive_time,
+            since=point.pop_time,
+            tries=message.reconsume_times if message else 0,
+            unique_key=message.unique_key if message else None,
+            problem=found if isinstance(found, str) else "",
+        )
+
+
+# -- retries and dead letters -------------------------------------------------------------------------------------
+
+
+def known_groups(store: Store) -> Collection[str]:
+    """Returns the groups that the configuration files name."""
+    return {*store.metadata.groups, *store.metadata.consumer_offsets}
+
+
+def _queues_of_groups(store: Store) -> Iterator[tuple[PendingKind, Queue, int]]:
+    """Yields queues of retry and dead letter topics, with the queue offset of the first message that waits."""
+    groups, positions = known_groups(store), store.metadata.consumer_offsets
+    for queue in store.queues():
+        if queue.topic.startswith(topics.DEAD_LETTER_PREFIX):
+            yield PendingKind.DEAD_LETTER, queue, queue.min_offset
+        elif queue.topic.startswith(topics.RETRY_PREFIX):
+            group = topics.group_of_retry(queue.topic, groups)
+            position = positions.get(group, {}).get(queue.topic, {}).get(queue.queue_id, 0)
+            yield PendingKind.RETRY, queue, max(position, queue.min_offset)
+
+
+def _in_queue(store: Store, kind: PendingKind, queue: Queue, start: int) -> Iterator[PendingMessage]:
+    group = topics.group_of_retry(queue.topic, known_groups(store))
+    offsets, physical = units_from(queue, start)
+    for offset, at in zip(offsets.tolist(), physical.tolist(), strict=True):
+        found = _decoded(store, at)
+        place = (queue.topic, queue.queue_id, offset, at)
+        if isinstance(found, str):
+            yield PendingMessage(kind, queue.topic, group, *place, problem=found)
+            continue
+        yield PendingMessage(
+            kind,
+            queue.topic,
+            group,
+            *place,
+            since=found.store_timestamp,
+            tries=found.reconsume_times,
+            unique_key=found.unique_key,
+            origin=found.properties.get(properties.RETRY_TOPIC),
+        )
+
+
+# -- what is unknown ----------------------------------------------------------------------------------------------
+
+
+def _unknown(store: Store, reason: str) -> Iterator[PendingCount]:
+    """Yields what the files of this store do not show; `reason` is that of a database that cannot be read, or ""."""
+    if not reason and store.config.flag("enablePopBufferMerge") and not store.clean_stop:
+        reason = "enablePopBufferMerge keeps check points in memory, and the broker was not shut down cleanly"
+    if reason:
+        yield PendingCount(PendingKind.POPPED, None, None, None, reason=reason)
+    for problem in store.metadata.problems:
+        for name, kind in _KIND_OF_FILE.items():
+            if problem.startswith(name):
+                yield PendingCount(kind, None, None, None, reason=f"{problem}; positions count from 0")
+
+
+_KIND_OF_FILE = {"delayOffset.json": PendingKind.DELAY, "consumerOffset.json": PendingKind.RETRY}
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def physical_offset_of(queue: Queue, queue_offset: int) -> int:
+    """Returns the physical offset that the unit at a queue offset names, -1 if there is no such unit."""
+    unit = next(iter(pull.units_from(queue, queue_offset, 1)), None)
+    return -1 if unit is None or unit.size <= 0 or queue_offset >= queue.max_offset else unit.physical_offset
+
+
+def _tags_code(queue: Queue, queue_offset: int) -> int | None:
+    """Returns the deliver time in a unit of SCHEDULE_TOPIC_XXXX, ms since epoch."""
+    unit = next(iter(pull.units_from(queue, queue_offset, 1)), None)
+    return None if unit is None else unit.tags_code
+
+
+def _places(waiting: Waiting) -> Iterator[tuple[str, int, int, int]]:
+    pairs = np.column_stack((waiting.queue_offsets, waiting.physical_offsets)).tolist()
+    for offset, physical in pairs:
+        yield waiting.topic, waiting.queue_id, offset, physical
+
+
+def _decoded(store: Store, physical_offset: int) -> Message | str:
+    """Returns a message, or why its record cannot be read."""
+    try:
+        return store.message_at(physical_offset)
+    except StoreError as error:
+        return f"its record cannot be read: {error}"

@@ -1,0 +1,391 @@
+"""The life of a message: which records belong to it, and which steps they prove.
+
+Records are found through the index: every copy of a message keeps its unique key (UNIQ_KEY), in whatever topic it is.
+What the index cannot lead to - ends of transactions, check points of POP - is looked for in its queue from the
+message's store time on, up to a limit; where that is not enough, the step says that it is not provable.
+"""
+
+import contextlib
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+
+from mqtool.errors import FormatError, UsageError
+from mqtool.formats import file_names, properties, service_records, topics
+from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
+from mqtool.store import address as addresses
+from mqtool.store.find import messages_named
+from mqtool.store.message import Message
+from mqtool.store.store import Store
+from mqtool.store.waiting_list import known_groups
+from mqtool.story import popping, transactions
+from mqtool.story.steps import Step, StepKind
+from mqtool.story.trace import Report, reports
+
+_SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
+MAX_LIVES = 20
+"""Messages of one key whose lives are told."""
+
+
+@dataclass(slots=True)
+class Life:
+    """The life of one message.
+
+    Attributes:
+        unique_key: its UNIQ_KEY; None if it has none, then only one record is known.
+        keys, tag: of the message.
+        topic: that it was sent to; None if that is not known.
+        records: its records, by physical offset.
+        steps: in the order in which they happened.
+        notes: what limits this account, in sentences.
+    """
+
+    unique_key: str | None
+    keys: tuple[str, ...]
+    tag: str | None
+    topic: str | None
+    records: list[Message]
+    steps: list[Step] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+
+
+def tell(store: Store, address: str) -> tuple[list[Life], list[str]]:
+    """Returns the lives of the messages that an address, an id or a key names, and what limits the answer.
+
+    Args:
+        store: only read.
+        address: a physical offset, TOPIC/QUEUE@OFFSET, an offset message id, a unique key or a key.
+
+    Raises:
+        CorruptionError: the address is a physical offset where no record is.
+        StoreError: a file cannot be read.
+    """
+    messages, notes = _named(store, address)
+    found: dict[str | int, Message] = {}
+    for message in messages:
+        if message.topic != topics.TRACE_TOPIC or len(messages) == 1:
+            found.setdefault(message.unique_key or message.physical_offset, message)
+    lives = [_life(store, message) for message in list(found.values())[:MAX_LIVES]]
+    if len(found) > MAX_LIVES:
+        notes.append(f"{len(found) - MAX_LIVES} more messages have this key: name one by its id")
+    return lives, notes
+
+
+def _named(store: Store, address: str) -> tuple[list[Message], list[str]]:
+    named = messages_named(store, address)
+    notes = [_unread(named.unread)] if named.unread else []
+    notes += [f"damaged: {one}" for one in named.damage]
+    own = [message for message in named.messages if message.unique_key == address]
+    if named.messages:
+        return own or named.messages, notes
+    with contextlib.suppress(UsageError):
+        if not addresses.is_unique_key(address):
+            return addresses.resolve(store, address).messages, notes
+    return [], notes
+
+
+def _unread(unread: int) -> str:
+    return f"{unread} bytes of the log are not covered by the index and were not read: records there are missing here"
+
+
+def _life(store: Store, message: Message) -> Life:
+    key = message.unique_key
+    named = messages_named(store, key) if key else None
+    records = [one for one in named.messages if one.unique_key == key] if named else [message]
+    records = records or [message]
+    traces = [one for one in named.messages if one.topic == topics.TRACE_TOPIC] if named else []
+    first = records[0]
+    topic = first.properties.get(properties.REAL_TOPIC, first.topic)
+    if topic.startswith(topics.RETRY_PREFIX):
+        topic = first.properties.get(properties.RETRY_TOPIC, topic)
+    life = Life(key, first.keys, first.tags, topic, records)
+    if named and named.unread:
+        life.notes.append(_unread(named.unread))
+    if key is None:
+        life.notes.append("the message has no UNIQ_KEY, by which its other records could be found")
+    if not _is_complete(first):
+        life.notes.append("an earlier record of the message is not in the store: what happened before is not provable")
+    is_complete = key is not None and not life.notes
+    steps = [
+        *_of_records(store, records),
+        *transactions.ends(store, records, is_complete=is_complete),
+        *_of_waiting(store, records),
+        *_of_groups(store, records),
+        *popping.steps(store, records, life.notes),
+        *_of_traces([report for one in traces for report in reports(one, key or "")]),
+    ]
+    life.steps = _by_time(steps, records)
+    return life
+
+
+def _by_time(steps: Sequence[Step], records: Sequence[Message]) -> list[Step]:
+    """Returns steps in the order of time, none before the record that it is about: clocks of clients may differ.
+
+    What waits comes after all other steps of its record.
+    """
+    latest: dict[int | None, int] = {}
+    for step in steps:
+        if step.at is not None:
+            latest[step.physical_offset] = max(step.at, latest.get(step.physical_offset, 0))
+
+    def place(step: Step) -> tuple[int, int, int]:
+        base = max((one.store_timestamp for one in records if one.physical_offset <= step.order), default=0)
+        if step.kind is StepKind.WAITS:
+            base = max(base, latest.get(step.physical_offset, 0))
+        return max(base, step.at or 0), _RANK.get(step.kind, 1), step.order
+
+    return sorted(steps, key=place)
+
+
+_RANK = {StepKind.TRACED: 0, StepKind.PASSED: 2, StepKind.WAITS: 3, StepKind.UNKNOWN: 3}
+
+
+def _is_complete(first: Message) -> bool:
+    """Whether the first known record is the first that was stored for the message."""
+    named = first.properties
+    if properties.ORIGIN_MESSAGE_ID in named or first.prepared_transaction_offset:
+        return False
+    parked = (topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC, topics.HALF_TOPIC)
+    return first.topic in parked or not {properties.REAL_TOPIC, "1ST_POP_TIME"} & set(named)
+
+
+# -- records ------------------------------------------------------------------------------------------------------
+
+
+def record_proof(message: Message) -> str:
+    """Returns where a record is, in words."""
+    place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
+    return f"record at physical offset {message.physical_offset}, {place}"
+
+
+def step_of(message: Message, kind: StepKind, text: str, **more: object) -> Step:
+    """Returns a step that a record proves, at its store time."""
+    place = {
+        "at": message.store_timestamp,
+        "order": message.physical_offset,
+        "topic": message.topic,
+        "queue_id": message.queue_id,
+        "queue_offset": message.queue_offset,
+        "physical_offset": message.physical_offset,
+    }
+    return Step(kind, text, record_proof(message), **{**place, **more})  # type: ignore[arg-type]
+
+
+def _of_records(store: Store, records: Sequence[Message]) -> Iterator[Step]:
+    groups = known_groups(store)
+    for number, message in enumerate(records):
+        earlier = records[:number]
+        topic = message.topic
+        if topic == topics.HALF_TOPIC:
+            yield _half(message)
+        elif topic == topics.CHECKED_TOO_OFTEN_TOPIC:
+            checks = max(0, service_records.check_times(message.properties))
+            yield step_of(message, StepKind.GIVEN_UP, f"given up after {checks} check(s)", tries=checks)
+        elif topic == topics.SCHEDULE_TOPIC:
+            yield _delayed(store, message, groups)
+        elif topic == topics.TIMER_TOPIC:
+            yield _timed(message)
+        elif topic.startswith(topics.DEAD_LETTER_PREFIX):
+            group = topics.group_of_retry(topic, groups)
+            text = f"dead letter of group {group} after {message.reconsume_times} tries"
+            yield step_of(message, StepKind.DEAD, text, group=group, tries=message.reconsume_times)
+        elif topic.startswith(topics.RETRY_PREFIX):
+            group = message.properties.get("ORIGIN_GROUP") or topics.group_of_retry(topic, groups)
+            text = f"retry {message.reconsume_times} of group {group}"
+            yield step_of(message, StepKind.RETRY, text, group=group, tries=message.reconsume_times)
+        elif topic not in (topics.OP_TOPIC, topics.TRACE_TOPIC) and not topic.startswith(topics.REVIVE_TOPIC_PREFIX):
+            yield _stored(message, earlier)
+
+
+def _half(message: Message) -> Step:
+    checks = max(0, service_records.check_times(message.properties))
+    group = message.properties.get(properties.PRODUCER_GROUP)
+    target = message.properties.get(properties.REAL_TOPIC, "an unknown topic")
+    if checks:
+        text = f"half message stored again for check {checks} of producer group {group}"
+        return step_of(message, StepKind.CHECKED, text, group=group, tries=checks, is_of_producer=True)
+    text = f"half message for {target} from producer group {group}"
+    return step_of(message, StepKind.HALF, text, group=group, is_of_producer=True)
+
+
+def _delayed(store: Store, message: Message, groups: Collection[str]) -> Step:
+    target, level = message.properties.get(properties.REAL_TOPIC, "?"), message.queue_id + 1
+    queue = store.queue(message.topic, message.queue_id)
+    unit = None if queue is None else popping.unit_of(queue, message.queue_offset)
+    due = None if unit is None else unit.tags_code
+    if target.startswith(topics.RETRY_PREFIX):
+        group = topics.group_of_retry(target, groups)
+        text = f"sent back by group {group}, to be tried again after delay level {level}"
+        return step_of(message, StepKind.SENT_BACK, text, group=group, tries=message.reconsume_times, due=due)
+    return step_of(message, StepKind.DELAYED, f"parked in delay level {level} for {target}", due=due)
+
+
+def _timed(message: Message) -> Step:
+    named = message.properties
+    target = named.get(properties.REAL_TOPIC, "?")
+    due, rolls = _due(message), 0
+    with contextlib.suppress(FormatError):
+        rolls = service_records.roll_times(named)
+    if properties.TIMER_DEL_UNIQUE_KEY in named:
+        return step_of(message, StepKind.RECALLED, "recalled: the timer drops it when it is due", due=due)
+    if rolls:
+        return step_of(message, StepKind.ROLLED, f"parked in the timer again, roll {rolls}, for {target}", due=due)
+    return step_of(message, StepKind.TIMED, f"parked in the timer for {target}", due=due)
+
+
+def _due(message: Message) -> int | None:
+    try:
+        return service_records.deliver_ms(message.properties)
+    except FormatError:
+        return None
+
+
+def _stored(message: Message, earlier: Sequence[Message]) -> Step:
+    topic = message.topic
+    if message.sys_flag & TRANSACTION_MASK == SysFlag.TRANSACTION_COMMIT:
+        text = f"committed into {topic}"
+        group = message.properties.get(properties.PRODUCER_GROUP)
+        return step_of(message, StepKind.COMMITTED, text, group=group, is_of_producer=True)
+    targets = [one.topic for one in earlier if one.properties.get(properties.REAL_TOPIC) == topic]
+    if "TIMER_DEQUEUE_MS" in message.properties or topics.TIMER_TOPIC in targets:
+        return step_of(message, StepKind.DELIVERED, f"delivered to {topic} by the timer")
+    if topics.SCHEDULE_TOPIC in targets or message.properties.get(properties.REAL_TOPIC) == topic:
+        return step_of(message, StepKind.DELIVERED, f"delivered to {topic} after its delay")
+    again = " again" if any(one.topic == topic for one in earlier) else ""
+    return step_of(message, StepKind.SENT, f"sent{again} to {topic}", until=None)
+
+
+# -- what has not happened yet ------------------------------------------------------------------------------------
+
+
+def _of_waiting(store: Store, records: Sequence[Message]) -> Iterator[Step]:
+    """Yields what became of messages that were parked and are in no later record."""
+    read_to = popping.timer_read_to(store)
+    for message in records:
+        if properties.TIMER_DEL_UNIQUE_KEY in message.properties or _is_delivered(message, records):
+            continue
+        if message.topic == topics.SCHEDULE_TOPIC:
+            position = store.metadata.delay_offsets.get(message.queue_id + 1, 0)
+            proof = f"delayOffset.json: level {message.queue_id + 1} at {position}"
+            yield _parked(store, message, proof, is_past=message.queue_offset < position)
+        elif message.topic == topics.TIMER_TOPIC and not _is_recalled(message, records):
+            due = _due(message)
+            proof = f"{file_names.TIMER_CHECKPOINT}: slots before {read_to} are delivered"
+            yield _parked(store, message, proof, is_past=due is not None and due < read_to)
+
+
+def _parked(store: Store, message: Message, proof: str, *, is_past: bool) -> Step:
+    if is_past:
+        reason = f"{proof}, so it was delivered or dropped; its record was not found"
+        text = "not provable: what became of the parked message"
+        return Step(StepKind.UNKNOWN, text, reason, order=message.physical_offset + 1)
+    due = _due(message)
+    if message.topic == topics.SCHEDULE_TOPIC:
+        queue = store.queue(message.topic, message.queue_id)
+        unit = None if queue is None else popping.unit_of(queue, message.queue_offset)
+        due = None if unit is None else unit.tags_code
+    order = message.physical_offset + 1
+    waits = step_of(message, StepKind.WAITS, "waits for its time", at=None, order=order, due=due)
+    return replace(waits, proof=proof)
+
+
+def _is_delivered(message: Message, records: Sequence[Message]) -> bool:
+    """Whether a later record is what a parked message became."""
+    target = message.properties.get(properties.REAL_TOPIC)
+    return any(
+        one.physical_offset > message.physical_offset
+        and (one.topic == target or (one.topic == message.topic == topics.TIMER_TOPIC and _rolls(one)))
+        and one.reconsume_times == message.reconsume_times
+        and properties.TIMER_DEL_UNIQUE_KEY not in one.properties
+        for one in records
+    )
+
+
+def _rolls(message: Message) -> bool:
+    return message.properties.get(properties.TIMER_ROLL_TIMES, "0") != "0"
+
+
+def _is_recalled(message: Message, records: Sequence[Message]) -> bool:
+    """Whether a request to recall is in the same slot: the timer drops the message then."""
+    return any(
+        properties.TIMER_DEL_UNIQUE_KEY in one.properties and _due(one) == _due(message)
+        for one in records
+        if one.physical_offset > message.physical_offset
+    )
+
+
+# -- consumers ----------------------------------------------------------------------------------------------------
+
+
+def _of_groups(store: Store, records: Sequence[Message]) -> Iterator[Step]:
+    """Yields for each record that consumers can get, which groups are past it and for which it waits."""
+    for message in records:
+        if not is_for_consumers(message.topic):
+            continue
+        for group, positions in sorted(store.metadata.consumer_offsets.items()):
+            position = positions.get(message.topic, {}).get(message.queue_id)
+            if position is None or group.startswith(_SYSTEM_GROUP_PREFIX):
+                continue
+            is_past = position > message.queue_offset
+            about = {
+                "order": message.physical_offset + 1,
+                "group": group,
+                "topic": message.topic,
+                "queue_id": message.queue_id,
+                "queue_offset": message.queue_offset,
+                "physical_offset": message.physical_offset,
+                "tries": message.reconsume_times,
+            }
+            proof = f"{positions_file(store)}: {group} is at {position} of {message.topic}/{message.queue_id}"
+            kind = StepKind.PASSED if is_past else StepKind.WAITS
+            text = f"group {group} is past it" if is_past else f"group {group} has not got it yet"
+            yield Step(kind, text, proof, **about)  # type: ignore[arg-type]
+
+
+def positions_file(store: Store) -> str:
+    """Returns the name of the file that the positions of groups are from."""
+    names = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
+    return next((name for name in names if name in store.metadata.sources), "consumer offsets")
+
+
+def is_for_consumers(topic: str) -> bool:
+    """Whether consumers of users get the messages of a topic."""
+    system = (topics.HALF_TOPIC, topics.OP_TOPIC, topics.SCHEDULE_TOPIC, topics.TRACE_TOPIC)
+    return topic not in (*system, topics.CHECKED_TOO_OFTEN_TOPIC) and not topic.startswith(topics.SYSTEM_PREFIX)
+
+
+def _of_traces(found: Sequence[Report]) -> Iterator[Step]:
+    starts = {one.request: one for one in found if one.kind == "SubBefore"}
+    ended = {one.request for one in found if one.kind == "SubAfter"}
+    for one in found:
+        proof = f"trace record at physical offset {one.physical_offset}"
+        until = None if one.at is None or one.cost_ms is None else one.at + one.cost_ms
+        how = {True: "successfully", False: "without success", None: ""}[one.is_success]
+        if one.kind == "Pub":
+            text = f"producer group {one.group} reports that it sent it {how} in {one.cost_ms} ms"
+        elif one.kind == "SubAfter":
+            start = starts.get(one.request)
+            at, group = (start.at, start.group) if start else (one.at, one.group)
+            tries = start.tries if start else 0
+            until = None if at is None or one.cost_ms is None else at + one.cost_ms
+            text = f"group {group} reports that it processed it {how} in {one.cost_ms} ms"
+            yield Step(StepKind.TRACED, text, proof, at, group=group, tries=tries, until=until)
+            continue
+        elif one.kind == "SubBefore":
+            if one.request in ended:
+                continue
+            text = f"group {one.group} reports that it began to process it"
+        elif one.kind == "EndTransaction":
+            text = f"producer group {one.group} reports the state {one.state}"
+        else:
+            text = f"producer group {one.group} reports that it recalled it {how}"
+        is_of_producer = one.kind != "SubBefore"
+        yield Step(
+            StepKind.TRACED,
+            text,
+            proof,
+            one.at,
+            group=one.group,
+            tries=one.tries,
+            until=until,
+            is_of_producer=is_of_producer,
+        )

@@ -1,0 +1,136 @@
+"""The life of a message as OpenTelemetry spans: OTLP in JSON, one trace for each message.
+
+Names and attributes follow the semantic conventions for messaging and for RocketMQ (OpenTelemetry 1.30). Trace and span
+ids are made from the unique key, so that the same life gives the same ids.
+"""
+
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+from mqtool.story.life import Life
+from mqtool.story.steps import Step, StepKind
+
+_INTERNAL, _PRODUCER, _CONSUMER = 1, 4, 5
+_SEND = (StepKind.SENT, StepKind.HALF, StepKind.DELAYED, StepKind.TIMED)
+_OPERATIONS = {
+    **dict.fromkeys(_SEND, ("send", "send", _PRODUCER)),
+    StepKind.POPPED: ("receive", "receive", _CONSUMER),
+    StepKind.PASSED: ("receive", "receive", _CONSUMER),
+    StepKind.TRACED: ("process", "process", _CONSUMER),
+    StepKind.ACKNOWLEDGED: ("ack", "settle", _CONSUMER),
+    StepKind.SENT_BACK: ("nack", "settle", _CONSUMER),
+    StepKind.COMMITTED: ("commit", "settle", _PRODUCER),
+    StepKind.ROLLED_BACK: ("rollback", "settle", _PRODUCER),
+    StepKind.RECALLED: ("recall", "settle", _PRODUCER),
+}
+"""Name and type of the operation and kind of span; other steps are the broker's own."""
+_TYPES = {StepKind.HALF: "transaction", StepKind.DELAYED: "delay", StepKind.TIMED: "delay"}
+
+
+def spans(lives: Sequence[Life]) -> dict[str, Any]:
+    """Returns lives as an OTLP ExportTraceServiceRequest in JSON.
+
+    Steps without a time, such as the position of a group, are events of the span of their record.
+    """
+    found = [span for life in lives for span in _of_life(life)]
+    scope = {"scope": {"name": "mqtool.story"}, "spans": found}
+    resource = {"attributes": [_text("service.name", "rocketmq")]}
+    return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
+
+
+def _of_life(life: Life) -> list[dict[str, Any]]:
+    name = life.unique_key or str(life.records[0].physical_offset)
+    trace = _id(name, 32)
+    timed = [step for step in life.steps if step.at is not None]
+    if not timed:
+        return []
+    root = _id(f"{name} root", 16)
+    end = max(step.until or step.at or 0 for step in timed)
+    begin = min(step.at or 0 for step in timed)
+    whole = _span(trace, root, f"message {life.topic}", begin, end, _INTERNAL)
+    whole["attributes"] = _of_message(life)
+    found = [whole]
+    for number, step in enumerate(timed):
+        operation = _OPERATIONS.get(step.kind)
+        title, kind = step.kind.value, _INTERNAL
+        if step.kind is StepKind.TRACED and step.is_of_producer:
+            operation = ("send", "send", _PRODUCER)
+        if operation:
+            title, kind = f"{operation[0]} {life.topic}", operation[2]
+        span = _span(trace, _id(f"{name} {number}", 16), title, step.at or 0, step.until or step.at or 0, kind)
+        span["parentSpanId"] = root
+        span["attributes"] = [*_of_message(life), *_of_step(step, operation)]
+        span["events"] = [_event(one, step) for one in life.steps if one.at is None and _is_about(one, step)]
+        found.append(span)
+    return found
+
+
+def _is_about(step: Step, other: Step) -> bool:
+    """Whether a step without a time belongs to the span of a record."""
+    is_record = other.kind is not StepKind.TRACED and other.kind is not StepKind.POPPED
+    return is_record and step.physical_offset is not None and step.physical_offset == other.physical_offset
+
+
+def _span(trace: str, identity: str, name: str, begin: int, end: int, kind: int) -> dict[str, Any]:
+    return {
+        "traceId": trace,
+        "spanId": identity,
+        "name": name,
+        "kind": kind,
+        "startTimeUnixNano": f"{begin}000000",
+        "endTimeUnixNano": f"{max(begin, end)}000000",
+    }
+
+
+def _event(step: Step, record: Step) -> dict[str, Any]:
+    attributes = [_text("mqtool.proof", step.proof)]
+    if step.group:
+        attributes.append(_text("messaging.consumer.group.name", step.group))
+    return {"name": step.text, "timeUnixNano": f"{record.at}000000", "attributes": attributes}
+
+
+def _of_message(life: Life) -> list[dict[str, Any]]:
+    first = next((step.kind for step in life.steps if step.kind in _SEND), StepKind.SENT)
+    found = [
+        _text("messaging.system", "rocketmq"),
+        _text("messaging.destination.name", life.topic or ""),
+        _text("messaging.rocketmq.message.type", _TYPES.get(first, "normal")),
+    ]
+    if life.unique_key:
+        found.append(_text("messaging.message.id", life.unique_key))
+    if life.tag:
+        found.append(_text("messaging.rocketmq.message.tag", life.tag))
+    if life.keys:
+        values = [{"stringValue": key} for key in life.keys]
+        found.append({"key": "messaging.rocketmq.message.keys", "value": {"arrayValue": {"values": values}}})
+    return found
+
+
+def _of_step(step: Step, operation: tuple[str, str, int] | None) -> list[dict[str, Any]]:
+    found = [_text("mqtool.step", step.text), _text("mqtool.proof", step.proof)]
+    if operation:
+        found += [_text("messaging.operation.name", operation[0]), _text("messaging.operation.type", operation[1])]
+        if step.group and operation[2] == _CONSUMER:
+            found.append(_text("messaging.consumer.group.name", step.group))
+    if step.queue_id is not None:
+        found.append(_text("messaging.destination.partition.id", str(step.queue_id)))
+    if step.queue_offset is not None:
+        found.append(_number("messaging.rocketmq.queue_offset", step.queue_offset))
+    if step.physical_offset is not None:
+        found.append(_number("messaging.rocketmq.physical_offset", step.physical_offset))
+    if step.due is not None:
+        found.append(_number("messaging.rocketmq.message.delivery_timestamp", step.due))
+    return found
+
+
+def _text(key: str, value: str) -> dict[str, Any]:
+    return {"key": key, "value": {"stringValue": value}}
+
+
+def _number(key: str, value: int) -> dict[str, Any]:
+    return {"key": key, "value": {"intValue": str(value)}}
+
+
+def _id(text: str, digits: int) -> str:
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()[:digits]

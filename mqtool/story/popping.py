@@ -1,0 +1,166 @@
+"""When a message was popped, and whether that was acknowledged.
+
+A check point names the messages of one pop by their queue offsets. It has no key of the message, so check points are
+read from the message's store time on. Acknowledgements have a unique key made of the check point, which the index
+knows. Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor, PopMessageProcessor.genAckUniqueId (5.5.0).
+"""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.formats import file_names, java, timer, topics
+from mqtool.formats.service_records import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, Ack, CheckPoint
+from mqtool.store import kv_popped, pull
+from mqtool.store.consume_queue import Queue
+from mqtool.store.files import read_file
+from mqtool.store.find import messages_named
+from mqtool.store.get_message import Unit
+from mqtool.store.message import Message
+from mqtool.store.popped import revive_record_at
+from mqtool.store.store import Store
+from mqtool.story.steps import Step, StepKind
+
+MAX_POINTS = 5_000
+"""Check points after a record that are read."""
+
+
+def unit_of(queue: Queue, queue_offset: int) -> Unit | None:
+    """Returns the unit at a queue offset, None if there is none."""
+    return next(iter(pull.units_from(queue, queue_offset, 1)), None)
+
+
+def steps(store: Store, records: Sequence[Message], notes: list[str]) -> Iterator[Step]:
+    """Yields pops and acknowledgements of a message's records; `notes` takes what limits the answer."""
+    out = kv_popped.read(store)
+    if out.unknown:
+        notes.append(f"pops are not provable: {out.unknown}")
+    elif out.points or kv_popped.is_used(store):
+        notes.append("the broker keeps pops in kvStore, which only holds those that are not acknowledged")
+    for message in records:
+        if message.topic.startswith(topics.SYSTEM_PREFIX) or store.queue(message.topic, message.queue_id) is None:
+            continue
+        place = (message.topic, message.queue_id)
+        for point in out.points:
+            if (point.key.topic, point.key.queue_id) == place and message.queue_offset in point.offsets:
+                yield _popped(message, point, "a record of kvStore")
+                yield _waits(message, point, "a record of kvStore")
+        for point, offset in _points(store, message, notes):
+            yield _popped(message, point, f"check point at physical offset {offset}")
+            if not _is_retried(message, point, records):
+                yield _end(store, message, point, offset)
+
+
+def _is_retried(message: Message, point: CheckPoint, records: Sequence[Message]) -> bool:
+    """Whether a later record is the message's next try by the group of a check point."""
+    return any(
+        one.physical_offset > message.physical_offset
+        and one.topic.startswith(topics.RETRY_PREFIX)
+        and one.properties.get("ORIGIN_GROUP") == point.key.group
+        for one in records
+    )
+
+
+def _points(store: Store, message: Message, notes: list[str]) -> Iterator[tuple[CheckPoint, int]]:
+    """Yields the check points that name a record, with their physical offsets."""
+    queue = store.queue(topics.TIMER_TOPIC, 0)
+    if queue is None or message.topic in (topics.SCHEDULE_TOPIC, topics.HALF_TOPIC, topics.OP_TOPIC):
+        return
+    place = (message.topic, message.queue_id)
+    start = store.offset_in_queue_by_time(topics.TIMER_TOPIC, 0, message.store_timestamp)
+    offsets = _tagged(queue, max(start, queue.min_offset), CHECK_POINT_TAG)
+    for number, physical_offset in enumerate(offsets):
+        if number >= MAX_POINTS:
+            notes.append(
+                f"only the first {MAX_POINTS} check points of POP after physical offset {message.physical_offset} "
+                "were read: later pops are not provable"
+            )
+            return
+        point = revive_record_at(store, physical_offset, is_parked=True)
+        if not isinstance(point, CheckPoint) or (point.key.topic, point.key.queue_id) != place:
+            continue
+        if message.queue_offset in point.offsets:
+            yield point, physical_offset
+
+
+def _tagged(queue: Queue, start: int, tag: str) -> Iterator[int]:
+    """Yields the physical offsets of the units with a tag, from a queue offset on."""
+    code = java.string_hash(tag)
+    for number, file in enumerate(queue.files):
+        first = file.base // queue.unit_size
+        if queue.is_batch or file.end // queue.unit_size <= start:
+            continue
+        units = queue.units_of(number)[max(0, start - first) : max(0, queue.max_offset - first)]
+        wanted = (units["tags_code"] == code) & (units["size"] > 0)
+        yield from units["physical_offset"][wanted].astype(np.int64).tolist()
+
+
+def _popped(message: Message, point: CheckPoint, proof: str) -> Step:
+    group = point.key.group
+    return Step(
+        StepKind.POPPED,
+        f"popped by group {group}, invisible for {point.invisible_ms} ms",
+        proof,
+        point.pop_time,
+        message.physical_offset + 1,
+        group,
+        message.topic,
+        message.queue_id,
+        message.queue_offset,
+        message.physical_offset,
+        point.revive_time,
+        message.reconsume_times,
+    )
+
+
+def _waits(message: Message, point: CheckPoint, proof: str) -> Step:
+    group = point.key.group
+    text = f"not acknowledged by group {group}"
+    place = (message.topic, message.queue_id, message.queue_offset, message.physical_offset, point.revive_time)
+    return Step(StepKind.WAITS, text, proof, None, message.physical_offset + 2, group, *place)
+
+
+def _end(store: Store, message: Message, point: CheckPoint, offset: int) -> Step:
+    """Returns the acknowledgement of a pop, or that there is none."""
+    found = _ack(store, message, point)
+    group = point.key.group
+    if found is None and point.revive_time < timer_read_to(store):
+        reason = f"no acknowledgement of the check point at physical offset {offset} and no retry was found"
+        text = f"not provable: what group {group} did with it"
+        return Step(StepKind.UNKNOWN, text, reason, order=message.physical_offset + 2, group=group)
+    if found is None:
+        return _waits(message, point, f"no acknowledgement of the check point at physical offset {offset}")
+    return Step(
+        StepKind.ACKNOWLEDGED,
+        f"acknowledged by group {group}",
+        f"acknowledgement at physical offset {found.physical_offset}",
+        found.store_timestamp,
+        message.physical_offset + 2,
+        group,
+        message.topic,
+        message.queue_id,
+        message.queue_offset,
+        message.physical_offset,
+        tries=message.reconsume_times,
+    )
+
+
+def _ack(store: Store, message: Message, point: CheckPoint) -> Message | None:
+    key = point.key
+    for number, tag in ((message.queue_offset, ACK_TAG), (-1, ACK_TAG), (-1, BATCH_ACK_TAG)):
+        name = f"{key.topic}@{key.queue_id}@{number}@{key.group}@{point.pop_time}@{point.broker_name}@{tag}"
+        for found in messages_named(store, name).messages:
+            record = revive_record_at(store, found.physical_offset)
+            if isinstance(record, Ack) and record.identity == point.identity and message.queue_offset in record.offsets:
+                return found
+    return None
+
+
+def timer_read_to(store: Store) -> int:
+    """Returns the time before which the timer has delivered, ms since epoch; 0 if there is no timer."""
+    path = store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
+    try:
+        return timer.parse_checkpoint(read_file(path)).last_read_time_ms if path.is_file() else 0
+    except StoreError:
+        return 0

@@ -1,0 +1,84 @@
+"""A step in the life of a message, with what proves it."""
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class StepKind(StrEnum):
+    """What happened."""
+
+    SENT = "sent"
+    """Stored in its topic."""
+    HALF = "half"
+    """Stored as a half message of a transaction."""
+    CHECKED = "checked"
+    """The producer was asked for the state of its transaction."""
+    COMMITTED = "committed"
+    ROLLED_BACK = "rolled-back"
+    GIVEN_UP = "given-up"
+    """Neither committed nor rolled back after the last check."""
+    DELAYED = "delayed"
+    """Parked in a delay level."""
+    TIMED = "timed"
+    """Parked in the timer."""
+    ROLLED = "rolled"
+    """Parked in the timer again: it is due after the wheel's span."""
+    RECALLED = "recalled"
+    """Taken out of the timer before its time."""
+    DELIVERED = "delivered"
+    """Stored in its topic after its delay."""
+    PASSED = "passed"
+    """The position of a group is past it: the group got it or skipped it."""
+    POPPED = "popped"
+    ACKNOWLEDGED = "acknowledged"
+    SENT_BACK = "sent-back"
+    """A consumer could not process it; parked until the next try."""
+    RETRY = "retry"
+    """Stored in the retry topic of a group."""
+    DEAD = "dead"
+    """Stored in the dead letter topic of a group."""
+    TRACED = "traced"
+    """A client's own report, from the trace topic."""
+    WAITS = "waits"
+    """Not delivered, committed or read yet."""
+    UNKNOWN = "not-provable"
+    """The store does not show what happened."""
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One step.
+
+    Attributes:
+        kind: what happened.
+        text: the same in a sentence.
+        proof: the record, unit, file or position that proves it; for what is not provable the reason.
+        at: when, ms since epoch; None if the store does not show it.
+        order: physical offset after which it comes, for steps without a time.
+        group: consumer group, or the producer's.
+        topic, queue_id, queue_offset, physical_offset: of the record that it is about.
+        due: when it will be delivered, ms since epoch.
+        tries: how often the group had tried before, or how often the producer was asked.
+        until: when what begins with it ended, ms since epoch; None if it has no length or the store does not show it.
+        is_of_producer: the group is that of a producer.
+    """
+
+    kind: StepKind
+    text: str
+    proof: str
+    at: int | None = None
+    order: int = 0
+    group: str | None = None
+    topic: str | None = None
+    queue_id: int | None = None
+    queue_offset: int | None = None
+    physical_offset: int | None = None
+    due: int | None = None
+    tries: int = 0
+    until: int | None = None
+    is_of_producer: bool = False
+
+    @property
+    def is_proved(self) -> bool:
+        """Whether something in the store proves it."""
+        return self.kind is not StepKind.UNKNOWN

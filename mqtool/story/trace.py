@@ -1,0 +1,74 @@
+"""Trace records: what clients reported of the messages that they sent and consumed.
+
+A body has several reports, each ending in 0x02, with fields separated by 0x01. Source: TraceDataEncoder,
+TraceConstants, AsyncTraceDispatcher (4.9.7, 5.5.0).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from mqtool.errors import FormatError
+from mqtool.formats import java
+from mqtool.store.message import Message
+
+_FIELD, _REPORT = "\x01", "\x02"
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """One report of a client.
+
+    Attributes:
+        kind: Pub, SubBefore, SubAfter, EndTransaction or Recall.
+        message_id: unique key of the message.
+        at: when, ms since epoch; None if it does not say.
+        group: of the client; "" if it does not say.
+        cost_ms: how long it took; None if it does not say.
+        is_success: None if it does not say.
+        tries: how often the group had tried before.
+        request: joins SubBefore and SubAfter.
+        state: of EndTransaction.
+        physical_offset: of the trace record.
+    """
+
+    kind: str
+    message_id: str
+    physical_offset: int
+    at: int | None = None
+    group: str = ""
+    cost_ms: int | None = None
+    is_success: bool | None = None
+    tries: int = 0
+    request: str = ""
+    state: str = ""
+
+
+def reports(message: Message, message_id: str) -> Iterator[Report]:
+    """Yields the reports of a trace record about one message; what is no report is passed over."""
+    for line in java.decode_utf8(message.body).split(_REPORT):
+        fields = line.split(_FIELD)
+        try:
+            found = _report(fields, message.physical_offset)
+        except (IndexError, FormatError):
+            continue
+        if found is not None and found.message_id == message_id:
+            yield found
+
+
+def _report(fields: list[str], offset: int) -> Report | None:
+    number, kind = java.parse_long, fields[0]
+    if kind == "Pub":  # … topic, id, tags, keys, store host, body length, cost, type, [offset id], success
+        is_success = fields[13 if len(fields) > 13 else 12] == "true"
+        return Report(kind, fields[5], offset, number(fields[1]), fields[3], number(fields[10]), is_success)
+    if kind == "SubBefore":
+        tries = number(fields[6])
+        return Report(kind, fields[5], offset, number(fields[1]), fields[3], tries=tries, request=fields[4])
+    if kind == "SubAfter":
+        at, group = (number(fields[7]), fields[8]) if len(fields) > 8 else (None, "")
+        is_success = fields[4] == "true"
+        return Report(kind, fields[2], offset, at, group, number(fields[3]), is_success, request=fields[1])
+    if kind == "EndTransaction":
+        return Report(kind, fields[5], offset, number(fields[1]), fields[3], state=fields[11])
+    if kind == "Recall":
+        return Report(kind, fields[5], offset, number(fields[1]), fields[3], is_success=fields[6] == "true")
+    return None

@@ -1,0 +1,104 @@
+"""The end of a transaction: its op message, which names half messages by their queue offsets.
+
+Source: TransactionalMessageBridge, TransactionalMessageServiceImpl, TransactionalOpBatchService (5.5.0).
+"""
+
+from collections.abc import Iterator, Sequence
+
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import properties, service_records, topics
+from mqtool.store import pull
+from mqtool.store.message import Message
+from mqtool.store.store import Store
+from mqtool.story.steps import Step, StepKind
+
+MAX_OPS = 5_000
+"""Op messages after a half message that are read."""
+
+
+def ends(store: Store, records: Sequence[Message], *, is_complete: bool) -> Iterator[Step]:
+    """Yields what ended the half messages of one message, if that is not a record of its own.
+
+    Args:
+        store: only read.
+        records: of the message.
+        is_complete: all its records are known, so that without a committed one it was rolled back.
+    """
+    halves = [one for one in records if one.topic == topics.HALF_TOPIC]
+    if not halves:
+        return
+    is_committed = any(one.prepared_transaction_offset for one in records if one.topic != topics.HALF_TOPIC)
+    is_given_up = any(one.topic == topics.CHECKED_TOO_OFTEN_TOPIC for one in records)
+    if is_committed or is_given_up:
+        return
+    why = ""
+    for half in halves:
+        op = op_of(store, half)
+        if isinstance(op, Message):
+            yield _ended(half, op, is_complete=is_complete)
+            return
+        why = op
+    yield _open(store, halves[-1], why)
+
+
+def _ended(half: Message, op: Message, *, is_complete: bool) -> Step:
+    proof = f"op message at physical offset {op.physical_offset} names half message {half.queue_offset}"
+    group = half.properties.get(properties.PRODUCER_GROUP)
+    about = {
+        "at": op.store_timestamp,
+        "order": op.physical_offset,
+        "group": group,
+        "topic": op.topic,
+        "is_of_producer": True,
+    }
+    place = {"queue_id": op.queue_id, "queue_offset": op.queue_offset, "physical_offset": op.physical_offset}
+    if is_complete:
+        text = f"rolled back by producer group {group}: no record of it was committed"
+        return Step(StepKind.ROLLED_BACK, text, proof, **about, **place)  # type: ignore[arg-type]
+    reason = f"{proof}, but not all records of the message are known"
+    text = "not provable: whether it was committed or rolled back"
+    return Step(StepKind.UNKNOWN, text, reason, **about, **place)  # type: ignore[arg-type]
+
+
+def _open(store: Store, half: Message, why: str) -> Step:
+    offsets = store.metadata.consumer_offsets.get(service_records.TRANSACTION_GROUP, {})
+    position = offsets.get(topics.HALF_TOPIC, {}).get(half.queue_id, 0)
+    order = half.physical_offset + 1
+    if half.queue_offset >= position and not why:
+        proof = f"consumerOffset.json: half messages before {position} are settled; no op message names it"
+        group = half.properties.get(properties.PRODUCER_GROUP)
+        text = f"open: producer group {group} has neither committed nor rolled back"
+        return Step(
+            StepKind.WAITS,
+            text,
+            proof,
+            order=order,
+            group=group,
+            physical_offset=half.physical_offset,
+            is_of_producer=True,
+        )
+    reason = why or f"half messages before {position} are settled, but no op message names it"
+    return Step(StepKind.UNKNOWN, "not provable: the end of the transaction", reason, order=order)
+
+
+def op_of(store: Store, half: Message) -> Message | str:
+    """Returns the op message that ends a half message; "" if there is none, or why that is not known."""
+    queue = store.queue(topics.OP_TOPIC, half.queue_id)
+    if queue is None:
+        return ""
+    offset = store.offset_in_queue_by_time(topics.OP_TOPIC, half.queue_id, half.store_timestamp)
+    offset, left = max(offset, queue.min_offset), MAX_OPS
+    while offset < queue.max_offset and left:
+        units = list(pull.units_from(queue, offset, left))
+        if not units:
+            break
+        for unit in units:
+            left -= 1
+            try:
+                op = store.message_at(unit.physical_offset)
+                if half.queue_offset in service_records.op_offsets(op.body):
+                    return op
+            except (FormatError, StoreError):
+                continue
+        offset = units[-1].queue_offset + 1
+    return "" if left else f"the first {MAX_OPS} op messages after it do not name it; later ones were not read"

@@ -1,0 +1,112 @@
+"""`mqtool pending`: what real brokers had not delivered when they stopped, counted and listed."""
+
+import shutil
+
+import pytest
+
+from mqtool.cli.exits import ExitCode
+from tests.support.stores import FIXTURES, answers, copy_store, tree_digest
+
+
+def counted(rows):
+    return {(row["kind"], row["topic"], row["group"]): row["messages"] for row in rows}
+
+
+def sent_ids(prefix):
+    """Unique keys of the scripted lives of one kind."""
+    rows = answers("lives-5.5.0", "lives")
+    return {row["msgId"] for row in rows if row["event"] == "sent" and row["life"].startswith(f"{prefix}-")}
+
+
+@pytest.fixture
+def lives(tmp_path):
+    return copy_store("lives-5.5.0", tmp_path)
+
+
+def test_counts_are_those_of_the_scripted_lives(mqtool, lives):
+    digest = tree_digest(lives)
+    result = mqtool("pending", lives, "-f", "json")
+    assert result.code == ExitCode.OK
+    assert counted(result.document["rows"]) == {
+        ("delay", "LivesDelay", None): 10,
+        ("timer", "LivesTimer", None): 10,
+        ("popped", "LivesHang", "LivesHanging"): 3,
+        ("dead-letter", "%DLQ%LivesGroup", "LivesGroup"): 10,
+    }
+    assert tree_digest(lives) == digest
+
+
+def test_the_list_has_the_very_messages_that_clients_sent_and_nobody_got(mqtool, lives):
+    rows = mqtool("pending", lives, "--list", "-f", "jsonl").lines
+    by_kind = {kind: {row["unique_key"] for row in rows if row["kind"] == kind} for kind in {r["kind"] for r in rows}}
+    assert by_kind == {
+        "delay": sent_ids("delaywait"),
+        "timer": sent_ids("timerwait"),
+        "popped": sent_ids("pophang"),
+        "dead-letter": sent_ids("dead"),
+    }
+    assert {row["origin"] for row in rows if row["kind"] == "dead-letter"} == {"LivesRetry"}
+    assert {row["tries"] for row in rows if row["kind"] == "dead-letter"} == {3}
+
+
+def test_due_times_are_those_that_were_asked_for(mqtool, lives):
+    rows = mqtool("pending", lives, "--list", "-f", "jsonl").lines
+    delays = [row["due"] - row["since"] for row in rows if row["kind"] == "delay"]
+    assert sorted(delays) == [3_600_000] * 5 + [7_200_000] * 5  # levels 17 and 18
+    timers = {row["unique_key"]: row["due"] - row["since"] for row in rows if row["kind"] == "timer"}
+    assert all(3_598_000 <= wait <= 3_610_000 for wait in timers.values())
+    popped = [row["due"] - row["since"] for row in rows if row["kind"] == "popped"]
+    assert popped == [300_000] * 3  # the invisible time
+
+
+def test_open_transactions_have_their_producer_group(mqtool):
+    rows = mqtool("pending", FIXTURES / "metadata-4.9.7" / "store", "-f", "json").document["rows"]
+    found = {row["kind"]: row for row in rows}
+    assert (found["transaction"]["messages"], found["transaction"]["group"]) == (2, "PG_half_unknown")
+    assert (found["retry"]["topic"], found["retry"]["messages"]) == ("%RETRY%MetaFail", 6)
+
+
+def test_a_retry_that_is_parked_in_a_delay_level_waits_for_its_group(mqtool, lives):
+    path = lives / "config" / "delayOffset.json"
+    path.write_text(path.read_text().replace("1:57", "1:0"))  # as if nothing of level 1 had been delivered
+    found = counted(mqtool("pending", lives, "-f", "json").document["rows"])
+    sent_back = sum(1 + (life[0] != "retry1") for life in lives_of("retry1", "retry2", "dead"))
+    assert found["retry", "%RETRY%LivesGroup", "LivesGroup"] == sent_back
+
+
+def lives_of(*kinds):
+    names = {row["life"] for row in answers("lives-5.5.0", "lives")}
+    return [name.split("-") for name in names if name.partition("-")[0] in kinds]
+
+
+def test_topic_and_group_select(mqtool, lives):
+    rows = mqtool("pending", lives, "--topic", "Lives[DT]*", "-f", "json").document["rows"]
+    assert {row["topic"] for row in rows} == {"LivesDelay", "LivesTimer"}
+    rows = mqtool("pending", lives, "--group", "LivesHang*", "-f", "json").document["rows"]
+    assert {row["kind"] for row in rows} == {"popped"}
+
+
+def test_a_database_of_pops_that_cannot_be_read_is_unknown_and_not_nothing(mqtool, lives):
+    (lives / "kvStore").mkdir()
+    (lives / "kvStore" / "CURRENT").write_text("MANIFEST-000001\n")
+    result = mqtool("pending", lives, "--topic", "LivesHang", "-f", "json")
+    assert result.code == ExitCode.NO
+    assert [row["messages"] for row in result.document["rows"] if row["unknown"]] == [None]
+
+
+def test_popped_messages_are_lost_with_their_segment(mqtool, lives):
+    said = mqtool("clean", lives, "--dry-run", "--now", "--reserved-hours", "0", "--as-of", "2036-01-01T00:00:00Z",
+                  "-f", "json").document  # fmt: skip
+    kinds = {(file["file"], file["waiting"]) for file in said["files"]}
+    assert {name.rpartition("/")[2]: waits for name, waits in kinds} == {
+        "00000000000000000000": 20,
+        "00000000000000262144": 6,  # three popped messages, and their check points, which are timers
+    }
+
+
+def test_a_store_where_nothing_waits_says_so(mqtool, tmp_path):
+    root = tmp_path / "store"
+    shutil.copytree(FIXTURES / "rollover-5.5.0" / "store", root)
+    result = mqtool("pending", root)
+    assert "nothing waits" in result.stderr
+    assert result.code == ExitCode.OK
