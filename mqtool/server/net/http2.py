@@ -23,6 +23,20 @@ from h2.exceptions import ProtocolError as H2ProtocolError
 from h2.settings import SettingCodes, Settings
 
 from mqtool.errors import MqtoolError, RemoteProtocolError
+from mqtool.server.net.http2_frames import (
+    DATA,
+    HEADERS,
+    WINDOW_UPDATE,
+    Frame,
+    FrameCutter,
+    HeaderDecoder,
+    constant_block,
+    is_supported,
+    open_stream,
+    take_data,
+    take_window,
+    write_answer,
+)
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.peer import Peer
 
@@ -44,6 +58,7 @@ _LONGEST_FRAME = (1 << 16) + 9
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity")]
 _OK_TRAILERS = [(b"grpc-status", b"0")]
+_FIRST_BLOCK, _OK_BLOCK = constant_block(_HEADERS), constant_block(_OK_TRAILERS)
 
 
 class GrpcStatus(IntEnum):
@@ -193,6 +208,12 @@ class Http2Connection:
                 SettingCodes.MAX_HEADER_LIST_SIZE: _MAX_HEADERS,
             },
         )
+        decoder = HeaderDecoder()
+        decoder.max_header_list_size = self._h2.decoder.max_header_list_size
+        decoder.max_allowed_table_size = self._h2.decoder.max_allowed_table_size
+        self._h2.decoder = decoder
+        self._cutter = FrameCutter(self._h2)
+        self._is_quick = is_supported(self._h2)
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(_CONNECTION_WINDOW - _DEFAULT_WINDOW)
 
@@ -203,8 +224,8 @@ class Http2Connection:
 
     @property
     def _cut_frame(self) -> int:
-        """Bytes of an incomplete frame, which `h2` keeps before it looks at the frame's length."""
-        return len(getattr(self._h2.incoming_buffer, "_data", b""))
+        """Bytes of an incomplete frame; `h2` keeps one before it looks at the frame's length."""
+        return self._cutter.kept + len(getattr(self._h2.incoming_buffer, "_data", b""))
 
     def receive(self, data: bytes) -> None:
         """Takes bytes of the client.
@@ -214,10 +235,13 @@ class Http2Connection:
         """
         self._receiving = True
         try:
-            for event in self._h2.receive_data(data):
-                handle = self._on.get(type(event))
-                if handle is not None:
-                    handle(event)
+            for frame in self._cutter.feed(data) if self._is_quick else (Frame(-1, 0, 0, data),):
+                if self._take(frame):
+                    continue
+                for event in self._h2.receive_data(frame.data):
+                    handle = self._on.get(type(event))
+                    if handle is not None:
+                        handle(event)
         except H2ProtocolError as error:
             raise RemoteProtocolError(f"HTTP/2: {error}") from error
         finally:
@@ -244,7 +268,43 @@ class Http2Connection:
 
     def _requested(self, event: events.RequestReceived) -> None:
         headers = cast("dict[bytes, bytes]", dict(event.headers))
-        call = self._calls[event.stream_id] = Call(self, event.stream_id, headers)
+        self._begin(Call(self, event.stream_id, headers))
+
+    def _take(self, frame: Frame) -> bool:
+        """Handles a frame without `h2`, if it is plain; returns whether it was."""
+        if frame.kind == DATA:
+            data = take_data(self._h2, frame)
+            if data is not None:
+                self._take_data(frame, data)
+            return data is not None
+        if frame.kind == HEADERS:
+            headers = open_stream(self._h2, frame, _MAX_STREAMS)
+            if headers is not None:
+                self._begin(Call(self, frame.stream_id, headers))
+            return headers is not None
+        if frame.kind == WINDOW_UPDATE and take_window(self._h2, frame):
+            self._widen(frame.stream_id)
+            return True
+        return False
+
+    def _take_data(self, frame: Frame, data: bytes) -> None:
+        call = self._calls.get(frame.stream_id)
+        if call is None:
+            return
+        size = len(data) - _PREFIX
+        is_whole = frame.flags and not call._in and data[:1] == b"\0" and size == int.from_bytes(data[1:_PREFIX], "big")
+        if is_whole and call.handler is not None and call._trailers is None:
+            call._received_all = True
+            self._answer(call, call.handler, data[_PREFIX:])
+            return
+        self._add(call, data)
+        if frame.flags:
+            self._end_input(call)
+
+    def _begin(self, call: Call) -> None:
+        """Decides what answers a call."""
+        self._calls[call.stream_id] = call
+        headers = call.headers
         path = headers.get(b":path", b"").decode("latin-1")
         if self._is_stopping():
             call.finish(GrpcStatus.UNAVAILABLE, "the server is being stopped")
@@ -278,10 +338,15 @@ class Http2Connection:
     def _data(self, event: events.DataReceived) -> None:
         self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)
         call = self._calls.get(event.stream_id)
-        if call is None or call._trailers is not None or not event.data:
+        if call is not None and event.data:
+            self._add(call, event.data)
+
+    def _add(self, call: Call, data: bytes) -> None:
+        """Adds to what came of a call; takes the messages of a stream that are complete."""
+        if call._trailers is not None:
             return
-        call._in += event.data
-        self._kept += len(event.data)
+        call._in += data
+        self._kept += len(data)
         if len(call._in) >= _PREFIX and int.from_bytes(call._in[1:_PREFIX], "big") > MAX_MESSAGE:
             size = int.from_bytes(call._in[1:_PREFIX], "big")
             self._drop_input(call)
@@ -324,11 +389,15 @@ class Http2Connection:
 
     def _ended(self, event: events.StreamEnded) -> None:
         call = self._calls.get(event.stream_id)
-        if call is None:
-            return
+        if call is not None:
+            self._end_input(call)
+
+    def _end_input(self, call: Call) -> None:
+        """Answers a call of which everything is there."""
         call._received_all = True
         if call.stream is not None:
-            call.stream.half_closed()
+            if call.is_open:
+                call.stream.half_closed()
         elif call.handler is not None and call._trailers is None:
             message = self._next_message(call)
             if message is not None:
@@ -343,8 +412,12 @@ class Http2Connection:
             self._over(call)
 
     def _window(self, event: events.WindowUpdated) -> None:
-        if event.stream_id:
-            call = self._blocked.get(event.stream_id)
+        self._widen(event.stream_id or 0)
+
+    def _widen(self, stream_id: int) -> None:
+        """Sends what waited for a window; stream 0 stands for that of the connection."""
+        if stream_id:
+            call = self._blocked.get(stream_id)
             if call is not None:
                 self._pump(call)
         else:
@@ -368,13 +441,8 @@ class Http2Connection:
         except Exception as error:  # noqa: BLE001 - whatever a handler meets, the client gets an answer
             self._failed(call, error)
             return
-        if isinstance(result, bytes):
-            self.send(call, [result])
-            self.finish(call)
-            return
         if not isinstance(result, Awaitable):
-            self.send(call, result)
-            self.finish(call)
+            self._complete(call, result)
             return
         self.peer.in_flight += 1
         call.future = future = asyncio.ensure_future(result)
@@ -395,9 +463,7 @@ class Http2Connection:
         elif self._unread > _UNREAD_MAX:
             call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"{self._unread} bytes of answers are not read")
         elif call.is_open:
-            result = future.result()
-            self.send(call, [result] if isinstance(result, bytes) else result)
-            call.finish()
+            self._complete(call, future.result())
 
     def _failed(self, call: Call, error: BaseException) -> None:
         if isinstance(error, GrpcError):
@@ -413,13 +479,26 @@ class Http2Connection:
         if future is not None:
             future.cancel()
 
+    def _complete(self, call: Call, result: Result) -> None:
+        """Sends all messages of an answer, and ends the call."""
+        messages = [result] if isinstance(result, bytes) else result
+        is_new = call.is_open and call._received_all and not call._started and call._trailers is None
+        if (
+            is_new
+            and self._is_quick
+            and write_answer(self._h2, call.stream_id, _FIRST_BLOCK, _framed(messages), _OK_BLOCK)
+        ):
+            self._over(call)
+            self._flush_soon()
+            return
+        self.send(call, messages)
+        self.finish(call)
+
     def send(self, call: Call, messages: Sequence[bytes]) -> None:
         """Sends messages of a call, as far as the client's windows allow; the rest later."""
         if not call.is_open:
             return
-        framed = b"".join(
-            [piece for message in messages for piece in (b"\0" + len(message).to_bytes(4, "big"), message)]
-        )
+        framed = _framed(messages)
         if framed:
             call._out.append(memoryview(framed))
             self._unread += len(framed)
@@ -506,3 +585,10 @@ class Http2Connection:
         data = self._h2.data_to_send()
         if data:
             self.peer.write(data)
+
+
+def _framed(messages: Sequence[bytes]) -> bytes:
+    """Returns messages, each with its prefix."""
+    if len(messages) == 1:
+        return b"\0" + len(messages[0]).to_bytes(4, "big") + messages[0]
+    return b"".join([piece for message in messages for piece in (b"\0" + len(message).to_bytes(4, "big"), message)])

@@ -1,0 +1,299 @@
+"""The plain frames of a call, in few steps each: headers, data, windows, and an answer that fits into the windows.
+
+`h2` takes every frame through objects and state machines, which costs most of a small call. Here the plain cases are
+read and written at once, on the streams and windows of `h2` itself: what is set in its objects is what it would have
+set. Whatever is not plain (padding, priorities, continuations, resets, settings, pings, a stream in another state, a
+frame that is not allowed) is given to `h2`, in the order of arrival. `is_supported` says whether the library has the
+objects that this module knows. Decision: docs/decisions/0009-grpc.md.
+"""
+
+import functools
+import struct
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple, cast
+
+import hpack
+from h2 import connection as h2_connection
+from h2.connection import AllowedStreamIDs, ConnectionState, H2Connection
+from h2.exceptions import ProtocolError as H2ProtocolError
+from h2.stream import StreamClosedBy, StreamState
+from hpack.exceptions import HPACKDecodingError, InvalidTableIndex, OversizedHeaderListError
+from hpack.huffman_table import decode_huffman
+from hpack.table import HeaderTable
+
+_HEADER = 9
+DATA, HEADERS, WINDOW_UPDATE = 0, 1, 8
+"""Kinds of frames."""
+_END_STREAM, _END_HEADERS = 1, 4
+_LARGEST_WINDOW = 2**31 - 1
+_SENDING = frozenset({StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE})
+_FRAME = struct.Struct(">HBBBI")
+_STATIC: tuple[tuple[bytes, bytes], ...] = ((b"", b""), *HeaderTable.STATIC_TABLE)
+_STATIC_END = len(_STATIC)
+_CACHED = 64
+"""Longest text of Huffman code that is kept decoded."""
+
+Headers = list[tuple[bytes, bytes]]
+
+
+def is_supported(h2: H2Connection) -> bool:
+    """Whether the library has the parts that this module uses."""
+    names = ("_begin_new_stream", "_closed_streams", "_data_to_send", "_inbound_flow_control_window_manager")
+    buffer = ("_data", "_headers_buffer", "_preamble_len")
+    return all(hasattr(h2, name) for name in names) and all(hasattr(h2.incoming_buffer, name) for name in buffer)
+
+
+class HeaderDecoder(hpack.Decoder):
+    """Decodes header blocks with the library's table, in one loop; what is rare is left to the library."""
+
+    def decode(self, data: bytes, raw: bool = False) -> Iterable[Any]:  # noqa: ARG002
+        """Returns name and value of each header, as bytes.
+
+        Raises:
+            HPACKError: the block is not valid.
+        """
+        if data and data[0] & 0xE0 == 0x20:  # begins with a change of the table's size
+            return super().decode(data, raw=True)
+        table = self.header_table
+        dynamic, found = table.dynamic_entries, cast("Headers", [])
+        position, end, size = 0, len(data), 0
+        try:
+            while position < end:
+                first = data[position]
+                position += 1
+                if first & 0x80:
+                    index, position = _index(data, position, first, 0x7F)
+                    entry = _STATIC[index] if index < _STATIC_END else dynamic[index - _STATIC_END]
+                    if not index:
+                        raise InvalidTableIndex(f"Invalid table index {index}")
+                else:
+                    if first & 0xE0 == 0x20:
+                        raise HPACKDecodingError("Table size update not at the start of the block")
+                    index, position = _index(data, position, first, 0x3F if first & 0x40 else 0x0F)
+                    if index:
+                        name = (_STATIC[index] if index < _STATIC_END else dynamic[index - _STATIC_END])[0]
+                    else:
+                        name, position = _text(data, position)
+                    value, position = _text(data, position)
+                    entry = name, value
+                    if first & 0x40:
+                        table.add(name, value)
+                found.append(entry)
+                size += len(entry[0]) + len(entry[1]) + 32
+                if size > self.max_header_list_size:
+                    raise OversizedHeaderListError(f"A header list larger than {self.max_header_list_size}")
+        except IndexError as error:
+            raise HPACKDecodingError("Truncated header block, or an entry that is not in the table") from error
+        self._assert_valid_table_size()
+        return found
+
+
+def _index(data: bytes, position: int, first: int, mask: int) -> tuple[int, int]:
+    """Returns an integer whose first bits are in a byte that was read, and the position after it."""
+    value = first & mask
+    if value != mask:
+        return value, position
+    for shift in (0, 7, 14, 21):
+        byte = data[position]
+        position += 1
+        value += (byte & 0x7F) << shift
+        if not byte & 0x80:
+            return value, position
+    raise HPACKDecodingError("an integer of more than five bytes")
+
+
+def _text(data: bytes, position: int) -> tuple[bytes, int]:
+    first = data[position]
+    size, position = _index(data, position + 1, first, 0x7F)
+    text = data[position : position + size]
+    if len(text) != size:
+        raise HPACKDecodingError("Truncated header block")
+    if first & 0x80:
+        text = _huffman(text) if size <= _CACHED else decode_huffman(text)
+    return text, position + size
+
+
+_huffman = functools.lru_cache(4096)(decode_huffman)
+
+
+class Frame(NamedTuple):
+    """A frame, or bytes that are for `h2` whatever they are.
+
+    Attributes:
+        kind, flags: as in its header; kind is -1 for other bytes.
+        stream_id: of its stream.
+        data: with its header.
+    """
+
+    kind: int
+    flags: int
+    stream_id: int
+    data: bytes
+
+
+class FrameCutter:
+    """Cuts what arrives on a connection into frames."""
+
+    def __init__(self, h2: H2Connection) -> None:
+        """Takes the connection."""
+        self._h2 = h2
+        self._kept = b""
+
+    @property
+    def kept(self) -> int:
+        """Bytes of an incomplete frame."""
+        return len(self._kept)
+
+    def feed(self, data: bytes) -> list[Frame]:
+        """Returns the frames that are complete."""
+        h2 = self._h2
+        buffer = h2.incoming_buffer
+        if buffer._data or buffer._preamble_len:  # `h2` is inside a frame
+            return [Frame(-1, 0, 0, data)]
+        data = self._kept + data if self._kept else bytes(data)
+        found: list[Frame] = []
+        position, size, longest = 0, len(data), h2.max_inbound_frame_size
+        while size - position >= _HEADER:
+            high, low, kind, flags, stream_id = _FRAME.unpack_from(data, position)
+            length = high << 8 | low
+            end = position + _HEADER + length
+            if length > longest:  # refused by `h2`
+                found.append(Frame(-1, 0, 0, data[position:]))
+                position = size
+                break
+            if end > size:
+                break
+            found.append(Frame(kind, flags, stream_id & 0x7FFF_FFFF, data[position:end]))
+            position = end
+        self._kept = data[position:]
+        return found
+
+
+def open_stream(h2: H2Connection, frame: Frame, max_streams: int) -> dict[bytes, bytes] | None:
+    """Opens the stream of a frame of headers.
+
+    Returns:
+        The headers; None if the frame is to be given to `h2`.
+
+    Raises:
+        H2ProtocolError: the headers are not allowed; the connection is to be closed.
+    """
+    stream_id = frame.stream_id
+    if (
+        frame.flags != _END_HEADERS
+        or not stream_id & 1
+        or stream_id <= h2.highest_inbound_stream_id
+        or len(h2.streams) >= max_streams
+        or h2.state_machine.state is not ConnectionState.SERVER_OPEN
+        or h2.incoming_buffer._headers_buffer
+    ):
+        return None
+    try:
+        headers = dict(h2_connection._decode_headers(h2.decoder, frame.data[_HEADER:]))
+    except H2ProtocolError as error:
+        h2.close_connection(error.error_code)
+        raise
+    stream = h2._begin_new_stream(stream_id, AllowedStreamIDs.ODD)
+    machine = stream.state_machine
+    machine.client, machine.headers_received, machine.state = False, True, StreamState.OPEN
+    return headers
+
+
+def take_data(h2: H2Connection, frame: Frame) -> bytes | None:
+    """Takes a frame of data, and opens the windows again for it.
+
+    Returns:
+        The data; None if the frame is to be given to `h2`.
+
+    Raises:
+        H2ProtocolError: it is larger than a window; the connection is to be closed.
+    """
+    stream = h2.streams.get(frame.stream_id)
+    if (
+        stream is None
+        or frame.flags & ~_END_STREAM
+        or stream.state_machine.state is not StreamState.OPEN
+        or stream._expected_content_length is not None
+        or h2.incoming_buffer._headers_buffer
+    ):
+        return None
+    data = frame.data[_HEADER:]
+    window = h2._inbound_flow_control_window_manager
+    try:
+        window.window_consumed(len(data))
+        stream._inbound_window_manager.window_consumed(len(data))
+    except H2ProtocolError as error:
+        h2.close_connection(error.error_code)
+        raise
+    if frame.flags:
+        stream.state_machine.state = StreamState.HALF_CLOSED_REMOTE
+    elif more := stream._inbound_window_manager.process_bytes(len(data)):
+        h2._data_to_send += _frame(WINDOW_UPDATE, 0, frame.stream_id, more.to_bytes(4, "big"))
+    if more := window.process_bytes(len(data)):
+        h2._data_to_send += _frame(WINDOW_UPDATE, 0, 0, more.to_bytes(4, "big"))
+    return data
+
+
+def take_window(h2: H2Connection, frame: Frame) -> bool:
+    """Takes a frame that opens a window; returns False if it is to be given to `h2`."""
+    more = int.from_bytes(frame.data[_HEADER:], "big") & 0x7FFF_FFFF
+    if len(frame.data) != _HEADER + 4 or not more or h2.incoming_buffer._headers_buffer:
+        return False
+    if h2.state_machine.state is not ConnectionState.SERVER_OPEN:
+        return False
+    if not frame.stream_id:
+        if h2.outbound_flow_control_window + more > _LARGEST_WINDOW:
+            return False
+        h2.outbound_flow_control_window += more
+        return True
+    stream = h2.streams.get(frame.stream_id)
+    if stream is None:  # what arrives for a stream that was answered means nothing
+        return h2._closed_streams.get(frame.stream_id) is StreamClosedBy.SEND_END_STREAM
+    if stream.state_machine.state not in _SENDING or stream.outbound_flow_control_window + more > _LARGEST_WINDOW:
+        return False
+    stream.outbound_flow_control_window += more
+    return True
+
+
+def constant_block(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
+    """Returns headers encoded without the dynamic table: the same bytes in every place of a connection."""
+    return bytes(hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(*one) for one in headers]))
+
+
+def write_answer(h2: H2Connection, stream_id: int, first: bytes, framed: bytes, last: bytes) -> bool:
+    """Writes a complete answer and closes its stream.
+
+    Args:
+        h2: the connection.
+        stream_id: of a stream that the client has half closed, and on which nothing was sent.
+        first, last: header blocks of `constant_block`.
+        framed: the data between them.
+
+    Returns:
+        False if the windows do not allow it; nothing was written.
+    """
+    stream, size = h2.streams.get(stream_id), len(framed)
+    if (
+        stream is None
+        or stream.state_machine.state is not StreamState.HALF_CLOSED_REMOTE
+        or size > h2.outbound_flow_control_window
+        or size > stream.outbound_flow_control_window
+    ):
+        return False
+    longest = h2.max_outbound_frame_size
+    pieces = [_frame(HEADERS, _END_HEADERS, stream_id, first)]
+    pieces += [
+        _frame(DATA, 0, stream_id, framed[place : place + longest] if size > longest else framed)
+        for place in range(0, size, longest)
+    ]
+    pieces.append(_frame(HEADERS, _END_HEADERS | _END_STREAM, stream_id, last))
+    h2._data_to_send += b"".join(pieces)
+    h2.outbound_flow_control_window -= size
+    del h2.streams[stream_id]
+    h2._closed_streams[stream_id] = StreamClosedBy.SEND_END_STREAM
+    return True
+
+
+def _frame(kind: int, flags: int, stream_id: int, data: bytes) -> bytes:
+    size = len(data)
+    return _FRAME.pack(size >> 8, size & 0xFF, kind, flags, stream_id) + data

@@ -1,0 +1,175 @@
+"""Frames that are read and written without `h2`: the library's own decoder and client judge them."""
+
+import random
+
+import hpack
+import pytest
+from h2.config import H2Configuration
+from h2.connection import H2Connection
+from h2.events import DataReceived, ResponseReceived, StreamEnded, TrailersReceived
+from hpack.exceptions import HPACKError
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from mqtool.server.net.http2_frames import (
+    DATA,
+    HEADERS,
+    WINDOW_UPDATE,
+    FrameCutter,
+    HeaderDecoder,
+    constant_block,
+    is_supported,
+    open_stream,
+    take_data,
+    take_window,
+    write_answer,
+)
+
+REQUEST = [(":method", "POST"), (":path", "/s/M"), (":scheme", "http"), (":authority", "a")]
+texts = st.binary(max_size=200)
+blocks = st.lists(st.lists(st.tuples(st.binary(min_size=1, max_size=20), texts), max_size=12), max_size=6)
+
+
+@settings(max_examples=150, deadline=None)
+@given(blocks, st.booleans(), st.lists(st.integers(0, 4096), max_size=6))
+def test_blocks_are_decoded_as_by_the_library(found, huffman, sizes):
+    encoder, ours, theirs = hpack.Encoder(), HeaderDecoder(), hpack.Decoder()
+    for place, headers in enumerate(found):
+        if place < len(sizes):
+            encoder.header_table_size = sizes[place]
+        block = encoder.encode(headers, huffman=huffman)
+        expected = [tuple(one) for one in theirs.decode(block, raw=True)]
+        assert [tuple(one) for one in ours.decode(block)] == expected == headers
+        assert ours.header_table.dynamic_entries == theirs.header_table.dynamic_entries
+
+
+@settings(max_examples=300, deadline=None)
+@given(st.binary(max_size=60))
+def test_any_bytes_end_as_with_the_library(block):
+    def outcome(decoder):
+        try:
+            return [tuple(one) for one in decoder.decode(block, raw=True)]
+        except HPACKError:
+            return "refused"
+
+    assert outcome(HeaderDecoder()) == outcome(hpack.Decoder())
+
+
+def test_a_list_of_headers_that_is_too_long_is_refused():
+    encoder, decoder = hpack.Encoder(), HeaderDecoder()
+    decoder.max_header_list_size = 10_000
+    decoder.decode(encoder.encode([("k", "v" * 3000)]))
+    with pytest.raises(HPACKError):
+        decoder.decode(encoder.encode([("k", "v" * 3000)] * 4))
+
+
+class Pair:
+    """A client of the library, and a server's connection that is fed by frames."""
+
+    def __init__(self):
+        self.client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+        self.server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+        self.server.decoder = HeaderDecoder()
+        assert is_supported(self.server)
+        self.cutter = FrameCutter(self.server)
+        self.client.initiate_connection()
+        self.server.initiate_connection()
+        self.quick, self.slow = [], []
+        self.exchange()
+        first = self.begin()  # the first call opens the connection, in the library
+        self.exchange()
+        self.server.send_headers(first, [(":status", "200")], end_stream=True)
+        self.exchange()
+
+    def begin(self, *, end=True):
+        stream = self.client.get_next_available_stream_id()
+        self.client.send_headers(stream, REQUEST, end_stream=end)
+        return stream
+
+    def exchange(self, step=1 << 20):
+        """Passes bytes in both directions, in pieces; returns the client's events."""
+        data, found = self.client.data_to_send(), []
+        for place in range(0, len(data), step):
+            for frame in self.cutter.feed(data[place : place + step]):
+                self.take(frame)
+        found += self.client.receive_data(self.server.data_to_send())
+        return found
+
+    def take(self, frame):
+        headers = open_stream(self.server, frame, 100) if frame.kind == HEADERS else None
+        data = take_data(self.server, frame) if frame.kind == DATA else None
+        if headers is not None or data is not None or (frame.kind == WINDOW_UPDATE and take_window(self.server, frame)):
+            self.quick.append((frame.kind, frame.stream_id, data))
+        else:
+            self.slow.append(frame.kind)
+            for event in self.server.receive_data(frame.data):
+                if isinstance(event, DataReceived):
+                    self.server.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
+
+
+@pytest.mark.parametrize("step", [1 << 20, 7, 1])
+def test_a_call_is_taken_and_answered(step):
+    pair = Pair()
+    stream = pair.begin(end=False)
+    pair.client.send_data(stream, b"ask", end_stream=True)
+    pair.quick.clear()
+    pair.exchange(step)
+    assert pair.quick == [(HEADERS, stream, None), (DATA, stream, b"ask")]
+    first, last = constant_block([(b":status", b"200")]), constant_block([(b"grpc-status", b"0")])
+    body = bytes(40_000)
+    assert write_answer(pair.server, stream, first, body, last)
+    found = pair.exchange()
+    assert [type(one) for one in found if not isinstance(one, DataReceived)] == [
+        ResponseReceived,
+        TrailersReceived,
+        StreamEnded,
+    ]
+    assert b"".join(one.data for one in found if isinstance(one, DataReceived)) == body
+    assert pair.server.streams.get(stream) is None
+    assert pair.server.outbound_flow_control_window == pair.client.inbound_flow_control_window
+
+
+def test_an_answer_beyond_a_window_is_left_to_the_library():
+    pair = Pair()
+    stream = pair.begin(end=False)
+    pair.client.send_data(stream, b"", end_stream=True)
+    pair.exchange()
+    assert not write_answer(pair.server, stream, b"", bytes(65_536), b"")
+    pair.client.increment_flow_control_window(1 << 20)
+    pair.client.increment_flow_control_window(1 << 20, stream_id=stream)
+    pair.exchange()
+    assert write_answer(pair.server, stream, constant_block([(b":status", b"200")]), bytes(65_536), b"")
+
+
+def test_windows_of_both_ends_agree_whatever_takes_the_frames():
+    pair, chance = Pair(), random.Random(5)
+    for _ in range(40):
+        stream = pair.begin(end=False)
+        for _ in range(chance.randrange(4)):
+            pair.client.send_data(stream, bytes(chance.randrange(9000)), pad_length=chance.choice([None, 3]))
+        pair.client.send_data(stream, b"", end_stream=True)
+        pair.exchange(chance.choice([50, 1 << 20]))
+        assert pair.client.outbound_flow_control_window == pair.server.inbound_flow_control_window
+        first, last = constant_block([(b":status", b"200")]), constant_block([(b"grpc-status", b"0")])
+        assert write_answer(pair.server, stream, first, b"x", last)
+        pair.exchange()
+    assert DATA in pair.slow
+    assert DATA in {kind for kind, *_ in pair.quick}
+
+
+@pytest.mark.parametrize("what", ["old stream", "even stream", "too many", "data of nobody", "window of nothing"])
+def test_what_is_not_plain_is_left_to_the_library(what):
+    pair = Pair()
+    stream = pair.begin(end=False)
+    frame = pair.cutter.feed(pair.client.data_to_send())[0]
+    if what == "old stream":
+        frame = frame._replace(stream_id=1)
+    elif what == "even stream":
+        frame = frame._replace(stream_id=2)
+    elif what == "data of nobody":
+        assert take_data(pair.server, frame._replace(kind=DATA, stream_id=stream)) is None
+        return
+    elif what == "window of nothing":
+        assert not take_window(pair.server, frame._replace(kind=WINDOW_UPDATE, data=bytes(13)))
+        return
+    assert open_stream(pair.server, frame, 0 if what == "too many" else 100) is None
