@@ -86,7 +86,7 @@ class MessageStore:
         self._is_plain = not (options.append_record_crc or options.positional_writes or self._hooks)
         self._states = components.offsets.states if self._is_plain else {}
         self._sync = options.sync
-        self._until_kernels = options.kernels_after
+        self._put_as_columns, self._kernels_after = 0, options.kernels_after
 
     @property
     def _open(self) -> Components:
@@ -296,12 +296,12 @@ class MessageStore:
         """
         if self._hooks:
             return columns.append_one_by_one(messages, self._put_slowly)
-        if self._until_kernels <= 0:
-            self._until_kernels = sys.maxsize
-            kernels.start()
+        if self._put_as_columns >= self._kernels_after:
+            self._kernels_after = kernels.COMPILE if self._put_as_columns < kernels.COMPILE else sys.maxsize
+            kernels.start(self._put_as_columns)
         found = columns.append_columns(self._log, messages, self._put_slowly)
         if found.end >= 0:
-            self._until_kernels -= found.end - int(found.physical_offsets[0])
+            self._put_as_columns += found.end - int(found.physical_offsets[0])
         if found.end >= 0 and self._components.options.sync:
             status = self._components.flusher.group.wait(found.end)
             found = found if status is PutStatus.PUT_OK else found._replace(status=status)

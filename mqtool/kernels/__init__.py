@@ -1,10 +1,11 @@
 """Compiled loops over records, in place of the array operations in `records`, `verify`, `rebuild` and `engine`.
 
-numba compiles them on first use and caches the result, which takes some seconds once; loading the cache takes half a
-second, so they pay only for large stores. Without numba only speed is lost: each kernel replaces array operations
-that are in the calling module, returns the same result, and is compared with them by property tests.
+numba compiles them in a process of its own into a file, which takes some seconds once on a machine. The file is
+mapped and called without numba, which takes some ten milliseconds. Where there is no such file and no numba, only
+speed is lost: each kernel replaces array operations that are in the calling module, returns the same result, and is
+compared with them by property tests.
 """
 
-from mqtool.kernels.choice import LARGE, Kernels, kernels, load, start, use
+from mqtool.kernels.choice import COMPILE, LARGE, Kernels, kernels, load, start, use
 
-__all__ = ["LARGE", "Kernels", "kernels", "load", "start", "use"]
+__all__ = ["COMPILE", "LARGE", "Kernels", "kernels", "load", "start", "use"]

@@ -1,14 +1,27 @@
 """Chooses between the kernels and the array operations that they replace."""
 
 import importlib.util
+import logging
+import os
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
+from hashlib import blake2b
 from pathlib import Path
 from typing import Any
 
-LARGE = 512 << 20
-"""Bytes of log below which loading the kernels takes longer than they save."""
+LARGE = 8 << 20
+"""Bytes of log from which the kernels are used, if they are compiled."""
+
+COMPILE = 512 << 20
+"""Bytes of log below which compiling the kernels takes longer than they save."""
+
+_V3 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}
+"""Flags of the processors that LLVM calls x86-64-v3."""
+
+_LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,48 +61,79 @@ def kernels() -> Kernels | None:
     return next(iter(_loaded), None)  # another thread may just end its use of them
 
 
-def load() -> Kernels | None:
-    """Returns the kernels if numba and isal (for CRCs) are installed, otherwise None."""
-    if any(importlib.util.find_spec(name) is None for name in ("numba", "isal")):
-        return None
-    _forget_stale(Path(__file__).parent)
-    try:
-        from mqtool.kernels import body_crc  # noqa: PLC0415 - half a second
+def load(*, may_compile: bool = True) -> Kernels | None:
+    """Returns the kernels; None where they are not compiled and cannot be, or isal (for CRCs) is not installed.
 
-        if not body_crc.HAS_CRC32:
+    Args:
+        may_compile: whether to compile them if numba is installed, which takes some seconds once.
+    """
+    cpu = _cpu()
+    if cpu is None:
+        return None
+    name = f"{cpu}-{_version()}.code"
+    for attempt in (False, may_compile):
+        if attempt and not _compile(name, cpu):
             return None
-        from mqtool.kernels import frame_scan, index, objects, queues, records, sums, trailers, units  # noqa: PLC0415
-    except (ImportError, RuntimeError):  # numba does not support this numpy, or has no writable cache directory
+        for directory in _directories():
+            with suppress(OSError, ValueError):
+                return _kernels_in(directory / name)
+    return None
+
+
+def _kernels_in(path: Path) -> Kernels:
+    from mqtool.kernels import machine_code  # noqa: PLC0415 - small commands need no ctypes
+
+    return Kernels(**machine_code.functions_of(path))
+
+
+def _cpu() -> str | None:
+    """Returns LLVM's name of the level of this processor; None where machine code is not for it."""
+    if sys.platform != "linux" or os.uname().machine != "x86_64" or sys.maxsize < 1 << 32:
         return None
-    return Kernels(
-        frame_scan.scan,
-        trailers.dispatch,
-        sums.add_units,
-        sums.add_entries,
-        sums.follow,
-        sums.chain,
-        units.plain_units,
-        records.encode,
-        objects.find_bytes,
-        queues.number,
-        queues.pack_units,
-        index.put_entries,
-    )
+    try:
+        lines = Path("/proc/cpuinfo").read_text("ascii", "replace").splitlines()
+    except OSError:
+        return "x86-64"
+    flags = next((line.partition(":")[2].split() for line in lines if line.startswith("flags")), [])
+    return "x86-64-v3" if set(flags) >= _V3 else "x86-64"
 
 
-def _forget_stale(package: Path) -> None:
-    """Deletes cached code that is older than any source: numba compares only a kernel's own file."""
-    sources = [*package.glob("*.py"), *(package.parent / "formats").glob("*.py")]
-    newest = max((path.stat().st_mtime for path in sources), default=0.0)  # none where the package is a zip
-    for compiled in (package / "__pycache__").glob("*.nbi"):
+def _version() -> str:
+    """Returns a hash of the sources that are compiled, and of the layouts they take constants from."""
+    package = Path(__file__).parent
+    found = blake2b(digest_size=8)
+    for path in sorted([*package.glob("*.py"), *(package.parent / "formats").glob("*.py")]):
+        found.update(path.read_bytes())
+    return found.hexdigest()
+
+
+def _directories() -> list[Path]:
+    """Returns where compiled kernels may be: next to the sources, then the user's cache."""
+    cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return [Path(__file__).parent / "__pycache__", Path(cache).expanduser() / "mqtool"]
+
+
+def _compile(name: str, cpu: str) -> bool:
+    """Compiles the kernels in a process of its own, into the first directory that can be written to."""
+    if any(importlib.util.find_spec(package) is None for package in ("numba", "isal")):
+        return False
+    _LOG.warning("mqtool: compiling loops for large logs, once on this machine; this takes some seconds")
+    for directory in _directories():
         with suppress(OSError):
-            if compiled.stat().st_mtime < newest:
-                compiled.unlink()
+            directory.mkdir(parents=True, exist_ok=True)
+            if os.access(directory, os.W_OK):
+                command = [sys.executable, "-m", "mqtool.kernels.build", str(directory / name), cpu]
+                return subprocess.run(command, check=False, capture_output=True).returncode == 0
+    return False
 
 
-def start() -> None:
-    """Uses the kernels from now on, in this process and its forks, if they are available."""
-    found = None if _loaded else load()
+def start(size: int = COMPILE) -> None:
+    """Uses the kernels from now on, in this process and its forks, if they are available.
+
+    Args:
+        size: bytes of log that are read or written; from `COMPILE` on the kernels are compiled if they are not.
+    """
+    found = None if _loaded else load(may_compile=size >= COMPILE)
     if found is not None:
         _loaded.append(found)
 
@@ -97,7 +141,7 @@ def start() -> None:
 @contextmanager
 def use(size: int) -> Iterator[None]:
     """Uses the kernels from now on, in this process and its forks, if at least `LARGE` bytes of log will be read."""
-    found = load() if size >= LARGE and not _loaded else None
+    found = load(may_compile=size >= COMPILE) if size >= LARGE and not _loaded else None
     if found is None:
         yield
         return

@@ -1,49 +1,172 @@
-"""How kernels are compiled: with fixed types, once for a machine."""
+"""Compiles the kernels with numba: to machine code that a file can hold, or for this process alone.
 
-import logging
-from collections.abc import Callable
+A kernel is a function of numbers and arrays. It allocates nothing and raises nothing, so that its machine code needs
+neither numba nor the interpreter when it runs. The kernel is compiled together with a C function of one argument, the
+address of a block of int64 in which the kernel's arguments are laid out; `machine_code` fills it, and reads the result
+from its beginning.
+"""
+
+from collections.abc import Callable, Iterator
 from typing import Any, TypeVar, cast
 
-from numba import njit, types
-from numba.core import event
+import numpy as np
+from llvmlite import binding, ir
+from numba import extending, njit, types
+from numba.np.arrayobj import populate_array
+
+from mqtool.kernels.elf import image_of
+from mqtool.kernels.machine_code import Image, Layout
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-BYTES = types.Array(types.uint8, 1, "C", readonly=True)
-"""uint8, one dimension, read-only; writable memory is accepted as well."""
-WRITABLE = types.uint8[::1]
-"""uint8, one dimension, writable."""
-WORDS = types.Array(types.uint64, 1, "A", readonly=True, aligned=False)
-"""The eight bytes at every position of a buffer, the first one lowest (`records.words.words_of`)."""
-I32, I64, U32, U64 = (kind[::1] for kind in (types.int32, types.int64, types.uint32, types.uint64))
+_OPTIONS = {"error_model": "numpy", "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
+_ENTRY = types.void(types.CPointer(types.int64))
 
-_LOG = logging.getLogger(__name__)
+intrinsic = cast("Callable[[Any], Callable[..., Any]]", extending.intrinsic)
+
+_kernels: dict[str, tuple[Callable[..., Any], Layout, Layout]] = {}
 
 
-class _Notice(event.Listener):  # type: ignore[misc]  # numba is untyped
-    """Reports the first compilation of a process; what comes from the cache is not compiled."""
+def compiled(returns: Layout, *takes: Layout) -> Callable[[F], F]:
+    """Declares a kernel: a function to be compiled, with the layouts of its result and of its arguments."""
 
-    def __init__(self) -> None:
-        self.reported = False
+    def declare(function: F) -> F:
+        _kernels[function.__name__] = (function, returns, takes)
+        return function
 
-    def on_start(self, event: Any) -> None:  # noqa: ARG002
-        """Logs one warning, which a program without logging of its own prints to stderr."""
-        if not self.reported:
-            self.reported = True
-            _LOG.warning("mqtool: compiling loops for large logs, once on this machine; this takes some seconds")
-
-    def on_end(self, event: Any) -> None:
-        """Does nothing: the command's own output follows."""
-
-
-event.register("numba:compile", _Notice())
-
-
-def compiled(result: Any, *arguments: Any) -> Callable[[F], F]:
-    """Compiles a function for these types; the code is cached next to the source, or in the user's cache directory."""
-    return cast("Callable[[F], F]", njit(result(*arguments), cache=True, nogil=True))
+    return declare
 
 
 def inlined(function: F) -> F:
     """Makes a function that kernels call."""
-    return cast("F", njit(function, inline="always"))
+    return cast("F", njit(function, inline="always", _nrt=False))
+
+
+@intrinsic
+def array_at(_context: Any, address: Any, lengths: Any, kind: Any) -> Any:
+    """Makes an array, C-contiguous, from its address, its lengths and the kind of its items; for compiled code."""
+    result = types.Array(kind.dtype, len(lengths), "C")
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        item = ir.Constant(ir.IntType(64), context.get_abi_sizeof(context.get_data_type(kind.dtype)))
+        array = context.make_array(result)(context, builder)
+        shape = [builder.extract_value(arguments[1], place) for place in range(len(lengths))]
+        strides = [item] if len(shape) == 1 else [builder.mul(shape[1], item), item]
+        data = builder.inttoptr(arguments[0], context.get_data_type(kind.dtype).as_pointer())
+        populate_array(array, data=data, shape=shape, strides=strides, itemsize=item, meminfo=None)
+        return array._getvalue()
+
+    return result(address, lengths, kind), generate
+
+
+@intrinsic
+def word_at(_context: Any, _address: Any) -> Any:
+    """Reads the eight bytes at an address, the first one lowest, which need not be aligned; for compiled code."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], ir.IntType(64).as_pointer())
+        load = builder.load(pointer)
+        load.align = 1
+        return load
+
+    return types.uint64(types.uint64), generate
+
+
+def external(result: Any, *takes: Any) -> Any:
+    """Returns a function for compiled code that calls the C function at the address in its first argument."""
+
+    @intrinsic
+    def call(_context: Any, _address: Any, *_arguments: Any) -> Any:
+        def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            kinds = [context.get_value_type(kind) for kind in takes]
+            pointer = ir.FunctionType(context.get_value_type(result), kinds).as_pointer()
+            rest = [builder.extract_value(values[1], place) for place in range(len(takes))]
+            return builder.call(builder.inttoptr(values[0], pointer), rest)
+
+        return result(types.uint64, types.Tuple(takes)), generate
+
+    return call
+
+
+def build(cpu: str) -> Image:
+    """Compiles all declared kernels for a processor.
+
+    Args:
+        cpu: LLVM's name of it; numba must be configured for the same one.
+    """
+    whole: Any = None
+    names = {}
+    for name, function in _compiled_kernels():
+        library, symbol = function
+        module = binding.parse_assembly(str(library._final_module))
+        names[symbol] = name
+        if whole is None:
+            whole = module
+        else:
+            whole.link_in(module)
+    for function in whole.functions:
+        if not function.is_declaration and function.name not in names:
+            function.linkage = "internal"
+    machine = binding.Target.from_triple("x86_64-unknown-linux-gnu").create_target_machine(
+        cpu=cpu, opt=3, reloc="pic", codemodel="small"
+    )
+    passes = binding.create_new_module_pass_manager()
+    passes.add_global_dead_code_eliminate_pass()
+    passes.run(whole, binding.create_pass_builder(machine, binding.create_pipeline_tuning_options()))
+    code, symbols = image_of(machine.emit_object(whole))
+    starts = {name: symbols[symbol] for symbol, name in names.items()}
+    return Image(code, {name: (starts[name], *_kernels[name][1:]) for name in starts})
+
+
+def addresses() -> dict[str, tuple[int, Layout, Layout]]:
+    """Compiles all declared kernels for this process; returns address and layouts of each."""
+    found = {name: library.get_pointer_to_function(symbol) for name, (library, symbol) in _compiled_kernels()}
+    return {name: (address, *_kernels[name][1:]) for name, address in found.items()}
+
+
+def _compiled_kernels() -> Iterator[tuple[str, tuple[Any, str]]]:
+    for name, (function, returns, takes) in _kernels.items():
+        entry = njit(_ENTRY, **_OPTIONS)(_entry(function, returns, takes))
+        (result,) = entry.overloads.values()
+        yield name, (result.library, result.fndesc.llvm_func_name)
+
+
+def _entry(function: Callable[..., Any], returns: Layout, takes: Layout) -> Callable[..., Any]:
+    """Returns the function that takes the arguments of a kernel from a block and puts its result there."""
+    source = _Source()
+    arguments = source.tuple_of(takes)
+    lines = ["def entry(a):", f"    result = kernel(*{arguments})"]
+    results = (returns,) if isinstance(returns, str) else returns
+    for place, kind in enumerate(results):
+        if kind != "none":
+            lines.append(f"    a[{place}] = result" + ("" if isinstance(returns, str) else f"[{place}]"))
+    scope = {"np": np, "array_at": array_at, "kernel": njit(function, **_OPTIONS)}
+    exec("\n".join(lines), scope)  # noqa: S102 - numba compiles functions, and each kernel has its own arguments
+    return cast("Callable[..., Any]", scope["entry"])
+
+
+class _Source:
+    """Python expressions for arguments in a block, and how many of its numbers they take."""
+
+    def __init__(self) -> None:
+        self.used = 0
+
+    def _next(self) -> str:
+        self.used += 1
+        return f"a[{self.used - 1}]"
+
+    def of(self, layout: Layout) -> str:
+        """Returns the expression of one argument."""
+        if not isinstance(layout, str):
+            return self.tuple_of(layout)
+        if layout.startswith("@"):
+            return f"np.uint64({self._next()})"
+        kind, _, dimensions = layout.partition("[")
+        if not dimensions:
+            return f"np.{kind}({self._next()})" if kind != "bool" else f"({self._next()} != 0)"
+        start, lengths = self._next(), [self._next() for _ in dimensions]
+        return f"array_at({start}, ({', '.join(lengths)},), np.{kind})"
+
+    def tuple_of(self, layouts: Layout) -> str:
+        """Returns the expression of a tuple of arguments."""
+        return f"({', '.join(self.of(layout) for layout in layouts)},)"

@@ -3,12 +3,12 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import SysFlag
 from mqtool.kernels.body_crc import body_crc32
-from mqtool.kernels.compiling import BYTES, I32, I64, compiled, inlined
+from mqtool.kernels.compiling import compiled, inlined
+from mqtool.kernels.machine_code import BYTES, CRC32, I32, I32_TABLE, I64, I64_TABLE
 from mqtool.kernels.numbers import i16_at, i32_at, i64_at
 
 V1, V2 = commit_log.MAGIC_V1, commit_log.MAGIC_V2
@@ -42,21 +42,14 @@ def _places(data: Any, body: Any, end: Any, is_v2: bool) -> Any:
     return adds_up, body_length, topic, topic_length, properties, properties_length
 
 
-@compiled(
-    types.Tuple((types.int64, types.boolean, types.boolean)),
-    BYTES,
-    types.int64,
-    types.int64,
-    types.boolean,
-    I64,
-    types.int32[:, ::1],
-    types.int64[:, ::1],
-    I32,
-)
-def scan(data: Any, start: int, base: int, with_crc: bool, positions: Any, ints: Any, longs: Any, crcs: Any) -> Any:
+@compiled(("int64", "bool", "bool"), CRC32, BYTES, "int64", "int64", "bool", I64, I32_TABLE, I64_TABLE, I32)
+def scan(
+    crc32: Any, data: Any, start: int, base: int, with_crc: bool, positions: Any, ints: Any, longs: Any, crcs: Any
+) -> Any:
     """Follows total_size from record to record, as `records.frame_scan` does, and reads each record in the same pass.
 
     Args:
+        crc32: of isal.
         data: uint8.
         start: position of the first frame.
         base: physical offset of the first byte.
@@ -89,7 +82,7 @@ def scan(data: Any, start: int, base: int, with_crc: bool, positions: Any, ints:
             ports = i32_at(data, stored_at - 4) | i32_at(data, retries_at - 4)
             plain_ports = plain_ports and flags & (_BORN_V6 | _STORE_V6) == 0 and 0 <= ports < _PORTS
             if with_crc:
-                crcs[count] = body_crc32(data, body, body_length)
+                crcs[count] = body_crc32(crc32, data, body, body_length)
         else:
             all_valid = False
         positions[count] = at

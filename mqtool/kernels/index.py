@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from mqtool.formats import index_file, java
-from mqtool.kernels.compiling import I32, I64, WRITABLE, compiled, inlined
+from mqtool.kernels.compiling import compiled, inlined
+from mqtool.kernels.machine_code import BYTES, I32, I64
 from mqtool.kernels.numbers import i32_at, put_number
 
 _OFFSET_AT, _DIFF_AT, _PREVIOUS_AT = (
@@ -21,7 +21,7 @@ def _time_diff(time: Any, begin: Any) -> Any:
     return min(max(time - begin, 0) // 1000, java.INT_MAX) if begin > 0 else 0
 
 
-@compiled(types.int64, WRITABLE, types.int64, types.int64, types.int64, types.int64, types.int64, I32, I64, I64)
+@compiled("int64", BYTES, "int64", "int64", "int64", "int64", "int64", I32, I64, I64)
 def put_entries(
     data: Any,
     slots: int,

@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.kernels.compiling import I32, I64, WRITABLE, compiled
+from mqtool.kernels.compiling import compiled
+from mqtool.kernels.machine_code import BYTES, I32, I64
 from mqtool.kernels.numbers import put_number
 
 _SIZE_AT, _TAGS_AT = (CONSUME_QUEUE_UNIT.offset(name) for name in ("size", "tags_code"))
@@ -14,7 +14,7 @@ _UNIT = CONSUME_QUEUE_UNIT.size
 _MIX, _SHIFT = np.uint64(0x9E3779B97F4A7C15), np.uint64(32)
 
 
-@compiled(types.int64, I64, I32, I32, I64)
+@compiled("int64", I64, I32, I32, I64)
 def number(keys: Any, slots: Any, numbers: Any, firsts: Any) -> int:
     """Numbers distinct keys in the order in which they come.
 
@@ -41,9 +41,18 @@ def number(keys: Any, slots: Any, numbers: Any, firsts: Any) -> int:
     return count
 
 
-@compiled(types.void, I32, I64, I64, I32, I64, WRITABLE, I64, I64, I32)
+@compiled("none", I32, I64, I64, I32, I64, BYTES, I64, I64, I32, I64)
 def pack_units(
-    numbers: Any, offsets: Any, physical: Any, sizes: Any, tags: Any, packed: Any, rows: Any, ends: Any, gaps: Any
+    numbers: Any,
+    offsets: Any,
+    physical: Any,
+    sizes: Any,
+    tags: Any,
+    packed: Any,
+    rows: Any,
+    ends: Any,
+    gaps: Any,
+    last: Any,
 ) -> None:
     """Packs units queue by queue; the order within a queue is kept.
 
@@ -54,6 +63,7 @@ def pack_units(
         rows: output: the row of each packed unit.
         ends: output, by queue, initially 0: the number of units of this queue and all queues before it.
         gaps: output, by queue, initially 0: whether queue offsets are missing between units.
+        last: by queue, initially -1: the row of the last unit packed so far.
     """
     for row in range(len(numbers)):
         ends[numbers[row]] += 1
@@ -62,8 +72,6 @@ def pack_units(
         units = ends[queue]
         ends[queue] = before
         before += units
-    last = np.empty(len(ends), np.int64)
-    begun = np.zeros(len(ends), np.uint8)
     for row in range(len(numbers)):
         queue = numbers[row]
         place = ends[queue]
@@ -72,8 +80,7 @@ def pack_units(
         put_number(packed, at + _SIZE_AT, np.int64(sizes[row]), 4)
         put_number(packed, at + _TAGS_AT, tags[row], 8)
         rows[place] = row
-        if begun[queue] and offsets[row] != last[queue] + 1:
+        if last[queue] >= 0 and offsets[row] != offsets[last[queue]] + 1:
             gaps[queue] = 1
-        begun[queue] = 1
-        last[queue] = offsets[row]
+        last[queue] = row
         ends[queue] = place + 1

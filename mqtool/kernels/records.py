@@ -7,7 +7,8 @@ from numba import types
 
 from mqtool.formats import commit_log
 from mqtool.kernels.body_crc import body_crc32
-from mqtool.kernels.compiling import BYTES, I32, I64, U64, WRITABLE, compiled, inlined
+from mqtool.kernels.compiling import compiled, external, inlined
+from mqtool.kernels.machine_code import BYTES, CRC32, I32, I64, U64
 from mqtool.kernels.numbers import put_number
 
 _HEAD = commit_log.BODY_POSITIONS[0]
@@ -25,7 +26,7 @@ _FIELDS = (
 _SIZE, _MAGIC, _CRC, _QUEUE, _OFFSET, _PHYSICAL, _BORN, _STORED, _LENGTH = map(commit_log.field_offset, _FIELDS)
 _ROOM = commit_log.PROPERTIES_LENGTH.size
 
-_copy = types.ExternalFunction("memcpy", types.uint64(types.uint64, types.uint64, types.uint64))
+_copy = external(types.uint64, types.uint64, types.uint64, types.uint64)
 """The C library's: (to, from, bytes)."""
 
 
@@ -35,10 +36,10 @@ def _address(data: Any) -> Any:
 
 
 @inlined
-def _put_fields(target: Any, at: Any, total: Any, magic_code: Any, queue_id: Any, size: Any) -> None:
+def _put_fields(crc32: Any, target: Any, at: Any, total: Any, magic_code: Any, queue_id: Any, size: Any) -> None:
     put_number(target, at + _SIZE, total, 4)
     put_number(target, at + _MAGIC, magic_code, 4)
-    put_number(target, at + _CRC, np.int64(body_crc32(target, at + _HEAD, size)), 4)
+    put_number(target, at + _CRC, np.int64(body_crc32(crc32, target, at + _HEAD, size)), 4)
     put_number(target, at + _QUEUE, queue_id, 4)
     put_number(target, at + _LENGTH, size, 4)
 
@@ -52,21 +53,33 @@ def _put_place(target: Any, at: Any, offset: Any, physical: Any, now: Any, born_
         put_number(target, at + _BORN, now, 8)
 
 
-_PLACE = types.Tuple((types.int64, types.int64, types.int64, types.boolean))
-_ROWS = types.UniTuple(types.int64, 2)
-_PIECES = types.Tuple((U64, I64))
-_HEADS = types.Tuple((BYTES, types.int64))
-_QUEUES = types.Tuple((I32, BYTES, I64, I64, I64, I64))
-_MADE = types.UniTuple(I64, 6)
+_PLACE = ("int64", "int64", "int64", "bool")
+_ROWS = ("int64", "int64")
+_PIECES = (U64, I64)
+_HEADS = (BYTES, "int64")
+_QUEUES = (I32, BYTES, I64, I64, I64, I64)
+_MADE = (I64,) * 6
 
 
-@compiled(types.void, WRITABLE, _PLACE, _ROWS, _PIECES, _PIECES, _HEADS, _QUEUES, I64, _MADE)
+@compiled("none", CRC32, "@memcpy", BYTES, _PLACE, _ROWS, _PIECES, _PIECES, _HEADS, _QUEUES, I64, _MADE)
 def encode(
-    target: Any, place: Any, rows: Any, bodies: Any, held: Any, heads: Any, queues: Any, next_offsets: Any, made: Any
+    crc32: Any,
+    memcpy: Any,
+    target: Any,
+    place: Any,
+    rows: Any,
+    bodies: Any,
+    held: Any,
+    heads: Any,
+    queues: Any,
+    next_offsets: Any,
+    made: Any,
 ) -> None:
     """Writes the records of some messages contiguously; there must be room for them.
 
     Args:
+        crc32: of isal.
+        memcpy: of the C library.
         target: output.
         place: position of the first record; physical offset of the target's first byte; store timestamp, and whether
             it is also the born timestamp.
@@ -91,14 +104,16 @@ def encode(
         size, room = bodies[1][row], held[1][row]
         topic_size = topic_starts[queue + 1] - topic_starts[queue]
         to = target_data + np.uint64(at)
-        _copy(to, head_data + np.uint64(row * head_step), np.uint64(_HEAD))
-        _copy(to + np.uint64(_HEAD), bodies[0][row], np.uint64(size))
+        _copy(memcpy, to, head_data + np.uint64(row * head_step), np.uint64(_HEAD))
+        _copy(memcpy, to + np.uint64(_HEAD), bodies[0][row], np.uint64(size))
         middle = at + _HEAD + size
-        _copy(target_data + np.uint64(middle), topic_data + np.uint64(topic_starts[queue]), np.uint64(topic_size))
+        _copy(
+            memcpy, target_data + np.uint64(middle), topic_data + np.uint64(topic_starts[queue]), np.uint64(topic_size)
+        )
         tail = middle + topic_size + _ROOM
-        _copy(target_data + np.uint64(tail), held[0][row], np.uint64(room))
+        _copy(memcpy, target_data + np.uint64(tail), held[0][row], np.uint64(room))
         put_number(target, tail - _ROOM, room, _ROOM)
-        _put_fields(target, at, tail + room - at, magic_codes[queue], queue_ids[queue], size)
+        _put_fields(crc32, target, at, tail + room - at, magic_codes[queue], queue_ids[queue], size)
         _put_place(target, at, next_offsets[queue], base + at, now, born_now)
         positions[count], physical[count], offsets[count] = at, base + at, next_offsets[queue]
         topic_at[count] = middle + length_sizes[queue]

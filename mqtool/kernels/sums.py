@@ -3,10 +3,10 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from mqtool.kernels import mixing
-from mqtool.kernels.compiling import I32, I64, U64, compiled, inlined
+from mqtool.kernels.compiling import compiled, inlined
+from mqtool.kernels.machine_code import I32, I64, U64
 
 _OFFSET, _PLACE, _SIZE, _TAGS, _TIME = mixing.OFFSET, mixing.PLACE, mixing.SIZE, mixing.TAGS, mixing.TIME
 _FINAL, _FOLD = mixing.FINAL, mixing.FOLD
@@ -26,7 +26,7 @@ def mixed_unit(physical: Any, offset: Any, size: Any, tags: Any, key: Any) -> An
     return _finish(mixed + np.uint64(np.int64(size)) * _SIZE + np.uint64(tags) * _TAGS + key)
 
 
-@compiled(types.void, U64, I64, I64, U64, I64, I64, I32, I64)
+@compiled("none", U64, I64, I64, U64, I64, I64, I32, I64)
 def add_units(
     total: Any, count: Any, buckets: Any, queue_keys: Any, offsets: Any, physical: Any, sizes: Any, tags: Any
 ) -> None:
@@ -42,7 +42,7 @@ def add_units(
         count[buckets[row]] += 1
 
 
-@compiled(types.void, U64, I64, I64, I64, I64, I64)
+@compiled("none", U64, I64, I64, I64, I64, I64)
 def add_entries(total: Any, count: Any, buckets: Any, key_hashes: Any, physical: Any, times: Any) -> None:
     """Adds `verify.checksums.mix_entries` of each entry to its bucket; arguments as for `add_units`."""
     for row in range(len(buckets)):
@@ -52,7 +52,7 @@ def add_entries(total: Any, count: Any, buckets: Any, key_hashes: Any, physical:
         count[buckets[row]] += 1
 
 
-@compiled(types.int64, I32, I64, I64, types.int64, I64, I64, I64, I64, I64, I64)
+@compiled("int64", I32, I64, I64, "int64", I64, I64, I64, I64, I64, I64)
 def follow(
     codes: Any,
     offsets: Any,
@@ -93,7 +93,7 @@ def follow(
     return count
 
 
-@compiled(types.int64, I32, I64, I64, types.int64, I64)
+@compiled("int64", I32, I64, I64, "int64", I64)
 def chain(heads: Any, key_hashes: Any, previous: Any, first: int, wrong: Any) -> int:
     """Compares the predecessor of index entries with the newest entry of their slots before them.
 

@@ -7,11 +7,11 @@ bytes above 0x7F in a tag or key, and properties that change the queue.
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from mqtool.formats import properties as names
 from mqtool.kernels import fnv
-from mqtool.kernels.compiling import BYTES, I32, I64, U32, WORDS, compiled, inlined
+from mqtool.kernels.compiling import compiled, inlined, word_at
+from mqtool.kernels.machine_code import BYTES, I32, I64, U32
 
 
 def _word(text: str) -> np.uint64:
@@ -34,10 +34,10 @@ assert _UNIQUE_LENGTH == 8
 
 
 @inlined
-def _first_word(data: Any, words: Any, start: int, length: int) -> Any:
+def _first_word(data: Any, start: int, length: int) -> Any:
     """Returns the first eight bytes of a string, padded with zeros."""
-    if start < len(words):
-        word = words[start]
+    if start + 8 <= len(data):
+        word = word_at(np.uint64(data.ctypes.data) + np.uint64(start))
         return word if length >= 8 else word & (_ALL >> np.uint64(64 - 8 * length))
     word = np.uint64(0)
     for at in range(length):
@@ -46,11 +46,11 @@ def _first_word(data: Any, words: Any, start: int, length: int) -> Any:
 
 
 @inlined
-def _hash_on(data: Any, words: Any, start: int, end: int, value: Any) -> Any:
+def _hash_on(data: Any, start: int, end: int, value: Any) -> Any:
     """Continues Java's String.hashCode over further bytes."""
     at = start
     while at + 8 <= end:  # eight bytes a step by pairs, quads and halves, as in records.words
-        word = words[at]
+        word = word_at(np.uint64(data.ctypes.data) + np.uint64(at))
         word = (word & _PAIRS) * _31 + ((word >> _8) & _PAIRS)
         word = (word & _QUADS) * _31_2 + ((word >> _16) & _QUADS)
         word = (word & _HALVES) * _31_4 + (word >> _32)
@@ -96,7 +96,7 @@ def _entry_of(data: Any, start: int, length: int, table: Any) -> int:
 
 
 @inlined
-def _pieces(data: Any, words: Any, start: int, end: int, is_schedule: bool) -> Any:
+def _pieces(data: Any, start: int, end: int, is_schedule: bool) -> Any:
     """Returns where the values of TAGS, KEYS and UNIQ_KEY begin and end; begins at -1 if the record is not for here."""
     tag_start = tag_end = key_start = key_end = unique_start = unique_end = 0
     at = start
@@ -109,7 +109,7 @@ def _pieces(data: Any, words: Any, start: int, end: int, is_schedule: bool) -> A
             close += 1
         if at < split < close - 1:
             size = split - at
-            name = _first_word(data, words, at, size)
+            name = _first_word(data, at, size)
             # as in the broker's map, a later value replaces an earlier one
             if name == _TAGS and size == _TAGS_LENGTH:
                 tag_start, tag_end = split + 1, close
@@ -131,45 +131,41 @@ def _pieces(data: Any, words: Any, start: int, end: int, is_schedule: bool) -> A
 
 
 @inlined
-def _put_key(
-    data: Any, words: Any, start: int, end: int, before: Any, row: int, rows: Any, hashes: Any, count: int
-) -> int:
+def _put_key(data: Any, start: int, end: int, before: Any, row: int, rows: Any, hashes: Any, count: int) -> int:
     """Adds a key's hash, continued from the hash `before`, unless the key is empty; returns the new number of keys."""
     if end > start:
         rows[count] = row
-        hashes[count] = _hash_on(data, words, start, end, before)
+        hashes[count] = _hash_on(data, start, end, before)
         count += 1
     return count
 
 
 @inlined
-def _put_words(
-    data: Any, words: Any, start: int, end: int, before: Any, row: int, rows: Any, hashes: Any, count: int
-) -> int:
+def _put_words(data: Any, start: int, end: int, before: Any, row: int, rows: Any, hashes: Any, count: int) -> int:
     """Adds a key for each word of KEYS; returns how many there are now."""
     at = start
     while at < end:
         split = at
         while split < end and data[split] != _SPACE:
             split += 1
-        count = _put_key(data, words, at, split, before, row, rows, hashes, count)
+        count = _put_key(data, at, split, before, row, rows, hashes, count)
         at = split + 1
     return count
 
 
-_PLACE = types.UniTuple(I64, 4)
-_TABLE = types.Tuple((BYTES, I64, I64, I32, I32, U32, U32))
-_WANTED = types.Tuple((types.int64, types.boolean, types.boolean))
-_DONE = types.UniTuple(types.int64, 3)
-_FOUND = types.Tuple((I32, I64, I64, U32, I64))
+_PLACE = (I64,) * 4
+_TABLE = (BYTES, I64, I64, I32, I32, U32, U32)
+_WANTED = ("int64", "bool", "bool")
+_DONE = ("int64",) * 3
+_FOUND = (I32, I64, I64, U32, I64)
 
 
-@compiled(_DONE, BYTES, WORDS, _PLACE, _TABLE, _WANTED, _DONE, _FOUND)
-def dispatch(data: Any, words: Any, place: Any, table: Any, wanted: Any, done: Any, found: Any) -> Any:
+@compiled(_DONE, BYTES, _PLACE, _TABLE, _WANTED, _DONE, _FOUND)
+def dispatch(data: Any, place: Any, table: Any, wanted: Any, done: Any, found: Any) -> Any:
     """Reads topic and properties of records until one has an unknown topic.
 
     Args:
-        data, words: the buffer.
+        data: the buffer.
         place: topic start and length, properties start and length of each record, inside the buffer.
         table: the topics: see `records.topics.TopicSlots.columns`.
         wanted: number of the schedule topic; whether to return keys; whether tags are indexed as keys.
@@ -194,18 +190,18 @@ def dispatch(data: Any, words: Any, place: Any, table: Any, wanted: Any, done: A
                 return row, keys, others
         topic = topics[row] = table[4][entry]
         end = properties_start[row] + properties_length[row]
-        found_pieces = _pieces(data, words, properties_start[row], end, topic == schedule)
+        found_pieces = _pieces(data, properties_start[row], end, topic == schedule)
         tag_start, tag_end, key_start, key_end, unique_start, unique_end = found_pieces
         if tag_start < 0:
             other_rows[others] = row
             others += 1
             continue
-        tags_codes[row] = np.int32(_hash_on(data, words, tag_start, tag_end, np.uint32(0)))
+        tags_codes[row] = np.int32(_hash_on(data, tag_start, tag_end, np.uint32(0)))
         if not with_keys:
             continue
         before = table[5][topic]
-        keys = _put_key(data, words, unique_start, unique_end, before, row, key_rows, hashes, keys)
-        keys = _put_words(data, words, key_start, key_end, before, row, key_rows, hashes, keys)
+        keys = _put_key(data, unique_start, unique_end, before, row, key_rows, hashes, keys)
+        keys = _put_words(data, key_start, key_end, before, row, key_rows, hashes, keys)
         if index_tags:
-            keys = _put_key(data, words, tag_start, tag_end, table[6][topic], row, key_rows, hashes, keys)
+            keys = _put_key(data, tag_start, tag_end, table[6][topic], row, key_rows, hashes, keys)
     return len(topic_start), keys, others

@@ -3,11 +3,11 @@
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, MAX_EXT_ADDRESS
-from mqtool.kernels.compiling import BYTES, I64, U64, compiled
+from mqtool.kernels.compiling import compiled
+from mqtool.kernels.machine_code import BYTES, I64, U64
 from mqtool.kernels.numbers import i32_at, i64_at
 from mqtool.kernels.sums import mixed_unit
 
@@ -16,7 +16,7 @@ _UNIT = CONSUME_QUEUE_UNIT.size
 _LEAST, _MOST = commit_log.MIN_RECORD_SIZE, 1 << 28
 
 
-@compiled(types.boolean, BYTES, types.int64, types.uint64, types.int64, I64, I64, I64, types.int64, U64, I64, I64)
+@compiled("bool", BYTES, "int64", "uint64", "int64", I64, I64, I64, "int64", U64, I64, I64)
 def plain_units(
     data: Any,
     start: int,

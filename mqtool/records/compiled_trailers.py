@@ -6,7 +6,6 @@ import numpy as np
 
 from mqtool.kernels import Kernels
 from mqtool.records.topics import TopicTable
-from mqtool.records.words import words_of
 
 
 class Place(NamedTuple):
@@ -51,12 +50,11 @@ def read_trailers(
     Returns:
         How many keys there are, and the records that are left to array arithmetic.
     """
-    words = words_of(data) if len(data) >= 8 else np.empty(0, np.uint64)
     count, slots = len(place.topic_start), topics.slots
     others = np.empty(count, np.int64)
     done = (0, 0, 0)
     while True:
-        done = compiled.dispatch(data, words, tuple(place), slots.columns(), wanted, done, (*found, others))
+        done = compiled.dispatch(data, tuple(place), slots.columns(), wanted, done, (*found, others))
         row, keys, other_count = done
         if row == count:
             return keys, others[:other_count]

@@ -117,7 +117,7 @@ def _pack_by_kernel(compiled: Kernels, units: QueueUnits, keys: np.ndarray) -> P
         (units.tags_code, np.int64),
     )
     arrays = (np.ascontiguousarray(*column) for column in columns)
-    compiled.pack_units(numbers, *arrays, packed.view(np.uint8), order, stops, gaps)
+    compiled.pack_units(numbers, *arrays, packed.view(np.uint8), order, stops, gaps, np.full(len(firsts), -1))
     return PackedUnits(order, packed, firsts, stops, gaps)
 
 

@@ -46,7 +46,7 @@ ALLOWED["cli"] = set(ALLOWED) - {"__main__"}
 ONLY_IN = {
     "asyncio": {"server"},
     "construct": {"formats"},
-    "numba": {"kernels"},  # half a second, for large stores only
+    "numba": {"kernels"},  # compiles; a compiled kernel runs without
     "llvmlite": {"kernels"},
     "mmap": {"engine"},  # reading may meet a file that shrinks, which would end the process
     "pyarrow": {"jobs", "records", "siblings", "store", "verify", "ingest", "repair", "export", "spark", "cli"},

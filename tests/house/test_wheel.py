@@ -93,4 +93,4 @@ def test_the_first_use_compiles_nothing_that_takes_time(installed, tmp_path):
     """Without the extra `fast` there are no compiled loops: all commands work at once."""
     asked = "from mqtool import kernels; print(kernels.load())"
     assert run(installed / "python", "-c", asked, cwd=tmp_path) == "None\n"
-    assert {path.suffix for path in (installed.parent).rglob("*.nb[ci]")} == set()
+    assert {path.suffix for path in (installed.parent).rglob("*.code")} == set()

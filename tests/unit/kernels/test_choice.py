@@ -1,7 +1,11 @@
-"""When compiled loops are used: for large logs, where numba is, and never such as were made of older sources."""
+"""When compiled loops are used: where they are compiled and the log is not tiny, and never such as were made of older
+sources."""
 
 import importlib.util
-import os
+import logging
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -11,17 +15,24 @@ from mqtool.kernels import choice
 
 
 @pytest.fixture
-def numba():
+def compiled():
     if kernels.load() is None:
         pytest.skip("needs numba")
 
 
-def test_a_small_log_is_read_without(numba):
+@pytest.fixture
+def elsewhere(tmp_path, monkeypatch):
+    """A directory in place of those where compiled kernels are looked for."""
+    monkeypatch.setattr(choice, "_directories", lambda: [tmp_path])
+    return tmp_path
+
+
+def test_a_small_log_is_read_without(compiled):
     with kernels.use(kernels.LARGE - 1):
         assert kernels.kernels() is None
 
 
-def test_a_large_one_is_read_with_them_until_it_is_done(numba):
+def test_a_large_one_is_read_with_them_until_it_is_done(compiled):
     with kernels.use(kernels.LARGE):
         found = kernels.kernels()
         assert found is not None
@@ -31,33 +42,78 @@ def test_a_large_one_is_read_with_them_until_it_is_done(numba):
     assert kernels.kernels() is None
 
 
-def test_they_are_put_away_after_an_error(numba):
+def test_they_are_put_away_after_an_error(compiled):
     with pytest.raises(RuntimeError), kernels.use(kernels.LARGE):
         raise RuntimeError
     assert kernels.kernels() is None
 
 
-def test_without_numba_there_are_none(monkeypatch):
+def test_without_numba_nothing_is_compiled(elsewhere, monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    with kernels.use(kernels.LARGE):
+    with kernels.use(choice.COMPILE):
+        assert kernels.kernels() is None
+    assert list(elsewhere.iterdir()) == []
+
+
+def test_a_log_that_is_not_very_large_waits_for_no_compiler(elsewhere, monkeypatch):
+    monkeypatch.setattr(choice, "_compile", lambda name, cpu: pytest.fail("compiled"))
+    with kernels.use(choice.COMPILE - 1):
         assert kernels.kernels() is None
 
 
-def test_without_the_crc_of_isal_there_are_none(numba, monkeypatch):
-    from mqtool.kernels import body_crc
+def test_without_the_crc_of_isal_there_are_none(compiled, monkeypatch):
+    monkeypatch.setitem(sys.modules, "isal", None)
+    assert kernels.load(may_compile=False) is None
 
-    monkeypatch.setattr(body_crc, "HAS_CRC32", False)
+
+def test_other_processors_have_none(compiled, monkeypatch):
+    monkeypatch.setattr(choice.sys, "platform", "darwin")
     assert kernels.load() is None
 
 
-def test_what_was_compiled_of_older_sources_is_dropped(tmp_path: Path):
+def test_changed_sources_have_another_name(monkeypatch, tmp_path):
     package = tmp_path / "kernels"
-    cache, formats = package / "__pycache__", tmp_path / "formats"
-    for directory in (cache, formats):
-        directory.mkdir(parents=True)
-    times = {package / "trailers.py": 10, formats / "commit_log.py": 20, cache / "old.nbi": 19, cache / "new.nbi": 21}
-    for path, time in times.items():
-        path.write_bytes(b"")
-        os.utime(path, (time, time))
-    choice._forget_stale(package)
-    assert [path.name for path in sorted(cache.iterdir())] == ["new.nbi"]
+    package.mkdir()
+    (package / "one.py").write_text("ONE = 1\n")
+    monkeypatch.setattr(choice, "__file__", str(package / "choice.py"))
+    before = choice._version()
+    assert choice._version() == before
+    (package / "one.py").write_text("ONE = 2\n")
+    assert choice._version() != before
+
+
+@pytest.mark.parametrize("harm", ["cut off", "changed", "another file"])
+def test_a_harmed_file_is_not_run(compiled, elsewhere, monkeypatch, harm):
+    name = f"{choice._cpu()}-{choice._version()}.code"
+    source = Path(choice.__file__).parent / "__pycache__" / name
+    if not source.is_file():
+        pytest.skip("compiled into another directory")
+    shutil.copy(source, elsewhere / name)
+    assert kernels.load(may_compile=False) is not None
+    data = bytearray(source.read_bytes())
+    if harm == "changed":
+        data[-100] ^= 1
+    (elsewhere / name).write_bytes({"cut off": data[:-1], "changed": data, "another file": b"text"}[harm])
+    assert kernels.load(may_compile=False) is None
+
+
+@pytest.mark.slow
+def test_only_a_run_that_compiles_says_so(compiled, elsewhere, caplog):
+    with caplog.at_level(logging.WARNING):
+        assert kernels.load() is not None
+        assert [record.getMessage() for record in caplog.records] == [
+            "mqtool: compiling loops for large logs, once on this machine; this takes some seconds"
+        ]
+        caplog.clear()
+        assert kernels.load() is not None
+        assert not caplog.records
+    assert len(list(elsewhere.iterdir())) == 1
+
+
+def test_neither_numba_nor_llvmlite_is_imported_to_use_them(compiled):
+    code = (
+        "import sys\nfrom mqtool import kernels\nassert kernels.load(may_compile=False)\n"
+        "print(sorted(sys.modules.keys() & {'numba', 'llvmlite'}))"
+    )
+    result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert result.stdout == "[]\n"

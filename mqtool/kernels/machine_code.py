@@ -1,0 +1,163 @@
+"""Machine code of the kernels in a file: written once after compiling, mapped by whoever uses it.
+
+The file has a JSON header in its first pages, with the position and the layouts of each kernel, and then the code.
+The code refers to nothing outside itself, so that mapping it is all the loading there is: no linker and no compiler
+is needed, and processes share its pages. Addresses of C functions that a kernel calls are among its arguments.
+"""
+
+import ctypes
+import json
+import mmap
+import struct
+from collections.abc import Callable, Mapping
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, NamedTuple, TypeAlias
+
+import numpy as np
+
+Layout: TypeAlias = "str | tuple[Layout, ...]"
+"""How a value is laid out: `int64`, `uint64` and `bool` are one number; `uint8[]`, `int32[]`, … address and length;
+`int32[,]` an address and two lengths; `@name` the address of a C function (`_external`), which callers do not pass;
+`none` is no result. A tuple is its parts."""
+
+MAGIC = b"MQTOOLK1"
+_HEAD = struct.Struct("<8sII")
+"""Magic, length of the JSON header, position of the code."""
+_DIGEST = 16
+
+BYTES, I32, I64, U32, U64 = "uint8[]", "int32[]", "int64[]", "uint32[]", "uint64[]"
+I32_TABLE, I64_TABLE = "int32[,]", "int64[,]"
+
+CRC32 = "@crc32_gzip_refl"
+"""ISA-L's own function, which the library inside isal exports: (CRC so far, address, bytes)."""
+
+
+class Image(NamedTuple):
+    """Compiled kernels.
+
+    Attributes:
+        code: machine code that runs at any address that is a multiple of a page.
+        kernels: position in the code, layout of the result, and layouts of the arguments, by name.
+    """
+
+    code: bytes
+    kernels: Mapping[str, tuple[int, Layout, Layout]]
+
+    def to_bytes(self) -> bytes:
+        """Returns the file."""
+        about = {"size": len(self.code), "digest": _digest(self.code), "kernels": self.kernels}
+        header = json.dumps(about).encode()
+        at = -(-(_HEAD.size + len(header)) // mmap.ALLOCATIONGRANULARITY) * mmap.ALLOCATIONGRANULARITY
+        return (_HEAD.pack(MAGIC, len(header), at) + header).ljust(at, b"\0") + self.code
+
+
+def _digest(code: bytes) -> str:
+    return blake2b(code, digest_size=_DIGEST).hexdigest()
+
+
+def functions_of(path: Path) -> dict[str, Callable[..., Any]]:
+    """Returns the kernels in a file as functions.
+
+    Raises:
+        OSError: it cannot be read or mapped as code.
+        ValueError: it is not what `Image.to_bytes` returned.
+    """
+    with path.open("rb") as file:
+        head = file.read(_HEAD.size).ljust(_HEAD.size, b"\0")
+        magic, length, at = _HEAD.unpack(head)
+        if magic != MAGIC:
+            raise ValueError(f"{path}: no compiled kernels")
+        about = json.loads(file.read(length))
+        file.seek(at)
+        if _digest(file.read()) != about["digest"]:
+            raise ValueError(f"{path}: the code is not what was written")
+        code = mmap.mmap(file.fileno(), about["size"], mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC, offset=at)
+    start = np.frombuffer(code, np.uint8).__array_interface__["data"][0]
+    _mapped.append(code)
+    return functions_at(
+        {name: (start + place, returns, takes) for name, (place, returns, takes) in about["kernels"].items()}
+    )
+
+
+_mapped: list[mmap.mmap] = []
+"""Kept for the life of the process: another thread may be inside."""
+
+
+def functions_at(kernels: Mapping[str, tuple[int, Layout, Layout]]) -> dict[str, Callable[..., Any]]:
+    """Returns the kernels at some addresses as functions; address, layouts of result and arguments by name.
+
+    Raises:
+        OSError: a C function that one of them calls is not in this process.
+    """
+    return {name: _function(*kernel) for name, kernel in kernels.items()}
+
+
+def _function(address: int, returns: Layout, takes: Layout) -> Callable[..., Any]:
+    """Returns a kernel as a function of what it takes, functions of C excepted.
+
+    The interpreter's lock is released while it runs, unless it calls the interpreter itself.
+    """
+    prototype = ctypes.PYFUNCTYPE if any(str(kind).startswith("@Py") for kind in takes) else ctypes.CFUNCTYPE
+    call = prototype(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(address)
+    externals = [_external(kind[1:]) for kind in takes if isinstance(kind, str) and kind.startswith("@")]
+    fill = _tuple_filler([kind for kind in takes if not (isinstance(kind, str) and kind.startswith("@"))])
+    results = [] if returns == "none" else [returns] if isinstance(returns, str) else list(returns)
+    casts = [bool if kind == "bool" else int for kind in results]
+
+    def kernel(*arguments: Any) -> Any:
+        values = externals.copy()
+        fill(values, arguments)
+        size = len(values) + 2
+        block = (ctypes.c_int64 * size)(*values)
+        at = ctypes.addressof(block)
+        # numba's own convention: where a result and an error go, of which there are none, and the arguments
+        if call(at + 8 * (size - 2), at + 8 * (size - 1), at):
+            raise RuntimeError("a compiled loop failed")
+        if isinstance(returns, str):
+            return casts[0](block[0]) if casts else None
+        return tuple(cast(value) for cast, value in zip(casts, block, strict=False))
+
+    return kernel
+
+
+def _tuple_filler(layouts: Any) -> Callable[[list[int], Any], None]:
+    fillers = [_filler(layout) for layout in layouts]
+
+    def fill(values: list[int], arguments: Any) -> None:
+        for filler, argument in zip(fillers, arguments, strict=True):
+            filler(values, argument)
+
+    return fill
+
+
+def _filler(layout: Layout) -> Callable[[list[int], Any], None]:
+    """Returns the function that appends the numbers of an argument to those before."""
+    if not isinstance(layout, str):
+        return _tuple_filler(layout)
+    if "[" not in layout:
+        return lambda values, argument: values.append(int(argument))
+    kind, _, dimensions = layout.partition("[")
+    dtype, count = np.dtype(kind), len(dimensions)
+
+    def fill(values: list[int], array: np.ndarray) -> None:
+        if array.dtype != dtype or array.ndim != count or not array.flags.c_contiguous:
+            raise TypeError(f"a compiled loop takes {layout}, not {array.dtype} of shape {array.shape}")
+        values.append(array.__array_interface__["data"][0])
+        values.extend(array.shape)
+
+    return fill
+
+
+def _external(name: str) -> int:
+    """Returns the address of a C function by name."""
+    try:
+        if name == CRC32[1:]:
+            from isal import isal_zlib  # noqa: PLC0415 - is not installed everywhere
+
+            library: Any = ctypes.CDLL(isal_zlib.__file__)
+        else:
+            library = ctypes.pythonapi if name.startswith("Py") else ctypes.CDLL(None)
+        return ctypes.cast(getattr(library, name), ctypes.c_void_p).value or 0
+    except (ImportError, AttributeError) as error:
+        raise OSError(f"no function {name}") from error
