@@ -41,7 +41,7 @@ def _object(relocation: int, symbol_section: int) -> bytes:
     names = b"\0.text\0.rela.text\0.rodata\0.symtab\0.strtab\0"
     texts = b"\0f\0c\0"
     parts = [
-        (b"", 0, 0, 0, 0, 0, 0),
+        (b"", 0, 0, b"", 0, 0, 0),
         (b".text", 1, 6, bytes(16), 0, 0, 16),
         (b".rela.text", 4, 0, struct.pack("<QQq", 4, 2 << 32 | relocation, -4), 4, 1, 8),
         (b".rodata", 1, 2, b"constant", 0, 0, 8),
