@@ -48,7 +48,10 @@ ONLY_IN = {
     "construct": {"formats"},
     "numba": {"kernels"},  # compiles; a compiled kernel runs without
     "llvmlite": {"kernels"},
-    "mmap": {"engine", "kernels"},  # reading may meet a file that shrinks, which would end the process; code is not changed
+    "mmap": {
+        "engine",
+        "kernels",
+    },  # reading may meet a file that shrinks, which would end the process; code is not changed
     "pyarrow": {"jobs", "records", "siblings", "store", "verify", "ingest", "repair", "export", "spark", "cli"},
     "numpy": set(ALLOWED) - {"errors", "units", "words", "commands", "choices", "jobs", "__init__", "__main__"},
     "pyspark": {"spark"},
