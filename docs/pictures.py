@@ -1,9 +1,10 @@
 """Draws docs/pictures: `python docs/pictures.py` writes, `--check` names what is out of date and exits with 1.
 
-Record layout and segment map come from the declared layout and from a report on a damaged copy of a fixture; the other
-pictures are boxes and arrows, declared below. Colours follow the theme of the site, or the system's outside of it.
+Record layout, segment map and dashboard come from the declared layout, from a report on a damaged copy of a fixture and
+from deploy/monitoring/dashboard.json; the other pictures are boxes and arrows, declared below. Colours follow the theme of the site, or the system's outside of it.
 """
 
+import json
 import re
 import shutil
 import subprocess
@@ -195,7 +196,29 @@ def segment_map() -> str:
     return svg(520, 120 + 26 * len(legend), "Segment map of a report", parts)
 
 
+def dashboard() -> str:
+    """The panels of the Grafana dashboard where they are, each with the metrics that it shows."""
+    board = json.loads((ROOT / "deploy" / "monitoring" / "dashboard.json").read_text("utf-8"))
+    across, down, parts = 38, 19, []  # pixels of Grafana's grid of 24 columns
+    for panel in board["panels"]:
+        place = panel["gridPos"]
+        x, y, width, height = 10 + place["x"] * across, 8 + place["y"] * down, place["w"] * across, place["h"] * down
+        if panel["type"] == "row":
+            parts.append(f'<text x="{x}" y="{y + 15}">{escape(panel["title"])}</text>')
+            continue
+        parts.append(f'<rect class="box" x="{x}" y="{y}" width="{width - 6}" height="{height - 6}" rx="3"/>')
+        parts.append(f'<text x="{x + 8}" y="{y + 20}">{escape(panel["title"])}</text>')
+        text = " ".join(target["expr"] for target in panel["targets"])
+        metrics = dict.fromkeys(re.findall(r"\b(?:mqtool|rocketmq)_\w+", text))
+        for number, metric in enumerate(metrics):
+            line = metric.removeprefix("mqtool_verify_" if metric.startswith("mqtool_verify") else "rocketmq_")
+            parts.append(f'<text class="small" x="{x + 8}" y="{y + 44 + 18 * number}">{escape(line)}</text>')
+    bottom = max(panel["gridPos"]["y"] + panel["gridPos"]["h"] for panel in board["panels"])
+    return svg(24 * across + 14, bottom * down + 10, "The dashboard: its panels and what each shows", parts)
+
+
 DRAWINGS = {
+    "dashboard": dashboard,
     "store-anatomy": store_anatomy,
     "record-layout": record_layout,
     "recovery-decisions": recovery_decisions,
