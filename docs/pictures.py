@@ -1,8 +1,8 @@
 """Draws docs/pictures: `python docs/pictures.py` writes, `--check` names what is out of date and exits with 1.
 
 Record layout, segment map and dashboard come from the declared layout, from a report on a damaged copy of a fixture and
-from deploy/monitoring/dashboard.json; the other pictures are boxes and arrows, declared below. Colours follow the theme of
-the site, or the system's outside of it.
+from deploy/monitoring/dashboard.json; the other pictures are boxes and arrows, declared below. Colours follow the theme
+of the site, or the system's outside of it.
 """
 
 import json
