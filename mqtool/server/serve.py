@@ -21,9 +21,15 @@ from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
 from mqtool.engine.retention.rules import policy_from_config
 from mqtool.errors import UsageError
 from mqtool.formats.hosts import Host
+from mqtool.protocol.command import Command
 from mqtool.protocol.frames import ForeignProtocolError
 from mqtool.server.admin import Access, Site
 from mqtool.server.admin.port import AdminHttp
+from mqtool.server.auth.admin import AuthAdmin
+from mqtool.server.auth.guard import Auth
+from mqtool.server.auth.opening import open_tables
+from mqtool.server.auth.options import options_of
+from mqtool.server.broker import handlers
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.opening import store_options
 from mqtool.server.broker.read_only import ReadOnlyMessages
@@ -35,7 +41,7 @@ from mqtool.server.namesrv.server import NameServer
 from mqtool.server.net import acl_config
 from mqtool.server.net.acl import Acl
 from mqtool.server.net.addresses import EVERYWHERE, address_of, listed, own_address, with_port
-from mqtool.server.net.listener import Endpoint, Handler, Listener, OtherProtocol, Peer
+from mqtool.server.net.listener import Answer, Endpoint, Handler, Listener, OtherProtocol, Peer
 from mqtool.server.net.loop import loop_factory
 from mqtool.server.net.tls import self_made_context, server_context
 from mqtool.server.replication.ha_server import HaListener
@@ -64,7 +70,7 @@ class ServeOptions:
         config: keys of a broker.conf.
         flush: when a message reaches the disk; None as configured.
         admin_port: of metrics, health and pages for browsers; 0 takes a free one, None opens no port.
-        acl: a plain_acl.yml with accounts; None lets everybody do everything.
+        acl: a plain_acl.yml with accounts, or to import; None for users of the configuration, or none.
         certificate, key: of TLS, in PEM files; None for a certificate that is made for the first TLS connection.
         tls_mode: which connections are accepted: plain ones, TLS, or both.
         fast_sends: False to handle every send by the ordinary path, for tests of the fast one.
@@ -118,17 +124,11 @@ class Server:
         self._handlers: dict[int, Handler] = {}
         own = options.certificate
         self._tls = server_context(own, options.key) if own is not None else self_made_context
-        self._acl = Acl(acl_config.load(options.acl)) if options.acl is not None else None
-        self._listener = Listener(
-            options.host,
-            options.port,
-            self._handlers,
-            guard=self._acl.check if self._acl is not None else None,
-            tls=self._tls,
-            tls_mode=options.tls_mode,
-            opened=self._opened,
-            http2=self._http2,
-        )
+        self._auth_options = options_of(options.config, options.acl)
+        self._guard: Acl | Auth | None = None
+        if self._auth_options is None and options.acl is not None:
+            self._guard = Acl(acl_config.load(options.acl))
+        self._listener = self._new_listener(options.port)
         self._registration: Registration
         self._admin: AdminHttp | None = None
         self._slaves: HaListener | None = None
@@ -148,6 +148,7 @@ class Server:
         shape = await loop.run_in_executor(None, self._shape)
         messages = await loop.run_in_executor(None, self._open, shape)
         try:
+            await loop.run_in_executor(None, self._open_users)
             await self._listen(messages, settings)
         except BaseException:
             await self._listener.stop(0)
@@ -155,6 +156,7 @@ class Server:
                 await self._grpc.stop(0)
             if self.name_server is not None:
                 await self.name_server.stop()
+            self._close_users()
             self._store.close()
             raise
 
@@ -170,13 +172,24 @@ class Server:
         self._store = open_for_reading(self.options.store, dict(self.options.config.values))
         return ReadOnlyMessages(self._store, shape)
 
+    def _open_users(self) -> None:
+        """Reads users and permissions, if requests are checked or may change them."""
+        options = self._auth_options
+        if options is not None:
+            tables = open_tables(options, self.options.store, writable=not self.options.read_only)
+            self._guard = Auth(options, tables)
+
+    def _close_users(self) -> None:
+        if isinstance(self._guard, Auth):
+            self._guard.tables.close()
+
     async def _listen(self, messages: MessageStore | ReadOnlyMessages, settings: Settings) -> None:
         options = self.options
         if options.name_server_port is not None:
             self.name_server = NameServer(
                 options.host,
                 options.name_server_port,
-                guard=self._acl.check_routes if self._acl is not None else None,
+                guard=self._guard.check_routes if self._guard is not None else None,
                 tls=self._tls,
                 tls_mode=options.tls_mode,
             )
@@ -185,7 +198,7 @@ class Server:
         await self._listener.start()
         address = self.addresses["broker"] = with_port(options.advertised, self._listener.port)
         if options.grpc_port is not None:
-            self._grpc = self._another_listener(options.grpc_port)
+            self._grpc = self._new_listener(options.grpc_port)
             await self._grpc.start()
             self.addresses["grpc"] = with_port(options.advertised, self._grpc.port)
         settings.values |= {
@@ -204,22 +217,31 @@ class Server:
         await self.service.start()
         self.service.tasks.spawn(self._registration.run())
         self._handlers |= self.service.handlers()
+        self._handlers |= handlers.table((AuthAdmin(self._guard.tables if isinstance(self._guard, Auth) else None),))
         if near is not None:
             near()
         if options.admin_port is not None:
-            access = Access(frozenset({options.host, options.advertised}), shows_messages=options.acl is None)
+            access = Access(frozenset({options.host, options.advertised}), shows_messages=not self._is_guarded)
             site = Site(self.broker, access, options.config.values)
             self._admin = AdminHttp(self.broker, options.host, options.admin_port, site)
             await self._admin.start()
             self.addresses["admin"] = with_port(options.advertised, self._admin.port)
 
-    def _another_listener(self, port: int) -> Listener:
-        """Returns a listener of the same broker on another port."""
+    @property
+    def _is_guarded(self) -> bool:
+        return self._guard is not None or self._auth_options is not None
+
+    def _check(self, command: Command, peer: Peer) -> Answer:
+        """Returns the answer to a request that is refused, None if it may be handled."""
+        return self._guard.check(command, peer) if self._guard is not None else None
+
+    def _new_listener(self, port: int) -> Listener:
+        """Returns a listener of the broker."""
         return Listener(
             self.options.host,
             port,
             self._handlers,
-            guard=self._acl.check if self._acl is not None else None,
+            guard=self._check if self._is_guarded else None,
             tls=self._tls,
             tls_mode=self.options.tls_mode,
             opened=self._opened,
@@ -228,8 +250,11 @@ class Server:
 
     def _http2(self, peer: Peer, endpoint: Endpoint) -> OtherProtocol | None:
         """Returns what serves a gRPC connection; its libraries are loaded for the first one."""
-        if self.options.acl is not None:
-            raise ForeignProtocolError("a gRPC connection: accounts (--acl) are for remoting clients only")
+        if isinstance(self._guard, Acl):
+            raise ForeignProtocolError(
+                "a gRPC connection: the accounts of --acl are for remoting clients only; "
+                "set authenticationEnabled and migrateAuthFromV1Enabled to import them"
+            )
         if self._door is None:
             try:
                 from mqtool.server.grpc.door import Door  # noqa: PLC0415 - only who needs it pays for it
@@ -237,7 +262,7 @@ class Server:
                 raise ForeignProtocolError(
                     f"a gRPC connection: install 'rocketmq-mqtool[serve]' to serve it ({error})"
                 ) from error
-            self._door = Door(self.service, self._handlers)
+            self._door = Door(self.service, self._handlers, self._guard)
         return self._door.connection(peer, endpoint)
 
     async def _listen_for_slaves(self, settings: Settings) -> None:
@@ -249,8 +274,8 @@ class Server:
         await self._slaves.start()
         settings.values["haListenPort"] = str(self._slaves.port)
         self.addresses["ha"] = with_port(self.options.advertised, self._slaves.port)
-        fast = self._another_listener(self._listener.port - 2)
-        if self._acl is not None:
+        fast = self._new_listener(self._listener.port - 2)
+        if self._is_guarded:
             _LOG.warning(
                 "whoever can connect to port %d can read the entire log: replication has no accounts", self._slaves.port
             )
@@ -303,6 +328,7 @@ class Server:
         await self.service.stop()
         if self.name_server is not None:
             await self.name_server.stop()
+        self._close_users()
         await asyncio.get_running_loop().run_in_executor(None, self._store.close)
         _LOG.info("stopped store=%s", self.options.store)
 

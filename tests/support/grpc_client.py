@@ -3,6 +3,7 @@
 import queue
 import threading
 import uuid
+from collections.abc import Iterable
 from typing import Any, Self
 
 import grpc
@@ -17,9 +18,10 @@ STREAMS = {"ReceiveMessage", "PullMessage"}
 class GrpcClient:
     """One client id on one connection. A context manager."""
 
-    def __init__(self, address: str, *, client_id: str | None = None) -> None:
-        """Connects to "host:port"."""
+    def __init__(self, address: str, *, client_id: str | None = None, headers: Iterable[tuple[str, str]] = ()) -> None:
+        """Connects to "host:port"; every call has the headers."""
         self.client_id = client_id or f"test@{uuid.uuid4()}"
+        self.headers = tuple(headers)
         options = [("grpc.max_receive_message_length", -1), ("grpc.max_send_message_length", -1)]
         self.channel = grpc.insecure_channel(address, options=[*options, ("grpc.use_local_subchannel_pool", 1)])
         host, _, port = address.rpartition(":")
@@ -41,7 +43,7 @@ class GrpcClient:
     @property
     def metadata(self) -> list[tuple[str, str]]:
         """Headers of every call."""
-        return [("x-mq-client-id", self.client_id)] if self.client_id else []
+        return [*([("x-mq-client-id", self.client_id)] if self.client_id else []), *self.headers]
 
     def call(self, rpc: str, seconds: float = 30, **fields: Any) -> Any:
         """Returns the answer to a call; a list of answers where they are a stream."""

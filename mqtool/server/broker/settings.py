@@ -58,8 +58,25 @@ DEFAULTS = {
 }
 """Key to value of what this broker looks at; other keys are kept and shown."""
 
-FIXED = frozenset({"brokerName", "brokerClusterName", "brokerId", "listenPort", "brokerIP1", "storePathRootDir"})
-"""Keys that name the broker to others, and cannot change while it runs."""
+SECRET = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
+"""Keys whose values contain a password, which nobody is shown."""
+
+HIDDEN = "******"
+
+FIXED = SECRET | {
+    "brokerName",
+    "brokerClusterName",
+    "brokerId",
+    "listenPort",
+    "brokerIP1",
+    "storePathRootDir",
+    "authenticationEnabled",
+    "authenticationWhitelist",
+    "authorizationEnabled",
+    "authorizationWhitelist",
+    "migrateAuthFromV1Enabled",
+}
+"""Keys that name the broker to others or protect it, and cannot change while it runs."""
 
 
 class Settings:
@@ -123,5 +140,6 @@ class Settings:
         self.changed_at = time.time_ns() // 1_000_000
 
     def properties_text(self) -> str:
-        """Returns them as the lines of a properties file."""
-        return "".join(f"{key}={value}\n" for key, value in sorted(self.values.items()))
+        """Returns them as the lines of a properties file, without passwords."""
+        shown = {key: HIDDEN if key in SECRET else value for key, value in self.values.items()}
+        return "".join(f"{key}={value}\n" for key, value in sorted(shown.items()))

@@ -9,6 +9,7 @@ import json
 import logging
 import time
 from collections.abc import Callable
+from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
 from google.protobuf.message import DecodeError
@@ -50,6 +51,8 @@ _PUSH = frozenset({d.PUSH_CONSUMER, d.LITE_PUSH_CONSUMER})
 _LANGUAGES = {d.DOT_NET: "DOTNET", d.GOLANG: "GO", d.OBJECTIVE_C: "OTHER", d.DART: "OTHER", d.KOTLIN: "OTHER"}
 
 Deliver = Callable[["Client", Command], None]
+Check = Callable[[Call, Any], None]
+"""Called with a call and its request; raises StatusError if the client may not send it."""
 
 
 class ClientPeer(Peer):
@@ -127,9 +130,9 @@ class Clients:
         on_leave: called with a client that left.
     """
 
-    def __init__(self, core: Core, deliver: Deliver) -> None:
-        """Takes the broker, and what handles its requests to clients."""
-        self._core, self._deliver = core, deliver
+    def __init__(self, core: Core, deliver: Deliver, check: Check | None = None) -> None:
+        """Takes the broker, what handles its requests to clients, and what checks the commands of clients."""
+        self._core, self._deliver, self.check = core, deliver, check
         self.table: dict[str, Client] = {}
         self._settled = asyncio.Event()
         self.on_leave: list[Callable[[Client], None]] = []
@@ -345,6 +348,13 @@ class Telemetry:
             command = s.TelemetryCommand.FromString(message)
         except DecodeError as error:
             raise GrpcError(GrpcStatus.INTERNAL, "Invalid protobuf byte sequence") from error
+        if self._clients.check is not None:
+            try:
+                self._clients.check(self.call, command)
+            except StatusError as error:
+                self.tell(s.TelemetryCommand(status=error.status))
+                self.call.finish()
+                return
         if command.WhichOneof("command") == "settings":
             merged = self._clients.settle(self, command.settings)
             self.tell(s.TelemetryCommand(status=OK, settings=merged))

@@ -4,6 +4,7 @@ Source: GrpcMessagingApplication, RouteActivity (rocketmq-proxy 5.5.0).
 """
 
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
 from google.protobuf.message import DecodeError
@@ -11,8 +12,10 @@ from google.protobuf.message import DecodeError
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.auth.guard import Auth
 from mqtool.server.broker.service import BrokerService
-from mqtool.server.grpc.clients import Client, Clients
+from mqtool.server.grpc import permissions
+from mqtool.server.grpc.clients import Check, Client, Clients
 from mqtool.server.grpc.consuming import Consuming
 from mqtool.server.grpc.core import OK, Core, StatusError
 from mqtool.server.grpc.offsets import Offsets
@@ -33,12 +36,15 @@ class Door:
         methods: what can be called.
     """
 
-    def __init__(self, service: BrokerService, handlers: Mapping[int, RequestHandler]) -> None:
-        """Takes the broker and its request handlers."""
+    def __init__(
+        self, service: BrokerService, handlers: Mapping[int, RequestHandler], auth: Auth | None = None
+    ) -> None:
+        """Takes the broker, its request handlers, and users and permissions if calls are checked."""
         self._service = service
         self._core = core = Core(service.broker, handlers)
         producing = Producing(core)
-        self.clients = producing.clients = clients = Clients(core, producing.deliver)
+        check = None if auth is None else partial(permissions.check, auth)
+        self.clients = producing.clients = clients = Clients(core, producing.deliver, check)
         self._consuming = consuming = Consuming(core, clients)
         offsets = Offsets(core)
         clients.on_leave.append(self._left)
@@ -61,7 +67,10 @@ class Door:
             "SyncLiteSubscription": (clients.sync_lite, s.SyncLiteSubscriptionResponse),
             "RecallMessage": (producing.recall, s.RecallMessageResponse),
         }
-        calls = {_SERVICE + name: answering(handler, answer) for name, (handler, answer) in unary.items()}
+        calls = {
+            _SERVICE + name: answering(handler, answer, check and _checking(check, getattr(s, f"{name}Request")))
+            for name, (handler, answer) in unary.items()
+        }
         self.methods = Methods(calls, {_SERVICE + "Telemetry": clients.telemetry})
 
     def connection(self, peer: Peer, endpoint: Endpoint) -> Http2Connection:
@@ -121,12 +130,20 @@ def _permission(config: TopicConfig, queue_id: int) -> int:
     return int(_PERMISSIONS[config.perm & (readable | writable)])
 
 
-def answering(handler: Handler, answer: Callable[..., Any]) -> Handler:
+def _checking(check: Check, request: Any) -> Callable[[Call, bytes], None]:
+    """Returns what checks a call before its handler, from the type of its request."""
+    return lambda call, data: check(call, request.FromString(data))
+
+
+def answering(
+    handler: Handler, answer: Callable[..., Any], check: Callable[[Call, bytes], None] | None = None
+) -> Handler:
     """Returns a handler that answers with a status where the given one raises StatusError.
 
     Args:
         handler: it.
         answer: makes the answer from its status.
+        check: called before it; raises StatusError to refuse the call.
     """
 
     def failed(error: StatusError) -> bytes:
@@ -139,9 +156,11 @@ def answering(handler: Handler, answer: Callable[..., Any]) -> Handler:
             return failed(error)
 
     def handle(call: Call, data: bytes) -> Awaitable[Result] | Result:
-        if b"x-mq-client-id" not in call.headers:
-            return failed(StatusError(d.CLIENT_ID_REQUIRED, "client-id cannot be empty"))
         try:
+            if check is not None:
+                check(call, data)
+            if b"x-mq-client-id" not in call.headers:
+                return failed(StatusError(d.CLIENT_ID_REQUIRED, "client-id cannot be empty"))
             result = handler(call, data)
         except StatusError as error:
             return failed(error)

@@ -136,7 +136,7 @@ class Acl:
         for resource, right in _wanted(command):
             group = resource.startswith(RETRY_PREFIX)
             default = account.default_group if group else account.default_topic
-            owned = account.rights.get(resource, default)
+            owned = account.rights.get(resource, default or Right.DENY)
             if owned & Right.DENY or not owned & right:
                 shown = f"group:{resource.removeprefix(RETRY_PREFIX)}" if group else f"topic:{resource}"
                 return self._refuse(

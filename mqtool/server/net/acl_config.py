@@ -40,16 +40,16 @@ class Account:
         access_key, secret_key: name, and what requests are signed with.
         white: addresses from which no signature is needed.
         admin: whether topics, groups and the broker's configuration may be changed.
-        default_topic, default_group: rights to what is not listed.
+        default_topic, default_group: rights to what is not listed; None, which denies, if the file names none.
         rights: topic, or group with `RETRY_PREFIX` before it, to rights.
     """
 
     access_key: str
-    secret_key: str
+    secret_key: str = field(repr=False)
     white: str = ""
     admin: bool = False
-    default_topic: Right = Right.DENY
-    default_group: Right = Right.DENY
+    default_topic: Right | None = None
+    default_group: Right | None = None
     rights: Mapping[str, Right] = field(default_factory=dict)
 
 
@@ -76,8 +76,12 @@ def load(path: Path) -> AclConfig:
         document = yaml.safe_load(read_file(path).decode("utf-8")) or {}
     except StoreError as error:
         raise ConfigFileError(error.reason, path) from error
-    except (UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigFileError(f"no YAML: {' '.join(str(error).split())}", path) from error
+    except UnicodeDecodeError as error:
+        raise ConfigFileError("expected YAML in UTF-8, found other bytes", path) from error
+    except yaml.YAMLError as error:  # its text quotes the file, which contains secret keys
+        mark = getattr(error, "problem_mark", None)
+        where = "" if mark is None else f"; look at line {mark.line + 1}, column {mark.column + 1}"
+        raise ConfigFileError(f"expected YAML, found something else{where}", path) from None
     try:
         accounts = [_account(one) for one in document.get("accounts") or []]
         white = tuple(str(one) for one in document.get("globalWhiteRemoteAddresses") or [])
@@ -97,8 +101,8 @@ def _account(one: Mapping[str, Any]) -> Account:
         secret_key,
         str(one.get("whiteRemoteAddress") or ""),
         bool(one.get("admin")),
-        _named(one.get("defaultTopicPerm")),
-        _named(one.get("defaultGroupPerm")),
+        _named(one["defaultTopicPerm"]) if one.get("defaultTopicPerm") else None,
+        _named(one["defaultGroupPerm"]) if one.get("defaultGroupPerm") else None,
         rights,
     )
 

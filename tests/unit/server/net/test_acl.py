@@ -117,7 +117,7 @@ def test_rights_are_words_and_others_deny(tmp_path):
         "C": Right.SUBSCRIBE,
         "%RETRY%G": Right.SUBSCRIBE,
     }
-    assert (account.default_topic, account.default_group) == (Right.PUBLISH, Right.DENY)
+    assert (account.default_topic, account.default_group) == (Right.PUBLISH, None)
 
 
 @pytest.mark.parametrize(

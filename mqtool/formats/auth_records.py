@@ -1,0 +1,378 @@
+"""Users and permissions (ACL 2.0) as the broker keeps them in config/users and config/acls: one JSON document a key.
+
+Source: User, Acl, Policy, PolicyEntry, Environment, Resource and their enums (rocketmq-auth 5.5.0). Its library sorts
+the members of an object, leaves out those that are null, and writes an enum as its code.
+"""
+
+import json
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import Any, Self, TypeVar
+
+from mqtool.errors import FormatError
+from mqtool.formats.topics import RETRY_PREFIX
+
+
+class Word(IntEnum):
+    """A value that is stored as its code and shown as a word."""
+
+    @property
+    def word(self) -> str:
+        """The word, as requests and messages contain it."""
+        return self.name.capitalize()
+
+    @classmethod
+    def of(cls, word: object) -> Self | None:
+        """Returns the value of a word in any case, None if there is none."""
+        return cls.__members__.get(word.upper()) if isinstance(word, str) else None
+
+
+class UserType(Word):
+    """What a user is; SUPER may do everything."""
+
+    SUPER = 1
+    NORMAL = 2
+
+
+class UserStatus(Word):
+    """Whether a user may do anything."""
+
+    ENABLE = 1
+    DISABLE = 2
+
+    @property
+    def word(self) -> str:
+        """The word, in lower case."""
+        return self.name.lower()
+
+
+class ResourceType(Word):
+    """What a resource is."""
+
+    UNKNOWN = 0
+    ANY = 1
+    CLUSTER = 2
+    NAMESPACE = 3
+    TOPIC = 4
+    GROUP = 5
+
+
+class Pattern(Word):
+    """Which names a resource stands for: all, one, or those with a prefix."""
+
+    ANY = 1
+    LITERAL = 2
+    PREFIXED = 3
+
+
+class Action(Word):
+    """What is done with a resource."""
+
+    UNKNOWN = 0
+    ALL = 1
+    ANY = 2
+    PUB = 3
+    SUB = 4
+    CREATE = 5
+    UPDATE = 6
+    DELETE = 7
+    GET = 8
+    LIST = 9
+
+
+class Decision(Word):
+    """What an entry of a policy says."""
+
+    ALLOW = 1
+    DENY = 2
+
+
+class PolicyType(Word):
+    """A default policy counts only where no entry of the custom one matches."""
+
+    CUSTOM = 1
+    DEFAULT = 2
+
+
+_SUBJECT_USER = 1
+USER_PREFIX = "User:"
+
+W = TypeVar("W", bound=Word)
+
+
+@dataclass(frozen=True, slots=True)
+class User:
+    """One user.
+
+    Attributes:
+        username: the access key of its clients.
+        password: the secret key that they sign with.
+        user_type, status: None if a request does not name them.
+    """
+
+    username: str
+    password: str | None = field(default=None, repr=False)
+    user_type: UserType | None = None
+    status: UserStatus | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What is accessed, or what an entry of a policy is about.
+
+    Attributes:
+        type: of the resource.
+        name: a name or a prefix, None for all.
+        pattern: how `name` is compared.
+    """
+
+    type: ResourceType
+    name: str | None
+    pattern: Pattern = Pattern.LITERAL
+
+    @classmethod
+    def parse(cls, key: object) -> "Resource | None":
+        """Returns the resource of a key: `*`, or TYPE:NAME, TYPE:PREFIX* or TYPE:*; None if it is invalid."""
+        if not isinstance(key, str) or not key.strip():
+            return None
+        if key == "*":
+            return cls(ResourceType.ANY, None, Pattern.ANY)
+        kind, _, name = key.partition(":")
+        found = ResourceType.of(kind)
+        if found is None:
+            return None
+        if name == "*":
+            return cls(found, None, Pattern.ANY)
+        if name.endswith("*"):
+            return cls(found, name.partition("*")[0], Pattern.PREFIXED)
+        return cls(found, name)
+
+    @classmethod
+    def topic(cls, name: str | None) -> "Resource":
+        """Returns the resource of a topic; that of the group for a retry topic."""
+        if name is not None and name.startswith(RETRY_PREFIX):
+            return cls.group(name)
+        return cls(ResourceType.TOPIC, name)
+
+    @classmethod
+    def group(cls, name: str | None) -> "Resource":
+        """Returns the resource of a group, which a retry topic may name."""
+        return cls(ResourceType.GROUP, None if name is None else name.removeprefix(RETRY_PREFIX))
+
+    @property
+    def key(self) -> str:
+        """The key that `parse` reads."""
+        if self.type is ResourceType.ANY:
+            return "*"
+        name = "null" if self.name is None else self.name
+        shown = {Pattern.ANY: "*", Pattern.LITERAL: name, Pattern.PREFIXED: name + "*"}[self.pattern]
+        return f"{self.type.word}:{shown}"
+
+    def covers(self, other: "Resource") -> bool:
+        """Whether a resource with one name is among those that this one stands for."""
+        if self.type is ResourceType.ANY:
+            return True
+        if self.type is not other.type:
+            return False
+        if self.pattern is Pattern.ANY:
+            return True
+        if self.pattern is Pattern.LITERAL:
+            return self.name == other.name
+        return other.name is not None and other.name.startswith(self.name or "")
+
+
+@dataclass(frozen=True, slots=True)
+class PolicyEntry:
+    """One rule.
+
+    Attributes:
+        resource: what it is about.
+        actions: what is done with it.
+        decision: whether that is allowed.
+        source_ips: addresses and networks for which it counts, empty for all; None if the document has no environment.
+    """
+
+    resource: Resource
+    actions: tuple[Action, ...]
+    decision: Decision
+    source_ips: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """The rules of one type."""
+
+    type: PolicyType
+    entries: tuple[PolicyEntry, ...]
+
+    def updated(self, entries: Iterable[PolicyEntry]) -> "Policy":
+        """Returns it with entries added, each in the place of an older one about the same resource."""
+        found = {one.resource: one for one in self.entries}
+        found |= {one.resource: one for one in entries}
+        return Policy(self.type, tuple(found.values()))
+
+    def without(self, resource: Resource) -> "Policy":
+        """Returns it without the entry about a resource."""
+        return Policy(self.type, tuple(one for one in self.entries if one.resource != resource))
+
+
+@dataclass(frozen=True, slots=True)
+class Acl:
+    """The permissions of one user."""
+
+    username: str
+    policies: tuple[Policy, ...]
+
+    @property
+    def subject(self) -> str:
+        """The key of the document."""
+        return USER_PREFIX + self.username
+
+    def policy(self, kind: PolicyType) -> Policy | None:
+        """Returns the policy of a type."""
+        return next((one for one in self.policies if one.type is kind), None)
+
+    def updated(self, policies: Iterable[Policy]) -> "Acl":
+        """Returns it with the entries of policies added or replaced."""
+        found = {one.type: one for one in self.policies}
+        for one in policies:
+            old = found.get(one.type)
+            found[one.type] = one if old is None else old.updated(one.entries)
+        return Acl(self.username, tuple(found.values()))
+
+    def without(self, kind: PolicyType, resource: Resource) -> "Acl":
+        """Returns it without the entry about a resource in the policy of a type, and without a policy left empty."""
+        changed = (one.without(resource) if one.type is kind else one for one in self.policies)
+        return Acl(self.username, tuple(one for one in changed if one.type is not kind or one.entries))
+
+
+def build_user(user: User) -> bytes:
+    """Returns a user as the broker stores it, below its name as key."""
+    return _document(
+        {
+            "password": user.password,
+            "subjectType": _SUBJECT_USER,
+            "userStatus": user.status,
+            "userType": user.user_type,
+            "username": user.username,
+        }
+    )
+
+
+def parse_user(data: bytes) -> User:
+    """Returns a stored user; raises FormatError, which does not quote the document."""
+    document = _object(data, "user")
+    name, password = document.get("username"), document.get("password")
+    if not isinstance(name, str) or not isinstance(password, str | None):
+        raise FormatError("expected a user name and a password", layout="user")
+    return User(
+        name,
+        password,
+        _word(UserType, document.get("userType"), "user"),
+        _word(UserStatus, document.get("userStatus"), "user"),
+    )
+
+
+def build_acl(acl: Acl) -> bytes:
+    """Returns the permissions of a user as the broker stores them, below `acl.subject` as key."""
+    policies = [
+        {"entries": [_entry_document(entry) for entry in one.entries], "policyType": one.type} for one in acl.policies
+    ]
+    return _document(
+        {"policies": policies, "subject": {"subjectType": _SUBJECT_USER, "username": acl.username}},
+    )
+
+
+def parse_acl(key: bytes, data: bytes) -> Acl:
+    """Returns the stored permissions of a subject.
+
+    Args:
+        key: of the document.
+        data: the document.
+
+    Raises:
+        FormatError: they are something else.
+    """
+    subject = key.decode("utf-8", "replace")
+    if not subject.startswith(USER_PREFIX):
+        raise FormatError(f"subject {subject!r}: expected {USER_PREFIX}NAME", layout="acl")
+    policies = _object(data, "acl").get("policies") or []
+    try:
+        found = [
+            Policy(
+                _word(PolicyType, one.get("policyType"), "acl") or PolicyType.CUSTOM,
+                tuple(_entry(entry) for entry in one.get("entries") or []),
+            )
+            for one in policies
+        ]
+    except (AttributeError, TypeError) as error:
+        raise FormatError(f"{subject}: {error}", layout="acl") from error
+    return Acl(subject.removeprefix(USER_PREFIX), tuple(found))
+
+
+def _entry_document(entry: PolicyEntry) -> dict[str, Any]:
+    environment = None
+    if entry.source_ips is not None:
+        environment = {"sourceIps": list(entry.source_ips) or None}
+    resource = entry.resource
+    return {
+        "actions": list(entry.actions),
+        "decision": entry.decision,
+        "environment": environment,
+        "resource": {
+            "resourceName": resource.name,
+            "resourcePattern": resource.pattern,
+            "resourceType": resource.type,
+        },
+    }
+
+
+def _entry(document: dict[str, Any]) -> PolicyEntry:
+    resource, environment = document["resource"], document.get("environment")
+    kind = _word(ResourceType, resource.get("resourceType"), "acl")
+    pattern = _word(Pattern, resource.get("resourcePattern"), "acl")
+    decision = _word(Decision, document.get("decision"), "acl")
+    if kind is None or pattern is None or decision is None:
+        raise FormatError("expected a resource and a decision", layout="acl")
+    actions = (_word(Action, one, "acl") for one in document.get("actions") or [])
+    return PolicyEntry(
+        Resource(kind, resource.get("resourceName"), pattern),
+        tuple(one for one in actions if one is not None),
+        decision,
+        None if environment is None else tuple(map(str, environment.get("sourceIps") or ())),
+    )
+
+
+def _object(data: bytes, layout: str) -> dict[str, Any]:
+    try:
+        document = json.loads(data)
+    except (ValueError, RecursionError) as error:
+        raise FormatError("expected JSON", layout=layout) from error
+    if not isinstance(document, dict):
+        raise FormatError("expected a JSON object", layout=layout)
+    return document
+
+
+def _word(kind: type[W], value: object, layout: str) -> W | None:
+    """Returns the value of a code or name, None for null."""
+    if value is None:
+        return None
+    found = kind.of(value)
+    if found is None and isinstance(value, int) and value in kind._value2member_map_:
+        found = kind(value)
+    if found is None:
+        raise FormatError(f"expected a {kind.__name__}, found {value!r}", layout=layout)
+    return found
+
+
+def _document(value: dict[str, Any]) -> bytes:
+    return json.dumps(_without_nulls(value), ensure_ascii=False, separators=(",", ":")).encode("utf-8", "replace")
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_nulls(item) for key, item in value.items() if item is not None}
+    if isinstance(value, list):
+        return [_without_nulls(item) for item in value]
+    return value

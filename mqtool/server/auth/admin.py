@@ -1,0 +1,241 @@
+"""Requests that list and change users and permissions, which mqadmin sends.
+
+Source: AdminBrokerProcessor, UserConverter, AclConverter (5.5.0).
+"""
+
+from collections.abc import Mapping
+from typing import Any
+
+from mqtool.formats.auth_records import (
+    USER_PREFIX,
+    Acl,
+    Action,
+    Decision,
+    Policy,
+    PolicyEntry,
+    PolicyType,
+    Resource,
+    User,
+    UserStatus,
+    UserType,
+)
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.server.auth.tables import AuthError, AuthTables, check_entry
+from mqtool.server.broker.answers import RefusalError, body, body_of
+from mqtool.server.net.acl import ACCESS_KEY
+from mqtool.server.net.peer import Handler, Peer
+
+_DONE = "not set any response code"
+"""The remark of the real broker's answers, which set a code and no remark."""
+_FAILED = "An system error occurred, please try again later."
+_OFF = "users and permissions are off; set authenticationEnabled=true or authorizationEnabled=true"
+_NO_BODY = "org.apache.rocketmq.auth.authorization.exception.AuthorizationException: The body of acl is null"
+
+
+class AuthAdmin:
+    """The requests AUTH_CREATE_USER to AUTH_LIST_ACL."""
+
+    def __init__(self, tables: AuthTables | None) -> None:
+        """Takes the tables; None refuses every request."""
+        self._tables = tables
+
+    def handlers(self) -> Mapping[int, Handler]:
+        """Returns the handler of each request code."""
+        return {
+            RequestCode.AUTH_CREATE_USER: self._answering(self._create_user, changes=True),
+            RequestCode.AUTH_UPDATE_USER: self._answering(self._update_user, changes=True),
+            RequestCode.AUTH_DELETE_USER: self._answering(self._delete_user, changes=True),
+            RequestCode.AUTH_GET_USER: self._answering(self._get_user),
+            RequestCode.AUTH_LIST_USER: self._answering(self._list_users),
+            RequestCode.AUTH_CREATE_ACL: self._answering(self._put_acl, changes=True),
+            RequestCode.AUTH_UPDATE_ACL: self._answering(self._put_acl, changes=True),
+            RequestCode.AUTH_DELETE_ACL: self._answering(self._delete_acl, changes=True),
+            RequestCode.AUTH_GET_ACL: self._answering(self._get_acl),
+            RequestCode.AUTH_LIST_ACL: self._answering(self._list_acls),
+        }
+
+    def _answering(self, work: Any, *, changes: bool = False) -> Handler:
+        """Returns a handler that answers with what `work` returns, or with the refusal that it raises."""
+
+        def handle(command: Command, _peer: Peer) -> Command:
+            tables = self._tables
+            if tables is None:
+                raise RefusalError(ResponseCode.SYSTEM_ERROR, _OFF)
+            if changes and not tables.writable:
+                raise RefusalError(ResponseCode.NO_PERMISSION, "the store is served read-only")
+            try:
+                found = work(tables, command)
+            except AuthError as error:
+                raise RefusalError(ResponseCode.NO_PERMISSION, str(error)) from error
+            return command.reply(ResponseCode.SUCCESS, _DONE, body=b"" if found is None else body(found))
+
+        return handle
+
+    # -- users ---------------------------------------------------------------------------------------------------
+
+    def _create_user(self, tables: AuthTables, command: Command) -> None:
+        user = _user_in(command)
+        if user.user_type is UserType.SUPER:
+            _check_super(tables, command, "The super user can only be create by super user")
+        tables.create_user(user)
+
+    def _update_user(self, tables: AuthTables, command: Command) -> None:
+        user, words = _user_in(command), "The super user can only be update by super user"
+        if user.user_type is UserType.SUPER:
+            _check_super(tables, command, words)
+        old = tables.user(user.username)
+        if old is None:
+            raise AuthError("The user is not exist")
+        if old.user_type is UserType.SUPER and not _is_super(tables, command):
+            raise AuthError(words)
+        tables.update_user(user)
+
+    def _delete_user(self, tables: AuthTables, command: Command) -> None:
+        name = command.fields.get("username", "")
+        user = tables.user(name)
+        if user is None:
+            return
+        if user.user_type is UserType.SUPER and not _is_super(tables, command):
+            raise AuthError("The super user can only be update by super user")
+        tables.delete_user(name)
+
+    def _get_user(self, tables: AuthTables, command: Command) -> dict[str, Any] | None:
+        name = command.fields.get("username", "")
+        if not name.strip():
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, "The username is blank")
+        user = tables.user(name)
+        return None if user is None else _user_shown(user)
+
+    def _list_users(self, tables: AuthTables, command: Command) -> list[dict[str, Any]] | None:
+        wanted = command.fields.get("filter", "")
+        names = sorted(tables.users, key=str.encode)
+        return [_user_shown(tables.users[name]) for name in names if not wanted.strip() or wanted in name] or None
+
+    # -- permissions ---------------------------------------------------------------------------------------------
+
+    def _put_acl(self, tables: AuthTables, command: Command) -> None:
+        document = body_of(command)
+        if not document.get("policies"):
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, _NO_BODY)
+        name = _subject(document.get("subject")) or _subject(command.fields.get("subject"))
+        if name is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, _FAILED)
+        try:
+            policies = [_policy(one) for one in document["policies"] if one.get("entries")]
+        except (AttributeError, TypeError) as error:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, _FAILED) from error
+        if not policies:
+            raise AuthError("The policies is empty.")
+        tables.put_acl(name, policies)
+
+    def _delete_acl(self, tables: AuthTables, command: Command) -> None:
+        name = _subject(command.fields.get("subject"))
+        if name is None:
+            raise AuthError("The subject is null.")
+        kind = PolicyType.of(command.fields.get("policyType")) or PolicyType.CUSTOM
+        tables.delete_acl(name, kind, Resource.parse(command.fields.get("resource")))
+
+    def _get_acl(self, tables: AuthTables, command: Command) -> dict[str, Any] | None:
+        name = _subject(command.fields.get("subject"))
+        if name is None:
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, _FAILED)
+        acl = tables.acl(name)
+        return None if acl is None else _acl_shown(acl)
+
+    def _list_acls(self, tables: AuthTables, command: Command) -> list[dict[str, Any]] | None:
+        subject, resource = (command.fields.get(name, "") for name in ("subjectFilter", "resourceFilter"))
+        found = []
+        for acl in sorted(tables.acls.values(), key=lambda one: one.subject.encode()):
+            if subject.strip() and subject not in acl.subject:
+                continue
+            shown = _acl_shown(acl, resource if resource.strip() else "")
+            if shown["policies"]:
+                found.append(shown)
+        return found or None
+
+
+def _user_in(command: Command) -> User:
+    """Returns the user of a request; its name is a field, the rest is the body."""
+    name = command.fields.get("username", "")
+    if not name:
+        raise RefusalError(ResponseCode.INVALID_PARAMETER, "The username is blank")
+    document = body_of(command)
+    password = document.get("password")
+    return User(
+        name,
+        None if password is None else str(password),
+        UserType.of(document.get("userType")),
+        UserStatus.of(document.get("userStatus")),
+    )
+
+
+def _is_super(tables: AuthTables, command: Command) -> bool:
+    """Whether the sender is a superuser; without authentication, requests name none and may do everything."""
+    name = command.fields.get(ACCESS_KEY)
+    if not name:
+        return True
+    user = tables.users.get(name)
+    return user is not None and user.user_type is UserType.SUPER
+
+
+def _check_super(tables: AuthTables, command: Command, words: str) -> None:
+    if not _is_super(tables, command):
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, words)
+
+
+def _subject(key: object) -> str | None:
+    """Returns the user name of a subject, None if it is not a user."""
+    if not isinstance(key, str):
+        return None
+    kind, _, name = key.partition(":")
+    return name if kind.lower() == USER_PREFIX[:-1].lower() else None
+
+
+def _policy(document: dict[str, Any]) -> Policy:
+    """Returns a policy of a request.
+
+    Raises:
+        AuthError: one of its entries is invalid.
+    """
+    entries = tuple(_entry(one) for one in document["entries"])
+    return Policy(PolicyType.of(document.get("policyType")) or PolicyType.CUSTOM, entries)
+
+
+def _entry(document: dict[str, Any]) -> PolicyEntry:
+    resource, decision = Resource.parse(document.get("resource")), Decision.of(document.get("decision"))
+    words = (Action.of(word) for word in document.get("actions") or [])
+    actions = tuple(action for action in words if action is not None)
+    addresses = tuple(document.get("sourceIps") or ())
+    check_entry(resource, actions, addresses, decision is not None)
+    assert resource is not None
+    assert decision is not None
+    return PolicyEntry(resource, actions, decision, addresses)
+
+
+def _user_shown(user: User) -> dict[str, Any]:
+    shown: dict[str, Any] = {"password": user.password}
+    if user.status is not None:
+        shown["userStatus"] = user.status.word
+    if user.user_type is not None:
+        shown["userType"] = user.user_type.word
+    return shown | {"username": user.username}
+
+
+def _acl_shown(acl: Acl, wanted: str = "") -> dict[str, Any]:
+    """Returns permissions as a request shows them; only entries whose resource contains `wanted`."""
+    policies = []
+    for policy in acl.policies:
+        entries = [_entry_shown(one) for one in policy.entries if wanted in one.resource.key]
+        if entries:
+            policies.append({"entries": entries, "policyType": policy.type.word})
+    return {"policies": policies, "subject": acl.subject}
+
+
+def _entry_shown(entry: PolicyEntry) -> dict[str, Any]:
+    shown: dict[str, Any] = {
+        "actions": [action.word for action in entry.actions],
+        "decision": entry.decision.word,
+        "resource": entry.resource.key,
+    }
+    return shown | ({"sourceIps": list(entry.source_ips)} if entry.source_ips else {})

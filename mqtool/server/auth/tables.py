@@ -1,0 +1,219 @@
+"""The tables of users and permissions: the rules for changing them, in memory and on disk.
+
+Source: AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl, LocalAuthenticationMetadataProvider,
+LocalAuthorizationMetadataProvider, IPAddressUtils (5.5.0).
+"""
+
+import ipaddress
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path
+
+from mqtool.errors import FormatError, MqtoolError, StoreError
+from mqtool.formats import auth_records, file_names
+from mqtool.formats.auth_records import (
+    Acl,
+    Action,
+    Policy,
+    PolicyEntry,
+    PolicyType,
+    Resource,
+    User,
+    UserStatus,
+    UserType,
+)
+from mqtool.store import rocksdb_table
+from mqtool.store.rocksdb_table import Table
+
+
+class AuthError(MqtoolError):
+    """Raised to refuse a request, in the broker's words."""
+
+
+class AuthTables:
+    """Users and permissions of one broker.
+
+    Attributes:
+        users: by name.
+        acls: permissions by user name.
+    """
+
+    def __init__(self, root: Path, *, writable: bool) -> None:
+        """Reads the tables of a store.
+
+        Args:
+            root: of the store.
+            writable: whether changes are written to it; otherwise they are kept in memory.
+
+        Raises:
+            UnavailableError: rocksdict is not installed.
+            StoreError: a table cannot be read, or another process has it open.
+        """
+        config = root / file_names.CONFIG
+        self.writable = writable
+        self.users, self.acls = _read_users(config / file_names.USERS), _read_acls(config / file_names.ACLS)
+        self._user_table = Table(config / file_names.USERS) if writable else None
+        try:
+            self._acl_table = Table(config / file_names.ACLS) if writable else None
+        except StoreError:
+            self.close()
+            raise
+
+    def close(self) -> None:
+        """Closes the tables."""
+        for table in (self._user_table, getattr(self, "_acl_table", None)):
+            if table is not None:
+                table.close()
+
+    # -- users ---------------------------------------------------------------------------------------------------
+
+    def user(self, name: str) -> User | None:
+        """Returns a user; raises AuthError if the name is blank."""
+        if not name.strip():
+            raise AuthError("username can not be blank")
+        return self.users.get(name)
+
+    def create_user(self, user: User) -> None:
+        """Adds a user; raises AuthError if it exists or lacks a name or password."""
+        _check_name(user)
+        if not (user.password or "").strip():
+            raise AuthError("password can not be blank")
+        if user.username in self.users:
+            raise AuthError("The user is existed")
+        self._put_user(
+            replace(user, user_type=user.user_type or UserType.NORMAL, status=user.status or UserStatus.ENABLE)
+        )
+
+    def update_user(self, user: User) -> None:
+        """Changes what is given of a user; raises AuthError if there is no such user."""
+        _check_name(user)
+        old = self.users.get(user.username)
+        if old is None:
+            raise AuthError("The user is not exist")
+        password = user.password if (user.password or "").strip() else old.password
+        kind, status = user.user_type or old.user_type, user.status or old.status
+        self._put_user(User(old.username, password, kind, status))
+
+    def delete_user(self, name: str) -> None:
+        """Deletes a user and its permissions."""
+        self._delete_acl(name)
+        if self._user_table is not None:
+            self._user_table.delete(name.encode("utf-8", "replace"))
+        self.users.pop(name, None)
+
+    def _put_user(self, user: User) -> None:
+        if self._user_table is not None:
+            self._user_table.put(user.username.encode("utf-8", "replace"), auth_records.build_user(user))
+        self.users[user.username] = user
+
+    # -- permissions ---------------------------------------------------------------------------------------------
+
+    def acl(self, name: str) -> Acl | None:
+        """Returns the permissions of a user; raises AuthError if there is no such user."""
+        if name not in self.users:
+            raise AuthError("The subject is not exist.")
+        return self.acls.get(name)
+
+    def put_acl(self, name: str, policies: Iterable[Policy]) -> None:
+        """Adds entries to the permissions of a user, or replaces those about the same resources.
+
+        Raises:
+            AuthError: there is no such user.
+        """
+        if name not in self.users:
+            raise AuthError(f"The subject of {auth_records.USER_PREFIX}{name} is not exist.")
+        old = self.acls.get(name)
+        self._put_acl(Acl(name, tuple(policies)) if old is None else old.updated(policies))
+
+    def delete_acl(self, name: str, kind: PolicyType, resource: Resource | None) -> None:
+        """Deletes the permissions of a user.
+
+        Args:
+            name: of the user.
+            kind: policy of `resource`.
+            resource: deletes only the entry about it; None deletes everything.
+
+        Raises:
+            AuthError: there is no such user, or it has no permissions.
+        """
+        old = self.acl(name)
+        if old is None:
+            raise AuthError("The acl is not exist.")
+        if resource is not None:
+            old = old.without(kind, resource)
+        if resource is None or not old.policies:
+            self._delete_acl(name)
+        else:
+            self._put_acl(old)
+
+    def _put_acl(self, acl: Acl) -> None:
+        if self._acl_table is not None:
+            self._acl_table.put(acl.subject.encode("utf-8", "replace"), auth_records.build_acl(acl))
+        self.acls[acl.username] = acl
+
+    def _delete_acl(self, name: str) -> None:
+        if self._acl_table is not None:
+            self._acl_table.delete(f"{auth_records.USER_PREFIX}{name}".encode("utf-8", "replace"))
+        self.acls.pop(name, None)
+
+
+def check_entry(
+    resource: Resource | None, actions: Iterable[Action], source_ips: Iterable[object], has_decision: bool
+) -> None:
+    """Raises AuthError if an entry of a policy is invalid."""
+    actions = tuple(actions)
+    if resource is None:
+        raise AuthError("The resource is null.")
+    if not actions:
+        raise AuthError("The actions is empty.")
+    if Action.ANY in actions:
+        raise AuthError("The actions can not be Any.")
+    for address in source_ips:
+        if not isinstance(address, str) or not address.strip():
+            raise AuthError("The source ip is empty.")
+        if network_of(address) is None:
+            raise AuthError("The source ip is invalid.")
+    if not has_decision:
+        raise AuthError("The decision is null or illegal.")
+
+
+def network_of(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
+    """Returns the network of an address or of ADDRESS/BITS, None if it is neither."""
+    try:
+        return ipaddress.ip_network(address, strict=False)
+    except ValueError:
+        return None
+
+
+def matches_address(entry: PolicyEntry, host: str) -> bool:
+    """Whether an entry counts for requests from an address."""
+    if not entry.source_ips:
+        return True
+    try:
+        found = ipaddress.ip_address(host)
+    except ValueError:
+        return host in entry.source_ips
+    mapped = getattr(found, "ipv4_mapped", None)
+    networks = [network for network in map(network_of, entry.source_ips) if network is not None]
+    return any(found in network or (mapped is not None and mapped in network) for network in networks)
+
+
+def _check_name(user: User) -> None:
+    if not user.username.strip():
+        raise AuthError("username can not be blank")
+
+
+def _read_users(path: Path) -> dict[str, User]:
+    try:
+        users = (auth_records.parse_user(value) for value in rocksdb_table.rows(path).values())
+        return {user.username: user for user in users}
+    except FormatError as error:
+        raise StoreError(f"a user cannot be read: {error}", path) from error
+
+
+def _read_acls(path: Path) -> dict[str, Acl]:
+    try:
+        acls = (auth_records.parse_acl(key, value) for key, value in rocksdb_table.rows(path).items())
+        return {acl.username: acl for acl in acls}
+    except FormatError as error:
+        raise StoreError(f"permissions cannot be read: {error}", path) from error

@@ -1,0 +1,75 @@
+"""What requests need is what the annotations of the real broker's request headers say."""
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtool.formats.auth_records import Action, Resource
+from mqtool.protocol import Command, RequestCode
+from mqtool.server.auth.needs import _SPECIAL, BY_FIELDS, OF_CLUSTER, STRICTER, Need, needs_of
+from mqtool.server.auth.tables import AuthError
+
+RECORDED: list[dict[str, Any]] = [
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "answers" / "auth-annotations-5.5.0.jsonl").read_text("utf-8").splitlines()
+]
+"""What RequestHeaderRegistry of 5.5.0 contains: request code, and the annotations of its header."""
+ANNOTATED = [row for row in RECORDED if row["code"] not in _SPECIAL]
+"""The others have rules of their own in DefaultAuthorizationContextBuilder; recorded answers judge those."""
+OWN = {RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_LITE_MESSAGE} | STRICTER
+"""Requests for which 5.5.0 has no rule."""
+CLUSTER = "MyCluster"
+
+
+def needs(code: int, **fields: str) -> list[tuple[str, list[str]]]:
+    found = needs_of(Command(code, fields={"AccessKey": "a", **fields}), CLUSTER)
+    return [(need.resource.key, [action.name for action in need.actions]) for need in found]
+
+
+def key(kind: str, name: str) -> str:
+    return f"{kind.capitalize()}:{name}"
+
+
+@pytest.mark.parametrize("row", ANNOTATED, ids=[row["header"] for row in ANNOTATED])
+def test_a_request_needs_what_its_header_says(row):
+    expected = [(key(one["type"], one["name"]), row["actions"]) for one in row["fields"]]
+    if row["code"] in STRICTER:
+        expected = [(key("CLUSTER", CLUSTER), ["UPDATE"])]
+    elif not expected and row["resource"] == "CLUSTER":
+        expected = [(key("CLUSTER", CLUSTER), row["actions"])]
+    assert needs(row["code"], **{one["name"]: one["name"] for one in row["fields"]}) == expected
+
+
+@pytest.mark.parametrize("row", ANNOTATED, ids=[row["header"] for row in ANNOTATED])
+def test_a_request_that_names_nothing_is_about_the_cluster_or_free(row):
+    expected = [(key("CLUSTER", CLUSTER), row["actions"])] if row["resource"] == "CLUSTER" else []
+    if row["code"] in STRICTER:
+        expected = [(key("CLUSTER", CLUSTER), ["UPDATE"])]
+    assert needs(row["code"]) == expected
+
+
+def test_a_field_that_lists_names_is_split_as_by_the_broker():
+    separators = {one["name"]: one["separator"] for row in RECORDED for one in row["fields"] if one["separator"]}
+    assert separators == {"topicList": ";", "filterGroups": ","}
+    assert needs(RequestCode.GET_CONSUME_STATS, topicList="A;;B") == [("Topic:A", ["GET"]), ("Topic:B", ["GET"])]
+
+
+def test_no_other_request_has_a_rule():
+    ours = {*BY_FIELDS, *_SPECIAL, *STRICTER, *OF_CLUSTER[Action.GET], *OF_CLUSTER[Action.UPDATE]}
+    recorded = {row["code"] for row in RECORDED}
+    assert ours - recorded == (OWN | {RequestCode.SEND_BATCH_MESSAGE}) - recorded
+
+
+def test_a_retry_topic_is_its_group():
+    assert needs(RequestCode.GET_MAX_OFFSET, topic="%RETRY%G") == [("Group:G", ["GET"])]
+    assert needs_of(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "%RETRY%G"}), CLUSTER) == [
+        Need(Resource.group("G"), (Action.SUB, Action.GET))
+    ]
+
+
+@pytest.mark.parametrize("body", [b"", b"[]", b"{", b'{"consumerDataSet":[1]}', b'{"consumerDataSet":[{}]}'])
+def test_a_heartbeat_that_cannot_be_read_is_refused(body):
+    with pytest.raises(AuthError, match="parse authorization context error"):
+        needs_of(Command(RequestCode.HEART_BEAT, fields={"AccessKey": "a"}, body=body), CLUSTER)

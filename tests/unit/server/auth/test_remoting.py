@@ -1,0 +1,42 @@
+"""Users and permissions over remoting: every answer is the one that a real broker 5.5.0 gave."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtool.server.net.client import Connection
+from mqtool.server.testing import MqServer
+from tests.support.auth import KEYS, requests, seen
+
+pytest.importorskip("rocksdict")
+
+RECORDED = [
+    json.loads(line)
+    for line in (Path(__file__).parents[1] / "answers" / "auth-5.5.0.jsonl").read_text("utf-8").splitlines()
+]
+
+
+async def answers(address: str) -> dict[str, dict[str, Any]]:
+    """What a broker answers to the requests, by label."""
+    connection = await Connection.open(address)
+    found = {label: seen(command, await connection.call(command, 20)) for label, command in requests()}
+    connection.close()
+    return found
+
+
+@pytest.fixture(scope="module")
+def found() -> dict[str, dict[str, Any]]:
+    with MqServer(**KEYS) as server:
+        return asyncio.run(answers(server.broker_address))
+
+
+def test_all_requests_were_recorded(found):
+    assert list(found) == [row["label"] for row in RECORDED]
+
+
+@pytest.mark.parametrize("row", RECORDED, ids=[row["label"] for row in RECORDED])
+def test_a_request_is_answered_as_by_a_real_broker(found, row):
+    assert {"label": row["label"], **found[row["label"]]} == row
