@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +11,7 @@ from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, flag, text
 from mqtool.commands import command, opened
-from mqtool.errors import UnreadableError
+from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats.release import release_of
 
 if TYPE_CHECKING:
@@ -40,6 +41,14 @@ _EFFORT = (
     _number("dispatched_records", "records that are given to queues and index"),
     Column("minutes", "array", "at least, at most: all in memory, or from a slow disk", items="number"),
 )
+
+_WAITING = (
+    text("kind", "delay, timer, transaction or popped"),
+    text("queue", "topic/queue that keeps them"),
+    _number("messages", "how many wait now"),
+    _number("lost", "how many of them the start loses; null if that is unknown", nullable=True),
+)
+_WAITING_DOC = "messages that the broker has promised and not yet delivered; null if that cannot be read"
 
 EXPLAIN_START = OutputSchema(
     "explain-start",
@@ -81,6 +90,7 @@ EXPLAIN_START = OutputSchema(
             show=TABLE,
             nullable=True,
         ),
+        Column("waiting", "array", _WAITING_DOC, show=TABLE, fields=_WAITING, nullable=True),
         Column("files", "object", "what is different after the start and a clean shutdown", show=TABLE, fields=_FILES),
         _texts("why", "the rules that were applied"),
         _texts("accepted", "what is wrong and accepted silently"),
@@ -113,6 +123,7 @@ VIEW = OutputSchema(
             show=TABLE,
             fields=(text("queue", "topic/queue"), _number("messages", "how many"), text("offsets", "queue offsets")),
         ),
+        Column("waiting", "array", _WAITING_DOC, show=TABLE, fields=_WAITING, nullable=True),
         _texts("deleted", "missing files"),
         _texts("created", "new files"),
         _texts("changed", "files with other bytes"),
@@ -162,11 +173,48 @@ def print_start_outcome(
         return _unknown(invocation, path, config, output_format, broker, error)
     code = ExitCode.OK if outcome.runs and not outcome.lost else ExitCode.NO
     steps = [] if code is ExitCode.OK else [command("verify", opened(path, config))]
+    waiting = _waiting(path, config, outcome)
     if output_format in (Format.TABLE, Format.WIDE):
-        view = {**_view(path, outcome, wide=output_format is Format.WIDE), "next_steps": steps}
+        view = {**_view(path, outcome, wide=output_format is Format.WIDE), "waiting": waiting, "next_steps": steps}
         return Output(invocation, VIEW, output_format).document(view, code)
-    found = {"path": str(path), "verdict": outcome.verdict, **outcome.as_dict(), "next_steps": steps}
+    found = {
+        "path": str(path),
+        "verdict": outcome.verdict,
+        **outcome.as_dict(),
+        "waiting": waiting,
+        "next_steps": steps,
+    }
     return Output(invocation, EXPLAIN_START, output_format).document(found, code)
+
+
+def _waiting(path: Path, config: Path | None, outcome: Outcome) -> list[dict[str, Any]] | None:
+    """Returns the messages that wait, and how many of them the start loses; None if they cannot be read."""
+    from mqtool.store import open_readable
+    from mqtool.store.waiting import waiting_messages
+
+    try:
+        with open_readable(path, config) as store:
+            waiting = waiting_messages(store)
+    except StoreError:
+        return None
+    return [
+        {
+            "kind": one.kind.value,
+            "queue": f"{one.topic}/{one.queue_id}",
+            "messages": len(one.queue_offsets),
+            "lost": _lost_of(outcome, f"{one.topic}/{one.queue_id}", one.queue_offsets.tolist()),
+        }
+        for one in waiting
+    ]
+
+
+def _lost_of(outcome: Outcome, queue: str, offsets: list[int]) -> int | None:
+    """Returns how many of some queue offsets a start loses, None if that is unknown."""
+    if outcome.lost is None:
+        return None
+    ranges = sorted(outcome.lost.get(queue, ()))
+    found = (bisect_right(ranges, offset, key=lambda one: one[0]) - 1 for offset in offsets)
+    return sum(at >= 0 and offset <= ranges[at][1] for at, offset in zip(found, offsets, strict=True))
 
 
 def _unknown(

@@ -108,3 +108,25 @@ def test_a_release_that_was_given_is_said_to_be(explain):
 
 def test_a_missing_directory_is_no_store(mqtool, tmp_path):
     assert mqtool("explain-start", tmp_path / "absent", "--broker", "4.9").code == ExitCode.REFUSED
+
+
+def test_what_waits_is_listed_with_what_a_start_loses_of_it(mqtool, tmp_path):
+    store = copy_store("lives-5.5.0", tmp_path)
+    rows = mqtool("explain-start", store, "-f", "json").document["waiting"]
+    assert [(row["kind"], row["messages"], row["lost"]) for row in rows] == [
+        ("delay", 5, 0),
+        ("delay", 5, 0),
+        ("timer", 13, 0),  # ten of a client, and three check points
+        ("popped", 1, 0),
+        ("popped", 2, 0),
+    ]
+    popped = [row for row in mqtool("pending", store, "--list", "-f", "jsonl").lines if row["kind"] == "popped"]
+    first = min(row["physical_offset"] for row in popped)
+    (store / "abort").touch()
+    with (store / "commitlog" / f"{262_144:020}").open("r+b") as segment:
+        segment.seek(first - 262_144)
+        segment.write(bytes(100))  # recovery cuts the log here
+    found = mqtool("explain-start", store, "-f", "json").document
+    assert found["after_start"]["max"] == first
+    lost = [(row["kind"], row["lost"]) for row in found["waiting"]]
+    assert lost == [("delay", 0), ("delay", 0), ("timer", 3), ("popped", 1), ("popped", 2)]

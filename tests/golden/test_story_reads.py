@@ -1,0 +1,45 @@
+"""What `tell` reads of a large store: the index and the records of one message, however long the log is."""
+
+import pytest
+
+import mqtool
+from mqtool.store.files import ReadFile
+from mqtool.story import tell
+from tests.support.big_store import write_big_store
+
+pytestmark = pytest.mark.slow
+
+
+@pytest.fixture(scope="module")
+def stores(tmp_path_factory):
+    root = tmp_path_factory.mktemp("big")
+    return [write_big_store(root / str(count), count, segment=4 << 20, index=True) for count in (8_000, 40_000)]
+
+
+def bytes_read(root, monkeypatch):
+    """Bytes that are read but for the last segment, of which every command reads where the log ends."""
+    total = [0]
+    last = max((root / "commitlog").iterdir())
+    original = ReadFile.read
+
+    def read(self, position, length):
+        found = original(self, position, length)
+        total[0] += len(found) if self.path != last else 0
+        return found
+
+    with mqtool.open(root) as store:
+        key = store.message_at(store.commit_log.min_offset).unique_key
+        with monkeypatch.context() as patch:
+            patch.setattr(ReadFile, "read", read)
+            lives, notes = tell(store, key)
+    assert [life.unique_key for life in lives] == [key]
+    assert notes == []
+    return total[0]
+
+
+def test_a_story_reads_little_of_the_log_and_no_more_of_a_longer_one(stores, monkeypatch):
+    short, long = (bytes_read(root, monkeypatch) for root in stores)
+    size = sum(path.stat().st_size for path in (stores[1] / "commitlog").iterdir())
+    assert size > 2 * sum(path.stat().st_size for path in (stores[0] / "commitlog").iterdir())
+    assert long < size / 20
+    assert long < short + (1 << 20)
