@@ -18,6 +18,10 @@ from pathlib import Path
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
+sys.path.insert(0, str(ROOT))
+
+from docs.stale_files import write_or_check  # noqa: E402 - the checkout comes first
+
 PAGES = ("tour.md", "library.md", "tutorials/broker-in-tests.md")
 BLOCK = re.compile(r"^```(console|python|text)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
@@ -70,23 +74,8 @@ def _python(body: str, names: dict[str, Any]) -> str:
 
 
 def main() -> int:
-    """Fills the pages, or says which are out of date."""
-    sys.path.insert(0, str(ROOT))
-    check = "--check" in sys.argv[1:]
-    code = 0
-    for name in PAGES:
-        path = ROOT / "docs" / name
-        before = path.read_text("utf-8")
-        after = filled(before)
-        if after == before:
-            continue
-        if check:
-            print(f"docs/{name}: out of date", file=sys.stderr)
-            code = 1
-        else:
-            path.write_text(after, "utf-8")
-            print(f"docs/{name}: written")
-    return code
+    """Fills or checks the pages; returns the exit code."""
+    return write_or_check({path: filled(path.read_text("utf-8")) for path in (ROOT / "docs" / name for name in PAGES)})
 
 
 if __name__ == "__main__":

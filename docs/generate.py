@@ -21,6 +21,7 @@ sys.path.insert(0, str(ROOT))
 import construct as cs  # noqa: E402 - the checkout comes first
 import zstandard  # noqa: E402
 
+from docs.stale_files import write_or_check  # noqa: E402
 from mqtool.formats import (  # noqa: E402
     batch_consume_queue,
     checkpoint,
@@ -357,17 +358,7 @@ def filled(page: str) -> str:
 
 def main() -> int:
     """Writes or checks every page; returns the exit code."""
-    stale = []
-    for path in sorted(PAGES.glob("*.md")):
-        before = path.read_text("utf-8")
-        after = filled(before)
-        if after != before:
-            stale.append(path)
-            if "--check" not in sys.argv[1:]:
-                path.write_text(after, "utf-8")
-    for path in stale:
-        print(path.relative_to(ROOT))
-    return 1 if stale and "--check" in sys.argv[1:] else 0
+    return write_or_check({path: filled(path.read_text("utf-8")) for path in sorted(PAGES.glob("*.md"))})
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ sys.path.insert(0, str(ROOT))
 
 import typer.main  # noqa: E402 - the checkout comes first
 
+from docs.stale_files import write_or_check  # noqa: E402
 from mqtool.cli.app import app, leaves  # noqa: E402
 from mqtool.cli.commands import COMMANDS  # noqa: E402
 from mqtool.cli.meanings import MEANINGS  # noqa: E402
@@ -199,18 +200,8 @@ def cell(text: str) -> str:
 
 
 def main() -> int:
-    """Writes the files, or checks them."""
-    stale = []
-    for name, text in pages().items():
-        path = ROOT / "docs" / name
-        if not path.exists() or path.read_text("utf-8") != text:
-            stale.append(name)
-            if "--check" not in sys.argv:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, "utf-8")
-    for name in stale:
-        print(f"docs/{name}: {'out of date' if '--check' in sys.argv else 'written'}")
-    return 1 if stale and "--check" in sys.argv else 0
+    """Writes or checks the files; returns the exit code."""
+    return write_or_check({ROOT / "docs" / name: text for name, text in pages().items()})
 
 
 if __name__ == "__main__":

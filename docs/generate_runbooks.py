@@ -1,6 +1,6 @@
 """Writes docs/runbooks/: the pages that `mqtool runbook show` prints, and their list.
 
-Run it as `python docs/generate_runbooks.py`.
+`python docs/generate_runbooks.py` writes; `--check` names what is out of date and exits with 1.
 """
 
 import sys
@@ -9,7 +9,8 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
-from mqtool.repair.runbooks import RUNBOOKS, page  # noqa: E402 - the checkout comes first
+from docs.stale_files import write_or_check  # noqa: E402 - the checkout comes first
+from mqtool.repair.runbooks import RUNBOOKS, page  # noqa: E402
 
 
 def pages() -> dict[str, str]:
@@ -24,6 +25,10 @@ def pages() -> dict[str, str]:
     return {"README.md": head + rows, **{f"{book.id}.md": page(book) for book in RUNBOOKS.values()}}
 
 
+def main() -> int:
+    """Writes or checks every page; returns the exit code."""
+    return write_or_check({ROOT / "docs" / "runbooks" / name: text for name, text in pages().items()})
+
+
 if __name__ == "__main__":
-    for name, text in pages().items():
-        (ROOT / "docs" / "runbooks" / name).write_text(text, encoding="utf-8")
+    sys.exit(main())

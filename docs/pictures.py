@@ -20,7 +20,8 @@ ROOT = Path(__file__).resolve().parents[1]
 PICTURES = ROOT / "docs" / "pictures"
 sys.path.insert(0, str(ROOT))
 
-from mqtool.formats import codec, commit_log  # noqa: E402 - the checkout comes first
+from docs.stale_files import write_or_check  # noqa: E402 - the checkout comes first
+from mqtool.formats import codec, commit_log  # noqa: E402
 
 STYLE = """
 .mq text{font:14px system-ui,sans-serif;fill:var(--md-default-fg-color,#1f2328)}
@@ -230,17 +231,7 @@ DRAWINGS = {
 
 def main() -> int:
     """Writes or checks every picture; returns the exit code."""
-    PICTURES.mkdir(exist_ok=True)
-    stale = []
-    for name, draw in DRAWINGS.items():
-        path, text = PICTURES / f"{name}.svg", draw()
-        if not path.exists() or path.read_text("utf-8") != text:
-            stale.append(path)
-            if "--check" not in sys.argv[1:]:
-                path.write_text(text, "utf-8")
-    for path in stale:
-        print(path.relative_to(ROOT))
-    return 1 if stale and "--check" in sys.argv[1:] else 0
+    return write_or_check({PICTURES / f"{name}.svg": draw() for name, draw in DRAWINGS.items()})
 
 
 if __name__ == "__main__":
