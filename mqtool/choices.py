@@ -43,3 +43,28 @@ class TlsMode(enum.Enum):
     """Both kinds are served."""
     ENFORCING = "enforcing"
     """A plain connection is closed."""
+
+
+class Compat(enum.StrEnum):
+    """Release whose on-disk format to write."""
+
+    V4_9 = "4.9"
+    V5_5 = "5.5"
+
+
+class RecoveryMode(enum.StrEnum):
+    """What to do with bytes that recovery cuts off or deletes when a store is opened."""
+
+    COMPATIBLE = "compatible"
+    """Cut and delete them, as the broker does. Records of a store that this engine wrote are quarantined even so."""
+    CAREFUL = "careful"
+    """Quarantine all of them first, and list the complete messages among them in a form that `append` reads."""
+
+
+class TableFormat(enum.StrEnum):
+    """What the messages directory is, besides Parquet files."""
+
+    DELTA = "delta"
+    """A Delta table in `messages/`."""
+    ICEBERG = "iceberg"
+    """The table rocketmq.messages of the SQL catalogue `mqtool` in `iceberg.db`."""

@@ -28,18 +28,18 @@ class Body(StrEnum):
     JSON = "json"
 
 
-class Broker(StrEnum):
-    """Values of `--broker`: the releases whose start is known."""
-
-    V4_9 = "4.9"
-    V5_5 = "5.5"
-
-
 class Duplicates(StrEnum):
     """Values of `--duplicates`."""
 
     REFUSE = "refuse"
     APPEND = "append"
+
+
+class Flush(StrEnum):
+    """Values of `--flush`."""
+
+    SYNC = "sync"
+    ASYNC = "async"
 
 
 class ProgressMode(StrEnum):

@@ -10,6 +10,7 @@ from enum import Enum
 from pathlib import Path
 
 from mqtool import kernels
+from mqtool.choices import Compat, RecoveryMode
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue as batch_queue_format
 from mqtool.formats import consume_queue as queue_format
@@ -31,22 +32,6 @@ class FlushMode(Enum):
     """At intervals, after the put has returned."""
     SYNC_FLUSH = "SYNC_FLUSH"
     """Before the put returns."""
-
-
-class Compat(Enum):
-    """Release whose on-disk format to write."""
-
-    V4_9 = "4.9"
-    V5_5 = "5.5"
-
-
-class RecoveryMode(Enum):
-    """What to do with bytes that recovery cuts off or deletes when a store is opened."""
-
-    COMPATIBLE = "compatible"
-    """Cut and delete them, as the broker does. Records of a store that this engine wrote are quarantined even so."""
-    CAREFUL = "careful"
-    """Quarantine all of them first, and list the complete messages among them in a form that `append` reads."""
 
 
 class PropertyOrder(Enum):

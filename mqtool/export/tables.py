@@ -4,7 +4,6 @@ The table follows the manifests: each commit of the export becomes one commit of
 between the two is made up for by the next one. Needs `deltalake` or `pyiceberg`, both extras.
 """
 
-import enum
 import json
 from importlib import import_module
 from pathlib import Path
@@ -14,6 +13,7 @@ from urllib.parse import unquote
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from mqtool.choices import TableFormat
 from mqtool.errors import UnavailableError, UsageError
 from mqtool.export.commit import Manifest, all_manifests
 from mqtool.export.parquet import FileEntry
@@ -24,15 +24,6 @@ from mqtool.store.real_path import real_path
 _SEQUENCE = "mqtool.sequence"
 CATALOGUE = "mqtool"
 ICEBERG_NAME = ("rocketmq", "messages")
-
-
-class TableFormat(enum.StrEnum):
-    """What the messages directory is, besides Parquet files."""
-
-    DELTA = "delta"
-    """A Delta table in `messages/`."""
-    ICEBERG = "iceberg"
-    """The table rocketmq.messages of the SQL catalogue `mqtool` in `iceberg.db`."""
 
 
 _LIBRARIES = {TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}

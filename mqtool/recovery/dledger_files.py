@@ -7,11 +7,10 @@ import itertools
 from collections.abc import Iterable
 from pathlib import Path
 
-from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.release import V5_5, Release
-from mqtool.recovery.ledger import Action, exits, load_fails
-from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile, base_of
+from mqtool.recovery.ledger import Action, exits
+from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile, stated_base
 
 
 class LedgerFile(SimulatedFile):
@@ -53,12 +52,7 @@ class LedgerFiles(MappedFiles[LedgerFile]):
             if entry.size != self.file_size:
                 words = "length not matched message store config value, please check it manually"
                 raise exits(f"{entry.path}\t{entry.size} {words}")
-            try:
-                base = base_of(entry.name)
-            except FormatError:
-                words = f'load exception java.lang.NumberFormatException: For input string: "{entry.name}"'
-                raise load_fails(words) from None
-            self.files.append(self._loaded(entry, base))
+            self.files.append(self._loaded(entry, stated_base(entry)))
 
     @property
     def min_offset(self) -> int:

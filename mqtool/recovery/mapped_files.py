@@ -78,6 +78,15 @@ def base_of(name: str) -> int:
     return java.parse_long(name)
 
 
+def stated_base(entry: Entry) -> int:
+    """Returns file_from_offset of a file; raises StartEnds where the broker finds no number in its name."""
+    try:
+        return base_of(entry.name)
+    except FormatError:
+        words = f'load exception java.lang.NumberFormatException: For input string: "{entry.name}"'
+        raise load_fails(words) from None
+
+
 def is_a_directory(path: Path) -> str:
     """Returns Java's words for opening a directory as a file."""
     return f"java.io.FileNotFoundException: {path} (Is a directory)"
@@ -145,11 +154,7 @@ class MappedFiles(ABC, Generic[F]):
         if entry.size != self.file_size:
             words = "length not matched message store config value, please check it manually"
             raise load_fails(f"{entry.path} {entry.size} {words}")
-        try:
-            base = base_of(entry.name)
-        except FormatError:
-            words = f'load exception java.lang.NumberFormatException: For input string: "{entry.name}"'
-            raise load_fails(words) from None
+        base = stated_base(entry)
         if entry.is_directory:
             raise load_fails(f"load file {entry.path} error {is_a_directory(entry.path)}")
         self.files.append(self._loaded(entry, base))

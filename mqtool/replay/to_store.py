@@ -7,8 +7,9 @@ from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from mqtool.choices import Compat
 from mqtool.engine import open_store
-from mqtool.engine.options import Compat, FlushMode, StoreOptions
+from mqtool.engine.options import FlushMode, StoreOptions
 from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import MessageStore
 from mqtool.errors import UsageError

@@ -5,7 +5,7 @@ To add a kind: write one package with a module `kind` (a subclass of `Opened`, n
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -61,23 +61,6 @@ def missing_chunks(
             if number not in others
         ]
     return missing
-
-
-def saved_row(
-    path: Path | None,
-    forwards: Sequence[object],
-    backwards: Sequence[object],
-    between: Sequence[object],
-    damage: Sequence[Damage],
-) -> Row:
-    """Returns the result for one file as a row of `Opened.salvage`; records are counted by scan direction."""
-    return {
-        "file": path.name if path is not None else "",
-        "forwards": len(forwards),
-        "backwards": len(backwards),
-        "between": len(between),
-        "damaged_bytes": sum(part.end - part.start for part in damage),
-    }
 
 
 class Opened(ABC):

@@ -200,7 +200,7 @@ def test_records_between_two_damaged_ones_are_found_by_the_positions_they_state(
     with EQueueStore(root) as store:
         found = salvage.salvage_chunk(store, store.chunks[1])
     assert (len(found.forwards), len(found.between), len(found.backwards)) == (5, 6, 10)
-    assert [m.position for m in found.messages] == [m.position for n, m in enumerate(whole) if n not in (5, 12)]
+    assert [m.position for m in found.records] == [m.position for n, m in enumerate(whole) if n not in (5, 12)]
 
 
 def test_a_salvaged_store_is_one_that_the_broker_would_serve_whole(tmp_path):
@@ -209,7 +209,7 @@ def test_a_salvaged_store_is_one_that_the_broker_would_serve_whole(tmp_path):
     chosen = settings_for("equeue-small")
     reports = salvage.salvage(root, tmp_path / "new", chosen)
     assert tree_digest(root) == before
-    assert sum(len(report.messages) for report in reports) == 61
+    assert sum(len(report.records) for report in reports) == 61
     found = start(tmp_path / "new", chosen, equeue_message.CURRENT)
     assert found.refusal is None
     assert sum(serve.walk(chunk, chosen).records for chunk in found.messages.values()) == 61

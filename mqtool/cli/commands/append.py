@@ -14,9 +14,10 @@ from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.choices import Compat
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
-from mqtool.cli.options import Broker, ConfigOption, DebugOption, Duplicates, DuplicatesOption, FormatOption, option
+from mqtool.cli.options import ConfigOption, DebugOption, Duplicates, DuplicatesOption, FormatOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.errors import StoreError, UsageError
@@ -103,7 +104,7 @@ FlushOption = Annotated[
     ),
 ]
 BrokerOption = Annotated[
-    Broker | None,
+    Compat | None,
     option("--broker", help="Release whose on-disk format to write. Default: the store's own; 5.5 for a new one."),
 ]
 WholeOption = Annotated[
@@ -160,15 +161,15 @@ def append(
     return report.end(f"stored after the {begin} bytes that the log already had" if begin else "stored")
 
 
-def _store_options(store: Path, flush: Flush, broker: Broker | None, config: Path | None) -> StoreOptions:
+def _store_options(store: Path, flush: Flush, broker: Compat | None, config: Path | None) -> StoreOptions:
     """Returns how the store is to be opened."""
-    from mqtool.engine import Compat, FlushMode
+    from mqtool.engine import FlushMode
     from mqtool.engine.start.detect import options_for
 
     chosen: dict[str, Any] = {"flush_mode": FlushMode.SYNC_FLUSH if flush is Flush.SYNC else FlushMode.ASYNC_FLUSH}
     if flush is Flush.POOL:
         chosen["pool_buffers"] = _POOL_BUFFERS
-    return options_for(store, config, Compat(broker) if broker else None, **chosen)
+    return options_for(store, config, broker, **chosen)
 
 
 class _Report:

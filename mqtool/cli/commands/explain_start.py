@@ -4,10 +4,11 @@ from typing import Annotated
 
 import typer
 
+from mqtool.choices import Compat
 from mqtool.cli import siblings
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import Broker, ConfigOption, DebugOption, FormatOption, StoreArgument, option
+from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, option
 from mqtool.cli.ranges import parse_size
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import EXPLAIN_KIND
@@ -34,7 +35,7 @@ def explain_start(
     store: StoreArgument,
     *,
     broker: Annotated[
-        Broker | None, option("--broker", help="Release that would be started. [default: the detected one]")
+        Compat | None, option("--broker", help="Release that would be started. [default: the detected one]")
     ] = None,
     quick: Annotated[
         bool, option("--quick", help="Do not read the entire log: reports everything except which messages are lost.")

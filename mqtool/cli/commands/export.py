@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.choices import TableFormat
 from mqtool.cli import ranges, siblings, zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
@@ -186,18 +187,11 @@ LevelOption = Annotated[
 ]
 
 
-class TableName(StrEnum):
-    """Values of `--table-format`."""
-
-    DELTA = "delta"
-    ICEBERG = "iceberg"
-
-
 RewindOption = Annotated[
     bool, option("--rewind", help="If a log was cut back, remove the exported rows of the part that was cut.")
 ]
 TableOption = Annotated[
-    TableName | None,
+    TableFormat | None,
     option("--table-format", panel=FILES, help="Also commit the messages to a Delta or Iceberg table."),
 ]
 
@@ -270,7 +264,7 @@ class _Files:
     file_size: str = SIZE
     split: str | None = None
     level: int = 1
-    table: TableName | None = None
+    table: TableFormat | None = None
 
 
 @dataclass(frozen=True)
@@ -297,7 +291,6 @@ class _Options:
         """
         from mqtool.export.parquet import WriteOptions
         from mqtool.export.plain import ExportRequest
-        from mqtool.export.tables import TableFormat
 
         files = self.files
         return ExportRequest(
@@ -307,7 +300,7 @@ class _Options:
             WriteOptions(tuple(_names([files.partition_by])), ranges.parse_size(files.file_size), files.level),
             self.state,
             None if files.split is None else ranges.parse_size(files.split),
-            None if files.table is None else TableFormat(files.table),
+            files.table,
             self.rewind,
         )
 

@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.choices import Compat, RecoveryMode
 from mqtool.cli.consent import KeepOption, agreed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation
-from mqtool.cli.options import Broker, ConfigOption, DebugOption, FormatOption, StoreArgument, option
+from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.cli.start_outcome import EXPLAIN_START, print_start_outcome
@@ -93,18 +93,11 @@ RECOVER = OutputSchema(
 )
 
 
-class Mode(StrEnum):
-    """Values of `--mode`."""
-
-    COMPATIBLE = "compatible"
-    CAREFUL = "careful"
-
-
 ModeOption = Annotated[
-    Mode, option("--mode", help="careful: keep what is cut in STORE/quarantine; compatible: as the broker.")
+    RecoveryMode, option("--mode", help="careful: keep what is cut in STORE/quarantine; compatible: as the broker.")
 ]
 BrokerOption = Annotated[
-    Broker | None, option("--broker", help="Release whose rules apply. Default: the one that wrote the store.")
+    Compat | None, option("--broker", help="Release whose rules apply. Default: the one that wrote the store.")
 ]
 DryRunOption = Annotated[bool, option("--dry-run", help="Print what would happen without writing anything.")]
 YesOption = Annotated[bool, option("--yes", help="Do not ask for confirmation with --no-keep.")]
@@ -117,7 +110,7 @@ _MARKS = (file_names.ABORT, file_names.ABORT_BACKUP)
 class _Options:
     store: Path
     config: Path | None
-    mode: Mode
+    mode: RecoveryMode
     release: str
     yes: bool
     keep: bool
@@ -137,7 +130,7 @@ def recover(
     ctx: typer.Context,
     store: StoreArgument,
     *,
-    mode: ModeOption = Mode.CAREFUL,
+    mode: ModeOption = RecoveryMode.CAREFUL,
     broker: BrokerOption = None,
     dry_run: DryRunOption = False,
     yes: YesOption = False,
@@ -147,13 +140,12 @@ def recover(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Recovers and prints; ends with 1 if messages that consumers could get before are lost."""
-    from mqtool.engine import Compat, RecoveryMode
     from mqtool.engine.start.detect import is_new, options_for
 
     if is_new(store):
         raise NotAStoreError("nothing is there to be recovered", store)
     try:
-        options = options_for(store, config, Compat(broker) if broker else None, recovery=RecoveryMode(mode))
+        options = options_for(store, config, broker, recovery=mode)
         release = options.compat.value
         if not dry_run:
             return _recover(ctx.obj, _Options(store, config, mode, release, yes, keep), options, output_format)

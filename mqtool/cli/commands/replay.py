@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import re
-from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.choices import Compat
 from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
-    Broker,
     ConfigOption,
     DebugOption,
     Duplicates,
     DuplicatesOption,
+    Flush,
     FormatOption,
     GrepOption,
     KeyOption,
@@ -76,19 +76,12 @@ KeepTimesOption = Annotated[
 ]
 
 
-class Flush(StrEnum):
-    """Values of `--flush`."""
-
-    SYNC = "sync"
-    ASYNC = "async"
-
-
 FlushOption = Annotated[
     Flush | None,
     option("--flush", help="When messages in a --to store reach the disk: one by one, or at the end."),
 ]
 BrokerOption = Annotated[
-    Broker | None,
+    Compat | None,
     option("--broker", help="Release whose on-disk format to write. Default: the --to store's; 5.5 for a new one."),
 ]
 DryRunOption = Annotated[bool, option("--dry-run", help="Report what would be stored without writing anything.")]
@@ -163,7 +156,6 @@ def replay(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Replays and reports; ends with 1 if a message was refused or the source is damaged."""
-    from mqtool.engine.options import Compat
     from mqtool.replay.originals import Source
     from mqtool.replay.to_broker import SendRequest
     from mqtool.replay.to_store import ReplayRequest
@@ -198,7 +190,7 @@ def replay(
             rate,
             sync=flush is Flush.SYNC,
             config=config,
-            compat=None if broker is None else Compat(broker),
+            compat=broker,
             dry_run=dry_run,
             duplicates=duplicates is Duplicates.APPEND,
         )

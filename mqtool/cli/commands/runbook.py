@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from mqtool.choices import Compat
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import JSON_FORMATS, Format, note
-from mqtool.cli.options import Broker, ConfigOption, DebugOption, FormatOption, TopicOption, option
+from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, TopicOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, flag, prints, text
 from mqtool.commands import command, opened
@@ -265,7 +266,7 @@ def run(
         Path | None, option("--protocol", metavar="FILE", help="New file for the evidence, as Markdown.")
     ] = None,
     broker: Annotated[
-        Broker | None, option("--broker", help="Release that would be started. Default: the store's own.")
+        Compat | None, option("--broker", help="Release that would be started. Default: the store's own.")
     ] = None,
     copies: Annotated[
         list[Path] | None,

@@ -15,7 +15,7 @@ from mqtool.choices import TlsMode
 from mqtool.cli.document import as_json
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS
-from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, option, schema_if_help
+from mqtool.cli.options import OUTPUT, ConfigOption, DebugOption, Flush, option, schema_if_help
 from mqtool.cli.schema import TABLE, Column, OutputSchema, prints
 from mqtool.errors import NotAStoreError, UsageError
 
@@ -62,13 +62,6 @@ class ServeFormat(StrEnum):
 
     JSON = "json"
     HELP = "help"
-
-
-class Flush(StrEnum):
-    """Values of `--flush`."""
-
-    SYNC = "sync"
-    ASYNC = "async"
 
 
 ServeFormatOption = Annotated[

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.choices import Compat
 from mqtool.cli import siblings
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS, note
 from mqtool.cli.options import (
     OUTPUT,
     WORK,
-    Broker,
     ConfigOption,
     DebugOption,
     JobsOption,
@@ -242,7 +242,7 @@ MaxTimeOption = Annotated[
 ]
 
 BrokerOption = Annotated[
-    Broker | None,
+    Compat | None,
     option("--broker", panel=WORK, help="Release whose next start is predicted. [default: the detected one]"),
 ]
 SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Read on Spark executors (needs Java 17).")]

@@ -9,7 +9,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from mqtool.engine.options import Compat, StoreOptions, options_from_config
+from mqtool.choices import Compat
+from mqtool.engine.options import StoreOptions, options_from_config
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.consume_queue import round_up_file_size

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import numpy as np
 
+from mqtool.choices import RecoveryMode
 from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.engine.dispatch.multi_dispatch import rules_of
 from mqtool.engine.index.index_files import Index
 from mqtool.engine.index.reindex import reindex
-from mqtool.engine.options import RecoveryMode, StoreOptions
+from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.queues import AnyQueue, Queues
 from mqtool.engine.start.lock import LeftBy
 from mqtool.engine.start.quarantine import Quarantine, list_cut_messages, read_data, wipe_units

@@ -4,10 +4,10 @@ from collections.abc import Callable, Iterable
 from glob import escape
 from pathlib import Path
 
+from mqtool.choices import Compat
 from mqtool.commands import command, opened
 from mqtool.convert.dledger import convert
 from mqtool.diff import LogDifference, compare
-from mqtool.engine.options import Compat
 from mqtool.errors import CorruptionError, StoreError, UsageError
 from mqtool.formats import file_names
 from mqtool.recovery.lock import lock_holder

@@ -9,9 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from mqtool.choices import Compat
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
-from mqtool.engine.options import Compat, StoreOptions, options_from_config
+from mqtool.engine.options import StoreOptions, options_from_config
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import config_files, file_names, java_properties
 from mqtool.formats.codec import Buffer

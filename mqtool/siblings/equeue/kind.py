@@ -8,7 +8,7 @@ from typing import Any
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import Opened, saved_row
+from mqtool.siblings.base import Opened
 from mqtool.siblings.equeue import explain, rebuild, salvage, verify
 from mqtool.siblings.equeue.chunk import ChunkFile
 from mqtool.siblings.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
@@ -16,6 +16,7 @@ from mqtool.siblings.equeue.listing import is_store
 from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+from mqtool.siblings.salvaged import salvage_row
 from mqtool.siblings.tables import Row, Table
 from mqtool.verify.findings import Finding
 
@@ -151,12 +152,12 @@ class OpenedEQueue(Opened):
 
     def salvage(self, target: Path | None) -> list[Row]:
         """Reports the readable messages of each chunk; with a target, writes them into a new store."""
-        missing = [saved_row(one.path, (), (), (), [one]) for one in self.store.missing_chunks()]
+        missing = [salvage_row(one.path, 0, 0, 0, one.end - one.start) for one in self.store.missing_chunks()]
         if target is None:
             found = [salvage.salvage_chunk(self.store, chunk) for chunk in self.store.chunks]
         else:
             found = salvage.salvage(self.path, target, settings_of(self.path))
-        saved = [saved_row(one.chunk.path, one.forwards, one.backwards, one.between, one.damage) for one in found]
+        saved = [one.row() for one in found]
         return sorted([*saved, *missing], key=lambda row: str(row["file"])) if missing else saved
 
     def close(self) -> None:

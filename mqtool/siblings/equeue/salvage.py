@@ -1,48 +1,20 @@
 """Records saved from a damaged message chunk, from either end: forwards by head lengths, backwards by tail lengths."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtool.errors import MessageRejectedError
 from mqtool.formats.equeue import HEADER_SIZE
-from mqtool.records.damage import Damage
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.writer import EQueueWriter
+from mqtool.siblings.salvaged import SalvagedChunk
+
+_NOWHERE = "no message states this position, and neither neighbour's length leads to one"
 
 
-@dataclass(slots=True)
-class Salvaged:
-    """Messages salvaged from one chunk.
-
-    Attributes:
-        chunk: the file.
-        forwards: messages found from the start.
-        backwards: further ones found from the data end, in order of positions.
-        between: further ones in between that state their own position.
-        damage: ranges without a message.
-    """
-
-    chunk: ChunkFile
-    forwards: list[StoredMessage] = field(default_factory=list)
-    backwards: list[StoredMessage] = field(default_factory=list)
-    between: list[StoredMessage] = field(default_factory=list)
-    damage: list[Damage] = field(default_factory=list)
-
-    @property
-    def messages(self) -> list[StoredMessage]:
-        """All of them in order of positions."""
-        return [*self.forwards, *self.between, *self.backwards]
-
-    def discard(self, message: StoredMessage, reason: str) -> None:
-        """Moves a message to the ranges without one."""
-        for part in (self.forwards, self.between, self.backwards):
-            part[:] = [kept for kept in part if kept is not message]
-        start, end = message.frame.start, message.frame.end
-        base = self.chunk.start
-        self.damage.append(Damage(base + start, base + end, "lost", reason, self.chunk.path, HEADER_SIZE + start))
+Salvaged = SalvagedChunk[ChunkFile, StoredMessage]
 
 
 def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
@@ -50,7 +22,7 @@ def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
 
     The data end is known only for a completed chunk; otherwise the last message that states its own position ends it.
     """
-    found = Salvaged(chunk)
+    found = Salvaged(chunk, HEADER_SIZE)
     found.forwards = list(_forwards(store, chunk))
     start = found.forwards[-1].frame.end if found.forwards else 0
     stating = [at for at in chunk.stating(start, chunk.room) if isinstance(store.read(chunk, at), StoredMessage)]
@@ -68,7 +40,7 @@ def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
         if isinstance(message, StoredMessage):
             found.between.append(message)
             at = message.frame.end
-    found.damage = list(_gaps(found, max(stop, end)))
+    found.damage = list(found.gaps(max(stop, end), _NOWHERE))
     return found
 
 
@@ -86,15 +58,6 @@ def _backwards(store: EQueueStore, chunk: ChunkFile, start: int, end: int) -> It
             return
         yield message
         end = frame.start
-
-
-def _gaps(found: Salvaged, end: int) -> Iterator[Damage]:
-    chunk, at = found.chunk, 0
-    for first, after in [*((m.frame.start, m.frame.end) for m in found.messages), (end, end)]:
-        if first > at:
-            detail = "no message states this position, and neither neighbour's length leads to one"
-            yield Damage(chunk.start + at, chunk.start + first, "lost", detail, chunk.path, HEADER_SIZE + at)
-        at = max(at, after)
 
 
 def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged]:
@@ -122,7 +85,7 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
 
 def _write(writer: EQueueWriter, report: Salvaged) -> None:
     """Writes the messages found in a chunk; a message that no store can contain counts as lost."""
-    for message in tuple(report.messages):
+    for message in tuple(report.records):
         try:
             writer.append(message.record)
         except MessageRejectedError as error:

@@ -8,7 +8,7 @@ from mqtool.formats import tfchunk_records
 from mqtool.formats.equeue_message import ticks_to_millis
 from mqtool.formats.tfchunk_records import Commit, Prepare, System
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import Opened, saved_row
+from mqtool.siblings.base import Opened
 from mqtool.siblings.tables import Row, Table
 from mqtool.siblings.tfchunk import salvage, verify
 from mqtool.siblings.tfchunk.chunk import StoredRecord
@@ -95,7 +95,7 @@ class OpenedTFChunk(Opened):
             target.mkdir(parents=True, exist_ok=True)
             records = (record_row(record) for one in reports for record in one.records)
             export.write(records, RECORDS, target / f"{RECORDS.name}.parquet")
-        return [saved_row(one.chunk.path, one.forwards, one.backwards, one.between, one.damage) for one in reports]
+        return [one.row() for one in reports]
 
     def close(self) -> None:
         """Closes its files."""

@@ -26,7 +26,7 @@ def test_a_topic_that_can_be_no_folder_costs_its_message_only(tmp_path, monkeypa
     monkeypatch.setattr(EQueueStore, "decode", poisoned)
     reports = salvage.salvage(tmp_path / "store", tmp_path / "new", SETTINGS)
     monkeypatch.undo()
-    assert [message.record.queue_offset for message in reports[0].messages] == [0, 2]
+    assert [message.record.queue_offset for message in reports[0].records] == [0, 2]
     assert "folder's name" in reports[0].damage[-1].detail
     with EQueueStore(tmp_path / "new") as store:
         assert [message.record.body for message in store.messages()] == [b"body 0", b"body 2"]
