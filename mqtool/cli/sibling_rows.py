@@ -5,10 +5,8 @@ from typing import Any
 
 from mqtool.cli.bodies import BodyView
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
-from mqtool.siblings.equeue import columns as equeue
+from mqtool.siblings.registry import KINDS
 from mqtool.siblings.tables import Row, Table
-from mqtool.siblings.tfchunk import columns as tfchunk
-from mqtool.siblings.tiered import columns as tiered
 
 _SHOWN = (TABLE, WIDE, DATA)
 _TYPES = {
@@ -33,12 +31,11 @@ def _columns(table: Table) -> tuple[Column, ...]:
 
 
 TABLES = {
-    table.name: OutputSchema(table.name, 1, table.doc, _columns(table))
-    for table in (*equeue.TABLES, *tfchunk.TABLES, *tiered.TABLES)
+    table.name: OutputSchema(table.name, 1, table.doc, _columns(table)) for kind in KINDS for table in kind.tables
 }
 """Output of each table, by its name."""
 
-MAIN = tuple(TABLES[tables[0].name] for tables in (equeue.TABLES, tfchunk.TABLES, tiered.TABLES))
+MAIN = tuple(TABLES[kind.tables[0].name] for kind in KINDS)
 """Output of each kind's first table: what `get` and `find` print."""
 
 _FINDING = (

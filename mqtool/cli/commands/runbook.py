@@ -174,7 +174,7 @@ def _ids(incomplete: str) -> list[str]:
 
 IdArgument = Annotated[
     str,
-    typer.Argument(metavar="ID", help="RB-01 to RB-22, rb1, 1, or the name.", autocompletion=_ids, show_default=False),
+    typer.Argument(metavar="ID", help="RB-01, rb1, 1, or the name.", autocompletion=_ids, show_default=False),
 ]
 StoreArgument = Annotated[
     Path, typer.Argument(metavar="STORE", help="Root directory of the store.", show_default=False)

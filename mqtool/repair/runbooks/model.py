@@ -155,7 +155,7 @@ class Runbook:
     """One known trouble.
 
     Attributes:
-        id: `RB-01` to `RB-22`.
+        id: `RB-` and two digits.
         name: in words with dashes.
         symptom: what is seen, the broker's own words where it has some.
         cause: what has happened.
