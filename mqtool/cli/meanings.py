@@ -71,6 +71,7 @@ MEANINGS = {
     "--offset": "Range of offsets.",
     "--on-damage": "Skip damage and report it, or fail.",
     "--once": "Exit after catching up.",
+    "--online": "Move positions of running consumers.",
     "--output": "Where the result is written: a file or a directory.",
     "--part": "Part of a store to compare.",
     "--partition-by": "Columns that become directories.",

@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass, fields
 from typing import Any, NoReturn
 
 from mqtool.errors import UsageError
-from mqtool.store.offset_moves import Move
+from mqtool.store.offset_moves import Move, move_from_json
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,26 +229,6 @@ def _value(name: str, value: Any) -> Any:
     elif name == "file" and (value is None or isinstance(value, str)):
         return value
     return _refused(name, value)
-
-
-def move_from_json(value: Any) -> Move:
-    """Reads a move of a position.
-
-    Raises:
-        UsageError: a field is missing or has a wrong type.
-    """
-    kinds = {
-        "group": (str,),
-        "topic": (str,),
-        "queue_id": (int,),
-        "before": (int, type(None)),
-        "after": (int, type(None)),
-    }
-    if not isinstance(value, dict) or value.keys() != kinds.keys():
-        return _refused("moves", value)
-    if any(type(value[name]) not in allowed for name, allowed in kinds.items()) or (value["after"] or 0) < 0:
-        return _refused("moves", value)
-    return Move(**value)
 
 
 def _refused(name: str, value: Any) -> NoReturn:

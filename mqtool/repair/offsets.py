@@ -13,7 +13,7 @@ from mqtool.repair.built import Built
 from mqtool.repair.changes import MoveOffsets
 from mqtool.repair.copies import write_new
 from mqtool.store.files import read_file
-from mqtool.store.offset_moves import Move, effect_of, words_of
+from mqtool.store.offset_moves import Move, case_lints, effect_of, words_of
 from mqtool.store.offset_tables import OffsetTable, OffsetTables, offset_tables
 from mqtool.store.queue_messages import StoredQueues
 from mqtool.store.store import Store
@@ -153,19 +153,6 @@ def _switches(store: Store, groups: list[str]) -> Iterator[str]:
             yield f"group {group} has no configuration: clients get SUBSCRIPTION_GROUP_NOT_EXIST if it is not created"
         elif not config.consume_enable:
             yield f"group {group}: consumeEnable=false, it gets no message whatever its position"
-
-
-def case_lints(groups: list[str], every: set[str]) -> Iterator[str]:
-    """Yields a line for each group whose name differs from another's by case only.
-
-    Args:
-        groups: whose positions are moved.
-        every: all groups that are known.
-    """
-    for group in groups:
-        others = sorted(name for name in every if name != group and name.lower() == group.lower())
-        if others:
-            yield f"group {group}: {', '.join(others)} differs by case only and is another group for the broker"
 
 
 def check_offsets(store: Store) -> None:

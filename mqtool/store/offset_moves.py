@@ -82,6 +82,23 @@ class Move:
     after: int | None
 
 
+def move_from_json(value: object) -> Move:
+    """Reads a move, an object with its attributes.
+
+    Raises:
+        UsageError: a field is missing or has a wrong type.
+    """
+    if isinstance(value, dict) and value.keys() == _MOVE_FIELDS.keys():
+        fits = all(type(value[name]) in allowed for name, allowed in _MOVE_FIELDS.items())
+        if fits and (value["after"] or 0) >= 0:
+            return Move(**value)
+    raise UsageError(f"moves: found {str(value)[:60]!r}")
+
+
+_OFFSET = (int, type(None))
+_MOVE_FIELDS = {"group": (str,), "topic": (str,), "queue_id": (int,), "before": _OFFSET, "after": _OFFSET}
+
+
 @dataclass(frozen=True, slots=True)
 class Span:
     """Messages of a queue without a gap.
@@ -219,6 +236,20 @@ def _after(
     assert before is not None
     moved = before + (target.value if target.kind is TargetKind.SHIFT else 0)
     return min(max(moved, low), high)
+
+
+def case_lints(groups: Iterable[str], every: Iterable[str]) -> Iterator[str]:
+    """Yields a line for each group whose name differs from another's by case only.
+
+    Args:
+        groups: whose positions are moved.
+        every: all groups that are known.
+    """
+    names = set(every)
+    for group in groups:
+        others = sorted(name for name in names if name != group and name.lower() == group.lower())
+        if others:
+            yield f"group {group}: {', '.join(others)} differs by case only and is another group for the broker"
 
 
 # -- from moves to messages ------------------------------------------------------------------------------------------

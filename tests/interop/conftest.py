@@ -5,7 +5,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.cli.conftest import mqtool
 from tests.support.served import KEYS, Served
+
+__all__ = ["mqtool", "serve"]
 
 
 @pytest.fixture

@@ -29,7 +29,10 @@ the plan's SHA-256; old ones move to STORE/.mqtool/quarantine; every step is wri
 cannot start on the store during the swap. At the end the store is verified. Next: `mqtool undo STORE` restores the old
 files, `mqtool finalize STORE` deletes them.
 
-impact: changes the store as the plan says; nothing without --yes
+A plan for a running broker (`plan offsets --broker`) sets the positions there. It first writes a plan that sets them
+back, named like the plan with .undo.json at its end; apply that one to undo it.
+
+impact: changes the store, or positions on the broker, as the plan says; nothing without --yes
 """
 
 APPLY = OutputSchema(
@@ -57,12 +60,33 @@ APPLY = OutputSchema(
     single=True,
 )
 
+BROKER_APPLY = OutputSchema(
+    "apply.broker",
+    1,
+    "result of setting positions on a running broker",
+    (
+        text("broker", "HOST:PORT"),
+        Column("dry_run", "boolean", "preconditions were checked, nothing was set", show=TABLE),
+        count("moved", "queues whose position was set, or would be"),
+        count("already", "queues that had the new position before"),
+        Column(
+            "notified",
+            "array",
+            "groups whose running consumers were notified; they follow within some 15 s",
+            show=TABLE,
+        ),
+        text("undo", "file with the plan that sets the positions back; null if nothing was set", nullable=True),
+        NEXT_STEPS,
+    ),
+    single=True,
+)
+
 YesOption = Annotated[
     bool, option("--yes", help="Confirm that there is a backup or snapshot of the store, or that none is needed.")
 ]
 
 
-@prints(APPLY)
+@prints(APPLY, BROKER_APPLY)
 def apply(
     ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="File that `mqtool plan` wrote; - for stdin.")],
@@ -83,9 +107,14 @@ def apply(
 
     if yes and dry_run:
         raise UsageError("--yes and --dry-run exclude each other")
-    applied = carry_out(
-        Plan.from_json(read_input(plan, LARGEST), plan), backup_acknowledged=yes, dry_run=dry_run, verify_after=verify
-    )
+    data = read_input(plan, LARGEST)
+    if b'"mqtool.broker-offsets"' in data[:200]:  # or the server's modules would be loaded for every plan
+        from mqtool.cli.broker_offsets import apply_to_broker
+
+        return Output(ctx.obj, BROKER_APPLY, output_format).document(
+            apply_to_broker(data, plan, yes=yes, dry_run=dry_run)
+        )
+    applied = carry_out(Plan.from_json(data, plan), backup_acknowledged=yes, dry_run=dry_run, verify_after=verify)
     verification = applied.verification
     serious = [one for one in verification.findings if one.severity is not Severity.NOTE] if verification else []
     document = {

@@ -105,6 +105,22 @@ PLAN = OutputSchema(
     single=True,
 )
 
+BROKER_PLAN = OutputSchema(
+    "plan.broker",
+    1,
+    "what a plan will do to positions on a running broker",
+    (
+        text("broker", "HOST:PORT"),
+        text("name", "brokerName"),
+        text("plan", "file with the plan"),
+        offset_plan.MOVES,
+        offset_plan.MESSAGES,
+        Column("notes", "array", "worth knowing before it is applied", show=TABLE),
+        text("next_step", "the command to type"),
+    ),
+    single=True,
+)
+
 CHANGE = "Change"
 
 WordsArgument = Annotated[
@@ -190,7 +206,7 @@ class _Options:
         return chosen | {name for name in names if getattr(self.filters, name) is not None}
 
 
-@prints(PLAN)
+@prints(PLAN, BROKER_PLAN)
 def plan(
     ctx: typer.Context,
     words: WordsArgument = None,
@@ -215,6 +231,8 @@ def plan(
     through: offset_plan.ThroughOption = None,
     delete: offset_plan.DeleteOption = False,
     list_messages: offset_plan.ListOption = False,
+    broker: offset_plan.BrokerOption = None,
+    online: offset_plan.OnlineOption = False,
     work_dir: WorkOption = None,
     config: ConfigOption = None,
     output_format: FormatOption = Format.TABLE,
@@ -229,10 +247,14 @@ def plan(
     from mqtool.verify import verify
 
     filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
-    moved = offset_plan.OffsetOptions(group, to, shift, clamp, from_group, through, delete, list_messages)
+    moved = offset_plan.OffsetOptions(
+        group, to, shift, clamp, from_group, through, delete, list_messages, broker, online
+    )
     options = _Options(words or [], out, findings, file or [], at or [], before, filters, moved)
-    verb, path = _words(options)
     to_stdout = is_dash(out)
+    if broker is not None:
+        return _plan_for_broker(Output(ctx.obj, BROKER_PLAN, output_format), broker, options)
+    verb, path = _words(options)
     if not to_stdout:
         _check_output(out, path)
     left: Mending | None = None
@@ -269,6 +291,20 @@ def plan(
         return code
     _write(out, made.to_json())
     return Output(ctx.obj, PLAN, output_format).document(document, code)
+
+
+def _plan_for_broker(output: Output, address: str, options: _Options) -> ExitCode:
+    """Plans positions on a running broker, writes the plan down and shows it."""
+    from mqtool.cli.broker_offsets import plan_for_broker
+
+    if options.words != [_OFFSETS] or options.given() - _NARROWED_BY[_OFFSETS]:
+        raise UsageError("--broker takes the place of the store of `plan offsets`; leave other words and options out")
+    if is_dash(options.out) or options.out.exists():
+        raise UsageError(f"{options.out}: expected a new file for the plan")
+    made, document = plan_for_broker(address, options.offsets, options.findings, options.filters)
+    _write(options.out, made.to_json())
+    document |= {"plan": str(options.out), "next_step": command("apply", options.out, "--yes")}
+    return output.document(document)
 
 
 def _check_output(out: Path, store: Path) -> None:
@@ -321,6 +357,8 @@ def _words(options: _Options) -> tuple[str, Path]:
     rest = words[len(verb.split()) :]
     if len(rest) != 1:
         raise UsageError(f"{verb}: expected one store, found {len(rest)}")
+    if options.offsets.online:
+        raise UsageError("--online is for a running broker: name it with --broker HOST:PORT in place of the store")
     odd = options.given() - _NARROWED_BY.get(verb, frozenset())
     if odd:
         raise UsageError(f"{verb}: --{min(odd).replace('_', '-').replace('files', 'file')} does not go with it")

@@ -1,0 +1,146 @@
+"""Positions on a running broker, planned and applied, as documents of `plan` and `apply`."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mqtool.cli import offset_plan
+from mqtool.cli.filters import Filters
+from mqtool.cli.input_file import is_dash
+from mqtool.cli.offset_plan import OffsetOptions
+from mqtool.commands import command
+from mqtool.errors import NothingToChangeError, RefusedError, StoreError, UsageError
+
+if TYPE_CHECKING:
+    from mqtool.server.offsets import BrokerPlan, BrokerPositions
+    from mqtool.store.offset_moves import Move, Target
+
+
+def plan_for_broker(
+    address: str, options: OffsetOptions, source: Path | None, filters: Filters
+) -> tuple[BrokerPlan, dict[str, Any]]:
+    """Returns a plan of positions on a broker, and what it does as a document.
+
+    Args:
+        address: "host:port" of the broker.
+        options: those of `plan offsets`.
+        source: `--from`.
+        filters: topics and queue.
+
+    Raises:
+        UsageError: the options make no sense for a broker.
+        RefusedError: the broker would ignore the positions.
+        NothingToChangeError: it has them already.
+    """
+    from mqtool.server.offsets import BrokerPlan, BrokerPositions, check_broker
+    from mqtool.store.offset_moves import moves_of, words_of
+    from mqtool.words import moment
+
+    if options.delete:
+        raise UsageError(
+            "--delete: the admin protocol deletes all positions of a group together with its configuration only; stop "
+            "the broker and plan for its store"
+        )
+    with BrokerPositions(address) as broker:
+        committed, groups = broker.committed(), broker.groups()
+        target = offset_plan.target_of(options, source, committed)
+        moves = moves_of(offset_plan.scope_of(options, filters.topic, filters.queue), target, committed, groups, broker)
+        if not moves:
+            raise NothingToChangeError(f"{address}: nothing to change: every position is already the one asked for")
+        time = None
+        if options.online and not broker.resets_by_itself:
+            time = _time(target, filters, broker)
+        lints = tuple(_lints(moves, groups, committed))
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        made = BrokerPlan(address, broker.name, created, tuple(moves), options.online, time, lints)
+        check_broker(broker, made)
+        rows = list(offset_plan.move_rows(moves, broker))
+        listed = offset_plan.message_rows([effect for effect, _ in rows], broker) if options.list else ()
+        document = {
+            "broker": address,
+            "name": broker.name,
+            "positions": [row for _, row in rows],
+            "messages": list(listed),
+            "notes": [*lints, *(words_of(effect, moment) for effect, _ in rows)],
+        }
+    return made, document
+
+
+def _time(target: Target, filters: Filters, broker: BrokerPositions) -> int | None:
+    """Returns the time that a broker of 4.9 tells running consumers; None if the target is no time."""
+    from mqtool.store.offset_moves import TargetKind
+
+    times = {TargetKind.EARLIEST: 0, TargetKind.LATEST: -1, TargetKind.TIME: target.value}
+    if target.kind not in times:
+        return None
+    if filters.queue is not None:
+        raise RefusedError("online", "this broker moves all queues of a topic: leave --queue out", broker.address)
+    return times[target.kind]
+
+
+def _lints(moves: list[Move], groups: set[str], committed: dict[str, Any]) -> Iterator[str]:
+    from mqtool.store.offset_moves import case_lints
+
+    named = sorted({move.group for move in moves})
+    for name in named:
+        if name not in groups:
+            yield f"group {name} has no configuration: brokers since 5.0 refuse its position"
+    yield from case_lints(named, {*groups, *committed})
+
+
+def apply_to_broker(data: bytes, path: Path, *, yes: bool, dry_run: bool) -> dict[str, Any]:
+    """Sets positions as a plan says; returns the result as a document.
+
+    Raises:
+        RefusedError: the plan was edited; a precondition does not hold; `--yes` was not given.
+        ConnectionError, RemoteProtocolError: the broker does not answer, or refuses.
+    """
+    from mqtool.server.offsets import BrokerPlan, BrokerPositions, apply_moves, check_broker
+
+    plan = BrokerPlan.from_json(data, path)
+    if plan is None:
+        raise RefusedError("plan-unreadable", "expected a plan in JSON", path)
+    if not (yes or dry_run):
+        raise RefusedError("backup", "confirm that positions on the broker may change: --yes", path)
+    undo = _undo_file(path)
+    with BrokerPositions(plan.broker) as broker:
+        if dry_run:
+            check_broker(broker, plan)
+            found = {"moved": len(plan.moves), "already": 0, "notified": []}
+        else:
+            done = apply_moves(broker, plan, lambda back: _save(undo, back))
+            found = {"moved": done.moved, "already": done.already, "notified": list(done.notified)}
+    written = None if dry_run or not found["moved"] else str(undo)
+    steps = [command("apply", path, "--yes")] if dry_run else [command("apply", written, "--yes")] if written else []
+    return {"broker": plan.broker, "dry_run": dry_run, **found, "undo": written, "next_steps": steps}
+
+
+def _undo_file(plan: Path) -> Path:
+    """Returns where the undo of a plan is written: plan.undo.json of plan.json, plan.redo.json of that."""
+    if is_dash(plan):
+        return Path("plan.undo.json")
+    name = plan.stem
+    return plan.with_name(f"{name[:-5]}.redo.json" if name.endswith(".undo") else f"{name}.undo.json")
+
+
+def _save(path: Path, plan: BrokerPlan) -> None:
+    """Writes an undo file; one that an interrupted run has written stays.
+
+    Raises:
+        RefusedError: another plan's is there.
+        StoreError: it cannot be written.
+    """
+    from mqtool.jobs.atomic import create_file
+    from mqtool.server.offsets import BrokerPlan
+
+    try:
+        create_file(path, plan.to_json().encode())
+    except FileExistsError as error:
+        known = BrokerPlan.from_json(path.read_bytes(), path)
+        if known is None or known.moves != plan.moves or known.created != plan.created:
+            raise RefusedError("undo", "the undo file of another plan is there; move it away", path) from error
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", path) from error

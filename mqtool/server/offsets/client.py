@@ -1,0 +1,219 @@
+"""What a running broker says of positions and queues: the same questions as to a store, over the admin protocol."""
+
+import asyncio
+from collections.abc import Iterator
+from functools import cached_property
+from types import TracebackType
+from typing import Any, Self
+
+from mqtool.errors import FormatError, RemoteProtocolError
+from mqtool.formats import commit_log, config_files, java, java_properties
+from mqtool.formats.commit_log import Record
+from mqtool.formats.config_files import ConsumerOffsets
+from mqtool.formats.release import Release
+from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.command import Command
+from mqtool.protocol.registration_body import document_in
+from mqtool.server.net.client import Connection, parse_address
+from mqtool.server.net.loop import loop_factory
+from mqtool.store.message import from_record
+from mqtool.store.queue_messages import QueueMessage
+
+_ANSWER_SECONDS = 15.0
+_GROUP = "TOOLS_CONSUMER"
+"""Group of mqadmin; every broker has it."""
+_HAS_SUBSCRIPTION = 4
+"""Bit of a pull's sysFlag: the request brings its subscription (PullSysFlag)."""
+_AT_ONCE = 32
+_FIRST_5 = (5, 0)
+
+
+class BrokerPositions:
+    """A broker that is asked about positions and queues; a context manager, and `QueueMessages`.
+
+    Not for use where an event loop runs already.
+
+    Attributes:
+        address: "host:port".
+    """
+
+    def __init__(self, address: str) -> None:
+        """Takes the broker's "host:port"; raises UsageError if it is invalid."""
+        parse_address(address)
+        self.address = address
+        self._runner = asyncio.Runner(loop_factory=loop_factory())
+        self._connection: Connection | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._runner.run(self._close())
+        self._runner.close()
+
+    async def _close(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+
+    def ask(self, code: RequestCode, **fields: object) -> Command:
+        """Sends a request and returns the answer, whatever its code.
+
+        Raises:
+            ConnectionError: there is no answer.
+        """
+        texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
+        return self._runner.run(self._call(Command(code, fields=texts)))
+
+    async def _call(self, command: Command) -> Command:
+        try:
+            if self._connection is None or self._connection.closed:
+                self._connection = await Connection.open(self.address)
+            return await self._connection.call(command, _ANSWER_SECONDS)
+        except TimeoutError as error:
+            raise ConnectionError(f"broker {self.address}: no answer in {_ANSWER_SECONDS:g} s") from error
+
+    def asked(self, code: RequestCode, **fields: object) -> Command:
+        """Returns the answer to a request that must succeed.
+
+        Raises:
+            RemoteProtocolError: the broker answers with another code than SUCCESS.
+            ConnectionError: there is no answer.
+        """
+        answer = self.ask(code, **fields)
+        if answer.code != ResponseCode.SUCCESS:
+            raise RemoteProtocolError(f"broker {self.address}: {code.name}: {status_of(answer)}")
+        return answer
+
+    # -- the broker ----------------------------------------------------------------------------------------------
+
+    @cached_property
+    def settings(self) -> dict[str, str]:
+        """Its configuration."""
+        return dict(java_properties.parse(bytes(self.asked(RequestCode.GET_BROKER_CONFIG).body)))
+
+    @property
+    def name(self) -> str:
+        """Its brokerName."""
+        return self.settings.get("brokerName", "")
+
+    @cached_property
+    def release(self) -> Release:
+        """Its release, by the version that it states."""
+        table = document_in(self.asked(RequestCode.GET_BROKER_RUNTIME_INFO).body).get("table")
+        words = str((table if isinstance(table, dict) else {}).get("brokerVersionDesc", ""))
+        numbers = [int(part) for part in words.lstrip("Vv").split("_")[:2] if part.isdigit()]
+        return Release(*numbers) if len(numbers) == 2 else Release(4, 0)
+
+    @property
+    def resets_by_itself(self) -> bool:
+        """Whether it resets positions of running consumers itself, by queue (useServerSideResetOffset, since 5.0)."""
+        return self.release >= _FIRST_5 and self.settings.get("useServerSideResetOffset") == "true"
+
+    def groups(self) -> set[str]:
+        """Returns the groups with a configuration."""
+        body = self.asked(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
+        return set(self._parsed(body, config_files.parse_groups).subscription_group_table)
+
+    def members(self, group: str) -> list[str]:
+        """Returns the client ids of a group's running consumers."""
+        answer = self.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
+        if answer.code != ResponseCode.SUCCESS:  # CONSUMER_NOT_ONLINE
+            return []
+        members = document_in(answer.body).get("connectionSet")
+        return sorted(str(one.get("clientId")) for one in members or () if isinstance(one, dict))
+
+    def _parsed(self, data: Any, parse: Any) -> Any:
+        try:
+            return parse(bytes(data))
+        except FormatError as error:
+            raise RemoteProtocolError(f"broker {self.address}: {error}") from error
+
+    # -- positions -----------------------------------------------------------------------------------------------
+
+    def committed(self) -> dict[str, dict[str, dict[int, int]]]:
+        """Returns the positions by group, topic and queue id; negative ones are none for the broker."""
+        answer = self.asked(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        offsets: ConsumerOffsets = self._parsed(answer.body, config_files.parse_consumer_offsets)
+        return {
+            group: {topic: {queue: one for queue, one in own.items() if one >= 0} for topic, own in by_topic.items()}
+            for group, by_topic in offsets.by_group().items()
+        }
+
+    # -- queues --------------------------------------------------------------------------------------------------
+
+    def topics(self) -> dict[str, tuple[int, ...]]:
+        """Returns the queue ids of each topic with a configuration."""
+        answer = self.asked(RequestCode.GET_ALL_TOPIC_CONFIG)
+        table = self._parsed(answer.body, config_files.parse_topics).topic_config_table
+        return {name: tuple(range(max(one.read_queue_nums, one.write_queue_nums))) for name, one in table.items()}
+
+    def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
+        """Returns minimum and maximum offset of a queue."""
+        codes = (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
+        low, high = (self._number(self.asked(code, topic=topic, queueId=queue_id), "offset") for code in codes)
+        return max(0, low), max(0, high)
+
+    def at_time(self, topic: str, queue_id: int, time: int) -> int:
+        """Returns the queue offset for a store time in ms."""
+        code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
+        return max(0, self._number(self.asked(code, topic=topic, queueId=queue_id, timestamp=time), "offset"))
+
+    def messages(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[QueueMessage]:
+        """Yields the messages with queue offsets in [start, end), in order."""
+        at = start
+        while at < end:
+            answer = self._pull(topic, queue_id, at, min(_AT_ONCE, end - at))
+            for record in self._records(answer.body):
+                if start <= record.queue_offset < end:
+                    yield QueueMessage.of(from_record(record))
+            following = self._number(answer, "nextBeginOffset")
+            if following <= at:
+                return
+            at = following
+
+    def message(self, topic: str, queue_id: int, queue_offset: int) -> QueueMessage | None:
+        """Returns one message; None if the broker does not give it."""
+        return next(self.messages(topic, queue_id, queue_offset, queue_offset + 1), None)
+
+    def _pull(self, topic: str, queue_id: int, start: int, count: int) -> Command:
+        """Returns the answer to a pull that commits nothing."""
+        return self.ask(
+            RequestCode.PULL_MESSAGE,
+            consumerGroup=_GROUP,
+            topic=topic,
+            queueId=queue_id,
+            queueOffset=start,
+            maxMsgNums=count,
+            sysFlag=_HAS_SUBSCRIPTION,
+            commitOffset=0,
+            suspendTimeoutMillis=0,
+            subscription="*",
+            subVersion=0,
+            expressionType="TAG",
+        )
+
+    def _records(self, data: Any) -> Iterator[Record]:
+        view, at = memoryview(bytes(data)), 0
+        try:
+            while at < len(view):
+                size = int.from_bytes(view[at : at + 4], "big")
+                yield commit_log.parse_record(view[at : at + size])
+                at += size
+        except FormatError as error:
+            raise RemoteProtocolError(f"broker {self.address}: answer to a pull: {error}") from error
+
+    def _number(self, answer: Command, name: str) -> int:
+        try:
+            return java.parse_long(answer.fields[name])
+        except (KeyError, FormatError) as error:
+            raise RemoteProtocolError(f"broker {self.address}: expected {name} in {status_of(answer)}") from error
+
+
+def status_of(answer: Command) -> str:
+    """Returns code and remark of an answer, in words."""
+    try:
+        name = ResponseCode(answer.code).name
+    except ValueError:
+        name = f"code {answer.code}"
+    words = " ".join((answer.remark or "").split())
+    return f"{name}: {words}" if words else name

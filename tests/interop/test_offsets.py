@@ -1,0 +1,288 @@
+"""Positions that `plan offsets` sets, on real brokers: a real consumer gets exactly the messages that the plan predicts.
+
+Situations are those of reports: apache/rocketmq #290 (a reset by time of a stopped group has no effect), #551 and #4215
+(a position past the end of its queue), #1094 (a restarted master takes older positions back), #2267 (one message that
+no consumer can handle), #2969 (skip a backlog), #3551 (copy the positions of a group), #9038 (a reset that reports
+success and changes nothing).
+"""
+
+import json
+import subprocess
+import time
+from collections import defaultdict
+
+import pytest
+
+from mqtool.formats import config_files
+from tests.support.remoting import Client, bodies
+from tests.support.stores import tree_digest
+
+pytestmark = [pytest.mark.interop, pytest.mark.slow]
+
+KEYS = {
+    "mappedFileSizeCommitLog": 65536,
+    "mappedFileSizeConsumeQueue": 2000,
+    "maxHashSlotNum": 100,
+    "maxIndexNum": 400,
+    "timerWheelEnable": False,
+    "autoCreateSubscriptionGroup": True,
+}
+QUERY_OFFSET, UPDATE_OFFSET, CREATE_TOPIC, CREATE_GROUP = 14, 15, 17, 200
+TOPIC = {
+    "topic": "T",
+    "defaultTopic": "TBW102",
+    "readQueueNums": 2,
+    "writeQueueNums": 2,
+    "perm": 6,
+    "topicFilterType": "SINGLE_TAG",
+    "topicSysFlag": 0,
+    "order": False,
+}
+PUT = 10
+"""Messages in each queue before the positions move; one more arrives afterwards."""
+BEFORE = {
+    "backlog": (2, 2),
+    "poison": (4, 6),
+    "by-time": (10, 10),
+    "ahead": (99, 10),
+    "replica": (1, 1),
+    "source": (3, 8),
+    "untouched": (9, 9),
+}
+
+
+def fill(broker, positions):
+    """Gives a broker the topic, ten messages in each queue, groups and their positions; returns a store time."""
+    with Client(broker.address) as client:
+        assert client.call(CREATE_TOPIC, **TOPIC).code == 0
+        for number in range(PUT):
+            for queue in (0, 1):
+                assert client.put("T", f"{queue}-{number}".encode(), queue, properties={"KEYS": f"k{number}"}).code == 0
+            time.sleep(0.02)  # or messages have the same store time
+        for group, offsets in positions.items():
+            assert client.call(CREATE_GROUP, json.dumps({"groupName": group}).encode()).code == 0
+            retry = TOPIC | {"topic": f"%RETRY%{group}", "readQueueNums": 1, "writeQueueNums": 1}
+            assert client.call(CREATE_TOPIC, **retry).code == 0  # mqadmin asks for it
+            for queue, offset in enumerate(offsets):
+                commit(client, group, queue, offset)
+        assert client.call(CREATE_GROUP, json.dumps({"groupName": "copy"}).encode()).code == 0
+
+
+def commit(client, group, queue, offset):
+    """Commits a position as a consumer does."""
+    fields = {"consumerGroup": group, "topic": "T", "queueId": queue, "commitOffset": offset}
+    assert client.call(UPDATE_OFFSET, **fields).code == 0
+
+
+def positions_on(broker, group):
+    """What a broker answers about both queues; None for no position, for which 4.9.7 answers 0."""
+    found = []
+    with Client(broker.address) as client:
+        for queue in (0, 1):
+            answer = client.call(QUERY_OFFSET, consumerGroup=group, topic="T", queueId=queue, setZeroIfNotFound=False)
+            found.append(int(answer.fields["offset"]) if answer.code == 0 else None)
+    return tuple(found)
+
+
+def receive(real, broker, work, counts, seconds=4):
+    """What a real consumer of each group gets: queue and queue offset of each message."""
+    words = [f"{group}:T:{count}" for group, count in counts.items()]
+    command = real._java("Receive", broker.name_server, str(seconds), *words, home=work)
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
+    assert result.returncode == 0, (result.stdout, result.stderr[-3000:])
+    return received(result.stdout)
+
+
+def received(text):
+    """Messages in the output of Receive, by group."""
+    found = defaultdict(list)
+    for line in text.splitlines():
+        if line.startswith("got "):
+            _, group, queue, offset = line.split()
+            found[group].append((int(queue), int(offset)))
+    return found
+
+
+def predicted(document, group, now, arrived):
+    """The messages that a group gets according to a plan: those unread, with those again and without those never.
+
+    Args:
+        document: of `plan offsets --list`.
+        group: which.
+        now: its positions before, None for none.
+        arrived: messages of a queue after the plan.
+    """
+    found = {
+        (queue, offset)
+        for queue, position in enumerate(now)
+        for offset in range(min(PUT, position or 0), PUT + arrived)
+    }
+    for row in document["messages"]:
+        if row["group"] == group:
+            place = row["queue_id"], row["queue_offset"]
+            if row["change"] == "again":
+                assert place not in found
+                found.add(place)
+            else:
+                found.remove(place)
+    return found
+
+
+def planned(mqtool, store, tmp_path, name, *words):
+    """Plans, applies, undoes and applies again; returns what the plan prints."""
+    before = tree_digest(store)
+    plan = tmp_path / f"{name}.json"
+    result = mqtool("plan", "offsets", store, *words, "--list", "-o", plan, "--format", "json")
+    assert result.code == 0, result.stderr
+    assert mqtool("apply", plan, "--yes").code == 0
+    assert tree_digest(store) != before
+    assert mqtool("undo", store).code == 0
+    assert tree_digest(store) == before
+    assert mqtool("apply", plan, "--yes").code == 0
+    assert mqtool("finalize", store, "--yes").code == 0
+    return result.document
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_consumers_get_what_the_plans_of_a_stopped_store_predict(version, rocketmq, mqtool, tmp_path):
+    real = rocketmq(version)
+    broker = real.start_broker(tmp_path, **KEYS)
+    fill(broker, BEFORE)
+    broker.stop()
+    store = broker.store
+    moment = stored_at(mqtool, store, 0, 6)
+    replica = tmp_path / "consumerOffset.json"  # the slave has newer positions than the master that comes back
+    known = config_files.parse_consumer_offsets((store / "config" / "consumerOffset.json").read_bytes())
+    assert known.offset_table["T@replica"] == {0: 1, 1: 1}
+    replica.write_text(json.dumps({"offsetTable": {"T@replica": {"0": 7, "1": 9}}}))
+    plans = {
+        "backlog": ("--to", "latest"),
+        "poison": ("--shift", "1", "--queue", "0"),
+        "by-time": ("--to", f"@{moment}"),
+        "ahead": ("--clamp",),
+        "replica": ("--from", replica),
+        "copy": ("--from-group", "source"),
+    }
+    documents = {
+        group: planned(mqtool, store, tmp_path, group, "--group", group, "--topic", "T", *words)
+        for group, words in plans.items()
+    }
+    broker.start(KEYS)
+    assert positions_on(broker, "ahead") == (10, 10)
+    assert positions_on(broker, "copy") == BEFORE["source"]
+    assert positions_on(broker, "poison") == (5, 6)
+    assert positions_on(broker, "untouched") == BEFORE["untouched"]
+    with Client(broker.address) as client:  # one that a position past the end would have skipped
+        for queue in (0, 1):
+            assert client.put("T", b"new", queue).code == 0
+    expected = {group: predicted(documents[group], group, BEFORE.get(group, (None, None)), 1) for group in plans}
+    expected["untouched"] = {(queue, offset) for queue in (0, 1) for offset in (9, 10)}
+    assert expected["ahead"] == {(0, 10), (1, 10)}
+    assert min(offset for queue, offset in expected["by-time"] if queue == 0) == 6
+    found = receive(real, broker, tmp_path, {group: len(one) for group, one in expected.items()})
+    broker.stop()
+    assert {group: sorted(found[group]) for group in expected} == {
+        group: sorted(one) for group, one in expected.items()
+    }
+
+
+def stored_at(mqtool, store, queue, offset):
+    """Store time of a message, by the command that reads it."""
+    rows = mqtool("get", store, f"T/{queue}@{offset}", "--format", "jsonl").lines
+    return rows[0]["store_timestamp"]
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_positions_on_a_running_broker_move_and_go_back(version, rocketmq, mqtool, tmp_path):
+    real = rocketmq(version)
+    broker = real.start_broker(tmp_path, **KEYS)
+    fill(broker, {"stopped": (8, 8), "source": (3, 8)})
+    plan, undo = tmp_path / "plan.json", tmp_path / "plan.undo.json"
+    words = ("--broker", broker.address, "--topic", "T", "--list", "--format", "json")
+    made = mqtool("plan", "offsets", *words, "--group", "stopped", "--shift", "-3", "-o", plan)
+    assert made.code == 0, made.stderr
+    assert positions_on(broker, "stopped") == (8, 8), "a plan changes nothing"
+    assert [(row["queue_offset"], row["key"]) for row in made.document["messages"] if row["queue_id"] == 0] == [
+        (5, "k5"),
+        (6, "k6"),
+        (7, "k7"),
+    ]
+    assert mqtool("apply", plan).code == 4, "nothing without --yes"
+    done = mqtool("apply", plan, "--yes", "--format", "json")
+    assert (done.code, done.document["moved"], done.document["undo"]) == (0, 2, str(undo))
+    assert positions_on(broker, "stopped") == (5, 5)
+    progress = broker.admin("consumerProgress", "-g", "stopped")
+    assert [line.split()[4] for line in progress.splitlines() if line.startswith("T ")] == ["5", "5"], progress
+    again = mqtool("apply", plan, "--yes", "--format", "json")
+    assert (again.code, again.document["moved"], again.document["already"]) == (0, 0, 2)
+    assert mqtool("apply", undo, "--yes").code == 0
+    assert positions_on(broker, "stopped") == (8, 8)
+    plan.with_name("plan.redo.json").unlink()
+    undo.unlink()
+    # a group without positions gets some, and has none again
+    copy, first = tmp_path / "copy.json", positions_on(broker, "copy")
+    assert mqtool("plan", "offsets", *words, "--group", "copy", "--from-group", "source", "-o", copy).code == 0
+    assert mqtool("apply", copy, "--yes").code == 0
+    assert positions_on(broker, "copy") == (3, 8)
+    assert mqtool("apply", tmp_path / "copy.undo.json", "--yes").code == 0
+    assert positions_on(broker, "copy") == first
+    # what somebody else changed meanwhile is not written over
+    with Client(broker.address) as client:
+        commit(client, "stopped", 0, 9)
+    assert mqtool("apply", plan, "--yes").code == 4
+    with Client(broker.address) as client:
+        commit(client, "stopped", 0, 8)
+    assert mqtool("apply", plan, "--yes").code == 0
+    found = receive(real, broker, tmp_path, {"stopped": 10})
+    broker.stop()
+    assert sorted(found["stopped"]) == [(queue, offset) for queue in (0, 1) for offset in range(5, 10)]
+
+
+@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+def test_running_consumers_are_refused_and_moved_by_the_broker_s_reset(version, rocketmq, mqtool, tmp_path):
+    real = rocketmq(version)
+    broker = real.start_broker(tmp_path, **KEYS)
+    fill(broker, {"running": (10, 10)})
+    moment = int(stored_on(broker, 0, 7))
+    command = real._java("Receive", broker.name_server, "3", "running:T:6", home=tmp_path)
+    log = tmp_path / "received"
+    with log.open("w") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=subprocess.DEVNULL)
+    try:
+        until(lambda: "ready" in log.read_text())
+        words = ("--broker", broker.address, "--topic", "T", "--group", "running")
+        refused = mqtool("plan", "offsets", *words, "--to", f"@{moment}", "-o", tmp_path / "no.json")
+        assert (refused.code, "--online" in refused.stderr) == (4, True), refused.stderr
+        if version == "4.9.7":
+            refused = mqtool("plan", "offsets", *words, "--shift", "-3", "--online", "-o", tmp_path / "no.json")
+            assert (refused.code, "a time only" in refused.stderr) == (4, True), refused.stderr
+        plan = tmp_path / "plan.json"
+        made = mqtool(
+            "plan", "offsets", *words, "--to", f"@{moment}", "--online", "-o", plan, "--format", "json", "--list"
+        )
+        assert made.code == 0, made.stderr
+        assert mqtool("apply", plan, "--yes").code == 0
+        process.wait(120)
+    finally:
+        process.kill()
+        process.wait()
+    expected = predicted(made.document, "running", (10, 10), 0)
+    assert min(offset for queue, offset in expected if queue == 0) == 7
+    assert set(received(log.read_text())["running"]) == expected
+    broker.stop()
+
+
+def until(condition, seconds=60):
+    """Waits for a condition."""
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.2)
+
+
+def stored_on(broker, queue, offset):
+    """Store time of a message of a running broker, by hand out of the record."""
+    with Client(broker.address) as client:
+        answer = client.pull("T", queue, offset, count=1)
+    assert bodies(answer) == [f"{queue}-{offset}".encode()]
+    return int.from_bytes(answer.body[56:64], "big")
