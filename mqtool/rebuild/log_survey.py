@@ -15,6 +15,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules
 from mqtool.records.frames import Frames
+from mqtool.records.number_sets import among
 from mqtool.records.trailers import trailers_of
 from mqtool.records.words import java_hashes
 from mqtool.store.store import Store
@@ -135,8 +136,8 @@ class _Surveyor:
         """Works out how far each delay level has been served."""
         if self._waiting:
             waiting = np.concatenate(self._waiting, axis=1)
-            delivered = np.unique(np.concatenate(self._delivered))
-            served = np.isin(waiting[0], delivered)
+            delivered = np.concatenate(self._delivered)
+            served = among(waiting[0], delivered)
             for queue_id in np.unique(waiting[1]).tolist():
                 mine = waiting[1] == queue_id
                 offsets, done = waiting[2][mine].astype(np.int64), served[mine]

@@ -16,6 +16,7 @@ from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, QueueUnits
 from mqtool.records.frames import Frames
+from mqtool.records.number_sets import among, distinct
 from mqtool.records.record_check import RecordCheck
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.ledger import load_fails
@@ -95,7 +96,7 @@ class StartDispatch:
             named = rows_with(frames, len(frames), _NAMES_QUEUES)
             for number in np.flatnonzero(np.isin(units.row, sorted(named))).tolist():
                 self._multi_dispatch(frames, units, number)
-        return np.setdiff1d(units.row, np.concatenate(refused)) if refused else units.row
+        return distinct(units.row[~among(units.row, np.concatenate(refused))]) if refused else units.row
 
     def _multi_dispatch(self, frames: Frames, units: QueueUnits, number: int) -> None:
         """Gives a record to the further queues that it names, of the same number of units each."""

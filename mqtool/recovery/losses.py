@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
+from mqtool.records.number_sets import among, distinct, union
 from mqtool.recovery.proof import Proof
 from mqtool.recovery.queue_files import QueueFile
 from mqtool.recovery.reading import OK, QueueReading
@@ -122,7 +123,7 @@ class _Comparison:
         self._proof = proof
         self._claims = claims
         self._delivered = delivered
-        self._rows = _rows_by_queue(proof)
+        self._rows = rows_by_queue(proof)
         self._place = proof.queue_offset.copy()
         for key, rows in self._rows.items():
             queued = rows[proof.queued[rows]]
@@ -132,14 +133,14 @@ class _Comparison:
                 proof.physical[queued],
                 claims.get(key),
             )
-        self._belongs = ~_among(proof.physical, np.concatenate([*none, *(one.physical for one in claims.values())]))
+        self._belongs = ~among(proof.physical, np.concatenate([*none, *(one.physical for one in claims.values())]))
         for key, rows in self._rows.items():
             if key in claims:
-                self._belongs[rows] |= _among(proof.physical[rows], claims[key].physical)
+                self._belongs[rows] |= among(proof.physical[rows], claims[key].physical)
         fine = none
         for key, reading in readings.items():
             found = reading.physical[reading.states == OK]
-            fine.append(found[_among(found, claims[key].physical)] if key in claims else found[:0])
+            fine.append(found[among(found, claims[key].physical)] if key in claims else found[:0])
         self._fine = np.concatenate(fine)
 
     def rows(self, key: QueueKey, chosen: np.ndarray) -> np.ndarray:
@@ -158,7 +159,7 @@ class _Comparison:
         claims = self._claims.get(key)
         rows = self.rows(key, self._delivered == 0)
         gone = self.offsets(rows[~self._is_replaced(rows, claims, reading)])
-        return np.union1d(gone, self._only_claimed(key, claims, reading))
+        return union(gone, self._only_claimed(key, claims, reading))
 
     def _is_replaced(self, rows: np.ndarray, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
         """Whether no unit leads to a record, and another record that states the same queue offset is delivered there.
@@ -168,9 +169,9 @@ class _Comparison:
         if reading is None:
             return np.zeros(len(rows), bool)
         served = reading.offsets[(reading.states == OK) & (reading.stated == reading.offsets)]
-        replaced = _among(self._place[rows], served) & (self._proof.messages[rows] <= 1)
+        replaced = among(self._place[rows], served) & (self._proof.messages[rows] <= 1)
         if claims is not None:
-            replaced &= ~_among(self._proof.physical[rows], claims.physical)
+            replaced &= ~among(self._proof.physical[rows], claims.physical)
         return np.asarray(replaced)
 
     def _only_claimed(self, key: QueueKey, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
@@ -178,10 +179,10 @@ class _Comparison:
         if claims is None:
             return np.empty(0, np.int64)
         known = self.rows(key, self._proof.queued)
-        left = ~_among(claims.offsets, self._place[known]) & ~_among(claims.physical, self._proof.physical[known])
+        left = ~among(claims.offsets, self._place[known]) & ~among(claims.physical, self._proof.physical[known])
         if reading is not None:
-            left[left] &= ~_among(claims.physical[left], reading.physical[reading.states == OK])
-        left[left] &= ~_among(claims.physical[left], self._fine)
+            left[left] &= ~among(claims.physical[left], reading.physical[reading.states == OK])
+        left[left] &= ~among(claims.physical[left], self._fine)
         return claims.offsets[left]
 
 
@@ -205,7 +206,7 @@ def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims:
     disordered[1:] = stated[1:] < after[:-1]
     disordered[:-1] |= after[:-1] > stated[1:]
     if claims is not None and len(claims.physical):
-        disordered |= _among(physical, claims.physical)
+        disordered |= among(physical, claims.physical)
     found = stated.copy()
     for at in np.flatnonzero(disordered & ~fits).tolist():
         units = np.empty(0, np.int64) if claims is None else claims.offsets[claims.physical == physical[at]]
@@ -216,16 +217,8 @@ def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims:
     return found
 
 
-def _among(values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Bool per value: whether it is one of the wanted; fast where those ascend, as offsets do."""
-    if not len(wanted) or not len(values):
-        return np.zeros(len(values), bool)
-    ordered = wanted if (wanted[1:] >= wanted[:-1]).all() else np.sort(wanted)
-    at = np.minimum(np.searchsorted(ordered, values), len(ordered) - 1)
-    return np.asarray(ordered[at] == values)
-
-
-def _rows_by_queue(proof: Proof) -> dict[QueueKey, np.ndarray]:
+def rows_by_queue(proof: Proof) -> dict[QueueKey, np.ndarray]:
+    """Returns the rows of each queue's records, in the order of the log."""
     order = np.argsort(proof.queue, kind="stable")
     edges = np.searchsorted(proof.queue[order], np.arange(len(proof.queues) + 1))
     return {key: order[edges[number] : edges[number + 1]] for number, key in enumerate(proof.queues)}
@@ -238,7 +231,7 @@ def _put(found: dict[QueueKey, Ranges], key: QueueKey, offsets: np.ndarray) -> N
 
 def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:
     """Yields runs of consecutive numbers as (first, last)."""
-    ordered = np.unique(np.fromiter(numbers, np.int64))
+    ordered = distinct(np.fromiter(numbers, np.int64))
     if not len(ordered):
         return
     breaks = np.flatnonzero(np.diff(ordered) != 1) + 1

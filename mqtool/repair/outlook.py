@@ -21,7 +21,8 @@ from mqtool.errors import MqtoolError, RefusedError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.release import release_of
-from mqtool.recovery.losses import Claims, claims_of, losses_of
+from mqtool.records.number_sets import among, distinct, union
+from mqtool.recovery.losses import Claims, claims_of, losses_of, rows_by_queue
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.predict import predict
 from mqtool.recovery.proof import Proof, prove
@@ -193,8 +194,8 @@ def _outlook(root: Path, release: str, config: "Mapping[str, object] | str | Pat
     for one in misplaced:  # a broker reads them at the offsets that their names state
         if one.path.name.isdecimal() and int(one.path.name) < _EVER:
             shift = served - int(one.path.name)
-            moved = (shift >= 0) & (shift < one.size) & ~np.isin(served, proof.physical)
-            served = np.unique(np.where(moved, one.base + shift, served))
+            moved = (shift >= 0) & (shift < one.size) & ~among(served, proof.physical)
+            served = distinct(np.where(moved, one.base + shift, served))
     order = np.argsort(proof.physical[belonging], kind="stable")
     return Outlook(
         start.runs,
@@ -233,10 +234,10 @@ def _belonging(proof: Proof, claims: Mapping[QueueKey, Claims]) -> np.ndarray:
     whatever a broker makes of it.
     """
     claimed = np.concatenate([_NONE, *(one.physical for one in claims.values())])
-    belongs = ~np.isin(proof.physical, claimed)
-    for number, key in enumerate(proof.queues):
+    belongs = ~among(proof.physical, claimed)
+    for key, rows in rows_by_queue(proof).items():
         if key in claims:
-            belongs |= (proof.queue == number) & np.isin(proof.physical, claims[key].physical)
+            belongs[rows] |= among(proof.physical[rows], claims[key].physical)
     inside = np.array([file_names.is_directory_name(topic) for topic, _ in proof.queues], bool)
     return np.flatnonzero(belongs & proof.queued & proof.decodable & inside[proof.queue])
 
@@ -244,7 +245,11 @@ def _belonging(proof: Proof, claims: Mapping[QueueKey, Claims]) -> np.ndarray:
 def _gone(
     proof: Proof, claims: Mapping[QueueKey, Claims], readings: Mapping[QueueKey, QueueReading]
 ) -> dict[QueueKey, dict[int, int]]:
-    everything = {key: _all_served(proof, key, readings.get(key)) for key in dict.fromkeys((*proof.queues, *claims))}
+    rows = rows_by_queue(proof)
+    everything = {
+        key: _all_served(proof, rows.get(key, _NONE), readings.get(key))
+        for key in dict.fromkeys((*proof.queues, *claims))
+    }
     lost = losses_of(proof, claims, everything, 0).lost or {}
     found = {}
     for key, ranges in lost.items():
@@ -257,10 +262,8 @@ def _gone(
     return found
 
 
-def _all_served(proof: Proof, key: QueueKey, reading: QueueReading | None) -> QueueReading:
+def _all_served(proof: Proof, rows: np.ndarray, reading: QueueReading | None) -> QueueReading:
     """Returns a reading in which every proven record of a queue is delivered, besides what really is."""
-    number = proof.queues.index(key) if key in proof.queues else -1
-    rows = np.flatnonzero(proof.queue == number)
     ok = np.full(len(rows), OK, np.int8)
     mine = QueueReading(proof.queue_offset[rows], ok, proof.physical[rows], proof.queue_offset[rows], rows)
     if reading is None:
@@ -279,17 +282,17 @@ def _served(readings: Mapping[QueueKey, QueueReading]) -> tuple[np.ndarray, dict
     for key, reading in readings.items():
         ok = reading.states == OK
         physical.append(reading.physical[ok])
-        offsets[key] = np.unique(reading.offsets[ok & (reading.stated == reading.offsets)])
-    return np.unique(np.concatenate(physical)), offsets
+        offsets[key] = distinct(reading.offsets[ok & (reading.stated == reading.offsets)])
+    return distinct(np.concatenate(physical)), offsets
 
 
 def compare(before: Outlook, after: Outlook, release: str, meant: Meant | None = None) -> Comparison:
     """Compares a store before and after a repair, by what was known before."""
     kept = meant or Meant()
-    known = np.union1d(before.present, before.served)
+    known = union(before.present, before.served)
     known = known[kept.inside(known)]
     counts = np.ones(len(known), np.int64)
-    mine = np.isin(known, before.present)
+    mine = among(known, before.present)
     counts[mine] = before.messages[np.searchsorted(before.present, known[mine])]
     now = kept.moved(known)
     gone = {
@@ -297,15 +300,15 @@ def compare(before: Outlook, after: Outlook, release: str, meant: Meant | None =
         for key, places in before.gone.items()
     }
     lost_gone = sum(len(np.setdiff1d(at, after.served_offsets.get(key, _NONE))) for key, at in gone.items())
-    were, are = np.isin(known, before.served), np.isin(now, after.served)
+    were, are = among(known, before.served), among(now, after.served)
     count_gone = sum(map(len, gone.values()))
-    there = np.union1d(after.present, after.served)
+    there = union(after.present, after.served)
     return Comparison(
         release,
         count_gone,
         count_gone + int(counts[~were].sum()) if before.starts else None,
         lost_gone + int(counts[~are].sum()) if after.starts else None,
-        int(counts[~np.isin(now, there)].sum()),
+        int(counts[~among(now, there)].sum()),
         int(counts[were & ~are].sum()),
         int(counts.sum()) + count_gone,
         after.verdict,

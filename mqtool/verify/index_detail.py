@@ -14,6 +14,7 @@ from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.index_build import time_diffs
+from mqtool.records.number_sets import among
 from mqtool.store.files import ReadFile
 from mqtool.verify.checksums import mix_entries
 from mqtool.verify.consume_queue import runs_of
@@ -75,15 +76,15 @@ class IndexDetail:
         file, entry, hashes, physical, seconds = self._entries(records)
         due = _mixed(keys.key_hash, keys.physical_offset)
         held = _mixed(hashes, physical)
-        absent = ~np.isin(due, held)
-        foreign = ~np.isin(held, due)
+        absent = ~among(due, held)
+        foreign = ~among(held, due)
         foreign_at = set(physical[foreign].tolist())
         self._foreign(records, file, entry, hashes, physical, foreign)
         known = np.flatnonzero(~foreign)
         self._times(records, file[known], entry[known], physical[known], seconds[known])
         if absent.any() and self._survey.rules.index_tags:
             absent &= ~self._tags_not_indexed(records, number, first_record, held, absent)
-        replaced = np.isin(keys.physical_offset, np.fromiter(foreign_at, np.int64, len(foreign_at)))
+        replaced = among(keys.physical_offset, np.fromiter(foreign_at, np.int64, len(foreign_at)))
         self._missing(records, keys, absent & ~replaced)
 
     def _entries(self, records: Records) -> tuple[np.ndarray, ...]:
@@ -161,11 +162,11 @@ class IndexDetail:
         """Marks the keys of tags if no tag of the range is indexed: then an older release indexed it."""
         rules = replace(self._survey.rules, index_tags=False)
         without = read_records(self._survey, number, (records.start, records.end), first_record, rules).keys
-        tags = ~np.isin(
+        tags = ~among(
             _mixed(records.keys.key_hash, records.keys.physical_offset),
             _mixed(without.key_hash, without.physical_offset),
         )
-        indexed = np.isin(_mixed(records.keys.key_hash, records.keys.physical_offset), held)
+        indexed = among(_mixed(records.keys.key_hash, records.keys.physical_offset), held)
         return tags if not (tags & indexed).any() else np.zeros(len(absent), bool)
 
     def _missing(self, records: Records, keys: IndexKeys, absent: np.ndarray) -> None:

@@ -12,6 +12,7 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
 from mqtool.formats.topics import SCHEDULE_TOPIC
+from mqtool.records.number_sets import among
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.files import ReadFile
@@ -139,8 +140,8 @@ class UnitDetail:
         """Compares the records of a range with the units that point into it."""
         expected, row = self._expected(records)
         actual = self._actual(records)
-        left = ~np.isin(actual.mixed, expected.mixed)
-        absent = ~np.isin(expected.mixed, actual.mixed)
+        left = ~among(actual.mixed, expected.mixed)
+        absent = ~among(expected.mixed, actual.mixed)
         explained = np.zeros(len(absent), bool)
         odd = actual.select(np.flatnonzero(left))
         at = records.at(odd.physical)
