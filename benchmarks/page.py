@@ -21,7 +21,6 @@ from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 PAGE = ROOT / "docs" / "performance.md"
-MARKED = re.compile(r"(<!-- generated: run -->\n).*?(<!-- /generated -->)", re.DOTALL)
 LIBRARIES = ("numpy", "numba", "pyarrow", "isal", "orjson")
 
 
@@ -89,6 +88,17 @@ def text(messages: int, log: int) -> str:
     return "\n".join([*lines, "", ""])
 
 
+def replace(name: str, generated: str) -> None:
+    """Writes a generated part of the page.
+
+    Args:
+        name: which one, as in its marker.
+        generated: its lines.
+    """
+    marked = re.compile(rf"(<!-- generated: {name} -->\n).*?(<!-- /generated -->)", re.DOTALL)
+    PAGE.write_text(marked.sub(lambda match: match[1] + generated + match[2], PAGE.read_text("utf-8")), "utf-8")
+
+
 def _rate(row: dict[str, Any]) -> float:
     return float(row.get("messages_s") or row.get("rate") or 0)
 
@@ -99,8 +109,7 @@ def main() -> None:
     parser.add_argument("--messages", type=int, default=200_000, help="messages of the engine's benchmarks")
     parser.add_argument("--log", type=int, default=256, metavar="MiB", help="size of the logs to read")
     options = parser.parse_args()
-    generated = text(options.messages, options.log)
-    PAGE.write_text(MARKED.sub(lambda match: match[1] + generated + match[2], PAGE.read_text("utf-8")), "utf-8")
+    replace("run", text(options.messages, options.log))
 
 
 if __name__ == "__main__":

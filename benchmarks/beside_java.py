@@ -1,0 +1,222 @@
+"""Every job of the store beside RocketMQ's own, in turns: `python benchmarks/beside_java.py [--log MiB] [--rounds N] [--write]`.
+
+Both sides read the same store, written by the engine; jobs that append write stores of their own. What mqtool does to
+files are whole commands as a user types them, start included; the Java store is timed by its own clock, without the
+start of the JVM (java/RealStore.java). In each round a job of one side follows the same job of the other; medians and
+the ratio of each round count. `--write` puts the table into docs/performance.md.
+
+Needs Java 17 and Maven, which fetches RocketMQ once.
+"""
+
+import argparse
+import json
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
+
+import numpy as np
+from check import run as run_command
+from engine_messages import Shape
+from page import machine, replace
+
+from mqtool.engine import StoreOptions, open_store
+from mqtool.records.crc import crc32
+from tests.support.rocketmq import JAVA, release
+
+ROOT = Path(__file__).resolve().parents[1]
+COLUMN = 4096
+QUIET = "--progress none"
+
+
+@dataclass
+class Measured:
+    """Rates of one job, a pair for each round; the size of a body in bytes; memory of the command in MiB."""
+
+    job: str
+    size: int
+    goal: float
+    pairs: list[tuple[float, float]] = field(default_factory=list)
+    peak: float = 0.0
+
+    def row(self) -> str:
+        """Returns the row of the table."""
+        ours, theirs = (statistics.median(side) for side in zip(*self.pairs, strict=True))
+        ratio = statistics.median(one / other for one, other in self.pairs)
+        peak = f"{self.peak:.0f}" if self.peak else ""
+        return f"| {self.job} | {self.size} | {ours:,.0f} | {theirs:,.0f} | {ratio:.2f} | {self.goal:g} | {peak} |"
+
+
+class Sides:
+    """Runs jobs of either side on stores below one directory."""
+
+    def __init__(self, scratch: Path, size: int, log: int) -> None:
+        self.scratch, self.size = scratch, size
+        self.messages = max(COLUMN, (log << 20) // (size + 121)) // COLUMN * COLUMN
+        self.store = scratch / f"store-{size}"
+        self.rocketmq = release("5.5.0")
+        shape = Shape(size)
+        with open_store(self.store, StoreOptions()) as store:
+            for first in range(0, self.messages, COLUMN):
+                store.put_many(shape.columns(first, COLUMN))
+            shape.wait_for(store, self.messages)
+
+    def java(self, job: str, *extra: int) -> float:
+        """Returns the rate of a job of the Java store."""
+        fresh = self.scratch / "java"
+        place = self.store if job in ("recover", "reput", "decode", "pull", "query") else fresh
+        classes = f"{self.rocketmq.cache}/lib/*"
+        words = [
+            str(ROOT / "benchmarks" / "java" / "RealStore.java"),
+            job,
+            str(place),
+            str(self.count(job)),
+            str(self.size),
+        ]
+        options = [word for word in JAVA if "Tiered" not in word and "SerialGC" not in word]
+        result = subprocess.run(
+            [*options, "-XX:MaxDirectMemorySize=4g", "-cp", classes, *words, *map(str, extra)],
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        shutil.rmtree(fresh, ignore_errors=True)
+        lines = [line for line in result.stdout.splitlines() if line.startswith('{"messages"')]
+        if result.returncode or not lines:
+            raise SystemExit(f"RealStore {job} failed:\n{result.stderr[-2000:]}")
+        return float(json.loads(lines[-1])["rate"])
+
+    def count(self, job: str) -> int:
+        """Returns how many messages a job appends or reads."""
+        return 20_000 if job == "sync" else self.messages
+
+    def command(self, measured: Measured, command: str) -> float:
+        """Returns the rate of a command of mqtool; notes its memory."""
+        result = run_command(command, str(self.store))
+        measured.peak = max(measured.peak, result["peak_mib"])
+        return self.messages / result["seconds"]
+
+    def script(self, name: str, *words: str, wanted: str = "rate", job: str = "") -> float:
+        """Returns a figure of another benchmark."""
+        place = self.scratch / "own"
+        command = [sys.executable, str(ROOT / "benchmarks" / name), str(place), *words]
+        result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
+        shutil.rmtree(place, ignore_errors=True)
+        rows = [json.loads(line) for line in result.stdout.splitlines()]
+        return float(next(row for row in rows if job in ("", row["job"]))[wanted])
+
+
+def jobs_of(sides: Sides) -> list[tuple[Measured, Callable[[Measured], float], Callable[[], float]]]:
+    """Returns the jobs for one size of bodies: goal, mqtool's side, Java's side."""
+    size, large = sides.size, sides.size >= 1024
+    words = (f"size={size}", f"messages={sides.messages}")
+
+    def verify(jobs: int) -> Callable[[Measured], float]:
+        return lambda row: sides.command(row, f"verify {{store}} --jobs {jobs} --format json {QUIET}")
+
+    def append(batch: str, wanted: str) -> Callable[[Measured], float]:
+        return lambda _: sides.script("engine_append.py", *words, f"batch={batch}", wanted=wanted)
+
+    def read(job: str) -> Callable[[Measured], float]:
+        return lambda _: sides.script("engine_read.py", *words, f"jobs={job}", job=job)
+
+    return [
+        (
+            Measured("verify, 1 process (Java: recovery)", size, 2 if large else 1),
+            verify(1),
+            lambda: sides.java("recover"),
+        ),
+        (Measured("verify, 2 processes", size, 3 if large else 1.5), verify(2), lambda: sides.java("recover")),
+        (
+            Measured("rebuild all", size, 4),
+            lambda row: sides.command(row, f"rebuild all {{store}} --jobs 2 --output {{out}} {QUIET}"),
+            lambda: sides.java("reput"),
+        ),
+        (
+            Measured("dump as JSON Lines", size, 3 if large else 2),
+            lambda row: sides.command(row, f"dump {{store}} --jobs 2 --format jsonl {QUIET}"),
+            lambda: sides.java("decode"),
+        ),
+        (
+            Measured("put until dispatched", size, 1.3 if large else 1.2),
+            append("1", "dispatched_rate"),
+            lambda: sides.java("put"),
+        ),
+        (Measured("put_batch of 32", size, 1.3), append("32", "rate"), lambda: sides.java("batch", 32)),
+        (Measured("put_many (Java: batches of 32)", size, 4), append("many", "rate"), lambda: sides.java("batch", 32)),
+        (
+            Measured("SYNC_FLUSH, 64 threads", size, 1),
+            lambda _: sides.script("engine_sync.py", f"size={size}", "threads=64", job="sync"),
+            lambda: sides.java("sync", 64),
+        ),
+        (Measured("get 32 by 32", size, 1), read("pull"), lambda: sides.java("pull")),
+        (Measured("query by key", size, 1), read("query"), lambda: sides.java("query")),
+    ]
+
+
+def limits(store: Path) -> list[str]:
+    """Returns rows: what the machine does with the same bytes."""
+    files = sorted((store / "commitlog").iterdir())
+    data = b"".join(path.read_bytes()[: 1 << 28] for path in files[:1])
+    source, target = np.frombuffer(data, np.uint8), np.zeros(len(data), np.uint8)
+    rows = []
+    for name, step in (("copy in memory", lambda _: np.copyto(target, source)), ("CRC-32", crc32)):
+        begin = time.perf_counter()
+        step(data)
+        rows.append(f"| {name} | {len(data) / (time.perf_counter() - begin) / 1e9:.1f} GB/s |")
+    with tempfile.NamedTemporaryFile(dir=store) as file:
+        begin, count = time.perf_counter(), 200
+        for _ in range(count):
+            file.write(bytes(1024))
+            file.flush()
+            os.fdatasync(file.fileno())
+        rows.append(f"| `fdatasync` after 1 KiB | {count / (time.perf_counter() - begin):,.0f}/s |")
+    return rows
+
+
+def main() -> None:
+    """Measures, prints the table, writes it if asked."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--log", type=int, default=1024, metavar="MiB", help="size of each log, about")
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--sizes", default="1024,100", help="bytes of a body")
+    parser.add_argument("--only", default="", metavar="WORD", help="jobs whose name has this word")
+    parser.add_argument("--write", action="store_true", help="write the table into docs/performance.md")
+    options = parser.parse_args()
+    found: list[Measured] = []
+    about = list(machine())
+    with tempfile.TemporaryDirectory(prefix="mqtool-bench-") as directory:
+        for size in map(int, options.sizes.split(",")):
+            sides = Sides(Path(directory), size, options.log)
+            jobs = [job for job in jobs_of(sides) if options.only in job[0].job]
+            for _ in range(options.rounds):
+                for row, ours, theirs in jobs:
+                    row.pairs.append((ours(row), theirs()))
+                    print(row.job, size, *(round(rate) for rate in row.pairs[-1]), file=sys.stderr, flush=True)
+            found += [row for row, _, _ in jobs]
+            bounds = limits(sides.store)
+            shutil.rmtree(sides.store)
+    print(table := text(found, about, bounds, options))
+    if options.write:
+        replace("beside Java", table)
+
+
+def text(found: list[Measured], about: list[str], bounds: list[str], options: Any) -> str:
+    """Returns the tables in Markdown."""
+    lines = ["", "| | |", "|---|---|", *about, f"| Log, rounds | {options.log} MiB, {options.rounds} |", *bounds, ""]
+    lines += ["| Job | Body, bytes | mqtool, messages/s | RocketMQ 5.5.0 | Ratio | Goal | Memory, MiB |"]
+    lines += ["|---|---:|---:|---:|---:|---:|---:|", *(row.row() for row in found), "", ""]
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    main()
