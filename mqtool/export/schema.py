@@ -43,7 +43,7 @@ class RecordClass(enum.StrEnum):
     """A record of a system topic: waiting for its time, marking a transaction, keeping accounts."""
 
 
-HALF_TOPICS = frozenset((topics.HALF_TOPIC, "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC"))
+HALF_TOPICS = frozenset((topics.HALF_TOPIC, topics.ROCKSDB_HALF_TOPIC))
 SYSTEM_TOPICS = frozenset(
     (
         "TBW102",

@@ -14,7 +14,9 @@ from mqtool.formats.commit_log import COMPRESSION_MASK, TRANSACTION_MASK, SysFla
 from mqtool.ingest import row_source
 from mqtool.ingest.row_parser import Row
 from mqtool.records.damage import Damage
+from mqtool.replay.resend import ORDINARY, Resend
 from mqtool.store import Message, open_store
+from mqtool.store.globs import Globs
 from mqtool.store.message import explode
 from mqtool.store.selection import Selection
 
@@ -75,12 +77,14 @@ class Source:
         selection: which messages.
         keep_times: born timestamps stay; else they are those of the replay.
         config: of a store, or None.
+        resend: which kind of messages, and where to.
     """
 
     path: Path
     selection: Selection
     keep_times: bool = False
     config: Path | None = None
+    resend: Resend = ORDINARY
 
     @property
     def is_store(self) -> bool:
@@ -109,22 +113,23 @@ class Source:
         wanted = self.selection
         start = max(wanted.start or 0, after[0] if after else 0) or None
         with open_store(self.path, self.config) as store:
+            resend = replace(self.resend, topics=store.metadata.topics)
             for item in store.messages(
                 start=start,
                 end=wanted.end,
-                topics=wanted.topics,
+                topics=wanted.topics if resend.stored_topics is None else resend.stored_topics,
                 queue_id=wanted.queue_id,
                 begin_time=wanted.begin_time,
                 end_time=wanted.end_time,
             ):
                 if isinstance(item, Damage):
                     passed.damage.append(item)
-                elif class_of(item.topic, item.sys_flag) is not RecordClass.COMMITTED:
+                elif not resend.is_wanted(item.topic, item.sys_flag):
                     passed.not_committed += 1
                 else:
-                    yield from self._of_record(item, options, passed)
+                    yield from self._of_record(item, resend, options, passed)
 
-    def _of_record(self, record: Message, options: StoreOptions, passed: Passed) -> Iterator[Original]:
+    def _of_record(self, record: Message, resend: Resend, options: StoreOptions, passed: Passed) -> Iterator[Original]:
         """Yields the messages of a record: those of an inner batch were sent as messages of their own."""
         try:
             messages = explode(record)
@@ -133,11 +138,16 @@ class Source:
             yield Original(where, None, f"the inner batch cannot be taken apart: {error}", _place(record))
             return
         for message in messages:
-            if self.selection.matches(message):
-                where = message.physical_offset, message.batch_index or 0
-                yield Original(where, self._renewed(_outgoing(message), options), "", _place(message))
-            else:
+            if not self.selection.matches(message) or not resend.matches_topic(message, Globs(self.selection.topics)):
                 passed.not_selected += 1
+                continue
+            where = message.physical_offset, message.batch_index or 0
+            try:
+                outgoing = _outgoing(resend.changed(message))
+            except FormatError as error:
+                yield Original(where, None, str(error), _place(message))
+                continue
+            yield Original(where, self._renewed(outgoing, options), "", _place(message))
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
@@ -166,7 +176,8 @@ class Source:
             else:
                 place = {name: given.get(name) for name in ("queue_offset", "physical_offset", "offset_message_id")}
                 named = {"topic": message.topic, "queue_id": message.queue_id, "unique_key": message.unique_key}
-                yield Original((row.number, 0), self._renewed(row.message, options), "", named | place)
+                sent = row.message._replace(topic=self.resend.to_topic or row.message.topic)
+                yield Original((row.number, 0), self._renewed(sent, options), "", named | place)
 
     def _wants(self, message: Message, *, timed: bool) -> bool:
         """Whether a row is selected; one without a store timestamp is in no time range."""

@@ -82,6 +82,7 @@ def shape_of(source: Source, ids: Path | None) -> dict[str, Any]:
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
     plain["properties"] = [list(pair) for pair in wanted["properties"]]
     del plain["limit"]
+    plain |= source.resend.shape()
     return {**plain, "keep_times": source.keep_times, "ids": None if ids is None else ids.name}
 
 

@@ -325,6 +325,12 @@ def _unknown(store: Store, reason: str) -> Iterator[PendingCount]:
         reason = "enablePopBufferMerge keeps check points in memory, and the broker was not shut down cleanly"
     if reason:
         yield PendingCount(PendingKind.POPPED, None, None, None, reason=reason)
+    if any(queue.topic == topics.ROCKSDB_HALF_TOPIC for queue in store.queues()):
+        reason = f"half messages of {topics.ROCKSDB_HALF_TOPIC} are settled in RocksDB, which is not read"
+        yield PendingCount(PendingKind.TRANSACTION, None, None, None, reason=reason)
+    if store.config.flag("timerRocksDBEnable"):
+        reason = "timerRocksDBEnable keeps timers in RocksDB, which is not read"
+        yield PendingCount(PendingKind.TIMER, None, None, None, reason=reason)
     for problem in store.metadata.problems:
         for name, kind in _KIND_OF_FILE.items():
             if problem.startswith(name):

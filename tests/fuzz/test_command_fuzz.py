@@ -71,6 +71,8 @@ READ: tuple[tuple[str, ...], ...] = (
     ("report", "STORE", "-o", "OUT/report.html"),
     ("explain-start", "STORE", "--broker", "4.9"),
     ("explain-start", "STORE", "--broker", "5.5"),
+    ("pending", "STORE", "--list"),
+    ("story", "STORE", "k0", "-o", "OUT/story.html"),
     ("diff", "STORE", "STORE"),
     ("clean", "STORE", "--dry-run"),
     ("recover", "STORE", "--dry-run"),

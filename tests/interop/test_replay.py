@@ -4,12 +4,14 @@ from pathlib import Path
 
 import pytest
 
+import mqtool
 from mqtool.replay.originals import Source
+from mqtool.replay.resend import Kind, Resend
 from mqtool.replay.to_broker import SendRequest, replay_to
 from mqtool.server.producer.sender import BrokerSender
 from mqtool.store.selection import Selection
 from tests.support.replayed import expected_queues, queues_of
-from tests.support.stores import store_fixture
+from tests.support.stores import answers, store_fixture
 
 pytestmark = pytest.mark.interop
 
@@ -31,3 +33,21 @@ def test_the_real_broker_stores_what_is_sent_again_and_its_refusals_are_told_in_
     assert (report.replayed, report.refused) == (sum(map(len, expected.values())), 0)
     assert (other.replayed, [position for position, _ in other.reasons]) == (1, [1])
     assert other.reasons[0][1].startswith("MESSAGE_ILLEGAL: the message is illegal")
+
+
+def test_the_real_broker_takes_dead_letters_and_given_up_transactions_as_ordinary_messages(rocketmq, tmp_path):
+    broker = rocketmq("5.5.0").start_broker(tmp_path / "real", autoCreateTopicEnable=True)
+    root = Path(store_fixture("lives-5.5.0").directory)
+    with BrokerSender(broker.name_server) as sender:
+        for resend in (Resend(Kind.DEAD_LETTERS, "LivesGroup"), Resend(Kind.HALF)):
+            report = replay_to(SendRequest(Source(root, Selection(), resend=resend), broker.name_server), sender)
+            assert (report.refused, report.reasons) == (0, [])
+    broker.stop()
+    found = {topic: set() for topic in ("LivesRetry", "LivesTx")}
+    with mqtool.open(broker.store) as store:
+        for message in store.messages(topics=[*found, "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"]):
+            assert store.queue(message.topic, message.queue_id).names(message.queue_offset, message.physical_offset)
+            found[message.topic].add(message.unique_key)
+    sent = [row for row in answers("lives-5.5.0", "lives") if row["event"] == "sent"]
+    kinds = {topic: ("dead-",) if topic == "LivesRetry" else ("txgivenup-", "txopen-") for topic in found}
+    assert found == {topic: {row["msgId"] for row in sent if row["life"].startswith(kinds[topic])} for topic in found}

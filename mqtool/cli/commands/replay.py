@@ -39,6 +39,7 @@ from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
+    from mqtool.replay.resend import Resend
     from mqtool.replay.to_broker import SendRequest
     from mqtool.replay.to_store import Report
     from mqtool.store.selection import Selection
@@ -51,6 +52,9 @@ format of `export`. Messages that consumers could see are replayed, with their k
 host, and get new offsets. --ids writes old and new places, a line for each message. --state makes it resumable: run the
 same command again after an interruption; no message is missing or stored twice. A missing target is created; an
 existing one keeps its layout and release. Exit code 1 if a message was rejected or the source is damaged.
+
+--dead-letters GROUP sends the dead letters of a group back to the topics that they were sent to, --half the half
+messages that ran out of checks; --topic then selects by that topic. --to-topic NAME sends all messages to one topic.
 
 --to HOST:PORT is a name server instead: messages are sent to its running brokers, at least once after a crash.
 
@@ -74,6 +78,13 @@ RateOption = Annotated[float | None, option("--rate", metavar="N", help="Send at
 KeepTimesOption = Annotated[
     bool, option("--keep-times", help="Keep the producers' born times instead of setting new ones.")
 ]
+
+
+DeadLettersOption = Annotated[
+    str | None, option("--dead-letters", metavar="GROUP", help="Send the dead letters of a group back to their topics.")
+]
+HalfOption = Annotated[bool, option("--half", help="Send half messages that ran out of checks as ordinary messages.")]
+ToTopicOption = Annotated[str | None, option("--to-topic", metavar="TOPIC", help="Topic for all messages.")]
 
 
 FlushOption = Annotated[
@@ -139,6 +150,9 @@ def replay(
     flush: FlushOption = None,
     broker: BrokerOption = None,
     dry_run: DryRunOption = False,
+    dead_letters: DeadLettersOption = None,
+    half: HalfOption = False,
+    to_topic: ToTopicOption = None,
     duplicates: DuplicatesOption = Duplicates.REFUSE,
     offset: RangeOption = None,
     time: TimeOption = None,
@@ -178,7 +192,8 @@ def replay(
     for name, given in (("--flush", flush), ("--broker", broker), ("--config", config)):
         if is_address and given:
             raise UsageError(f"{name} is about the files of a --to store; {to} is a name server")
-    originals = Source(source, _selection(source, filters), keep_times)
+    resend = _resend(source, dead_letters, to_topic, half=half)
+    originals = Source(source, _selection(source, filters), keep_times, resend=resend)
     if is_address:
         result = _send(SendRequest(originals, to, ids, state, rate, dry_run))
     else:
@@ -201,6 +216,39 @@ def replay(
         note(str(damage))
     code = ExitCode.NO if result.refused or result.passed.damage else ExitCode.OK
     return output.document({"source": str(source), "target": to, "dry_run": dry_run, **_counts(result)}, code)
+
+
+def _resend(source: Path, dead_letters: str | None, to_topic: str | None, *, half: bool) -> Resend:
+    """Returns which messages are sent where.
+
+    Raises:
+        UsageError: options do not go together, or name what is not there.
+    """
+    from mqtool.formats import topics
+    from mqtool.formats.file_names import is_directory_name
+    from mqtool.replay.originals import is_store
+    from mqtool.replay.resend import Kind, Resend
+    from mqtool.store import open_store
+
+    if dead_letters is not None and half:
+        raise UsageError("--dead-letters and --half do not go together: run one after the other")
+    if (dead_letters is not None or half) and not is_store(source):
+        raise UsageError(f"{source}: --dead-letters and --half read a store")
+    if to_topic is not None and not is_directory_name(to_topic):
+        raise UsageError(f"--to-topic {to_topic!r}: is not the name of a topic")
+    if half:
+        return Resend(Kind.HALF, to_topic=to_topic)
+    if dead_letters is None:
+        return Resend(to_topic=to_topic)
+    name = topics.DEAD_LETTER_PREFIX + dead_letters
+    with open_store(source) as store:
+        known = {queue.topic for queue in store.queues()}
+    if name not in known:
+        groups = ", ".join(sorted(topic[5:] for topic in known if topic.startswith(topics.DEAD_LETTER_PREFIX)))
+        raise UsageError(
+            f"group {dead_letters!r} has no dead letters in {source}; groups that have: {groups or 'none'}"
+        )
+    return Resend(Kind.DEAD_LETTERS, dead_letters, to_topic)
 
 
 def _counts(result: Report) -> dict[str, Any]:
