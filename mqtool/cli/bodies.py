@@ -83,7 +83,7 @@ def _finite(digits: str) -> float:
 class Redaction:
     """Replaces what users wrote by salted hashes: equal values stay equal within one output, and no more.
 
-    The salt is made anew for each run and never shown, so that nobody can try likely values.
+    Each run makes a new salt and never shows it, so that nobody can try likely values.
     """
 
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)

@@ -122,7 +122,7 @@ def parse_times(text: str) -> tuple[int | None, int | None]:
     """Reads the value of `--time`: A..B, A.. or ..B.
 
     Returns:
-        Milliseconds of the first moment inside and the first one behind; None where open.
+        Milliseconds of the first moment inside and the first one after; None where open.
 
     Raises:
         UsageError: not of that form.

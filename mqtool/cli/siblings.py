@@ -275,7 +275,7 @@ def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_
 
 
 def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str, output_format: Format) -> ExitCode:
-    """Writes a store's queues anew; ends with 1 if entries lead nowhere."""
+    """Rebuilds a store's queues; ends with 1 if entries lead nowhere."""
     if what not in _REBUILDABLE:
         raise UsageError(f"of a store of kind {kind.name} the queues can be rebuilt (consumequeue), not {what}")
     new_directory(path, out)

@@ -86,7 +86,7 @@ class LogDifference:
             ends; None if they agree to the end.
         first_byte: the first byte that differs, None if none does where both have any.
         same_bytes, different_bytes: within what both have.
-        filler_bytes: bytes that differ behind a BLANK, where a broker leaves what was in memory; no difference.
+        filler_bytes: bytes that differ after a BLANK, where a broker leaves what was in memory; no difference.
         regions: what differs, in order; see `MOST_REGIONS`.
         region_count: how many there are in all.
         messages_a, messages_b: valid records in all regions.

@@ -22,7 +22,7 @@ class Touched:
         starts, ends: physical offsets of runs of records, half-open.
         counts: records of each run.
         damages: ranges without a valid record.
-        fillers: bytes behind BLANKs.
+        fillers: bytes after BLANKs.
     """
 
     starts: list[np.ndarray] = field(default_factory=list)
@@ -81,7 +81,7 @@ class Regions:
         kept: the first of them.
         count: how many there are.
         different: differing bytes.
-        filler: differing bytes behind BLANKs.
+        filler: differing bytes after BLANKs.
         messages_a, messages_b: records in all of them.
     """
 

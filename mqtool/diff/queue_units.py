@@ -43,7 +43,7 @@ class _Found:
 def compare_queue(a: Queue | None, b: Queue | None) -> QueueDifference | None:
     """Compares one queue; None if both sides have the same messages at the same queue offsets.
 
-    What counts is what the CommitLog of a side still has: units of deleted messages, and those that point behind the
+    What counts is what the CommitLog of a side still has: units of deleted messages, and those that point after the
     end of the log, are left out.
 
     Raises:

@@ -217,7 +217,7 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
         base: options for what the properties do not say.
 
     Raises:
-        UsageError: a value is none.
+        UsageError: a value is invalid.
     """
     found: dict[str, object] = {}
     for key, name in BROKER_KEYS.items():

@@ -39,7 +39,7 @@ class Manifest:
         stores: by broker, the physical offsets it covers.
         files: published by it.
         totals: rows, by table, topic and class; damaged bytes.
-        removed: paths of files of earlier commits that it takes back.
+        removed: paths of files of earlier commits that it undoes.
     """
 
     state: State
@@ -81,7 +81,7 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
     """Reads a manifest.
 
     Raises:
-        ConfigFileError: it is none.
+        ConfigFileError: it is not valid.
     """
     try:
         found = json.loads(data)
@@ -132,7 +132,7 @@ def recover(target: Target) -> tuple[Manifest | None, bool]:
 
 
 def publish(target: Target, manifest: Manifest) -> None:
-    """Moves a commit's files to their places, and removes those that it takes back; may be repeated."""
+    """Moves a commit's files to their places, and removes those that it undoes; may be repeated."""
     for entry in manifest.files:
         target.move(entry.staged, entry.path)
     for path in manifest.removed:

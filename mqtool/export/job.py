@@ -40,7 +40,7 @@ class ExportRequest:
         state: file or URL of the watermark; None for an export that stands for itself.
         split_bytes: bytes of log in a task; None to choose by the size of the log.
         table: what else the messages become; None for plain files.
-        rewind: where a log was cut back, take back what was exported from beyond the cut.
+        rewind: where a log was cut back, undo what was exported from beyond the cut.
     """
 
     sources: tuple[Source, ...]

@@ -1,7 +1,7 @@
 """Taking back what was exported from a part of the log that is gone: it was cut back, and perhaps written on.
 
 Each commit keeps the watermark it reached. The newest one that the log still bears out is where both agree; the files
-of that store from later commits are taken back, and the log is exported anew from there.
+of that store from later commits are undone, and the log is exported again from there.
 """
 
 from mqtool.errors import ExportError
@@ -34,7 +34,7 @@ class History:
             broker: its name in the export.
 
         Raises:
-            ExportError: what would be taken back cannot be exported again, since the log no longer begins before it.
+            ExportError: what would be undone cannot be exported again, since the log no longer begins before it.
         """
         if self._manifests is None:
             self._manifests = all_manifests(self._target)
@@ -65,7 +65,7 @@ class History:
         return True
 
     def _since(self, sequence: int, broker: str) -> list[FileEntry]:
-        """Returns the files of a store from the commits after one, without those that were taken back since."""
+        """Returns the files of a store from the commits after one, without those that were undone since."""
         later = [manifest for manifest in self._manifests or () if manifest.state.sequence > sequence]
         gone = {path for manifest in later for path in manifest.removed}
         return [e for manifest in later for e in manifest.files if e.broker == broker and e.path not in gone]

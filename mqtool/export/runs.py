@@ -40,7 +40,7 @@ class Piece:
     Attributes:
         key: of the group.
         batch: `pa.RecordBatch`.
-        steps_back: its first row comes before the last one of the group's piece before: the queue began anew.
+        steps_back: its first row comes before the last one of the group's piece before: the queue started again.
     """
 
     key: Key

@@ -135,6 +135,6 @@ def parse_state(data: bytes, where: str) -> State:
     """Reads a state file.
 
     Raises:
-        ConfigFileError: it is none.
+        ConfigFileError: it is not valid.
     """
     return _state_of(resume.parse(data, VERSION, _WHAT, where), where)

@@ -99,7 +99,7 @@ class FileSequence:
     """Files of one size that follow each other, written from front to back: a queue's.
 
     Attributes:
-        end: offset behind the last byte.
+        end: offset after the last byte.
         buffered: bytes that wait to be written together.
     """
 
@@ -122,7 +122,7 @@ class FileSequence:
         self._parts: list[bytes] = []
 
     def start(self, offset: int) -> None:
-        """Begins anew at an offset; what was there goes."""
+        """Starts again at an offset; drops what was there."""
         self.cut(0)
         self.end = offset
 
@@ -140,7 +140,7 @@ class FileSequence:
         self.end = offset
 
     def cut(self, offset: int) -> None:
-        """Removes what stands at an offset and behind it, and goes on there."""
+        """Removes what is at an offset and after it, and continues there."""
         self.flush()
         while self._bases and self._bases[-1] >= offset:
             self._files.remove(self._name(self._bases.pop()))
@@ -166,7 +166,7 @@ class FileSequence:
             view, offset = view[len(part) :], offset + len(part)
 
     def resume(self, first: int, end: int) -> None:
-        """Goes on behind what an earlier run wrote; what it wrote behind `end` goes.
+        """Continues after what an earlier run wrote; drops what it wrote after `end`.
 
         Args:
             first: offset of the first byte that was written.

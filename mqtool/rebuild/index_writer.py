@@ -102,7 +102,7 @@ class IndexWriter:
         return {"names": self.names, "header": header}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Goes on behind what an earlier run wrote; the slots are worked out from the entries."""
+        """Continues after what an earlier run wrote; the slots are worked out from the entries."""
         self.names = list(state["names"])
         if state["header"] is None:
             return

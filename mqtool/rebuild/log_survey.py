@@ -141,7 +141,7 @@ class _Surveyor:
             for queue_id in np.unique(waiting[1]).tolist():
                 mine = waiting[1] == queue_id
                 offsets, done = waiting[2][mine].astype(np.int64), served[mine]
-                # messages of a level are delivered in their order: behind the last one served nothing has been
+                # messages of a level are delivered in their order: after the last one served nothing has been
                 self.found.served[queue_id] = int(offsets[done].max()) + 1 if done.any() else int(offsets.min())
         return self.found
 

@@ -195,7 +195,7 @@ class _Composer:
         return bound
 
     def delay_offsets(self) -> None:
-        """Keeps the next offset of each level, or takes the first message behind the last that the log shows served."""
+        """Keeps the next offset of each level, or takes the first message after the last that the log shows served."""
         known = self._metadata.delay_file
         table = dict(known.offset_table) if known else {}
         for queue_id, offset in sorted(self._survey.served.items()):

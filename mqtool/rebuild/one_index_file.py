@@ -1,4 +1,4 @@
-"""One index file made anew between its neighbours: where it begins follows from the one before it."""
+"""One index file rebuilt between its neighbours: where it begins follows from the one before it."""
 
 from pathlib import Path
 
@@ -26,7 +26,7 @@ _STEP = 1 << 16
 def rebuild_index_file(
     store: Store, out: Path, settings: Settings, name: str, on_progress: OnProgress = ignore
 ) -> Result:
-    """Makes one index file anew, with its name.
+    """Rebuilds one index file, with its name.
 
     Args:
         store: opened; is only read.

@@ -34,7 +34,7 @@ class Part:
         segment: path, base and size of the file.
         start: position of a record in it, or 0.
         end: position of the next part's first record; None for the end of the segment.
-        is_last: nothing of the log follows behind this segment.
+        is_last: no segment follows this one.
         gap: what is missing before the segment.
     """
 

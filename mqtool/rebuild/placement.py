@@ -23,7 +23,7 @@ class NoteKind(enum.StrEnum):
     HOLE = "hole"
     """Queue offsets whose records are gone; a pull there gets the next message that is left."""
     RESTARTED = "restarted"
-    """The queue goes on at a smaller offset: it was deleted and made anew, or lost its end; the newer records stay."""
+    """The queue goes on at a smaller offset: it was deleted and rebuilt, or lost its end; the newer records stay."""
     MISNUMBERED = "misnumbered"
     """A record states another queue offset than its place between its neighbours; it went to that place."""
     FOREIGN = "foreign"
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Units at `offset` and behind are to go."""
+    """Units at `offset` and after it are to be removed."""
 
     offset: int
 
@@ -90,9 +90,9 @@ class Placement:
     """Decides for one queue.
 
     Attributes:
-        next: queue offset behind the last unit placed, None before the first.
+        next: queue offset after the last unit placed, None before the first.
         shift: how much larger the stated offsets are than the places, after a jump that was not filled.
-        held: stated offset and unit that wait for the one behind them.
+        held: stated offset and unit that wait for the one after them.
         notes: what was unusual.
     """
 
@@ -145,7 +145,7 @@ class Placement:
         return Run(first, units)
 
     def _place_run(self, stated: int, units: np.ndarray, following: int | None) -> Iterator[Step]:
-        """Places units whose offsets are consecutive; `following` is the offset stated behind them."""
+        """Places units whose offsets are consecutive; `following` is the offset stated after them."""
         assert self.next is not None
         at = stated - self.shift
         if len(units) == 1 and at != self.next:

@@ -83,7 +83,7 @@ class SimpleQueueWriter:
 
     @property
     def next(self) -> int:
-        """Queue offset behind the last unit."""
+        """Queue offset after the last unit."""
         return self.files.end // UNIT
 
     def add(self, batch: UnitBatch, *, is_end: bool = False) -> None:
@@ -119,7 +119,7 @@ class SimpleQueueWriter:
         }
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Goes on behind what an earlier run wrote."""
+        """Continues after what an earlier run wrote."""
         self.first = state["first"]
         self.files.resume((self.first if self.first is not None else state["next"]) * UNIT, state["next"] * UNIT)
         placement = self.placement
@@ -143,7 +143,7 @@ class SimpleQueueWriter:
 
         A consumer of some tags goes on over it; one of all messages gets the next message again. A unit that leads
         nowhere would spare it that, but a search by time that meets one answers with the queue's beginning, and units
-        behind it in the first segment are passed over (ConsumeQueueStore.binarySearchInQueueByTime,
+        after it in the first segment are passed over (ConsumeQueueStore.binarySearchInQueueByTime,
         DefaultMessageStore.getMessage, ExpressionMessageFilter.isMatchedByConsumeQueue; 4.9.7, 5.5.0).
         """
         if self.name.topic == SCHEDULE_TOPIC:  # there it is the time of delivery
@@ -164,7 +164,7 @@ class SimpleQueueWriter:
 
 
 class BatchQueueWriter:
-    """One BatchConsumeQueue: a unit a record, one behind the other whatever their queue offsets.
+    """One BatchConsumeQueue: a unit a record, one after the other whatever their queue offsets.
 
     Attributes:
         name: whose.
@@ -199,7 +199,7 @@ class BatchQueueWriter:
         return {"end": self.files.end, "last_physical": self.last_physical}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Goes on behind what an earlier run wrote."""
+        """Continues after what an earlier run wrote."""
         self.last_physical = state["last_physical"]
         self.files.resume(0, state["end"])
 

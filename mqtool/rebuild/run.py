@@ -61,7 +61,7 @@ def rebuild(
     bit_maps: BitMaps | None = None,
     on_progress: OnProgress = ignore,
 ) -> Result:
-    """Makes queues and index anew from a store's CommitLog.
+    """Rebuilds queues and index from a store's CommitLog.
 
     Args:
         store: opened; is only read.

@@ -134,7 +134,7 @@ class Sink:
         }
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Goes on behind what an earlier run wrote into the same directory."""
+        """Continues after what an earlier run wrote into the same directory."""
         for name in _COUNTS:
             setattr(self.result, name, state[name])
         for topic, queue_id, of_queue in state["queues"]:

@@ -1,4 +1,4 @@
-"""Timer log, timer wheel and timer checkpoint made anew from the topic of parked messages.
+"""Timer log, timer wheel and timer checkpoint rebuilt from the topic of parked messages.
 
 The broker reads `rmq_sys_wheel_timer` from front to back and gives each message that is not due yet a unit in the log
 and a place in the wheel. All of it follows from the messages but one thing: the second in which the broker did so, the
@@ -45,7 +45,7 @@ class TimerResult:
         last_read_time_ms: slots before it have been delivered.
         read_time_from: where that is known from.
         missed: messages that should have been delivered before, and of which there is no record: the log was cut
-            behind them, or damaged. The read time goes back for them, past no message that was delivered.
+            after them, or damaged. The read time goes back for them, past no message that was delivered.
         damage: ranges of the log without a record.
         problems: messages that no broker could park, in words.
         files: paths below the output directory.
@@ -74,7 +74,7 @@ def rebuild_timer(store: Store, out: Path, on_progress: OnProgress = ignore) -> 
 
     Raises:
         StoreError: a file cannot be read or written.
-        UsageError: a configured number is none.
+        UsageError: a configured number is invalid.
     """
     return _Rebuild(store, on_progress).run(out)
 
@@ -195,7 +195,7 @@ class _Rebuild:
             yield message, now
 
     def _room(self, output: OutputFiles, position: int) -> int:
-        """Returns where the next unit goes; closes a file that has no room for it and the mark behind it."""
+        """Returns where the next unit goes; closes a file that has no room for it and the mark after it."""
         left = self._file_size - position % self._file_size
         if left >= timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE:
             return position

@@ -1,4 +1,4 @@
-"""Parked messages and where the timer keeps them, while its files are made anew."""
+"""Parked messages and where the timer keeps them, while its files are rebuilt."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

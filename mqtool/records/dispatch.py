@@ -154,7 +154,7 @@ class _Window:
         return Dispatched(self.topic, self._units(), self._index_keys(), tuple(self.oddities))
 
     def _units(self) -> QueueUnits:
-        """Every record without a transaction or of a committed one, LMQ units behind their record's own."""
+        """Every record without a transaction or of a committed one, LMQ units after their record's own."""
         row = np.flatnonzero(self.queued)
         frames = self.frames
         queue_offset = frames.column("queue_offset")[row]

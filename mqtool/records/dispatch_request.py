@@ -1,6 +1,6 @@
 """DispatchRequest: what dispatch makes of one record. The scalar form of the rule, and the one to read first.
 
-`records.dispatch` is its form for columns of records; `tests/property/test_dispatch.py` holds the two to each other.
+`records.dispatch` is its form for columns of records; `tests/property/test_dispatch.py` compares the two.
 Source: DispatchRequest, CommitLog.checkMessageAndReturnSize, IndexService.buildIndex (4.9.7, 5.5.0).
 """
 

@@ -1,4 +1,4 @@
-"""A data file of a DLedger log: records behind entry headers, walked like a segment.
+"""A data file of a DLedger log: records after entry headers, walked like a segment.
 
 `Frames` hold the records as everywhere; only where the next one begins is told by the entry header. An entry is
 believed when its header states its own place and agrees with the size of its record, and the record is valid.
@@ -33,7 +33,7 @@ _STEP = 1 << 16
 _HEADS = struct.Struct(
     f"{BLANK_ENTRY.struct.format}{ENTRY_HEADER_SIZE - BLANK_ENTRY_SIZE}x{commit_log.FRAME.format.removeprefix('>')}"
 )
-"""Magic and size of an entry, then total_size and magic_code of its record: all that hopping needs."""
+"""Magic and size of an entry, then total_size and magic_code of its record: all that following a log needs."""
 
 
 def walk_of(
@@ -205,7 +205,7 @@ class EntryWalk(SegmentWalk):
         return not denied and bool(record.crc_matches[0])
 
     def _candidates(self, start: int) -> Iterator[int]:
-        """Yields positions from which a record's magic code stands as far away as behind an entry header."""
+        """Yields positions from which a record's magic code stands as far away as after an entry header."""
         ahead, at = _HEAD - 4, start
         while at < self._data_end:
             data = self._segment.read(at, min(_STEP, self._data_end - at) + _HEAD - 1)

@@ -184,7 +184,7 @@ class IndexBuilder:
     """
 
     def __init__(self, slots: int, capacity: int, current: IndexFileBuilder | None = None) -> None:
-        """Starts where there is no index, or behind a file that is there.
+        """Starts where there is no index, or after a file that is there.
 
         Args:
             slots, capacity: of new files.
@@ -200,7 +200,7 @@ class IndexBuilder:
         Args:
             keys: of records that follow those before.
             last_record: physical offset of the run's last record, whether it has keys or not: any record
-                behind a full file makes the broker start a new one.
+                after a full file makes the broker start a new one.
 
         Yields:
             A file and the entries that it got, none for a new file; a file is complete when the next one comes.

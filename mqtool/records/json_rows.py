@@ -1,7 +1,7 @@
 """Frames as JSON Lines, columns first: the text of each column is made by array operations, then joined.
 
 Only rows that need it (a quote or control byte in a string, names that repeat, bytes that are no UTF-8) are
-encoded one by one; `row_of` says what a row is, and a test holds the two to each other.
+encoded one by one; `row_of` says what a row is, and a test compares the two.
 """
 
 import base64

@@ -126,7 +126,7 @@ class Lines:
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
 
     def data(self) -> memoryview:
-        """Returns the lines one behind the other, as Arrow holds them."""
+        """Returns the lines one after the other, as Arrow holds them."""
         joined = self.joined()
         offsets = offsets_of(joined)
         return memoryview(joined.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]

@@ -35,7 +35,7 @@ class Checked:
         size: the record's; 0 for a BLANK; -1 where nothing was recognised.
         ok: passed. With a positive size and not ok: a "half message", whose lengths do not add up.
         reason: why not.
-        consumed: bytes that were read of a half message: dispatch goes on behind them.
+        consumed: bytes that were read of a half message: dispatch continues after them.
     """
 
     size: int

@@ -37,7 +37,7 @@ def frame_starts(data: bytes, codes: tuple[bytes, ...] = RECORD_CODES, magic_at:
     Args:
         data: where to look.
         codes: the magic codes to look for. One `bytes.find` for each is faster than a regular expression for all.
-        magic_at: how far behind the beginning the code is.
+        magic_at: how far after the beginning the code is.
     """
     return merge(*(_places(data, code, magic_at) for code in codes))
 

@@ -66,7 +66,7 @@ def next_record(
 
     Frames inside the body of a damaged record are skipped: the record-start index denies them, or what surrounds
     them looks like the rest of that record. A BLANK counts only if no record follows that is not older
-    than `newest`: behind a true BLANK there may be records of the segment's earlier life.
+    than `newest`: after a true BLANK there may be records of the segment's earlier life.
 
     Args:
         segment: where.
@@ -205,7 +205,7 @@ def describe(segment: SegmentBytes, position: int, *, is_followed: bool) -> tupl
     Args:
         segment: where.
         position: of the first of them.
-        is_followed: whether a record was found behind them.
+        is_followed: whether a record was found after them.
     """
     total, magic = segment.frame(position)
     if total == magic == 0:

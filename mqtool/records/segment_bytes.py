@@ -130,7 +130,7 @@ class SegmentBytes:
     def begins_record(self, position: int, data_end: int) -> bool:
         """Whether a record of its stated size begins at a position, though it may be unfinished or bad inside.
 
-        Magic and own offset are right, total_size leaves room for topic and properties behind the body, and behind
+        Magic and own offset are right, total_size leaves room for topic and properties after the body, and after
         the body stands what may be a topic, as far as there is data.
         """
         total, magic = self.frame(position)

@@ -49,15 +49,15 @@ class SegmentWalk:
     Yields:
         `Frames` that are valid, in order, and `Damage` between them.
 
-    After the last item `tail` says what is behind the last record (only for the last segment),
+    After the last item `tail` states what follows the last record (only for the last segment),
     and `end` is the physical offset after it; a BLANK makes `end` the segment's end, while
     `last_record_end` stays before it.
     """
 
     _head = _FRAME
-    """Bytes that are looked at to follow the chain."""
+    """Bytes of a frame that are read to follow the chain."""
     _before = 0
-    """Bytes that stand before each record."""
+    """Bytes before each record."""
 
     def __init__(
         self,
@@ -243,7 +243,7 @@ class SegmentWalk:
         return describe(self._segment, at, is_followed=is_followed)
 
     def _next(self, at: int) -> int | None:
-        """Returns the position behind `at` at which the chain can be taken up again."""
+        """Returns the position after `at` at which the chain can be taken up again."""
         segment, base = self._segment, self._span.base
         known_end = extent(segment, at, self._data_end)
         if known_end is not None and segment.is_boundary(known_end):
@@ -264,7 +264,7 @@ class SegmentWalk:
         return True
 
     def _is_stale(self, position: int) -> bool:
-        """A frame behind the end that is older than the last record comes from before a truncation."""
+        """A frame after the end that is older than the last record comes from before a truncation."""
         record = position + self._before
         if not self._newest or (self._start_index is not None and self._start_index(self._span.base + record)):
             return False

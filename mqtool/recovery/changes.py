@@ -73,7 +73,7 @@ def index_after(start: Start) -> tuple[IndexSummary, ...]:
             continue
         file = known.get(entry.path)
         found.append((entry.name, file.summary if file else _summary(entry.path)))
-    # the clock's name sorts behind the names of older files, and before text
+    # the clock's name sorts after the names of older files, and before text
     newest = max((name for name, _ in found if name.isdigit()), default="") + ":"
     new = [(newest, file.summary) for file in start.state.index.files if file.path is None]
     return tuple(summary for _, summary in sorted(found + new, key=lambda one: one[0]))

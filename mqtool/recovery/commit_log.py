@@ -44,7 +44,7 @@ class LogRecovery:
         self.queues_end = state.queues_end
 
     def run(self) -> None:
-        """Scans, dispatches, sets back positions, deletes what lies behind the end.
+        """Scans, dispatches, moves positions back, deletes what follows the end.
 
         Raises:
             StartEnds: an exception leaves load().

@@ -137,7 +137,7 @@ class LedgerLogRecovery:
             )
 
     def _first_time(self, plain: Segments) -> MixedLog:
-        """The first start in DLedger mode: the plain log is recovered, closed, and DLedger goes on behind it."""
+        """The first start in DLedger mode: the plain log is recovered, closed, and DLedger continues after it."""
         normally = True if self._settings.release < (5, 5) else None
         LogRecovery(self._state, normally=normally).run()
         divided = self._close(plain)

@@ -15,7 +15,7 @@ class Action(StrEnum):
     DELETE = "delete"
     CREATE = "create"
     TRUNCATE = "truncate"
-    """Its end of data is set to `position`; not a byte changes, what lies behind is overwritten later."""
+    """Its end of data is set to `position`; not a byte changes, what follows is overwritten later."""
     APPEND = "append"
     """Units or entries are written from `position` on."""
     GROW = "grow"

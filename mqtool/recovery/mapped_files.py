@@ -98,7 +98,7 @@ class SimulatedFile:
     Attributes:
         path: where it is, or would be made.
         base: file_from_offset.
-        wrote: bytes that count as written; what lies behind is not read.
+        wrote: bytes that count as written; what follows is not read.
         is_new: made by this start: it begins as zeros.
         is_first: made while the list was empty.
         entries: each record in it is the body of a DLedger entry.

@@ -49,7 +49,7 @@ def predict(
 
     Raises:
         UsageError: the release's start is not known.
-        NotAStoreError: the directory is none.
+        NotAStoreError: it is not a directory of a store.
         UnsupportedFormatError: not a file-based store.
         UnreadableError: the system does not let a file or directory be read: what a start would do is unknown.
         StoreError: a file cannot be read.

@@ -151,7 +151,7 @@ def _messages(frames: Frames) -> np.ndarray:
 
 
 def _port(frames: Frames, host: str, wide: int) -> np.ndarray:
-    """Returns the unsigned port behind a host's address; Java refuses one above 65535."""
+    """Returns the unsigned port that follows a host's address; Java refuses one above 65535."""
     start = np.empty(len(frames), np.int64)
     flags = frames.column("sys_flag")
     for shape in range(4):

@@ -16,7 +16,7 @@ _WAIT = "start() waits for dispatch"
 
 
 def dispatch_from_queues(state: StoreState) -> None:
-    """Dispatches what lies behind the largest end of any queue.
+    """Dispatches what follows the largest end of any queue.
 
     Raises:
         StartHangs: dispatch cannot reach the end of the log.
@@ -96,7 +96,7 @@ def _reput_segment(
 
 
 def _skip_rest(state: StoreState, rest: int) -> None:
-    """Passes over what is left of the buffer behind a record that cannot be read; only a master does."""
+    """Passes over what is left of the buffer after a record that cannot be read; only a master does."""
     if not state.settings.is_master and state.settings.dledger is None:
         return
     state.ledger.accept(

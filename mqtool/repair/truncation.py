@@ -226,7 +226,7 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, buil
         end = ends.get((topic, queue_id), offset)
         if offset > end:
             built.notes.append(
-                f"group {group}: consumer offset of {topic}/{queue_id} is set back from {offset} to {end}"
+                f"group {group}: consumer offset of {topic}/{queue_id} is reset from {offset} to {end}"
             )
         return min(offset, end)
 

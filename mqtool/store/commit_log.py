@@ -184,7 +184,7 @@ class CommitLog:
             crc: whether a wrong body CRC makes a record damage.
 
         Yields:
-            Sound frames of each window, in order; damage where there is none. An unfinished record at the end of the
+            Valid frames of each window, in order; damage where there is none. An unfinished record at the end of the
             log is neither: see `tail`.
         """
         for index, segment in enumerate(self.segments):

@@ -42,7 +42,7 @@ def cuts_of(segment: MappedFile, start: int, distance: int) -> Iterator[int]:
 
     Args:
         segment: the file; none of a DLedger log.
-        start: position behind which to begin.
+        start: position after which to begin.
         distance: bytes between two, about.
 
     Raises:

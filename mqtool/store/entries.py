@@ -1,7 +1,7 @@
 """What single files hold, row by row: units, entries, slots, fields. Records of the CommitLog are `Store.messages`.
 
 Rows are mappings of field names, the layouts' own and those of the place (topic, queue_id, queue_offset, number, …).
-Files are read in pieces, so memory stays flat; zeros behind the last entry are not rows.
+Files are read in pieces, so memory stays flat; zeros after the last entry are not rows.
 """
 
 from collections.abc import Callable, Iterator

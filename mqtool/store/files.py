@@ -314,7 +314,7 @@ def require_directory(path: Path) -> Path:
     """Returns the path if it is a directory that can be listed.
 
     Raises:
-        NotAStoreError: it is none.
+        NotAStoreError: it is not valid.
     """
     where: Any = path
     if isinstance(where, RemotePath):

@@ -18,7 +18,7 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """Returns the word for what is no regular file."""
+    """Returns the word for what is not a regular file."""
     return _KINDS.get(stat.S_IFMT(mode), "device")
 
 

@@ -1,4 +1,4 @@
-"""Files with bytes laid over them in memory: what a broker would write, seen as if it had."""
+"""Files with bytes replaced in memory: what a broker would write, seen as if it had."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -87,7 +87,7 @@ class RecoveredQueue(Queue):
         Args:
             disk: the queue below.
             pending: units to lay over it.
-            first: queue offset of the first of them; a BatchConsumeQueue has them behind its last unit instead.
+            first: queue offset of the first of them; a BatchConsumeQueue has them after its last unit instead.
             file_size: bytes of a file of the store, at least one unit.
             bounds: as for `Queue`.
         """
@@ -127,7 +127,7 @@ class RecoveredQueue(Queue):
 
 
 class RecoveredIndexFile(IndexFile):
-    """An index file as a broker's recovery leaves it: gone on with, or made anew."""
+    """An index file as a broker's recovery leaves it: continued or rebuilt."""
 
     def __init__(self, path: Path, builder: IndexFileBuilder, entries: list[Patch], *, exists: bool) -> None:
         """Takes what was built.

@@ -1,7 +1,7 @@
 """What a broker's start would add to a store that was not stopped in order.
 
 Such a store's queues may lack the units of its newest records, and a broker drops the index files that were not full
-and makes them anew. Answers are those of the broker after its start, so both are worked out here, when they are first
+and rebuilds them. Answers are those of the broker after its start, so both are worked out here, when they are first
 asked for, from where recovery would begin to scan. Where that is too far back, units are looked for from the largest
 end of a queue on, which is all there is after a mere kill, and index files count as they are. Source:
 CommitLog.recoverAbnormally, isMappedFileMatchedRecover, IndexService.load, ConsumeQueue.putMessagePositionInfo
@@ -77,7 +77,7 @@ def pending_units(
 
 
 def _dispatched_to(queue: Queue) -> int:
-    """Physical offset behind the newest record that a queue names."""
+    """Physical offset after the newest record that a queue names."""
     last = queue.last_unit()
     return 0 if last is None else int(last[2]["physical_offset"]) + int(last[2]["size"])
 

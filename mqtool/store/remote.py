@@ -198,7 +198,7 @@ class RemotePath:
         """Yields what is in a directory, by name.
 
         Raises:
-            FileNotFoundError: it is none.
+            FileNotFoundError: it is not valid.
         """
         fs, path = self._place
         if self._tree is None:
@@ -258,7 +258,7 @@ class RemoteBytes:
         """Returns a position after which nothing but zeros was found.
 
         Object storage knows no holes, and a broker makes segments of a gigabyte ahead. So the end is probed for: at
-        places all over the object, then around the last one that is not zero. Data behind zeros of more than a
+        places all over the object, then around the last one that is not zero. Data after zeros of more than a
         sixty-fourth of the object may be missed; no reading of ranges within the log relies on this.
         """
         low, high = 0, self.size

@@ -1,4 +1,4 @@
-"""`mqtool rebuild`: derived files made anew from the CommitLog."""
+"""`mqtool rebuild`: derived files rebuilt from the CommitLog."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqtool undo`: a change taken back."""
+"""`mqtool undo`: undo a change."""
 
 import typer
 

@@ -88,7 +88,7 @@ DERIVED_BOOKS = (
             "`load file …/index/… error java.lang.NumberFormatException` or `Failed to create file …/index/…`",
         ),
         "Index files are missing, cut or contradict themselves; after an unclean stop the broker deletes the newest "
-        "at load. An index whose end lies beyond the log takes no new message, silently.",
+        "at load. An index whose end is past the end of the log takes no new message, silently.",
         "Nothing: the broker does not rebuild them on startup.",
         ("checks headers, slots, chains, addresses and times", "rebuilds the index from the log"),
         "Keys of messages that retention has deleted are lost.",

@@ -267,7 +267,7 @@ class _Salvage:
                 self._found.config[table] = "rebuilt from the log and what could be read"
             elif table in moved:
                 (self._new / name).write_bytes(data)
-                self._found.config[table] = "copied, with offsets beyond the end of their queues set back"
+                self._found.config[table] = "copied; offsets past the end of their queues are reset to it"
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
         """Makes the checkpoint show the release of the first copy, as that of a clean shutdown does."""

@@ -1,6 +1,6 @@
 """Receipt handles: what identifies a received message, and their renewal while a push consumer works on it.
 
-A handle is the POP_CK of the message with its physical offset behind it; nothing else is kept for it, so that it
+A handle is the POP_CK of the message with its physical offset after it; nothing else is kept for it, so that it
 outlives a restart. Source: ReceiptHandle, DefaultReceiptHandleManager (rocketmq-proxy 5.5.0).
 """
 

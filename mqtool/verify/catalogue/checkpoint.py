@@ -37,7 +37,7 @@ CHECKS = (
     ),
     _warning(
         "checkpoint-ahead",
-        "The checkpoint lies beyond the newest message: after a crash the broker scans too little and misses damage "
+        "The checkpoint is past the newest message: after a crash the broker scans too little and misses damage "
         "at the end.",
         "Rebuild it.",
         _METADATA,

@@ -70,7 +70,7 @@ CHECKS = (
     ),
     _error(
         "timer-checkpoint-ahead",
-        "config/timercheck lies beyond the timer log or its queue: messages are skipped.",
+        "config/timercheck is past the end of the timer log or its queue: messages are skipped.",
         "Rebuild the timer's files from the log.",
         _REBUILD,
         "RB-17",

@@ -63,7 +63,7 @@ class OrderInfo:
         return left[0] if left else self.offsets[-1] + 1
 
     def document(self) -> config_json.Document:
-        """Returns it as the file has it: offsets behind the first one count from there."""
+        """Returns it as the file has it: offsets after the first one count from there."""
         first = self.offsets[0]
         found: config_json.Document = {} if self.attempt_id is None else {"a": self.attempt_id}
         found |= {"cm": self.done, "i": self.invisible_ms, "l": self.last_ms}
