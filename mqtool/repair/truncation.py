@@ -225,9 +225,7 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, buil
         topic, group = config_files.split_topic_group(key)
         end = ends.get((topic, queue_id), offset)
         if offset > end:
-            built.notes.append(
-                f"group {group}: consumer offset of {topic}/{queue_id} is reset from {offset} to {end}"
-            )
+            built.notes.append(f"group {group}: consumer offset of {topic}/{queue_id} is reset from {offset} to {end}")
         return min(offset, end)
 
     table = {

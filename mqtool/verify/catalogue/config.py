@@ -52,8 +52,7 @@ CHECKS = (
     ),
     _error(
         "config-offset-ahead",
-        "A group's consumer offset is past the end of the queue: it gets nothing, or is reset to the queue's "
-        "end.",
+        "A group's consumer offset is past the end of the queue: it gets nothing, or is reset to the queue's end.",
         "Reset the group's offset; look whether the queue lost its end.",
         run("RB-09"),
         "RB-09",
