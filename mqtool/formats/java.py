@@ -14,6 +14,8 @@ INT_MIN = -(1 << 31)
 INT_MAX = (1 << 31) - 1
 LONG_MIN = -(1 << 63)
 LONG_MAX = (1 << 63) - 1
+_LONG_DIGITS, _INT_DIGITS = 19, 10
+"""Fewer digits than that always fit."""
 _TOO_MANY_DIGITS = 20
 """No Java number has so many, but for zeros in front."""
 
@@ -109,11 +111,15 @@ def parse_long(text: str) -> int:
     Raises:
         FormatError: Java would throw NumberFormatException.
     """
+    if text.isdecimal() and len(text) < _LONG_DIGITS and text.isascii():
+        return int(text)
     return _parse(text, LONG_MIN, LONG_MAX, "long")
 
 
 def parse_int(text: str) -> int:
     """Returns `Integer.parseInt(text)`; raises FormatError as `parse_long`."""
+    if text.isdecimal() and len(text) < _INT_DIGITS and text.isascii():
+        return int(text)
     return _parse(text, INT_MIN, INT_MAX, "int")
 
 

@@ -81,7 +81,7 @@ class Core:
     def start(
         self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"", language: str = "JAVA"
     ) -> Awaitable[Answer] | Answer:
-        """Hands a request to its handler; its serialization keeps the fast path of sends from writing a frame."""
+        """Hands a request to its handler; with this serialization the fast path of sends answers by a command."""
         command = Command(code, fields=fields, body=body, language=language, serialization=Serialization.ROCKETMQ)
         return self.handlers[code](command, peer)
 

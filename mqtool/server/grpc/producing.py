@@ -3,6 +3,7 @@
 Source: SendMessageActivity, EndTransactionActivity, RecallMessageActivity, TransactionService (rocketmq-proxy 5.5.0).
 """
 
+import random
 from collections import OrderedDict
 from collections.abc import Awaitable
 from typing import NamedTuple
@@ -100,11 +101,12 @@ class Producing:
         return self._core.start(code, fields, call.peer, body)
 
     def _queue(self, topic: str, message: Outgoing) -> int:
-        """Returns the queue for a message: that of its message group's hash, or -1 for any."""
-        if not message.sharding_key:
-            return -1
+        """Returns the queue for a message: that of its message group's hash, or any."""
         config = self._core.broker.topics.get(topic)
-        return consistent_hash(java.string_hash(message.sharding_key), config.write_queue_nums if config else 1)
+        count = max(1, config.write_queue_nums if config else 1)
+        if not message.sharding_key:
+            return random.randrange(count)  # noqa: S311 - spreads load, hides nothing
+        return consistent_hash(java.string_hash(message.sharding_key), count)
 
     async def _sent_later(
         self, call: Call, topic: str, messages: list[Outgoing], answer: Awaitable[Answer] | None

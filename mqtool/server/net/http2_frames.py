@@ -62,7 +62,9 @@ class HeaderDecoder(hpack.Decoder):
                 first = data[position]
                 position += 1
                 if first & 0x80:
-                    index, position = _index(data, position, first, 0x7F)
+                    index = first & 0x7F
+                    if index == 0x7F:
+                        index, position = _index(data, position, first, 0x7F)
                     entry = _STATIC[index] if index < _STATIC_END else dynamic[index - _STATIC_END]
                     if not index:
                         raise InvalidTableIndex(f"Invalid table index {index}")
@@ -74,7 +76,11 @@ class HeaderDecoder(hpack.Decoder):
                         name = (_STATIC[index] if index < _STATIC_END else dynamic[index - _STATIC_END])[0]
                     else:
                         name, position = _text(data, position)
-                    value, position = _text(data, position)
+                    stop = position + 1 + data[position]
+                    if data[position] < 0x7F and stop <= end:
+                        value, position = data[position + 1 : stop], stop
+                    else:
+                        value, position = _text(data, position)
                     entry = name, value
                     if first & 0x40:
                         table.add(name, value)

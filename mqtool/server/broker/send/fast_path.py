@@ -156,18 +156,22 @@ class SendFastPath:
     def send(self, command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
         """Stores a message or a batch; returns None if the answer was written to the peer already.
 
+        Frames are written for headers in JSON; other requests, such as those of gRPC clients, get a command.
+
         Raises:
             RefusalError: the store did not take it.
         """
-        frame = self._stored(command, peer)
-        if frame is None:
+        answer = self._stored(command, peer)
+        if answer is None:
             return self._sends.send(command, peer)
+        if isinstance(answer, Command):
+            return answer
         if not command.flag & FLAG_ONEWAY:
-            peer.write(frame)
+            peer.write(answer)
         return None
 
-    def _stored(self, command: Command, peer: Peer) -> bytes | None:
-        """Stores a message or a batch and returns the answer's frame; None, with nothing done, if it is unusual."""
+    def _stored(self, command: Command, peer: Peer) -> Command | bytes | None:
+        """Stores a message or a batch and returns the answer; None, with nothing done, if it is unusual."""
         fields, body, prepared = command.fields, command.body, self._prepared
         if prepared is None or prepared.version != self._settings.version:
             prepared = self._prepared = self._prepare()
@@ -179,7 +183,6 @@ class SendFastPath:
         if (
             topic is None
             or numbers is None
-            or command.serialization is not _JSON
             or is_batch is None
             or fields.get(_BATCH, "false") != is_batch
             or numbers[0] >= topic.queue_limit
@@ -208,21 +211,29 @@ class SendFastPath:
         if not key.isalnum():  # the answer would need escapes
             return None
         if is_batch == "true":
-            return self._put_messages(message, prepared, key, command.opaque)
+            return None if command.serialization is not _JSON else self._put_messages(message, prepared, key, command)
         if len(body) > prepared.max_body:
             return None
-        return self._put_message(message, prepared, key, command.opaque)
+        return self._put_message(message, prepared, key, command)
 
-    def _put_message(self, message: OutgoingMessage, prepared: _Prepared, key: bytes, opaque: int) -> bytes:
-        """Stores a message; returns the answer's frame."""
+    def _put_message(
+        self, message: OutgoingMessage, prepared: _Prepared, key: bytes, command: Command
+    ) -> Command | bytes:
+        """Stores a message; returns the answer, as a frame if the header is JSON."""
         result = self._put(message)
         if result.append_status is not _APPENDED or result.status is not _OK:
             raise put_refused(self._broker, result)
         topic, queue_id = message[:2]
         self._count(topic, queue_id, 1, result.size)
-        return prepared.answer.frame(result.physical_offset, queue_id, result.queue_offset, key, opaque)
+        offset, place = result.physical_offset, result.queue_offset
+        if command.serialization is _JSON:
+            return prepared.answer.frame(offset, queue_id, place, key, command.opaque)
+        message_id = prepared.id_pattern.decode()[:-1] % offset
+        fields = answer_fields(self._settings.values, message_id, str(queue_id), str(place))
+        fields["transactionId"] = key.decode()
+        return command.reply(ResponseCode.SUCCESS, None, fields)
 
-    def _put_messages(self, batch: OutgoingMessage, prepared: _Prepared, key: bytes, opaque: int) -> bytes:
+    def _put_messages(self, batch: OutgoingMessage, prepared: _Prepared, key: bytes, command: Command) -> bytes:
         """Stores the messages of a batch; returns the answer's frame."""
         result = self._put_batch(batch)
         if result.append_status is not _APPENDED or result.status is not _OK:
@@ -230,7 +241,7 @@ class SendFastPath:
         offsets, queue_id = result.physical_offsets, batch.queue_id
         self._count(batch.topic, queue_id, len(offsets), result.size)
         ids = (prepared.id_pattern * len(offsets) % offsets)[:-1]
-        return prepared.batch_answer.frame(ids, queue_id, result.queue_offset, key, opaque)
+        return prepared.batch_answer.frame(ids, queue_id, result.queue_offset, key, command.opaque)
 
     def _learn(self, name: str) -> _Topic | None:
         """Returns a topic, None if its sends need more than the usual checks or steps."""
