@@ -221,6 +221,7 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
     """
     from mqtool.store import broker_config
     from mqtool.store.broker_config import BrokerConfig
+    from mqtool.server.broker.settings import DEFAULTS
     from mqtool.store.broker_keys import unknown_keys
 
     config = broker_config.load(file)
@@ -230,7 +231,7 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
         if not equals or not key.strip():
             raise UsageError(f"--set: expected KEY=VALUE, found {pair!r}")
         given[key.strip()] = value.strip()
-    for unknown in unknown_keys(given):
+    for unknown in unknown_keys(key for key in given if key not in DEFAULTS):
         _LOG.warning("--set: %s", unknown)
     for wrong in broker_config.misread(given):
         raise UsageError(f"--set {wrong}")

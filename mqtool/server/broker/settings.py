@@ -55,6 +55,7 @@ DEFAULTS = {
     "transactionCheckInterval": "30000",
     "transactionCheckMax": "15",
     "transactionTimeOut": "6000",
+    "useEndpointPortFromRequest": "false",
 }
 """Key to value of what this broker looks at; other keys are kept and shown."""
 

@@ -88,7 +88,7 @@ class Door:
         request = s.QueryRouteRequest.FromString(data)
         topic = self._core.topic(request.topic)
         config, answer = self._core.topic_config(topic), s.QueryRouteResponse(status=OK)
-        endpoints = _endpoints(call, request.endpoints)
+        endpoints = self._endpoints(call, request.endpoints)
         kind = self._core.message_type(topic)
         for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
             queue = answer.message_queues.add()
@@ -102,7 +102,7 @@ class Door:
         request = s.QueryAssignmentRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         config, answer = self._core.topic_config(topic), s.QueryAssignmentResponse(status=OK)
-        endpoints = _endpoints(call, request.endpoints)
+        endpoints = self._endpoints(call, request.endpoints)
         in_order = self._core.group_config(group).consume_message_orderly
         for queue_id in range(config.read_queue_nums) if in_order else (-1,):
             queue = answer.assignments.add().message_queue
@@ -110,18 +110,21 @@ class Door:
             queue.permission = _permission(config, max(0, queue_id))  # type: ignore[assignment]
         return answer.SerializeToString()
 
+    def _endpoints(self, call: Call, asked: d.Endpoints) -> d.Endpoints:
+        """Returns the hosts that a client asked, with the port that it came to, or that it asked if settings say so.
+
+        The second is for a port that is mapped to another one on the way, as that of a container.
+        """
+        endpoints, port = d.Endpoints(scheme=asked.scheme), call.peer.local_port
+        own = self._core.broker.settings.flag("useEndpointPortFromRequest")
+        for one in asked.addresses:
+            endpoints.addresses.add(host=one.host, port=one.port if own else port)
+        return endpoints
+
     def _set_queue(self, queue: d.MessageQueue, topic: str, queue_id: int, endpoints: d.Endpoints) -> None:
         queue.topic.name, queue.id = topic, queue_id
         queue.broker.name = self._core.broker_name
         queue.broker.endpoints.CopyFrom(endpoints)
-
-
-def _endpoints(call: Call, asked: d.Endpoints) -> d.Endpoints:
-    """Returns the hosts that a client asked, with the port that it is connected to."""
-    endpoints, port = d.Endpoints(scheme=asked.scheme), call.peer.local_port
-    for one in asked.addresses:
-        endpoints.addresses.add(host=one.host, port=port)
-    return endpoints
 
 
 def _permission(config: TopicConfig, queue_id: int) -> int:

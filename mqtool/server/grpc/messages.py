@@ -52,7 +52,6 @@ _HIDDEN = SYSTEM_PROPERTIES | {
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+")
-_GZIP_MAGIC = b"\x1f\x8b"
 _COMPRESSED = int(SysFlag.COMPRESSED)
 _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
 
@@ -267,13 +266,17 @@ def _set_optional(system: d.SystemProperties, found: dict[str, str]) -> None:
 
 
 def _body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
-    """Returns a body as it is sent, and its encoding: what remoting clients compressed is unpacked."""
+    """Returns a body as it is sent, and its encoding.
+
+    What is compressed as remoting clients do it is unpacked, so that every client can read it; the real proxy passes it
+    on as "GZIP". Everything else that is marked as compressed goes out as it is stored, under that name.
+    """
     if not sys_flag & _COMPRESSED:
         return body, d.IDENTITY
     try:
         return compression.decode(body, sys_flag), d.IDENTITY
     except FormatError:
-        return body, d.GZIP if body.startswith(_GZIP_MAGIC) else d.IDENTITY
+        return body, d.GZIP
 
 
 def _type_of(found: dict[str, str]) -> int:
