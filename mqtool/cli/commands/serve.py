@@ -219,9 +219,9 @@ def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
 
     The option --config has named its own already.
     """
+    from mqtool.server.broker.settings import DEFAULTS
     from mqtool.store import broker_config
     from mqtool.store.broker_config import BrokerConfig
-    from mqtool.server.broker.settings import DEFAULTS
     from mqtool.store.broker_keys import unknown_keys
 
     config = broker_config.load(file)
