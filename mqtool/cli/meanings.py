@@ -86,7 +86,7 @@ MEANINGS = {
     "--rate": "Maximum messages a second.",
     "--raw": "Print bodies as stored.",
     "--read-only": "Write nothing into the store.",
-    "--redact": "Replace personal data by salted hashes.",
+    "--redact": "Replace personal data by salted hashes, or leave out passwords.",
     "--redact-columns": "Columns whose values become salted hashes.",
     "--reserved-hours": "Hours that a file is kept.",
     "--resume": "Continue where an earlier run ended.",

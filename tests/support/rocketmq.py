@@ -204,9 +204,9 @@ class RocketMQ:
         broker.start(keys)
         return broker
 
-    def admin(self, *arguments: str, name_server: str) -> str:
-        """Run mqadmin and return what it printed."""
-        command = self._java("org.apache.rocketmq.tools.command.MQAdminStartup", *arguments, home=self.cache)
+    def admin(self, *arguments: str, name_server: str, home: Path | None = None) -> str:
+        """Run mqadmin and return what it printed; `home/conf/tools.yml` names the user that it signs as."""
+        command = self._java("org.apache.rocketmq.tools.command.MQAdminStartup", *arguments, home=home or self.cache)
         result = _run(command, env=os.environ | {"NAMESRV_ADDR": name_server}, timeout=120)
         return result.stdout + result.stderr
 

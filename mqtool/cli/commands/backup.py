@@ -72,6 +72,9 @@ def backup(
     check: Annotated[
         bool, option("--check/--no-check", help="Read everything back at the end.", show_default=False)
     ] = False,
+    redact: Annotated[
+        bool, option("--redact", help="Leave out users, whose passwords are in plain text in a store.")
+    ] = False,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
@@ -83,7 +86,7 @@ def backup(
     sizes = ((Path(directory) / name).lstat().st_size for directory, _, names in os.walk(store) for name in names)
     total = sum(sizes)
     with show_progress(progress, "backup", 0, total) as bar:
-        made = snapshots.backup(store, destination, config, share_of(bar, total))
+        made = snapshots.backup(store, destination, config, share_of(bar, total), redact=redact)
     if check:
         snapshots.restore(destination, None, made.snapshot.name)
     snapshot = made.snapshot

@@ -50,6 +50,8 @@ def backup(
     destination: Path,
     config: "str | Path | Mapping[str, object] | None" = None,
     on_progress: OnProgress = ignore,
+    *,
+    redact: bool = False,
 ) -> Backed:
     """Takes a snapshot of a store; safe while a broker is running.
 
@@ -58,6 +60,7 @@ def backup(
         destination: new directory, or one with earlier snapshots: only new pieces are stored.
         config: broker keys.
         on_progress: called with bytes of files, of those that are there at the start.
+        redact: leaves out users, whose passwords are in plain text.
 
     Raises:
         RefusedError: a broker is running on a kind of store that cannot be copied meanwhile; the tree contains links;
@@ -70,7 +73,7 @@ def backup(
     with open_store(root, config) as store:
         _check(store)
         resumed, marker = _begin(destination)
-        writer = _SnapshotWriter(store, destination, on_progress)
+        writer = _SnapshotWriter(store, destination, on_progress, redact=redact)
         made = writer.run(marker.name.removesuffix(snapshots.INCOMPLETE))
         manifest = made.write(destination)
         for left in (destination / snapshots.DIRECTORY).glob(f"*{snapshots.INCOMPLETE}"):
@@ -123,25 +126,26 @@ def _begin(destination: Path) -> tuple[bool, Path]:
 class _SnapshotWriter:
     """One run."""
 
-    def __init__(self, store: Store, destination: Path, on_progress: OnProgress) -> None:
+    def __init__(self, store: Store, destination: Path, on_progress: OnProgress, *, redact: bool) -> None:
         self.pieces = Pieces(destination)
         self.read = 0
         self._store = store
         self._root = store.path
         self._on_progress = on_progress
         self._total = 0
-        self._notes: list[str] = []
+        self._redact = redact
+        self._notes: list[str] = ["users are left out (--redact)"] if redact else []
 
     def run(self, name: str) -> Snapshot:
         """Copies everything but the manifest."""
         self.pieces.remove_leftovers()
         is_live = lock_holder(self._root / file_names.LOCK) is not None
-        listed = list_files(self._root)
+        listed = list_files(self._root, redact=self._redact)
         names = (*listed.first, *listed.derived, *listed.log, *listed.last)
         self._total = sum(_size(self._root / name) for name in names)
         files = [*self._copied(listed.first, None)]
         end = self._end() if is_live else None
-        listed = list_files(self._root) if is_live else listed
+        listed = list_files(self._root, redact=self._redact) if is_live else listed
         databases = databases_of(listed.derived)
         apart = [name for name in listed.derived if name.rpartition("/")[0] not in databases]
         files += self._copied(tuple(apart), None)

@@ -27,6 +27,7 @@ from mqtool.formats import file_names
 _PROGRESS = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS, file_names.DELAY_OFFSETS)
 _LAST = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS)
 _LEFT_OUT = (file_names.LOCK, file_names.ASIDE)
+_SECRET = f"{file_names.CONFIG}/{file_names.USERS}/"
 
 
 @dataclass(frozen=True)
@@ -48,8 +49,12 @@ class Listing:
     directories: tuple[str, ...]
 
 
-def list_files(root: Path) -> Listing:
+def list_files(root: Path, *, redact: bool = False) -> Listing:
     """Looks at a store's tree.
+
+    Args:
+        root: of the store.
+        redact: leaves out users, whose passwords are in plain text.
 
     Raises:
         RefusedError: a symbolic link, a socket or the like is in it.
@@ -58,6 +63,8 @@ def list_files(root: Path) -> Listing:
     phases: dict[int, list[str]] = {phase: [] for phase in range(4)}
     directories: list[str] = []
     for name, is_directory in _walk(root, ""):
+        if redact and f"{name}/".startswith(_SECRET):
+            continue
         if is_directory:
             directories.append(name)
         else:

@@ -1,4 +1,4 @@
-"""Sends and receives by the official gRPC client for Python: ENDPOINTS. One JSON object per message.
+"""Sends and receives by the official gRPC client for Python: ENDPOINTS [USER PASSWORD]. One JSON object per message.
 
 Topics must be there: Normal with two queues, Fifo with two, Delay; the group Ordered consumes in order.
 """
@@ -10,7 +10,7 @@ import time
 
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, Producer, SimpleConsumer
 
-CONFIGURATION = ClientConfiguration(sys.argv[1], Credentials(), request_timeout=15)
+CONFIGURATION = ClientConfiguration(sys.argv[1], Credentials(*sys.argv[2:4]), request_timeout=15)
 
 
 def say(**fields):
