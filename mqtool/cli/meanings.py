@@ -115,6 +115,7 @@ MEANINGS = {
     "--used": "Share of the disk that is used.",
     "--verify": "Verify the store at the end.",
     "--with": "Another copy of the same log.",
+    "--without-topic": "Topic whose messages are left out.",
     "--work-dir": "Directory for scratch files.",
     "--yes": "Confirm a change without being asked.",
 }

@@ -115,3 +115,16 @@ def test_what_a_master_lost_is_served_from_its_slaves_records(rocketmq, tmp_path
     config = store_fixture("ha-5.5.0/store-master").config
     real = rocketmq("5.5.0").answers(tmp_path / "new", config, work=tmp_path / "work")
     assert [row["physicalOffset"] for row in real["messages"]] == whole
+
+
+def test_the_real_store_serves_everything_but_the_topic_that_was_left_out(rocketmq, tmp_path):
+    root, new = copy_store("lives-5.5.0", tmp_path), tmp_path / "new"
+    options = SalvageOptions(compact=True, without_topics=("LivesPlain",), map_file=tmp_path / "map.csv")
+    salvage(root, new, options)
+    config = store_fixture("lives-5.5.0").config
+    before = rocketmq("5.5.0").answers(root, config, work=tmp_path / "before")["messages"]
+    real = rocketmq("5.5.0").answers(new, config, work=tmp_path / "after")["messages"]
+    names = ("topic", "queueId", "queueOffset", "body", "properties")
+    expected = [[row[name] for name in names] for row in before if row["topic"] != "LivesPlain"]
+    assert [[row[name] for name in names] for row in real] == expected
+    assert len(real) == len(before) - 25

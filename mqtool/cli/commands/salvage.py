@@ -26,8 +26,9 @@ Records stay at their physical offsets, holes between them are filled so that a 
 their queue offsets; --compact closes the gaps instead and writes a map of old to new offsets. Records that the first
 store lost are taken from copies of it (--with, repeatable): a slave, an older backup. Queues and index are rebuilt,
 config/ is copied where it is readable. DST appears only when it is complete. Exit code 1 if anything is known to be
-lost. In EQueue and EventStore chunks, records between damaged ranges are found from either end; DST is then a new
-store, or a Parquet file of the records.
+lost. --without-topic gives the space of a topic back: it leaves the topic's messages out. In EQueue and EventStore
+chunks, records between damaged ranges are found from either end; DST is then a new store, or a Parquet file of the
+records.
 
 impact: writes DST, next to it while it is incomplete, and the --map file; the old stores are only read
 """
@@ -45,6 +46,8 @@ SALVAGE = OutputSchema(
         Column("complete", "boolean", "nothing is known to be lost", show=TABLE),
         count("records", "in the new store"),
         count("bytes", "of these records"),
+        count("purged_records", "of topics that were left out on request"),
+        count("purged_bytes", "of these records"),
         Column("records_by_copy", "array", "how many are from each copy, `store` first", items="integer", show=TABLE),
         count("lost_messages", "proved to have been there, and gone"),
         count("lost_bytes", "of the old log that hold nothing provable"),
@@ -125,6 +128,12 @@ def salvage(
     compact: Annotated[
         bool, option("--compact", help="Close the gaps between records; physical offsets change.")
     ] = False,
+    without_topic: Annotated[
+        list[str] | None,
+        option(
+            "--without-topic", metavar="TOPIC", help="With --compact: leave out the messages of a topic; repeatable."
+        ),
+    ] = None,
     map_file: Annotated[
         Path | None,
         option("--map", metavar="FILE", help="CSV file for old and new offsets. Default: DST.map.csv."),
@@ -144,13 +153,13 @@ def salvage(
         map_file = target.with_name(f"{target.name}.map.csv")
     kind = recognise(store)
     if kind is not None:
-        if copies or compact or map_file:
-            raise UsageError(f"--with, --compact and --map are not for a store of kind {kind.name}")
+        if copies or compact or map_file or without_topic:
+            raise UsageError(f"--with, --compact, --without-topic and --map are not for a store of kind {kind.name}")
         return siblings.salvage(ctx.obj, kind, store, target, output_format)
     with open_store(store, config) as opened:
         opened.commit_log.unreadable = UnreadableParts()
         total = opened.commit_log.bytes_in_use
-    options = SalvageOptions(tuple(copies or ()), compact, map_file, config)
+    options = SalvageOptions(tuple(copies or ()), compact, tuple(without_topic or ()), map_file, config)
     with show_progress(progress, "salvage", 0, total) as bar:
         result = salvage_store(store, target, options, share_of(bar, total))
     return Output(ctx.obj, SALVAGE, output_format).document(

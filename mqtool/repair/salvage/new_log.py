@@ -4,6 +4,8 @@ from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
+import numpy as np
+
 from mqtool.formats import commit_log, file_names, properties
 from mqtool.formats.commit_log import FRAME, MIN_RECORD_SIZE
 from mqtool.rebuild.files import OutputFiles
@@ -117,7 +119,8 @@ class MovedLog:
     Attributes:
         holes: ranges of the old log without a record, in order.
         records: written.
-        old_end: physical offset after the last one in the old log; None before the first.
+        old_start, old_end: physical offsets of the first one and after the last one in the old log; old_end is None
+            before the first.
         moves: (old, new, length) of stretches that moved by the same distance, ascending in both.
     """
 
@@ -126,6 +129,7 @@ class MovedLog:
         self._is_blank = is_blank
         self.holes: list[Hole] = []
         self.records = 0
+        self.old_start = 0
         self.old_end: int | None = None
         self.moves: list[tuple[int, int, int]] = []
         self.unplaced: list[int] = []
@@ -139,14 +143,23 @@ class MovedLog:
         """Physical offset after the last record, in the old log; as of `KeptLog`."""
         return self.old_end
 
-    def add(self, run: Run) -> None:
-        """Writes records after those before."""
-        if self.old_end is not None and run.start > self.old_end:
+    def add(self, run: Run, left_out: np.ndarray | None = None) -> None:
+        """Writes records after those before.
+
+        Args:
+            run: them.
+            left_out: positions in the run's frames of records that are not written, on purpose; None for none.
+        """
+        if self.old_end is None:
+            self.old_start = run.start
+        elif run.start > self.old_end:
             segment_end = self._segments.base(self.old_end) + self._segments.size
             start = segment_end if self._is_blank(self.old_end, segment_end) else self.old_end
             if start < run.start:
                 self.holes.append(Hole(start, run.start, ""))
-        for position, size in zip(run.frames.positions.tolist(), run.frames.sizes.tolist(), strict=True):
+        frames = run.frames
+        kept = frames if left_out is None else frames.select(~np.isin(frames.positions, left_out))
+        for position, size in zip(kept.positions.tolist(), kept.sizes.tolist(), strict=True):
             self._put(run.frames.base + position, bytearray(run.frames.view[position : position + size]))
         self.old_end = run.end
 

@@ -5,6 +5,7 @@ import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from mqtool.choices import FileKind
 from mqtool.errors import (
@@ -16,7 +17,7 @@ from mqtool.errors import (
     UnsupportedFormatError,
     UsageError,
 )
-from mqtool.formats import checkpoint, config_files, config_json, file_names
+from mqtool.formats import checkpoint, config_files, config_json, file_names, topics
 from mqtool.formats.config_json import JsonStyle
 from mqtool.jobs.atomic import SUFFIX, built_aside, create_file
 from mqtool.jobs.progress import OnProgress, ignore
@@ -34,10 +35,14 @@ from mqtool.store.known_file import KnownFile
 from mqtool.store.log_file import LogFiles
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.real_path import is_inside
+from mqtool.store.selection import Selection
 from mqtool.store.store import Store, open_store
+from mqtool.store.waiting_list import pending_messages
 from mqtool.verify import verify
 
 _EVER = 1 << 62
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -47,12 +52,14 @@ class SalvageOptions:
     Attributes:
         copies: roots of further copies of the same log, the more trusted first.
         compact: move records together.
+        without_topics: topics whose messages are left out; only of a compacted store.
         map_file: takes the moves as CSV `old,new,length`; must not exist. Needed to compact.
         config: broker keys, of all copies.
     """
 
     copies: tuple[Path, ...] = ()
     compact: bool = False
+    without_topics: tuple[str, ...] = ()
     map_file: Path | None = None
     config: "str | Path | Mapping[str, object] | None" = None
 
@@ -78,6 +85,8 @@ def salvage(
     chosen = options or SalvageOptions()
     if chosen.compact != (chosen.map_file is not None):
         raise UsageError("a compacted store needs a file for the map of offsets, and only that does")
+    if chosen.without_topics and not chosen.compact:
+        raise UsageError("topics are only left out of a compacted store: without that their space stays taken")
     if chosen.map_file is not None and os.path.lexists(chosen.map_file):
         _remove_interrupted_map(target, chosen.map_file)
     with contextlib.ExitStack() as stack:
@@ -85,6 +94,7 @@ def salvage(
         for store in stores:
             store.commit_log.unreadable = UnreadableParts()
         _check(stores, target, chosen)
+        _check_topics(stores, chosen.without_topics)
         with built_aside(target) as work:
             return _Salvage(stores, target, chosen, work).run(on_progress)
 
@@ -122,6 +132,23 @@ def _check(stores: list[Store], target: Path, options: SalvageOptions) -> None:
                     "cannot stay where they are; --compact moves them",
                     segment.path,
                 )
+
+
+def _check_topics(stores: list[Store], names: tuple[str, ...]) -> None:
+    """Refuses topics that no store has, and those in which the broker keeps its own work.
+
+    Raises:
+        UsageError: one of the names is such a topic.
+    """
+    known = {name for store in stores for name in (*store.metadata.topics, *(q.topic for q in store.disk_queues()))}
+    for name in names:
+        if name not in known:
+            raise UsageError(f"{stores[0].path}: there is no topic {name!r}; `mqtool info` lists topics")
+        if name in _OF_THE_BROKER or name.startswith(topics.REVIVE_TOPIC_PREFIX):
+            raise UsageError(f"{name} cannot be left out: the broker keeps messages of other topics in it")
+
+
+_OF_THE_BROKER = (topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC, topics.HALF_TOPIC, topics.OP_TOPIC)
 
 
 def _segment_size(stores: list[Store]) -> int:
@@ -171,6 +198,7 @@ class _Salvage:
         with open_store(self._new, self._options.config) as made:
             self._found.verify = verify(made).state.value
         self._note_parts()
+        self._note_purged()
         return self._found
 
     def _copy_log(self, on_progress: OnProgress) -> "KeptLog | MovedLog":
@@ -180,8 +208,15 @@ class _Salvage:
             kind = MovedLog if self._options.compact else KeptLog
             log = kind(files, _segment_size(self._stores), merge.is_blank)
             begin, total = self._stores[0].commit_log.min_offset, self._stores[0].commit_log.bytes_in_use
+            left_out = Selection.of(topics=self._options.without_topics)
             for run in merge.runs():
-                log.add(run)
+                if isinstance(log, MovedLog) and self._options.without_topics:
+                    purged = left_out.narrow(run.frames)
+                    found.purged_records += len(purged)
+                    found.purged_bytes += int(purged.sizes.sum())
+                    log.add(run, purged.positions)
+                else:
+                    log.add(run)
                 by_source[run.source] += len(run.frames)
                 found.bytes += run.end - run.start
                 on_progress(min(max(run.end - begin, 0), total), total)
@@ -221,7 +256,7 @@ class _Salvage:
         assert log.end is not None
         ranges = [(hole.start, hole.end) for hole in log.holes] + [(at, at + 1) for at in log.unplaced]
         if isinstance(log, MovedLog):
-            first = log.moves[0][0]
+            first = log.old_start
         else:
             with open_store(self._new) as made:
                 first = made.commit_log.min_offset
@@ -253,8 +288,9 @@ class _Salvage:
         config = self._new / file_names.CONFIG
         config.mkdir()
         for name, data in _tables(self._stores):
-            (config / name).write_bytes(data)
-            self._found.config[name] = "copied"
+            kept = _without_positions(name, data, self._options.without_topics)
+            (config / name).write_bytes(kept)
+            self._found.config[name] = "copied" if kept == data else "copied, without positions in topics left out"
         self._copy_checkpoint()
         with open_store(self._new, self._options.config) as made:
             survey = survey_log(made, self._settings.rules)
@@ -289,6 +325,30 @@ class _Salvage:
         lines = ["old,new,length", *(",".join(map(str, move)) for move in log.moves)]
         (self._work / _MAP_MARK).write_bytes(os.fsencode(path.absolute()))
         create_file(path, ("\n".join(lines) + "\n").encode("ascii"))
+
+    def _note_purged(self) -> None:
+        """Notes what is left out on purpose, and what no longer leads to a message."""
+        names, notes = self._options.without_topics, self._found.notes
+        if not names:
+            return
+        count, size = self._found.purged_records, self._found.purged_bytes
+        notes.append(f"{count} records of {', '.join(names)}, {size} bytes, were left out")
+        notes.append(
+            "physical offsets have changed: offset message ids that clients, logs or ORIGIN_MESSAGE_ID of retries "
+            "state lead nowhere or to another message; the map has the new ones. Unique keys and queue offsets of "
+            "other topics are the same"
+        )
+        notes.append(
+            "the topics themselves stay, empty, and their queues begin at 0, without positions of groups; mqadmin "
+            "deletes them if they are not used"
+        )
+        pending = pending_messages(self._stores[0])
+        waiting = [one for one in pending if one.topic in names and one.stored_topic not in names]
+        if waiting:
+            notes.append(
+                f"{len(waiting)} message(s) for these topics wait in system topics and will be delivered: "
+                "mqtool pending lists them"
+            )
 
     def _note_parts(self) -> None:
         root, notes = self._found.store, self._found.notes
@@ -329,6 +389,28 @@ def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
                 config_json.parse(data)
                 found[entry.name] = data
     return sorted(found.items())
+
+
+def _without_positions(name: str, data: bytes, names: tuple[str, ...]) -> bytes:
+    """Returns a table of consumer offsets without the positions in some topics; any other table as it is.
+
+    A queue that begins at 0 again must not have a position of before: its group would skip the next messages.
+    """
+    if not names or name not in (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS):
+        return data
+    found = config_files.parse_consumer_offsets(data)
+
+    def kept(table: Mapping[str, T]) -> dict[str, T]:
+        return {key: value for key, value in table.items() if config_files.split_topic_group(key)[0] not in names}
+
+    lmq, pulled = found.lmq_offset_table, found.pull_offset_table
+    changed = replace(
+        found,
+        offset_table=kept(found.offset_table),
+        lmq_offset_table=None if lmq is None else kept(lmq),
+        pull_offset_table=None if pulled is None else kept(pulled),
+    )
+    return config_files.build_consumer_offsets(changed, config_json.style_of(data))
 
 
 _KNOWN = (

@@ -49,6 +49,7 @@ class Salvaged:
         records: in the new store.
         records_by_copy: how many came from each copy, `store` first.
         bytes: of these records.
+        purged_records, purged_bytes: of topics that were left out on request; no loss.
         holes: ranges of the old log that hold nothing provable.
         has_unread: bytes could not be read that may hold records, and no copy has these.
         queues: what is there and what is lost, by topic and queue id.
@@ -69,6 +70,8 @@ class Salvaged:
     records: int = 0
     records_by_copy: list[int] = field(default_factory=list)
     bytes: int = 0
+    purged_records: int = 0
+    purged_bytes: int = 0
     holes: list[Hole] = field(default_factory=list)
     has_unread: bool = False
     queues: list[QueueRow] = field(default_factory=list)
@@ -106,6 +109,8 @@ class Salvaged:
             "complete": self.is_complete,
             "records": self.records,
             "bytes": self.bytes,
+            "purged_records": self.purged_records,
+            "purged_bytes": self.purged_bytes,
             "records_by_copy": self.records_by_copy,
             "lost_messages": self.lost,
             "lost_bytes": self.lost_bytes,

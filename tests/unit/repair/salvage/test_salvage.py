@@ -422,3 +422,58 @@ def test_a_message_that_is_turned_into_a_part_of_a_transaction_is_found_and_kept
     assert len(found) == 1
     assert salvage(root, tmp_path / "new").verify == "clean"
     assert set(records(tmp_path / "new")) == before
+
+
+@pytest.mark.parametrize("name", ["LivesRetry", "RMQ_SYS_TRACE_TOPIC", "LivesPlain"])
+def test_a_topic_that_is_left_out_gives_its_space_back_and_nothing_else_is_missing(tmp_path, name):
+    root = copy_store("lives-5.5.0", tmp_path)
+    options = SalvageOptions(compact=True, without_topics=(name,), map_file=tmp_path / "map.csv")
+    before = tree_digest(root)
+    found = salvage(root, tmp_path / "new", options)
+    assert tree_digest(root) == before
+    with mqtool.open(root) as store:
+        old = [one for one in store.messages() if one.topic != name]
+        purged = [one for one in store.messages() if one.topic == name]
+    with mqtool.open(tmp_path / "new") as store:
+        new = list(store.messages())
+        assert store.commit_log.max_offset <= sum(one.store_size for one in old) + 262_144  # a BLANK between segments
+        assert store.queue(name, 0) is None
+    shown = [
+        [(one.topic, one.queue_id, one.queue_offset, one.unique_key, one.body) for one in log] for log in (old, new)
+    ]
+    assert shown[0] == shown[1]
+    assert (found.purged_records, found.purged_bytes) == (len(purged), sum(one.store_size for one in purged))
+    assert (found.is_complete, found.verify, found.lost) == (True, "clean", 0)
+    assert any("offset message ids" in note for note in found.notes)
+    with (tmp_path / "map.csv").open() as lines:
+        moves = [tuple(map(int, row)) for row in list(csv.reader(lines))[1:]]
+    places = {
+        at: at - start + to
+        for start, to, length in moves
+        for at in (one.physical_offset for one in old)
+        if start <= at < start + length
+    }
+    assert [places[one.physical_offset] for one in old] == [one.physical_offset for one in new]
+
+
+def test_what_waits_for_a_topic_that_is_left_out_is_said(tmp_path):
+    root = copy_store("lives-5.5.0", tmp_path)
+    options = SalvageOptions(compact=True, without_topics=("LivesDelay",), map_file=tmp_path / "map.csv")
+    found = salvage(root, tmp_path / "new", options)
+    assert any(note.startswith("10 message(s) for these topics wait") for note in found.notes)
+
+
+@pytest.mark.parametrize(
+    ("names", "compact", "words"),
+    [
+        (("NoSuch",), True, "there is no topic 'NoSuch'"),
+        (("SCHEDULE_TOPIC_XXXX",), True, "cannot be left out"),
+        (("LivesPlain",), False, "only left out of a compacted store"),
+    ],
+)
+def test_topics_that_cannot_be_left_out_are_refused(tmp_path, names, compact, words):
+    path = tmp_path / "map.csv" if compact else None
+    options = SalvageOptions(compact=compact, without_topics=names, map_file=path)
+    with pytest.raises(UsageError, match=words):
+        salvage(fixture("lives-5.5.0/store"), tmp_path / "new", options)
+    assert not (tmp_path / "new").exists()
