@@ -12,7 +12,21 @@ import pytest
 from mqtool.server.net.client import Connection
 from mqtool.server.testing import MqServer
 from mqtool.store.rocksdb_table import rows
-from tests.support.auth import ADMIN, ADMIN_PASSWORD, KEYS, R, ask, create_user, entry, put_acl, requests, seen, signed
+from tests.support.acl import ACCOUNTS
+from tests.support.auth import (
+    ADMIN,
+    ADMIN_PASSWORD,
+    KEYS,
+    PROVIDERS,
+    R,
+    ask,
+    create_user,
+    entry,
+    put_acl,
+    requests,
+    seen,
+    signed,
+)
 from tests.support.clients import grpc_python
 from tests.support.rocketmq import RocketMQ, Unavailable
 from tests.support.served import KEYS as SMALL
@@ -196,3 +210,13 @@ def test_a_python_client_signs_its_grpc_calls(tmp_path):
         refused = run("client", "wrong")
         assert refused.returncode != 0
         assert "failed to fetch topic:Normal route." in refused.stderr  # all that this client says of a refusal
+
+
+def test_accounts_of_4_x_become_the_users_that_a_real_broker_makes_of_them(rocketmq, tmp_path):
+    (tmp_path / "real" / "conf").mkdir(parents=True)
+    (tmp_path / "real" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+    keys = {**PROVIDERS, "migrateAuthFromV1Enabled": "true"}
+    broker = rocketmq("5.5.0").start_broker(tmp_path / "real", **keys)
+    broker.stop()
+    recorded = json.loads((ANSWERS / "auth-imported-5.5.0.json").read_text("utf-8"))
+    assert [{key.decode(): value.decode() for key, value in one.items()} for one in tables(broker.store)] == recorded

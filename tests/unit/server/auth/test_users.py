@@ -1,0 +1,355 @@
+"""Users of a server: from its configuration and from accounts of 4.x, kept over a restart, read-only, and refused by name."""
+
+import asyncio
+import hashlib
+import itertools
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from mqtool.errors import StoreError, UnavailableError, UsageError
+from mqtool.formats.auth_records import (
+    Acl,
+    Action,
+    Decision,
+    Policy,
+    PolicyEntry,
+    PolicyType,
+    Resource,
+    User,
+    UserType,
+    build_acl,
+    build_user,
+    parse_acl,
+    parse_user,
+)
+from mqtool.protocol import Command
+from mqtool.server.auth.guard import Auth
+from mqtool.server.auth.needs import Need, needs_of
+from mqtool.server.auth.opening import open_tables
+from mqtool.server.auth.options import AuthOptions, options_of
+from mqtool.server.auth.tables import AuthError, AuthTables, matches_address, network_of
+from mqtool.server.net.acl import ROUTE_CHANGES
+from mqtool.server.net.client import Connection
+from mqtool.server.serve import ServeOptions, Server
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.rocksdb_table import rows
+from tests.support.acl import ACCOUNTS
+from tests.support.auth import ADMIN, KEYS, R, ask, create_user, entry, put_acl, seen, signed
+
+pytest.importorskip("rocksdict")
+
+ANSWERS = Path(__file__).parents[1] / "answers"
+PUB_A = Need(Resource.topic("Alpha"), (Action.PUB,))
+
+
+def tables_of(store: Path) -> list[dict[str, str]]:
+    """The stored users and permissions."""
+    stored = (rows(store / "config" / name) for name in ("users", "acls"))
+    return [{key.decode(): value.decode() for key, value in one.items()} for one in stored]
+
+
+def ask_server(options: ServeOptions, *commands: Command, port: str = "broker") -> list[Command]:
+    """Starts a server, asks it, and stops it."""
+
+    async def main() -> list[Command]:
+        async with Server(options) as server:
+            connection = await Connection.open(server.addresses[port])
+            answers = [await connection.call(command, 20) for command in commands]
+            connection.close()
+            return answers
+
+    return asyncio.run(main())
+
+
+def config(**keys: str) -> BrokerConfig:
+    return BrokerConfig({**KEYS, **keys}, source="test")
+
+
+def digest(root: Path) -> dict[str, str]:
+    return {
+        str(path.relative_to(root)): hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""
+        for path in root.rglob("*")
+    }
+
+
+# -- stored bytes ------------------------------------------------------------------------------------------------------
+
+
+def test_stored_documents_are_built_as_the_real_broker_builds_them():
+    for name in ("auth-tables-5.5.0.json", "auth-imported-5.5.0.json"):
+        users, acls = json.loads((ANSWERS / name).read_text("utf-8"))
+        for value in users.values():
+            assert build_user(parse_user(value.encode())).decode() == value
+        for key, value in acls.items():
+            assert build_acl(parse_acl(key.encode(), value.encode())).decode() == value
+
+
+def test_accounts_of_4_x_become_the_users_that_a_real_broker_makes_of_them(tmp_path):
+    pytest.importorskip("yaml")
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text(ACCOUNTS, "utf-8")
+    options = options_of(BrokerConfig({"migrateAuthFromV1Enabled": "true"}), accounts)
+    assert options is not None
+    for _ in range(2):  # the second time, all of them exist
+        open_tables(options, tmp_path / "store", writable=True).close()
+    assert tables_of(tmp_path / "store") == json.loads((ANSWERS / "auth-imported-5.5.0.json").read_text("utf-8"))
+
+
+@pytest.mark.parametrize("name", ["users", "acls"])
+def test_a_table_with_something_else_in_it_is_refused(name, tmp_path):
+    tables = AuthTables(tmp_path, writable=True)
+    tables.create_user(User("a", "b"))
+    tables.put_acl("a", [Policy(PolicyType.CUSTOM, (PolicyEntry(Resource.topic("t"), (Action.PUB,), Decision.ALLOW),))])
+    table = tables._user_table if name == "users" else tables._acl_table
+    assert table is not None
+    table.put(b"broken", b"{")
+    tables.close()
+    with pytest.raises(StoreError, match="cannot be read"):
+        AuthTables(tmp_path, writable=False)
+
+
+def test_a_table_that_is_no_database_is_refused(tmp_path):
+    (tmp_path / "config" / "users").mkdir(parents=True)
+    (tmp_path / "config" / "users" / "CURRENT").write_text("MANIFEST-000001\n")
+    with pytest.raises(StoreError, match="cannot be opened as a RocksDB"):
+        AuthTables(tmp_path, writable=True)
+
+
+# -- a server ----------------------------------------------------------------------------------------------------------
+
+
+def test_users_are_kept_over_a_restart_and_not_created_again(tmp_path):
+    options = ServeOptions(tmp_path, config=config())
+    changed = signed(create_user(ADMIN, {"password": "changed"}, code=R.AUTH_UPDATE_USER), ADMIN)
+    assert ask_server(options, changed)[0].code == 0
+    old, new = ask_server(
+        options, signed(ask(R.AUTH_LIST_USER), ADMIN), signed(ask(R.AUTH_LIST_USER), ADMIN, "changed")
+    )
+    assert (old.code, old.remark) == (16, "check signature failed.")
+    assert [one["username"] for one in json.loads(bytes(new.body))] == ["inner", ADMIN]
+
+
+def test_a_read_only_server_checks_users_and_changes_no_byte(tmp_path):
+    ask_server(ServeOptions(tmp_path, config=config()), signed(create_user("reader", {"password": "p"}), ADMIN))
+    before = digest(tmp_path)
+    options = ServeOptions(tmp_path, config=config(), read_only=True)
+    listed, created, unsigned = ask_server(
+        options,
+        signed(ask(R.AUTH_LIST_USER), ADMIN),
+        signed(create_user("x", {"password": "p"}), ADMIN),
+        ask(R.AUTH_LIST_USER),
+    )
+    assert len(json.loads(bytes(listed.body))) == 3
+    assert (created.code, created.remark) == (16, "the store is served read-only")
+    assert unsigned.code == 16
+    assert digest(tmp_path) == before
+
+
+def test_a_server_without_users_refuses_to_list_them_and_says_how(tmp_path):
+    (answer,) = ask_server(ServeOptions(tmp_path), ask(R.AUTH_LIST_USER))
+    assert answer.code == 1
+    assert "authenticationEnabled=true" in (answer.remark or "")
+    assert not (tmp_path / "config" / "users").exists()
+
+
+def test_changes_of_routes_need_permission_and_questions_do_not(tmp_path):
+    options = ServeOptions(tmp_path, config=config())
+    wipe, register = (
+        ask(R.WIPE_WRITE_PERM_OF_BROKER, brokerName="b"),
+        ask(R.PUT_KV_CONFIG, namespace="n", key="k", value="v"),
+    )
+    free = (ask(R.GET_BROKER_CLUSTER_INFO), ask(R.GET_ROUTEINFO_BY_TOPIC, topic="SELF_TEST_TOPIC"))
+    asked = (wipe, register, *free, signed(ask(R.PUT_KV_CONFIG, namespace="n", key="k", value="v"), ADMIN))
+    assert [answer.code == 16 for answer in ask_server(options, *asked, port="namesrv")] == [
+        True,
+        True,
+        False,
+        False,
+        False,
+    ]
+    user = signed(create_user("reader", {"password": "readerPass"}), ADMIN)
+    ask_server(options, user)
+    (answer,) = ask_server(
+        options, signed(ask(R.PUT_KV_CONFIG, namespace="n", key="k", value="v"), "reader"), port="namesrv"
+    )
+    assert seen(wipe, answer)["remark"].startswith("User:reader has no permission to access Cluster:DefaultCluster")
+
+
+@pytest.mark.parametrize("code", sorted(ROUTE_CHANGES))
+def test_every_change_of_routes_is_about_the_cluster(code):
+    (need,) = needs_of(Command(code, fields={"AccessKey": "a"}), "C")
+    assert (need.resource.key, need.actions) == ("Cluster:C", (Action.UPDATE,))
+
+
+@pytest.mark.parametrize(
+    ("code", "body"),
+    [
+        (R.UPDATE_BROKER_CONFIG, b"brokerPermission=4\n"),
+        (R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP, b'{"groupName":"g"}'),
+        (R.UPDATE_AND_CREATE_TOPIC_LIST, b"{}"),
+    ],
+)
+def test_a_change_that_names_no_resource_needs_the_cluster(tmp_path, code, body):
+    create = signed(create_user("reader", {"password": "readerPass"}), ADMIN)
+    change = signed(Command(code, body=body), "reader")
+    answer = ask_server(ServeOptions(tmp_path, config=config()), create, change)[1]
+    assert seen(change, answer)["remark"].endswith("no matched policies.")
+
+
+def test_a_lite_pull_needs_what_a_pull_needs(tmp_path):
+    create = signed(create_user("reader", {"password": "readerPass"}), ADMIN)
+    permit = signed(put_acl("User:reader", entry("Group:G", ["Sub"])), ADMIN)
+    pull = signed(ask(R.LITE_PULL_MESSAGE, topic="Closed", consumerGroup="G", queueId="0"), "reader")
+    answer = ask_server(ServeOptions(tmp_path, config=config()), create, permit, pull)[2]
+    assert "Topic:Closed" in seen(pull, answer)["remark"]
+
+
+# -- configuration -----------------------------------------------------------------------------------------------------
+
+
+def test_nothing_is_checked_by_default():
+    assert options_of(BrokerConfig({"authenticationWhitelist": "1", "authenticationEnabled": "false"})) is None
+
+
+def test_the_keys_become_options():
+    found = options_of(config(brokerClusterName="Mine"))
+    assert found is not None
+    assert (found.authentication, found.authorization, found.cluster) == (True, True, "Mine")
+    assert [(one.username, one.user_type) for one in found.first_users] == [
+        (ADMIN, UserType.SUPER),
+        ("inner", UserType.SUPER),
+    ]
+    assert (found.unsigned, found.unlimited) == ({"28", "202"}, {"351", "28"})
+
+
+@pytest.mark.parametrize(
+    "key", [key for key in KEYS if key.endswith(("Provider", "Strategy"))] + ["authorizationStrategy"]
+)
+def test_a_class_that_is_not_supported_is_refused_by_name(key, tmp_path):
+    with pytest.raises(UsageError, match=rf"{key}: expected .* found 'com\.example\.Mine'"):
+        Server(ServeOptions(tmp_path, config=config(**{key: "com.example.Mine"})))
+
+
+def test_accounts_of_4_x_beside_users_are_refused_unless_they_are_imported(tmp_path):
+    with pytest.raises(UsageError, match="migrateAuthFromV1Enabled=true"):
+        Server(ServeOptions(tmp_path, config=config(), acl=tmp_path / "plain_acl.yml"))
+    with pytest.raises(UsageError, match=r"name the plain_acl\.yml with --acl"):
+        Server(ServeOptions(tmp_path, config=config(migrateAuthFromV1Enabled="true")))
+
+
+def test_without_the_library_the_start_says_what_to_install(tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, "rocksdict", None)
+    with pytest.raises(UnavailableError, match=r"rocketmq-mqtool\[rocksdb\]"):
+        ask_server(ServeOptions(tmp_path, config=config()))
+
+
+# -- decisions ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def auth(tmp_path: Path) -> Iterator[Auth]:
+    tables = AuthTables(tmp_path, writable=False)
+    tables.users["u"] = User("u", "p", UserType.NORMAL)
+    yield Auth(AuthOptions(authentication=True, authorization=True, cluster="C"), tables)
+    tables.close()
+
+
+def one(key: str, decision: Decision, *ips: str, action: Action = Action.PUB) -> PolicyEntry:
+    resource = Resource.parse(key)
+    assert resource is not None
+    return PolicyEntry(resource, (action,), decision, ips)
+
+
+DENY, ALLOW = Decision.DENY, Decision.ALLOW
+RANKED = ("Topic:Alpha", "Topic:Alph*", "Topic:A*", "Topic:*", "*")
+"""Resources that cover Alpha, the one that counts first."""
+
+
+@pytest.mark.parametrize("first", range(len(RANKED) - 1))
+def test_the_more_exact_entry_counts_in_whatever_order_they_are(auth, first):
+    for decision, other in ((ALLOW, DENY), (DENY, ALLOW)):
+        entries = [one(RANKED[first], decision), *(one(key, other) for key in RANKED[first + 1 :])]
+        for order in itertools.permutations(entries):
+            auth.tables.acls["u"] = Acl("u", (Policy(PolicyType.CUSTOM, order),))
+            if decision is ALLOW:
+                auth.authorize("u", [PUB_A], "1.2.3.4", "10")
+            else:
+                with pytest.raises(AuthError, match="the decision is deny"):
+                    auth.authorize("u", [PUB_A], "1.2.3.4", "10")
+
+
+@pytest.mark.parametrize("key", RANKED)
+def test_a_denial_beats_a_permission_of_the_same_rank(auth, key):
+    for order in itertools.permutations([one(key, ALLOW), one(key, DENY)]):
+        auth.tables.acls["u"] = Acl("u", (Policy(PolicyType.CUSTOM, order),))
+        with pytest.raises(AuthError, match="the decision is deny"):
+            auth.authorize("u", [PUB_A], "1.2.3.4", "10")
+
+
+@pytest.mark.parametrize(
+    "entries",
+    [
+        [one("Topic:Alpha", ALLOW, action=Action.SUB)],
+        [one("Topic:Alpha2", ALLOW)],
+        [one("Group:Alpha", ALLOW)],
+        [one("Group:*", ALLOW)],
+        [one("Topic:alpha", ALLOW)],
+        [one("Topic:Alpha", ALLOW, "10.0.0.0/8")],
+        [],
+    ],
+)
+def test_an_entry_about_something_else_does_not_count(auth, entries):
+    auth.tables.acls["u"] = Acl("u", (Policy(PolicyType.CUSTOM, tuple(entries)),))
+    with pytest.raises(AuthError, match="no matched policies"):
+        auth.authorize("u", [PUB_A], "1.2.3.4", "10")
+
+
+@pytest.mark.parametrize(
+    ("ips", "host", "counts"),
+    [
+        ((), "9.9.9.9", True),
+        (("10.0.0.1",), "10.0.0.1", True),
+        (("10.0.0.1",), "10.0.0.10", False),
+        (("10.1.2.3/8",), "10.255.0.1", True),
+        (("10.0.0.0/8",), "11.0.0.1", False),
+        (("1.1.1.1", "::1"), "::1", True),
+        (("2001:db8::/32",), "2001:db8:1::5", True),
+        (("2001:db8::/32",), "2001:db9::5", False),
+        (("127.0.0.0/8",), "::ffff:127.0.0.1", True),
+        (("0.0.0.0/0",), "::1", False),
+        (("10.0.0.1",), "", False),
+    ],
+)
+def test_an_entry_counts_for_its_addresses(ips, host, counts):
+    assert matches_address(one("*", ALLOW, *ips), host) is counts
+
+
+@pytest.mark.parametrize("text", ["300.1.1.1", "10.0.0.0/33", "10.0.0.*", "localhost", "10.0.0.1/8/8", "", "/8"])
+def test_what_is_no_address_is_not_taken_for_one(text):
+    assert network_of(text) is None
+
+
+@pytest.mark.parametrize(
+    ("key", "shown"),
+    [
+        ("*", "*"),
+        ("topic:a", "Topic:a"),
+        ("TOPIC:*", "Topic:*"),
+        ("Group:a*", "Group:a*"),
+        ("Topic:a*b", "Topic:a*b"),
+        ("Topic:a*b*", "Topic:a*"),
+        ("Cluster:c", "Cluster:c"),
+        ("Tropic:a", None),
+        ("", None),
+        (None, None),
+        (7, None),
+    ],
+)
+def test_a_resource_is_read_from_its_key(key: Any, shown):
+    found = Resource.parse(key)
+    assert (found.key if found is not None else None) == shown
