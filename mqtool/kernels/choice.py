@@ -3,7 +3,6 @@
 import importlib.util
 import logging
 import os
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -54,6 +53,8 @@ class Kernels:
 
 
 _loaded: list[Kernels] = []
+_missing: list[bool] = []
+"""Not empty after an attempt to load that failed: a walk of a log tries once."""
 
 
 def kernels() -> Kernels | None:
@@ -117,6 +118,8 @@ def _compile(name: str, cpu: str) -> bool:
     """Compiles the kernels in a process of its own, into the first directory that can be written to."""
     if any(importlib.util.find_spec(package) is None for package in ("numba", "isal")):
         return False
+    import subprocess  # noqa: PLC0415 - small commands need none
+
     _LOG.warning("mqtool: compiling loops for large logs, once on this machine; this takes some seconds")
     for directory in _directories():
         with suppress(OSError):
@@ -133,9 +136,14 @@ def start(size: int = COMPILE) -> None:
     Args:
         size: bytes of log that are read or written; from `COMPILE` on the kernels are compiled if they are not.
     """
-    found = None if _loaded else load(may_compile=size >= COMPILE)
+    may_compile = size >= COMPILE
+    if _loaded or (_missing and not may_compile):
+        return
+    found = load(may_compile=may_compile)
     if found is not None:
         _loaded.append(found)
+    else:
+        _missing.append(True)
 
 
 @contextmanager

@@ -12,6 +12,15 @@ import pytest
 
 from mqtool import kernels
 from mqtool.kernels import choice
+from mqtool.records.walk import SegmentSpan, SegmentWalk
+from tests.unit.rebuild.model import laid_out, record
+
+
+@pytest.fixture(autouse=True)
+def unused(monkeypatch):
+    """As in a new process."""
+    monkeypatch.setattr(choice, "_loaded", [])
+    monkeypatch.setattr(choice, "_missing", [])
 
 
 @pytest.fixture
@@ -95,6 +104,23 @@ def test_a_harmed_file_is_not_run(compiled, elsewhere, monkeypatch, harm):
         data[-100] ^= 1
     (elsewhere / name).write_bytes({"cut off": data[:-1], "changed": data, "another file": b"text"}[harm])
     assert kernels.load(may_compile=False) is None
+
+
+def test_a_walk_of_a_large_log_uses_them_from_then_on(compiled):
+    data = laid_out([record(body=bytes(1 << 20))] * 9)[0]
+    items = list(SegmentWalk(lambda at, count: data[at : at + count], SegmentSpan(0, len(data), is_last=True)))
+    assert sum(len(item) for item in items) == 9
+    assert kernels.kernels() is not None
+
+
+def test_a_walk_looks_for_them_once(elsewhere, monkeypatch):
+    asked = []
+    monkeypatch.setattr(choice, "load", lambda **_: asked.append(1))
+    kernels.start(0)
+    kernels.start(0)
+    assert len(asked) == 1
+    kernels.start(kernels.COMPILE)
+    assert len(asked) == 2
 
 
 @pytest.mark.slow
