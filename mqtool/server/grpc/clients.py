@@ -32,6 +32,12 @@ _LOG = logging.getLogger(__name__)
 MAX_CLIENTS = 20_000
 """Clients whose settings are kept; the one that was silent for longest is forgotten for a new one."""
 
+MAX_SETTINGS = 1 << 20
+"""Bytes of the settings of one client."""
+
+MAX_ALL_SETTINGS = 64 << 20
+"""Bytes of the settings of all clients; beyond them, the one that was silent for longest is forgotten."""
+
 SETTINGS_PATIENCE = 1.0
 """Seconds for which a call waits for settings that are still on their way."""
 
@@ -91,13 +97,14 @@ class Client:
         stream: its telemetry, None while it has none.
         deliver: handles what the broker sends to it.
         version: of its subscriptions; grows with each change.
+        size: bytes of its settings as they were sent.
     """
 
     def __init__(self, client_id: str, deliver: Deliver) -> None:
         self.client_id, self.deliver = client_id, deliver
         self.settings = d.Settings()
         self.stream: Telemetry | None = None
-        self.version = 0
+        self.version = self.size = 0
         self.peer = ClientPeer(self)
 
     @property
@@ -135,6 +142,7 @@ class Clients:
         self._core, self._deliver, self.check = core, deliver, check
         self.table: dict[str, Client] = {}
         self._settled = asyncio.Event()
+        self._bytes = 0
         self.on_leave: list[Callable[[Client], None]] = []
 
     def of(self, call: Call) -> Client | None:
@@ -173,7 +181,10 @@ class Clients:
         """
         self._check(settings)
         client = self.table.pop(stream.client_id, None) or Client(stream.client_id, self._deliver)
-        if len(self.table) >= MAX_CLIENTS:
+        size = settings.ByteSize()
+        self._bytes += size - client.size
+        client.size = size
+        while self.table and (len(self.table) >= MAX_CLIENTS or self._bytes > MAX_ALL_SETTINGS):
             self.leave(next(iter(self.table.values())))
         self.table[client.client_id] = client
         self._settled.set()
@@ -192,6 +203,8 @@ class Clients:
 
     def _check(self, settings: d.Settings) -> None:
         prefix = "process client telemetryCommand failed. "
+        if settings.ByteSize() > MAX_SETTINGS:
+            raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{prefix}settings of more than {MAX_SETTINGS} bytes")
         if settings.HasField("subscription"):
             name = settings.subscription.group.name
             try:
@@ -319,7 +332,8 @@ class Clients:
         topic = bind_topic(self._core.group_config(client.group)) if client.is_lite else ""
         if topic:
             self._subscribe_lite(client, client.group, topic, {"action": "COMPLETE_REMOVE"})
-        self.table.pop(client.client_id, None)
+        if self.table.pop(client.client_id, None) is not None:
+            self._bytes -= client.size
         self._left(client)
 
     def lost(self, stream: "Telemetry") -> None:

@@ -9,6 +9,7 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
@@ -160,9 +161,9 @@ class Call:
         return self.connection.peer
 
     def send(self, message: bytes) -> None:
-        """Sends a message; does nothing if the call is over."""
+        """Sends a message; does nothing if the call is over. Ends the call if its client leaves too much unread."""
         if self.is_open and self._trailers is None:
-            self.connection.send(self, [message])
+            self.connection.push(self, message)
 
     def finish(self, status: GrpcStatus = GrpcStatus.OK, message: str = "") -> None:
         """Ends the call after what was sent."""
@@ -493,6 +494,16 @@ class Http2Connection:
             return
         self.send(call, messages)
         self.finish(call)
+
+    def push(self, call: Call, message: bytes) -> None:
+        """Sends a message of a stream that goes on, or ends the stream if too much waits already."""
+        if self._unread <= _UNREAD_MAX:
+            self.send(call, [message])
+            return
+        with suppress(H2ProtocolError):  # it may be closed already
+            self._h2.reset_stream(call.stream_id, ErrorCodes.ENHANCE_YOUR_CALM)
+        self._over(call)
+        self._flush_soon()
 
     def send(self, call: Call, messages: Sequence[bytes]) -> None:
         """Sends messages of a call, as far as the client's windows allow; the rest later."""

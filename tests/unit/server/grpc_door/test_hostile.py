@@ -72,6 +72,10 @@ class Raw:
                 self.socket.settimeout(0.05)
         self.socket.settimeout(10)
 
+    def pending(self):
+        """The events that are there already."""
+        return list(self.events(0.02))
+
     def events(self, seconds=10):
         self.socket.settimeout(seconds)
         with contextlib.suppress(OSError):
@@ -251,4 +255,119 @@ def test_streams_that_are_reset_at_once_do_no_harm(server, client, topic):
         stream = raw.begin("Heartbeat")
         raw.data(stream, framed(b""), end=True)
         assert raw.status(stream) == (0, "")
+    assert code(client.send(topic, b"honest")) == "OK"
+
+
+def settings_of(topic, padding=0):
+    """A command with the settings of a producer, with some bytes more."""
+    topics = [d.Resource(name=topic), *([d.Resource(name="x" * padding)] if padding else [])]
+    settings = d.Settings(client_type=d.PRODUCER, publishing=d.Publishing(topics=topics))
+    return framed(s.TelemetryCommand(settings=settings).SerializeToString())
+
+
+def test_a_telemetry_stream_that_never_reads_is_ended(server, client, topic):
+    command = settings_of(topic, 100_000)
+    with Raw(server.endpoints, window=0) as raw:
+        raw.drain(True)
+        stream = raw.begin("Telemetry")
+        for _ in range(500):
+            place = 0
+            while place < len(command):
+                raw.drain() if raw.h2.local_flow_control_window(stream) < 16_384 else None
+                raw.h2.send_data(stream, command[place : place + 16_384])
+                place += 16_384
+            raw.flush()
+            if reset := [one for one in raw.pending() if type(one).__name__ == "StreamReset"]:
+                break
+        assert reset
+        assert reset[0].error_code == 11
+    assert code(client.send(topic, b"honest")) == "OK"
+
+
+def test_settings_have_a_limit(server, client, topic):
+    publishing = d.Publishing(topics=[d.Resource(name="x" * (1 << 20))])
+    error = client.telemetry(d.Settings(client_type=d.PRODUCER, publishing=publishing))
+    assert (error.code(), "bytes" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
+
+
+def test_the_settings_of_all_clients_have_a_limit(server, connect, topic, monkeypatch):
+    monkeypatch.setattr("mqtool.server.grpc.clients.MAX_ALL_SETTINGS", 100_000)
+    clients = [connect() for _ in range(4)]
+    for one in clients:
+        assert code(one.produce(topic, "y" * 40_000)) == "OK"
+    answers = [code(one.call("Heartbeat")) for one in clients]
+    assert answers == ["UNRECOGNIZED_CLIENT_TYPE"] * 2 + ["OK"] * 2
+
+
+@pytest.mark.parametrize(
+    ("timeout", "expected"),
+    [
+        ("0S", {4, 0}),
+        ("1n", {4, 0}),
+        ("99999999H", {0}),
+        ("-5S", {13, 4, 0}),
+        ("S", {13}),
+        ("5", {13}),
+        ("5X", {13}),
+        ("٣S", {13}),
+    ],
+)
+def test_any_deadline_ends_in_a_status(server, client, topic, timeout, expected):
+    request = framed(s.SendMessageRequest(messages=[message_of(topic, b"in time")]).SerializeToString())
+    with Raw(server.endpoints) as raw:
+        raw.drain(True)
+        stream = raw.begin("SendMessage", ("grpc-timeout", timeout))
+        raw.data(stream, request, end=True)
+        assert raw.status(stream)[0] in expected
+    assert code(client.send(topic, b"honest")) == "OK"
+
+
+def test_a_handle_belongs_to_its_group_and_its_time(connect, topic):
+    first, other = connect(), connect()
+    first.consume("GOwner", topic)
+    other.consume("GThief", topic)
+    first.send(topic, b"x")
+    (message,) = first.receive("GOwner", topic, invisible=10)
+    assert code(other.ack("GThief", topic, message)) in {"OK", "INVALID_RECEIPT_HANDLE"}
+    assert [one.body for one in other.receive("GThief", topic)] == [b"x"]  # a handle of another group took nothing
+    words = message.system_properties.receipt_handle.split(" ")
+    words[1] = str(int(words[1]) - 60_000)
+    old = d.Message(system_properties=d.SystemProperties(message_id="m", receipt_handle=" ".join(words)))
+    assert code(first.ack("GOwner", topic, old)) == "INVALID_RECEIPT_HANDLE"
+    assert code(first.ack("GOwner", topic, message)) == "OK"
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        b"\x01\x00\x01\x00\x00\x00\x00\x00\x01" + bytes(65_537),  # a frame of data of 65,537 bytes
+        b"\x00\x00\x01\x01\x04\x00\x00\x00\x01\xff",  # headers that cannot be decoded
+        b"\x00\x00\x01\x01\x00\x00\x00\x00\x01\x82" + b"\x00\x00\x00\x09\x00\x00\x00\x00\x01" * 5000,  # continuations
+        b"\x00\x00\x04\x08\x00\x00\x00\x00\x00\x7f\xff\xff\xff" * 2,  # a window of more than 31 bits
+        b"\x00\x00\x00\x00\x01\x00\x00\x00\x07",  # data of a stream that was never opened
+        b"\x00\x00\x03\x04\x00\x00\x00\x00\x00abc",  # settings of three bytes
+    ],
+    ids=["long frame", "headers", "continuations", "window", "no stream", "settings"],
+)
+def test_frames_that_are_not_allowed_close_the_connection(server, client, topic, frames):
+    with Raw(server.endpoints) as raw:
+        raw.drain(True)
+        with contextlib.suppress(OSError):
+            raw.socket.sendall(frames)
+        raw.socket.settimeout(10)
+        with contextlib.suppress(OSError):
+            while raw.socket.recv(65536):
+                pass
+    assert code(client.send(topic, b"honest")) == "OK"
+
+
+def test_headers_of_more_than_64_kib_are_refused(server, client, topic):
+    with Raw(server.endpoints) as raw:
+        raw.drain(True)
+        stream = raw.h2.get_next_available_stream_id()
+        raw.h2.send_headers(stream, [(":path", SERVICE + "Heartbeat"), *HEADERS, *[("x", "v" * 1000)] * 100])
+        raw.flush()
+        with contextlib.suppress(OSError):
+            while raw.socket.recv(65536):
+                pass
     assert code(client.send(topic, b"honest")) == "OK"
