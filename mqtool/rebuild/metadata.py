@@ -205,9 +205,22 @@ class _Composer:
                 continue
             table[level] = offset
             self._guess(file_names.DELAY_OFFSETS, f"level {level}", offset, "no later message's delivery is in the log")
+        for level, offset in sorted(table.items()):
+            self._delay_inside(table, level, offset)
         version = self._version(known.data_version if known else None)
         delays = DelayOffsets(table, version, known.extra if known else {})
         self._put(file_names.DELAY_OFFSETS, config_files.build_delay_offsets(delays, self._style))
+
+    def _delay_inside(self, table: dict[int, int], level: int, offset: int) -> None:
+        """Puts the position of a level back into its queue; one without a queue goes."""
+        queue = self._ranges.get(QueueName(SCHEDULE_TOPIC, level - 1))
+        if queue is None and offset > 0:
+            del table[level]
+            self._guess(file_names.DELAY_OFFSETS, f"level {level}", "no position", f"{offset} is of a missing queue")
+        elif queue is not None and not queue.first <= offset <= queue.next:
+            table[level] = min(max(offset, queue.first), queue.next)
+            reason = f"{offset} is outside of the queue, which holds {queue.first} to {queue.next}"
+            self._guess(file_names.DELAY_OFFSETS, f"level {level}", table[level], reason)
 
     def checkpoint(self) -> None:
         """The log is there up to its last record, and so are queues rebuilt from it."""

@@ -46,6 +46,10 @@ _CONFIG = (
     "config-topic-missing",
     "config-offset-ahead",
     "config-offset-negative",
+    "config-delay-ahead",
+    "config-delay-expired",
+    "config-delay-missing",
+    "config-delay-orphan",
 )
 _QUEUES = (Area.CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.BATCH_CONSUME_QUEUE)
 

@@ -355,6 +355,8 @@ class Classifier:
             config.check_topics(survey, metadata.topics, metadata.topics_file is not None, self._collector)
         if unread.isdisjoint((file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)):
             config.check_offsets(survey, metadata, self._by_key(), self._collector)
+        if file_names.DELAY_OFFSETS not in unread:
+            config.check_delay_offsets(survey, self._store, self._by_key(), self._collector)
 
     def _by_key(self) -> dict[tuple[str, int], QueueFacts]:
         return {(facts.topic, facts.queue_id): facts for facts in self._facts.queues}

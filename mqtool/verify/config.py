@@ -11,9 +11,11 @@ from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import config_files, config_json, file_names, topics
 from mqtool.formats.config_files import TopicConfig
 from mqtool.formats.topics import is_lmq
+from mqtool.store.consume_queue import has_record
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.metadata import Metadata
 from mqtool.store.named_files import kind_of
+from mqtool.store.store import Store
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
@@ -44,6 +46,8 @@ _ALWAYS = (file_names.TOPICS,)
 """Files that a broker writes before it accepts the first message."""
 _ROCKSDB = {file_names.TOPICS: "topics", file_names.CONSUMER_OFFSETS: "consumerOffsets"}
 """File to the directory that replaces it if the broker keeps its configuration in RocksDB."""
+_DELIVERY_MS = 5_000
+"""A message that was due so long before the newest record has been delivered."""
 SYSTEM_TOPICS = (
     topics.SYSTEM_PREFIX,
     "RMQ_SYS_",
@@ -170,16 +174,16 @@ def _offset(
 ) -> None:
     facts = queues.get(queue)
     if offset < 0:
-        collector.add("config-offset-negative", path, f"group {group}: offset {offset}", queue=queue)
+        collector.add("config-offset-negative", path, f"group {group}: offset {offset}", queue=queue, group=group)
     elif facts is None and survey.is_unlisted(queue):
         pass
     elif facts is None:
         if offset > 0 and not survey.has_rocksdb:
             words = f"group {group}: offset {offset}, the queue has no files"
-            collector.add("config-offset-orphan", path, words, queue=queue)
+            collector.add("config-offset-orphan", path, words, queue=queue, group=group)
     elif offset > _end(facts) and not survey.live and not facts.failure:
         words = f"group {group}: offset {offset}, the queue ends at {_end(facts)}"
-        collector.add("config-offset-ahead", path, words, queue=queue)
+        collector.add("config-offset-ahead", path, words, queue=queue, group=group)
 
 
 def _end(facts: QueueFacts) -> int:
@@ -187,3 +191,59 @@ def _end(facts: QueueFacts) -> int:
     behind = max((run.last_offset + 1 for run in facts.ahead), default=0)
     expired = facts.used_end if facts.min_offset is None else 0
     return max(facts.max_offset, behind, expired)
+
+
+def check_delay_offsets(
+    survey: Survey, store: Store, queues: Mapping[tuple[str, int], QueueFacts], collector: FindingCollector
+) -> None:
+    """Compares the positions of delay levels with the queues of SCHEDULE_TOPIC_XXXX, in both directions.
+
+    A broker has a position of a level once it has delivered a message of it, and writes the positions every ten seconds
+    and when it stops. So a level without one is wrong only after a clean stop, and only if a message of it was due
+    before the newest record. Source: ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
+    """
+    if survey.live or survey.has_rocksdb or not survey.wants(topics.SCHEDULE_TOPIC):
+        return
+    usual = survey.root / file_names.CONFIG / file_names.DELAY_OFFSETS
+    path = store.metadata.sources.get(file_names.DELAY_OFFSETS, usual)
+    for level, offset in sorted(store.metadata.delay_offsets.items()):
+        queue = (topics.SCHEDULE_TOPIC, level - 1)
+        facts = queues.get(queue)
+        if facts is None:
+            if offset > 0 and not survey.is_unlisted(queue):
+                collector.add("config-delay-orphan", path, f"level {level}: offset {offset}", queue=queue)
+        elif not facts.failure:
+            _delay_offset(path, level, offset, facts, collector)
+    if not store.clean_stop or store.metadata.topics_file is None or store.checkpoint is None:
+        return
+    now = store.checkpoint.physic_msg_timestamp - _DELIVERY_MS
+    for (topic, queue_id), facts in sorted(queues.items()):
+        is_missing = topic == topics.SCHEDULE_TOPIC and store.metadata.delay_offsets.get(queue_id + 1, -1) < 0
+        count = _due_before(store, queue_id, now) if is_missing and not facts.failure else 0
+        if count:
+            words = f"level {queue_id + 1}: {count} message(s) were due while the broker ran, no position"
+            collector.add("config-delay-missing", path, words, queue=(topic, queue_id))
+
+
+def _due_before(store: Store, queue_id: int, time: int) -> int:
+    """Returns how many messages of a delay level were due before a time; a unit's tags code is when its message is."""
+    queue = store.queue(topics.SCHEDULE_TOPIC, queue_id)
+    if queue is None or queue.is_batch:
+        return 0
+    found = 0
+    for number, file in enumerate(queue.files):
+        first = max(0, queue.min_offset - file.base // queue.unit_size)
+        units = queue.units_of(number)[first:]
+        found += int((has_record(units) & (units["tags_code"] > 0) & (units["tags_code"] < time)).sum())
+    return found
+
+
+def _delay_offset(path: Path, level: int, offset: int, facts: QueueFacts, collector: FindingCollector) -> None:
+    """Compares one position with its queue."""
+    queue = (facts.topic, facts.queue_id)
+    if offset > _end(facts):
+        words = f"level {level}: offset {offset}, the queue ends at {_end(facts)}"
+        collector.add("config-delay-ahead", path, words, queue=queue)
+    elif facts.min_offset is not None and 0 <= offset < facts.min_offset:
+        words = f"level {level}: offset {offset}, the queue begins at {facts.min_offset}"
+        collector.add("config-delay-expired", path, f"{words}: {facts.min_offset - offset} message(s)", queue=queue)

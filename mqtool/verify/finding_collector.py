@@ -41,6 +41,7 @@ class FindingCollector:
         position: int | None = None,
         span: tuple[int, int] | None = None,
         queue: tuple[str, int | None] | None = None,
+        group: str | None = None,
         lost_bytes: int = 0,
         lost_messages: int = 0,
         severity: Severity | None = None,
@@ -54,6 +55,7 @@ class FindingCollector:
             position: byte in the file.
             span: physical offsets concerned, half-open; its first is the finding's `physical_offset`.
             queue: topic and queue id.
+            group: consumer group, for the command to type.
             lost_bytes, lost_messages: see `Finding`.
             severity: where it is not the code's usual one.
         """
@@ -74,7 +76,7 @@ class FindingCollector:
                 lost_bytes,
                 lost_messages,
                 evidence,
-                self._next_step(check.next_step, Path(path), span, topic, queue_id),
+                self._next_step(check.next_step, Path(path), span, (topic, queue_id, group)),
             )
         )
 
@@ -106,8 +108,9 @@ class FindingCollector:
             return str(path)
 
     def _next_step(
-        self, template: str, path: Path, span: tuple[int, int] | None, topic: str | None, queue_id: int | None
+        self, template: str, path: Path, span: tuple[int, int] | None, whose: tuple[str | None, int | None, str | None]
     ) -> str:
+        topic, queue_id, group = whose
         name = self.relative(path)
         return fill(
             template,
@@ -117,6 +120,7 @@ class FindingCollector:
                 "name": name,
                 "offsets": span and f"{span[0]}:{span[1]}",
                 "topic": None if topic is None else glob.escape(topic),
+                "group": None if group is None else glob.escape(group),
                 "queue_id": None if topic is None else queue_id,
                 "plan": PLAN_FILE,
             },

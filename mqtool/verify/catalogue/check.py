@@ -16,7 +16,7 @@ class Check:
         meaning: what is wrong, and how the broker reacts to it.
         remedy: what to do, in words.
         next_step: the command to type; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`,
-            `{queue_id}`, `{offsets}` and `{plan}`.
+            `{queue_id}`, `{group}`, `{offsets}` and `{plan}`.
         runbooks: ids of the runbooks for it, the most likely one first.
         no_runbook: where there is none, why not.
     """

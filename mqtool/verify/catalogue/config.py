@@ -6,6 +6,9 @@ from mqtool.verify.catalogue.check import NO_STEP, NOT_READ, check, run
 from mqtool.verify.findings import Area, Severity
 
 _INFO = "mqtool info {store}"
+_POSITION = "mqtool offsets show {store} --group {group} --topic {topic}"
+_CLAMP = "mqtool plan offsets {store} --group {group} --topic {topic} --queue {queue_id} --clamp -o {plan}"
+_DELAYS = "mqtool plan rebuild metadata {store} --file config/delayOffset.json -o {plan}"
 
 _error = partial(check, Area.CONFIG, Severity.ERROR)
 _warning = partial(check, Area.CONFIG, Severity.WARNING)
@@ -53,22 +56,54 @@ CHECKS = (
     _error(
         "config-offset-ahead",
         "A group's consumer offset is past the end of the queue: it gets nothing, or is reset to the queue's end.",
-        "Reset the group's offset; look whether the queue lost its end.",
-        run("RB-09"),
+        "Look whether the queue lost its end, and rebuild it first; then move the position to the end of the queue.",
+        _CLAMP,
         "RB-09",
     ),
     _error(
         "config-offset-negative",
         "A group's consumer offset is negative.",
-        "Reset the group's offset.",
-        run("RB-09"),
+        "Move the position to the start of the queue.",
+        _CLAMP,
         "RB-09",
     ),
     _warning(
         "config-offset-orphan",
         "A group has an offset for a queue that does not exist.",
-        "None if the topic was deleted.",
-        _INFO,
+        "None if the topic was deleted: `plan offsets --delete` removes the position. Else rebuild the queue.",
+        _POSITION,
         no_runbook=NO_STEP,
+    ),
+    _warning(
+        "config-delay-ahead",
+        "The position of a delay level lies beyond the end of its queue in SCHEDULE_TOPIC_XXXX. Brokers since 4.9.2 "
+        "set it to the end on startup; older ones deliver no delayed message of this level.",
+        "Look whether the queue lost its end; set the position to the first message that was not delivered.",
+        _DELAYS,
+        "RB-09",
+    ),
+    _warning(
+        "config-delay-expired",
+        "The position of a delay level lies before the first message that its queue still has: messages were deleted "
+        "before they were delivered.",
+        "Take the messages from a replica or a backup; keep the log longer than the longest delay.",
+        _DELAYS,
+        "RB-09",
+    ),
+    _warning(
+        "config-delay-missing",
+        "A delay level has messages in its queue and no position in delayOffset.json: the broker delivers all of them, "
+        "also those that it has delivered before.",
+        "Set the position to the first message that was not delivered.",
+        _DELAYS,
+        "RB-09",
+    ),
+    _warning(
+        "config-delay-orphan",
+        "A delay level has a position, and its queue in SCHEDULE_TOPIC_XXXX is missing: the broker skips the first "
+        "messages of a new queue.",
+        "Rebuild the queue if the log has its messages, else delete the position.",
+        _DELAYS,
+        "RB-09",
     ),
 )
