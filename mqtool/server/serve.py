@@ -26,9 +26,9 @@ from mqtool.protocol.frames import ForeignProtocolError
 from mqtool.server.admin import Access, Site
 from mqtool.server.admin.port import AdminHttp
 from mqtool.server.auth.admin import AuthAdmin
-from mqtool.server.auth.guard import Auth
+from mqtool.server.auth.guard import Auth, signing
 from mqtool.server.auth.opening import open_tables
-from mqtool.server.auth.options import options_of
+from mqtool.server.auth.options import options_of, own_user
 from mqtool.server.broker import handlers
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.opening import store_options
@@ -213,7 +213,7 @@ class Server:
         await self._listen_for_slaves(settings)
         near = self._register if self.name_server is not None else None
         others, slaves = listed(settings.text("namesrvAddr")), self.addresses.get("ha", "")
-        self._registration = Registration(self.broker, near, others, slaves)
+        self._registration = Registration(self.broker, near, others, slaves, signing(own_user(options.config)))
         await self.service.start()
         self.service.tasks.spawn(self._registration.run())
         self._handlers |= self.service.handlers()

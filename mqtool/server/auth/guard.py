@@ -7,7 +7,7 @@ AuthorizationPipeline (5.5.0).
 
 import base64
 import hmac
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from mqtool.formats.auth_records import (
     Action,
@@ -129,6 +129,19 @@ def check_signature(given: str, expected: str) -> None:
     """Raises AuthError if a signature is wrong."""
     if not hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode()):
         raise AuthError("check signature failed.")
+
+
+def signing(user: User | None) -> Callable[[Command], Command] | None:
+    """Returns what signs requests as a user, None for no user."""
+    if user is None:
+        return None
+
+    def signed(command: Command) -> Command:
+        command.fields[ACCESS_KEY] = user.username
+        command.fields[SIGNATURE] = sign(command, user.password or "")
+        return command
+
+    return signed
 
 
 def signature_of(content: bytes, password: str) -> str:

@@ -77,10 +77,7 @@ def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOption
     if accounts is not None and not migrates:
         words = "--acl: users and permissions are in config/users and config/acls of the store"
         raise UsageError(f"{words}; set migrateAuthFromV1Enabled=true to import this file, or leave it out")
-    first = (
-        _user(config, "initAuthenticationUser", "username", "password"),
-        _user(config, "innerClientAuthenticationCredentials", "accessKey", "secretKey"),
-    )
+    first = _user(config, "initAuthenticationUser", "username", "password"), own_user(config)
     return AuthOptions(
         authentication,
         authorization,
@@ -90,6 +87,11 @@ def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOption
         _listed(config, "authorizationWhitelist"),
         accounts,
     )
+
+
+def own_user(config: BrokerConfig) -> User | None:
+    """Returns the user as which a broker signs its own requests, None if it does not; raises UsageError."""
+    return _user(config, "innerClientAuthenticationCredentials", "accessKey", "secretKey")
 
 
 def _listed(config: BrokerConfig, key: str) -> frozenset[str]:

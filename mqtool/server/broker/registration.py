@@ -27,7 +27,14 @@ _TIMEOUT_S = 3.0
 class Registration:
     """Keeps name servers up to date."""
 
-    def __init__(self, broker: Broker, near: Callable[[], None] | None, far: list[str], ha_address: str = "") -> None:
+    def __init__(
+        self,
+        broker: Broker,
+        near: Callable[[], None] | None,
+        far: list[str],
+        ha_address: str = "",
+        sign: Callable[[Command], Command] | None = None,
+    ) -> None:
         """Takes the broker and its name servers.
 
         Args:
@@ -35,11 +42,13 @@ class Registration:
             near: registers it with the name server of this process; None without one.
             far: "host:port" of other name servers.
             ha_address: "host:port" for slaves, "" without replication.
+            sign: adds a signature to requests to other name servers; None sends them without one.
         """
         self._broker = broker
         self._near = near
         self._far = far
         self._ha_address = ha_address
+        self._sign = sign
         self._open: dict[str, Connection] = {}
         self._due = asyncio.Event()
         self._told = asyncio.Event()
@@ -111,7 +120,8 @@ class Registration:
             "enableActingMaster": "false",
             "bodyCrc32": str(registration_body.body_crc(data)),
         }
-        return await connection.call(Command(code, fields=fields, body=data), timeout=_TIMEOUT_S)
+        command = Command(code, fields=fields, body=data)
+        return await connection.call(self._sign(command) if self._sign else command, timeout=_TIMEOUT_S)
 
 
 def registered(broker: Broker) -> RegisterBody:

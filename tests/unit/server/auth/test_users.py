@@ -44,6 +44,7 @@ from tests.support.auth import ADMIN, KEYS, R, ask, create_user, entry, put_acl,
 pytest.importorskip("rocksdict")
 
 ANSWERS = Path(__file__).parents[1] / "answers"
+INNER = "innerClientAuthenticationCredentials"
 PUB_A = Need(Resource.topic("Alpha"), (Action.PUB,))
 
 
@@ -207,6 +208,28 @@ def test_a_lite_pull_needs_what_a_pull_needs(tmp_path):
     pull = signed(ask(R.LITE_PULL_MESSAGE, topic="Closed", consumerGroup="G", queueId="0"), "reader")
     answer = ask_server(ServeOptions(tmp_path, config=config()), create, permit, pull)[2]
     assert "Topic:Closed" in seen(pull, answer)["remark"]
+
+
+def test_a_broker_signs_its_registration_with_another_name_server(tmp_path):
+    async def clusters(inner: str) -> bytes:
+        async with Server(ServeOptions(tmp_path / "a", config=config(brokerName="first"))) as first:
+            keys = {
+                "namesrvAddr": first.addresses["namesrv"],
+                "brokerName": "second",
+                **({INNER: inner} if inner else {}),
+            }
+            second = ServeOptions(tmp_path / "b", config=BrokerConfig(keys), name_server_port=None)
+            async with Server(second) as server:
+                server._registration.soon()
+                await server._registration.done()
+                connection = await Connection.open(first.addresses["namesrv"])
+                answer = await connection.call(ask(R.GET_BROKER_CLUSTER_INFO), 20)
+                connection.close()
+                return bytes(answer.body)
+
+    assert b"second" not in asyncio.run(clusters(""))
+    assert b"second" not in asyncio.run(clusters(KEYS[INNER].replace("innerSecret", "wrong")))
+    assert b"second" in asyncio.run(clusters(KEYS[INNER]))
 
 
 # -- configuration -----------------------------------------------------------------------------------------------------
