@@ -13,7 +13,7 @@ from enum import StrEnum
 import numpy as np
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import properties, service_records, topics
+from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.formats.service_records import CheckPoint
 from mqtool.store import kv_popped, pull
 from mqtool.store.consume_queue import Queue
@@ -328,6 +328,10 @@ def _unknown(store: Store, reason: str) -> Iterator[PendingCount]:
     if any(queue.topic == topics.ROCKSDB_HALF_TOPIC for queue in store.queues()):
         reason = f"half messages of {topics.ROCKSDB_HALF_TOPIC} are settled in RocksDB, which is not read"
         yield PendingCount(PendingKind.TRANSACTION, None, None, None, reason=reason)
+    check_point = f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}"
+    if any(queue.topic == topics.TIMER_TOPIC for queue in store.queues()) and not (store.path / check_point).is_file():
+        reason = f"{check_point} is missing: what the timer has delivered already is counted, too"
+        yield PendingCount(PendingKind.TIMER, None, None, None, reason=reason)
     if store.config.flag("timerRocksDBEnable"):
         reason = "timerRocksDBEnable keeps timers in RocksDB, which is not read"
         yield PendingCount(PendingKind.TIMER, None, None, None, reason=reason)

@@ -335,16 +335,12 @@ def _of_groups(store: Store, records: Sequence[Message]) -> Iterator[Step]:
                 "physical_offset": message.physical_offset,
                 "tries": message.reconsume_times,
             }
-            proof = f"{positions_file(store)}: {group} is at {position} of {message.topic}/{message.queue_id}"
+            proof = (
+                f"{transactions.positions_file(store)}: {group} is at {position} of {message.topic}/{message.queue_id}"
+            )
             kind = StepKind.PASSED if is_past else StepKind.WAITS
             text = f"group {group} is past it" if is_past else f"group {group} has not got it yet"
             yield Step(kind, text, proof, **about)  # type: ignore[arg-type]
-
-
-def positions_file(store: Store) -> str:
-    """Returns the name of the file that the positions of groups are from."""
-    names = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
-    return next((name for name in names if name in store.metadata.sources), "consumer offsets")
 
 
 def is_for_consumers(topic: str) -> bool:

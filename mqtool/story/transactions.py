@@ -6,7 +6,7 @@ Source: TransactionalMessageBridge, TransactionalMessageServiceImpl, Transaction
 from collections.abc import Iterator, Sequence
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import properties, service_records, topics
+from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.store import pull
 from mqtool.store.message import Message
 from mqtool.store.store import Store
@@ -65,7 +65,7 @@ def _open(store: Store, half: Message, why: str) -> Step:
     position = offsets.get(topics.HALF_TOPIC, {}).get(half.queue_id, 0)
     order = half.physical_offset + 1
     if half.queue_offset >= position and not why:
-        proof = f"consumerOffset.json: half messages before {position} are settled; no op message names it"
+        proof = f"{positions_file(store)}: half messages before {position} are settled; no op message names it"
         group = half.properties.get(properties.PRODUCER_GROUP)
         text = f"open: producer group {group} has neither committed nor rolled back"
         return Step(
@@ -102,3 +102,9 @@ def op_of(store: Store, half: Message) -> Message | str:
                 continue
         offset = units[-1].queue_offset + 1
     return "" if left else f"the first {MAX_OPS} op messages after it do not name it; later ones were not read"
+
+
+def positions_file(store: Store) -> str:
+    """Returns the name of the file that the positions of groups are from."""
+    names = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
+    return next((name for name in names if name in store.metadata.sources), "consumer offsets")

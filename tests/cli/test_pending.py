@@ -94,6 +94,15 @@ def test_a_database_of_pops_that_cannot_be_read_is_unknown_and_not_nothing(mqtoo
     assert [row["messages"] for row in result.document["rows"] if row["unknown"]] == [None]
 
 
+def test_without_the_timers_checkpoint_what_it_delivered_is_unknown(mqtool, lives):
+    (lives / "config" / "timercheck").unlink()
+    result = mqtool("pending", lives, "-f", "json")
+    assert result.code == ExitCode.NO
+    (unknown,) = [row for row in result.document["rows"] if row["unknown"]]
+    assert (unknown["kind"], unknown["messages"]) == ("timer", None)
+    assert counted(result.document["rows"])["timer", "LivesTimer", None] >= 10
+
+
 def test_popped_messages_are_lost_with_their_segment(mqtool, lives):
     said = mqtool("clean", lives, "--dry-run", "--now", "--reserved-hours", "0", "--as-of", "2036-01-01T00:00:00Z",
                   "-f", "json").document  # fmt: skip

@@ -11,7 +11,7 @@ import pytest
 import mqtool
 from mqtool.formats.message_id import parse_offset_id
 from mqtool.story import StepKind, tell
-from tests.support.stores import answers, copy_store
+from tests.support.stores import FIXTURES, answers, copy_store
 
 GROUP, OTHER = "LivesGroup", "LivesOther"
 STORED = (StepKind.SENT, StepKind.HALF, StepKind.DELAYED, StepKind.TIMED)
@@ -141,3 +141,23 @@ def test_the_log_is_not_scanned(store, lives, monkeypatch):
     told, _ = tell(store, lives["dead-0"].unique_key)
     assert len(told) == 1
     assert len(read) < 120
+
+
+def kinds(store, address):
+    (life,), notes = tell(store, address)
+    assert notes == []
+    return [step.kind.value for step in life.steps if step.kind is not StepKind.PASSED]
+
+
+def test_transactions_of_4_9_are_open_committed_or_rolled_back():
+    with mqtool.open(FIXTURES / "metadata-4.9.7" / "store") as store:
+        halves = store.messages(topics=["RMQ_SYS_TRANS_HALF_TOPIC"])
+        told = [kinds(store, one.unique_key) for one in halves]
+    committed = ["half", "committed", "waits", "waits", "waits"]  # three groups have not got it
+    assert told == [["half", "waits"], ["half", "waits"], committed, committed, ["half", "rolled-back"]]
+
+
+def test_a_dead_letter_of_4_9_has_its_tries():
+    with mqtool.open(FIXTURES / "orders-4.9.7" / "store") as store:
+        dead = next(store.messages(topics=["%DLQ%*"]))
+        assert kinds(store, dead.unique_key) == ["sent", "sent-back", "retry", "sent-back", "retry", "dead"]
