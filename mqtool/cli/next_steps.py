@@ -1,11 +1,16 @@
 """What to type after `mqtool verify`: the one plan that covers the findings comes first."""
 
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
 from mqtool.commands import PLAN_FILE, command, opened, salvage_aside
 from mqtool.errors import MqtoolError, RefusedError
-from mqtool.repair.from_findings import Mending, changes_of, try_out
-from mqtool.repair.runbooks import needed
 from mqtool.store import Store
-from mqtool.verify import Severity, Verification
+from mqtool.verify import Finding, Severity, Verification
+
+if TYPE_CHECKING:
+    from mqtool.repair.from_findings import Mending
+    from mqtool.repair.runbooks.model import Runbook
 
 _SALVAGE, _SEGMENTS = "RB-05", "RB-13"
 """Runbooks of damage inside the log and of missing segments: both make a new store, with all that is derived."""
@@ -30,6 +35,8 @@ def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tu
     """
     if found.live or not found.complete or not any(one.severity is not Severity.NOTE for one in found.findings):
         return ()
+    from mqtool.repair.from_findings import Mending, changes_of, try_out  # a clean store does without
+
     mending = changes_of(store, found.findings)
     if mending.changes and may_try and found.next_start is not None and _is_small(store, found):
         try:
@@ -47,28 +54,28 @@ def _is_small(store: Store, found: Verification) -> bool:
     return size <= TRIED_LOG and len(found.findings) <= TRIED_FINDINGS
 
 
-def _judged(store: Store, tried: Mending | RefusedError, found: Verification) -> tuple[str, ...]:
+def _judged(store: Store, tried: "Mending | RefusedError", found: Verification) -> tuple[str, ...]:
     """Returns the steps where it is known what a plan does: the plan, then runbooks for the errors that it leaves."""
     named = opened(store.path, store.config.file)
     if isinstance(tried, RefusedError):
-        ways = needed(one for one in found.findings if one.severity.is_serious)
+        ways = _needed(one for one in found.findings if one.severity.is_serious)
         books = tuple(command("runbook", "run", book.id, named) for book in ways if book.id in (_SALVAGE, _SEGMENTS))
         return books or (salvage_aside(store.path),)
     if not tried.changes:
         return _by_codes(store, tried, found)
-    ways = () if tried.again else needed(one for one in tried.left if one.severity.is_serious)
+    ways = () if tried.again else _needed(one for one in tried.left if one.severity.is_serious)
     books = tuple(command("runbook", "run", book.id, named) for book in ways)
     return (command("plan", "repair", named, "-o", PLAN_FILE), *books)
 
 
-def _by_codes(store: Store, mending: Mending, found: Verification) -> tuple[str, ...]:
+def _by_codes(store: Store, mending: "Mending", found: Verification) -> tuple[str, ...]:
     """Returns the steps where nothing was tried out."""
     named = opened(store.path, store.config.file)
     plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if mending.changes else ()
     left = [one for one in mending.left if one.severity.is_serious]
     if plan and (mending.again or not left):
         return plan
-    ways = needed(left)
+    ways = _needed(left)
     stuck = found.next_start is not None and found.next_start.lost_messages is None
     # A change in place is refused where what it leaves cuts the log at the next start, or keeps the broker from it.
     anew = [book for book in ways if book.id == _SALVAGE or (book.id == _SEGMENTS and stuck)]
@@ -76,3 +83,9 @@ def _by_codes(store: Store, mending: Mending, found: Verification) -> tuple[str,
     if anew:
         return books
     return (*books, *plan) or (command("explain-start", named),)
+
+
+def _needed(findings: Iterable[Finding]) -> "tuple[Runbook, ...]":
+    from mqtool.repair.runbooks import needed
+
+    return needed(findings)

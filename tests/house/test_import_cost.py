@@ -44,3 +44,10 @@ def test_no_heavy_library_is_loaded_by(arguments):
     loaded = loaded_by(*arguments)
     assert "mqtool" in loaded
     assert loaded.intersection(HEAVY) == set()
+
+
+def test_verify_of_a_clean_store_loads_nothing_for_repairs():
+    loaded = loaded_by("-m", "mqtool", "verify", "fixtures/ha-5.5.0/store-master", "--jobs", "1")
+    assert "mqtool.verify.store" in loaded
+    strays = {name for name in loaded if name.startswith(("mqtool.repair", "mqtool.engine", "mqtool.ingest"))}
+    assert strays | loaded.intersection(("pyarrow", "numba", "ctypes.util")) == set()
