@@ -1,5 +1,7 @@
 """What to type after `mqtool verify`: the one plan that covers the findings comes first."""
 
+from __future__ import annotations
+
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -54,7 +56,7 @@ def _is_small(store: Store, found: Verification) -> bool:
     return size <= TRIED_LOG and len(found.findings) <= TRIED_FINDINGS
 
 
-def _judged(store: Store, tried: "Mending | RefusedError", found: Verification) -> tuple[str, ...]:
+def _judged(store: Store, tried: Mending | RefusedError, found: Verification) -> tuple[str, ...]:
     """Returns the steps where it is known what a plan does: the plan, then runbooks for the errors that it leaves."""
     named = opened(store.path, store.config.file)
     if isinstance(tried, RefusedError):
@@ -68,7 +70,7 @@ def _judged(store: Store, tried: "Mending | RefusedError", found: Verification) 
     return (command("plan", "repair", named, "-o", PLAN_FILE), *books)
 
 
-def _by_codes(store: Store, mending: "Mending", found: Verification) -> tuple[str, ...]:
+def _by_codes(store: Store, mending: Mending, found: Verification) -> tuple[str, ...]:
     """Returns the steps where nothing was tried out."""
     named = opened(store.path, store.config.file)
     plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if mending.changes else ()
@@ -85,7 +87,7 @@ def _by_codes(store: Store, mending: "Mending", found: Verification) -> tuple[st
     return (*books, *plan) or (command("explain-start", named),)
 
 
-def _needed(findings: Iterable[Finding]) -> "tuple[Runbook, ...]":
+def _needed(findings: Iterable[Finding]) -> tuple[Runbook, ...]:
     from mqtool.repair.runbooks import needed
 
     return needed(findings)
