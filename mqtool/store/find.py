@@ -65,26 +65,30 @@ class Named:
         messages: those with the term as unique key or as one of their keys, by physical offset.
         damage: met in their place.
         unread: bytes of the log that the index does not cover and that were too many to read.
+        more: records that the index names for the term and that were too many to read.
     """
 
     messages: list[Message]
     damage: list[Damage]
     unread: int
+    more: int = 0
 
 
-def messages_named(store: Store, term: str, most_scanned: int = 8 << 20) -> Named:
+def messages_named(store: Store, term: str, most_scanned: int = 8 << 20, most_read: int = 10_000) -> Named:
     """Returns the records of all topics that have a term as unique key or key, by the index.
 
     Args:
         store: where.
         term: a unique key or a key.
         most_scanned: bytes of the log before and after what the index covers that are read at most.
+        most_read: records that are read at most, the oldest ones: a key may be that of any number of messages.
     """
     files = [file for file in store.index_files() if file.entry_count]
     search = _IndexSearch(store, Selection.of(), files, (term,), scans_rest=True)
     log, unread = store.commit_log, 0
     parts = search._rest() if files else [(log.min_offset, log.max_offset)]
-    items = [item for offset in sorted(search._offsets()) for item in search._read(offset)]
+    offsets = sorted(search._offsets())
+    items = [item for offset in offsets[:most_read] for item in search._read(offset)]
     for start, end in parts:
         if end - start > most_scanned:
             unread += end - start
@@ -96,7 +100,7 @@ def messages_named(store: Store, term: str, most_scanned: int = 8 << 20) -> Name
         if isinstance(item, Message) and (item.unique_key == term or term in item.keys)
     }
     damage = list(dict.fromkeys(item for item in items if isinstance(item, Damage)))
-    return Named([named[offset] for offset in sorted(named)], damage, unread)
+    return Named([named[offset] for offset in sorted(named)], damage, unread, len(offsets[most_read:]))
 
 
 def _extent(store: Store, selection: Selection) -> int:

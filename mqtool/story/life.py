@@ -13,7 +13,7 @@ from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.store import address as addresses
-from mqtool.store.find import messages_named
+from mqtool.store.find import Named, messages_named
 from mqtool.store.message import Message
 from mqtool.store.store import Store
 from mqtool.store.waiting_list import known_groups
@@ -72,7 +72,7 @@ def tell(store: Store, address: str) -> tuple[list[Life], list[str]]:
 
 def _named(store: Store, address: str) -> tuple[list[Message], list[str]]:
     named = messages_named(store, address)
-    notes = [_unread(named.unread)] if named.unread else []
+    notes = _limits(named)
     notes += [f"damaged: {one}" for one in named.damage]
     own = [message for message in named.messages if message.unique_key == address]
     if named.messages:
@@ -81,6 +81,14 @@ def _named(store: Store, address: str) -> tuple[list[Message], list[str]]:
         if not addresses.is_unique_key(address):
             return addresses.resolve(store, address).messages, notes
     return [], notes
+
+
+def _limits(named: Named) -> list[str]:
+    """Returns what keeps a search from being complete."""
+    notes = [_unread(named.unread)] if named.unread else []
+    if named.more:
+        notes.append(f"{named.more} more records have this key and were not read: name one message by its id")
+    return notes
 
 
 def _unread(unread: int) -> str:
@@ -98,8 +106,7 @@ def _life(store: Store, message: Message) -> Life:
     if topic.startswith(topics.RETRY_PREFIX):
         topic = first.properties.get(properties.RETRY_TOPIC, topic)
     life = Life(key, first.keys, first.tags, topic, records)
-    if named and named.unread:
-        life.notes.append(_unread(named.unread))
+    life.notes += [] if named is None else _limits(named)
     if key is None:
         life.notes.append("the message has no UNIQ_KEY, by which its other records could be found")
     if not _is_complete(first):
