@@ -115,7 +115,7 @@ AclOption = Annotated[
         "--acl",
         metavar="FILE",
         panel=ACCESS,
-        help="Accounts, as plain_acl.yml. Default: everything is allowed to everybody.",
+        help="Accounts of 4.x, a plain_acl.yml; imported as users if migrateAuthFromV1Enabled is set.",
     ),
 ]
 CertificateOption = Annotated[
