@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import sys
@@ -151,6 +152,9 @@ SetOption = Annotated[
 
 _LOG = logging.getLogger(__name__)
 
+_YOUNG_OBJECTS = 700
+"""New objects after which cycles are looked for: short searches, where short commands have few (`cli.app`)."""
+
 
 @prints(SERVE)
 def serve(
@@ -181,6 +185,8 @@ def serve(
         NotAStoreError: there is a file where the store should be.
     """
     from mqtool.server import serve as server
+
+    gc.set_threshold(_YOUNG_OBJECTS)
 
     root = store or store_option
     if root is None:
