@@ -267,6 +267,8 @@ def main() -> NoReturn:
     if sys.stdout is None or sys.stderr is None:  # closed by the caller: there is nowhere to answer to
         sys.exit(ExitCode.IO_ERROR)
     gc.set_threshold(_YOUNG_OBJECTS)
+    # numpy's linear algebra, of which nothing is used here, would start a thread for each processor: 0.1 s of one
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     signal.signal(signal.SIGTERM, _terminate)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     sys.unraisablehook = _interrupt_again

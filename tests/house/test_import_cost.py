@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -51,3 +52,22 @@ def test_verify_of_a_clean_store_loads_nothing_for_repairs():
     assert "mqtool.verify.store" in loaded
     strays = {name for name in loaded if name.startswith(("mqtool.repair", "mqtool.engine", "mqtool.ingest"))}
     assert strays | loaded.intersection(("pyarrow", "numba", "ctypes.util")) == set()
+
+
+@pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="counts threads in /proc")
+def test_numpy_starts_no_threads():
+    code = """
+import os, sys
+from mqtool.cli.app import main
+sys.argv = ["mqtool", "info", "fixtures/ha-5.5.0/store-master", "--format", "json"]
+try:
+    main()
+except SystemExit:
+    assert "numpy" in sys.modules
+    print(len(os.listdir("/proc/self/task")), file=sys.stderr)
+"""
+    environment = {name: value for name, value in os.environ.items() if name != "OPENBLAS_NUM_THREADS"}
+    result = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, env=environment, capture_output=True, text=True, check=True
+    )
+    assert result.stderr == "1\n"
