@@ -32,6 +32,7 @@ def move_offsets(store: Store, change: MoveOffsets, out: Path, built: Built) -> 
     check_offsets(store)
     tables = offset_tables(store)
     table = tables.read
+    has_database = any(one.is_database for one in tables.tables)  # it keeps what the file does not name
     known = ConsumerOffsets({}) if table is None else table.offsets
     name = _file_of(store, table)
     offsets = {key: dict(value) for key, value in known.offset_table.items()}
@@ -40,7 +41,7 @@ def move_offsets(store: Store, change: MoveOffsets, out: Path, built: Built) -> 
         lmq = {}
     pulled = known.pull_offset_table and {key: dict(value) for key, value in known.pull_offset_table.items()}
     for move in change.moves:
-        _move(move, offsets, lmq, pulled or {}, keeps_keys=table is not None and table.is_database)
+        _move(move, offsets, lmq, pulled or {}, keeps_keys=has_database)
     version = _version(store, table)
     made = replace(known, offset_table=offsets, lmq_offset_table=lmq, pull_offset_table=pulled, data_version=version)
     write_new(out / name, config_files.build_consumer_offsets(made, _style(store, table)))

@@ -6,6 +6,7 @@ no consumer can handle), #2969 (skip a backlog), #3551 (copy the positions of a 
 success and changes nothing).
 """
 
+import importlib.util
 import json
 import subprocess
 import time
@@ -286,3 +287,31 @@ def stored_on(broker, queue, offset):
         answer = client.pull("T", queue, offset, count=1)
     assert bodies(answer) == [f"{queue}-{offset}".encode()]
     return int.from_bytes(answer.body[56:64], "big")
+
+
+def test_a_broker_with_rocksdb_takes_the_planned_positions_over(rocketmq, mqtool, tmp_path):
+    """Also a whole group's deletion, and still after the next start."""
+    if importlib.util.find_spec("rocksdict") is None:
+        pytest.skip("rocksdict is not installed: pip install rocketmq-mqtool[rocksdb]")
+    keys = KEYS | {"storeType": "defaultRocksDB"}
+    broker = rocketmq("5.5.0").start_broker(tmp_path, **keys)
+    fill(broker, {"moved": (4, 8), "deleted": (3, 3), "untouched": (9, 9)})
+    broker.stop()
+    config = tmp_path / "plan.conf"
+    config.write_text("storeType=defaultRocksDB\n")
+    shown = mqtool("offsets", "show", broker.store, "--config", config, "--format", "jsonl").lines
+    assert {row["source"] for row in shown if row["read"]} == {"config/consumerOffsets"}
+    words = ("--group", "moved", "--topic", "T", "--shift", "-2")
+    for name, options in (("moved", words), ("deleted", ("--group", "deleted", "--delete"))):
+        plan = tmp_path / f"{name}.json"
+        made = mqtool("plan", "offsets", broker.store, *options, "--config", config, "-o", plan, "--format", "json")
+        assert made.code == 0, made.stderr
+        assert [step["path"] for step in made.document["steps"]] == ["config/consumerOffset.json"]
+        assert mqtool("apply", plan, "--yes").code == 0
+        assert mqtool("finalize", broker.store, "--yes").code == 0
+    for _ in range(2):
+        broker.start(keys)
+        assert positions_on(broker, "moved") == (2, 6)
+        assert positions_on(broker, "untouched") == (9, 9)
+        assert positions_on(broker, "deleted") == (None, None)
+        broker.stop()
