@@ -4,18 +4,25 @@ The library's side of `mqtool offsets show`. Source: ConsumerOffsetManager, LmqC
 LocalFileOffsetStore of the Java client.
 """
 
+from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import config_files
+from mqtool.formats.service_records import QueueKey
+from mqtool.formats.topics import REVIVE_TOPIC_PREFIX
+from mqtool.store import kv_popped
 from mqtool.store.files import read_file
 from mqtool.store.globs import Globs
 from mqtool.store.offset_tables import OffsetTables
+from mqtool.store.popped import open_check_points, open_offsets
 from mqtool.store.queue_messages import QueueMessages, StoredQueues
 from mqtool.store.store import Store
+from mqtool.store.waiting import waiting_messages
+from mqtool.store.waiting_list import timer_offsets
 
 
 class PositionKind(StrEnum):
@@ -42,6 +49,8 @@ class Position:
         min_offset, max_offset: of the queue; None if the queue is missing.
         lag: messages after the position; None if the queue is missing.
         next_time: store time of the next message, ms since epoch; None if there is none.
+        in_flight: messages that the group popped and did not acknowledge; they come again after their invisible time,
+            whatever the position. None where POP's database cannot be read.
     """
 
     kind: PositionKind
@@ -55,6 +64,7 @@ class Position:
     max_offset: int | None
     lag: int | None
     next_time: int | None
+    in_flight: int | None = 0
 
 
 def positions_of(
@@ -77,6 +87,7 @@ def positions_of(
         StoreError: a file cannot be read.
     """
     queues, wanted, named = StoredQueues(store), Globs(groups), Globs(topics)
+    popped = in_flight(store)
     for table in tables.tables:
         is_read = table is tables.read
         kinds = (
@@ -86,13 +97,36 @@ def positions_of(
         for kind, by_group in kinds:
             for group, topic, queue_id, offset in _flat(by_group):
                 if wanted.matches(group) and named.matches(topic):
-                    yield _position(queues, kind, (group, topic, queue_id), offset, (table.name, is_read))
+                    found = _position(queues, kind, (group, topic, queue_id), offset, (table.name, is_read))
+                    out = None if popped is None else popped[QueueKey(group, topic, queue_id)]
+                    yield replace(found, in_flight=out) if kind is PositionKind.COMMITTED else found
     if not wanted.is_everything:
         return
     for path in broadcast:
         for (topic, queue_id), offset in sorted(broadcast_offsets(store, path).items()):
             if named.matches(topic):
                 yield _position(queues, PositionKind.BROADCAST, ("", topic, queue_id), offset, (str(path), False))
+
+
+def in_flight(store: Store) -> Counter[QueueKey] | None:
+    """Returns how many messages each group popped and did not acknowledge, by queue.
+
+    Returns:
+        None if POP's database cannot be read.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    found: Counter[QueueKey] = Counter()
+    database = kv_popped.read(store)
+    if database.unknown:
+        return None
+    points = [*database.points]
+    if any(queue.topic.startswith(REVIVE_TOPIC_PREFIX) for queue in store.queues()):
+        points += open_check_points(store, timer_offsets(waiting_messages(store)))
+    for point in points:
+        found[point.key] += len(open_offsets(point))
+    return found
 
 
 def _flat(by_group: dict[str, dict[str, dict[int, int]]]) -> Iterator[tuple[str, str, int, int]]:

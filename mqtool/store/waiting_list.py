@@ -108,7 +108,7 @@ def pending_messages(store: Store) -> Iterator[PendingMessage]:
     waiting = waiting_messages(store)
     for one in waiting:
         yield from _messages_of(store, one)
-    yield from _popped(store, _timer_offsets(waiting), kv_popped.read(store))
+    yield from _popped(store, timer_offsets(waiting), kv_popped.read(store))
     for kind, queue, start in _queues_of_groups(store):
         yield from _in_queue(store, kind, queue, start)
 
@@ -127,7 +127,7 @@ def pending_counts(store: Store) -> list[PendingCount]:
         for message in _messages_of(store, one):
             _count(counts, message)
     from_database = kv_popped.read(store)
-    for message in _popped(store, _timer_offsets(waiting), from_database):
+    for message in _popped(store, timer_offsets(waiting), from_database):
         _count(counts, message)
     for kind, queue, start in _queues_of_groups(store):
         number = len(units_from(queue, start)[0])
@@ -168,7 +168,8 @@ def _first(one: int | None, other: int | None) -> int | None:
     return min((value for value in (one, other) if value is not None), default=None)
 
 
-def _timer_offsets(waiting: list[Waiting]) -> list[int]:
+def timer_offsets(waiting: list[Waiting]) -> list[int]:
+    """Returns the physical offsets of timer messages that wait."""
     return [at for one in waiting if one.kind is WaitingKind.TIMER for at in one.physical_offsets.tolist()]
 
 

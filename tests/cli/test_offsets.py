@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 import mqtool as library
-from tests.support.stores import copy_store, tree_digest
+from tests.support.stores import copy_store, fixture, tree_digest
 from tests.unit.formats.test_client_offsets import BY_5_5_0
 
 BOTH = ["orders-4.9.7", "orders-5.5.0"]
@@ -66,6 +66,14 @@ def test_show_compares_two_replicas(mqtool, store, tmp_path):
     shown = {row["queue_id"]: row["difference"] for row in rows if row["kind"] == "committed"}
     assert shown[0] == 1
     assert set(shown.values()) == {0, 1}
+
+
+def test_show_counts_what_pop_has_handed_out(mqtool):
+    """Three messages were popped and never acknowledged, by the real broker's client."""
+    rows = mqtool("offsets", "show", fixture("lives-5.5.0/store"), "--format", "jsonl").lines
+    out = {(row["group"], row["topic"], row["queue_id"]): row["in_flight"] for row in rows if row["in_flight"]}
+    assert {(group, topic) for group, topic, _ in out} == {("LivesHanging", "LivesHang")}
+    assert sum(out.values()) == 3
 
 
 def test_reading_changes_nothing(mqtool, store, tmp_path):

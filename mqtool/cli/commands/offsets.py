@@ -42,8 +42,9 @@ mqtool offsets show /data/store --group billing --topic Orders
 Show the position of each group in each queue, with the queue's bounds, the messages after the position and the time of
 the next one. Positions come from every file and RocksDB that keeps them; the column `read` says which of them a broker
 that starts on the store reads. Kinds: committed (what the group has consumed), pulled (the end of the last pull, 5.x),
-broadcast (a client's own file, given with --broadcast). --compare shows the positions of another store next to them,
-for instance those of the other replica.
+broadcast (a client's own file, given with --broadcast). `in_flight` counts messages that POP has handed out and that
+are not acknowledged; they come again whatever the position. --compare shows the positions of another store next to
+them, for instance those of the other replica.
 
 impact: read-only
 """
@@ -67,6 +68,11 @@ SHOW = OutputSchema(
             "store time of the next message, ms since epoch; null if there is none",
             show=TABLE,
             time=True,
+            nullable=True,
+        ),
+        count(
+            "in_flight",
+            "messages that the group popped and did not acknowledge; null if POP's database cannot be read",
             nullable=True,
         ),
         text("source", "file or database below the store, or the file of a client"),
@@ -143,7 +149,7 @@ def _compared(rows: list[Position], others: list[Position]) -> Iterator[dict[str
         other = there.pop((one.kind, one.group, one.topic, one.queue_id), None) if one.is_read else None
         yield _row(one) | _other(other, one.offset)
     for other in there.values():
-        unknown = dict.fromkeys(("offset", "min_offset", "max_offset", "lag", "next_time"))
+        unknown = dict.fromkeys(("offset", "min_offset", "max_offset", "lag", "next_time", "in_flight"))
         yield _row(other) | unknown | {"read": False} | _other(other, None)
 
 
