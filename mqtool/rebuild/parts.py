@@ -44,11 +44,6 @@ class Part:
     is_last: bool
     gap: Damage | None = None
 
-    @property
-    def begins_at(self) -> int:
-        """Physical offset of its first byte."""
-        return self.segment.base + self.start
-
 
 def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
     """Yields the parts of a log, in order.

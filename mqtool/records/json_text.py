@@ -118,8 +118,6 @@ class Lines:
 
     def joined(self) -> Any:
         """Returns the lines as one binary array."""
-        if not self._parts:
-            self._parts.append(b"")
         parts = [pa.scalar(part, pa.binary()) if isinstance(part, bytes) else part for part in self._parts]
         if all(isinstance(part, pa.Scalar) for part in parts):
             return pa.array(self._parts * self.count, pa.binary())

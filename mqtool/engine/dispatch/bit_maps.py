@@ -28,16 +28,6 @@ class GroupFilter(NamedTuple):
     bits: tuple[int, ...]
 
 
-def group_filter(topic: str, group: str, expression: str) -> GroupFilter:
-    """Returns a group's filter with the bits that the broker gives it.
-
-    Raises:
-        UsageError: the expression is invalid.
-    """
-    bits, hashes = bloom.size_of()
-    return GroupFilter(topic, Expression(expression), bloom.positions(f"{group}#{topic}", bits, hashes))
-
-
 def filters_of(document: Document) -> list[GroupFilter]:
     """Returns the filters in consumerFilter.json; those of groups that have left still count.
 

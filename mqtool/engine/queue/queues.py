@@ -99,11 +99,6 @@ class Queues:
         """
         return sum(queue.flush(least_pages) for queue in self.all())
 
-    def correct_min_offsets(self, min_physical_offset: int) -> None:
-        """Raises the minimum offset of every queue to the first record that the log still contains."""
-        for queue in self.all():
-            queue.correct_min_offset(min_physical_offset)
-
     def delete(self, queue: AnyQueue) -> None:
         """Removes a queue with its files and empty directories."""
         del self.by_key[queue.topic, queue.queue_id]

@@ -20,7 +20,7 @@ class SqlFilter:
 
         Args:
             expression: a consumer's subscription.
-            bits: positions of its group in bit maps (`bloom.positions`); () if there are no bit maps.
+            bits: positions of its group in bit maps (`bitPos` of consumerFilter.json); () if there are no bit maps.
             bit_map_bits: length of the bit maps.
             release: whose grammar applies.
 

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mqtool.engine.disk.files import Files
 from mqtool.engine.index.index_file import IndexWriter
 from mqtool.formats import index_file
-from mqtool.records.index_lookup import query_offsets
+from mqtool.records.index_lookup import query_offsets, select
 from mqtool.store.index_file import IndexFile
 from tests.support.engine_faults import fast_directory, remove
 
@@ -80,3 +80,10 @@ def test_a_look_up_in_damaged_chains_ends_alike(seed):
         assert file.lookup(key_hash, 0, 1 << 40, 99) == disk.lookup(key_hash, 0, 1 << 40, 99)
     file.close()
     remove(root)
+
+
+def test_a_chain_ends_at_a_negative_time_and_at_an_entry_that_is_too_old():
+    chain = [(5, 300, 30, 3), (5, 200, 20, 2), (5, 100, -1, 1), (5, 50, 10, 0)]
+    assert list(select(chain, 0, 5, 0, 60_000)) == [300, 200]
+    assert list(select([chain[0], chain[1], chain[3]], 0, 5, 25_000, 60_000)) == [300]
+    assert list(select(chain, 0, 6, 0, 60_000)) == []

@@ -186,3 +186,18 @@ def test_a_record_longer_than_a_window_is_scanned(monkeypatch):
     scan = SegmentScan(RecordCheck(settings(ROOT), recovering=True), reader(data), len(data))
     assert sum(len(frames) for frames, _ in scan) == 3
     assert scan.end == len(data) - 50
+
+
+def test_a_crc_property_that_is_no_number_or_lies_before_the_segment_fails():
+    text = crc_record()
+    at = text.index(properties.CRC32.encode()) + len(properties.CRC32) + 1
+    negative = text[:at] + b"9999999992" + text[at + 10 :]  # stored backwards: 2999999999 is below 0 as a Java int
+    assert check(negative, force_property_crc=True).reason == "no valid __CRC32# property"
+    early = with_field("total_size", i32(len(text) + 200), text) + bytes(200)
+    assert check(early, force_property_crc=True).reason.endswith("the record begins before the segment")
+
+
+def test_a_body_that_is_not_read_and_reaches_beyond_the_segment_fails():
+    long = with_field("body_length", i32(1 << 20))
+    test = RecordCheck(settings(ROOT, "5.5", check_crc=False), recovering=False)
+    assert test.check(reader(long), 0, len(long)) == Checked(-1, ok=False, reason="it ends before its fields do")
