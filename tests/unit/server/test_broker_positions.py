@@ -1,0 +1,113 @@
+"""Positions set on a broker: refusals, an interrupted run, a broker that ignores a position; and the plan's file."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from mqtool.errors import RefusedError
+from mqtool.server.offsets import BrokerPlan, apply_moves, check_broker
+from mqtool.store.offset_moves import Move
+
+MOVES = (Move("g", "T", 0, 8, 5), Move("g", "T", 1, 9, 5), Move("g", "T", 2, None, 4))
+PLAN = BrokerPlan("127.0.0.1:1", "broker-a", "2026-11-21T00:00:00+00:00", MOVES)
+FIRST = {0: 8, 1: 9}
+
+
+class Broker:
+    """A broker with one topic of three queues; the connection breaks after some requests, or a position is ignored."""
+
+    address, name = "127.0.0.1:1", "broker-a"
+
+    def __init__(self, answers=1000, *, ignores=(), members=(), resets_by_itself=False, role="ASYNC_MASTER"):
+        self.table = dict(FIRST)
+        self.settings = {"brokerRole": role}
+        self.resets_by_itself = resets_by_itself
+        self._answers, self._ignores, self._members = answers, ignores, list(members)
+
+    def committed(self):
+        return {"g": {"T": {queue: offset for queue, offset in self.table.items() if offset >= 0}}}
+
+    def members(self, group):
+        return self._members
+
+    def topics(self):
+        return {"T": (0, 1, 2)}
+
+    def asked(self, code, **fields):
+        if not self._answers:
+            raise ConnectionError("the broker is down")
+        self._answers -= 1
+        if fields["queueId"] not in self._ignores:
+            self.table[fields["queueId"]] = fields["offset"] if "offset" in fields else fields["commitOffset"]
+
+
+def test_every_position_is_set_and_the_undo_plan_sets_them_back():
+    broker, undo = Broker(), []
+    done = apply_moves(broker, PLAN, undo.append)
+    assert (done.moved, done.already, broker.table) == (3, 0, {0: 5, 1: 5, 2: 4})
+    assert apply_moves(broker, undo[0], lambda _: None).moved == 3
+    assert broker.committed() == {"g": {"T": FIRST}}
+
+
+@pytest.mark.parametrize("answers", [0, 1, 2])
+def test_an_interrupted_run_is_finished_or_undone(answers):
+    for finish in (True, False):
+        broker, undo = Broker(answers), []
+        with pytest.raises(ConnectionError):
+            apply_moves(broker, PLAN, undo.append)
+        assert undo == [PLAN.undo()], "the undo file is there before the first position is set"
+        broker._answers = 1000
+        done = apply_moves(broker, PLAN if finish else undo[0], lambda _: None)
+        assert done.already == (answers if finish else 3 - answers)
+        assert broker.committed()["g"]["T"] == ({0: 5, 1: 5, 2: 4} if finish else FIRST)
+
+
+@pytest.mark.parametrize(
+    ("broker", "plan", "gate"),
+    [
+        (Broker(members=["c"]), PLAN, "online"),
+        (Broker(members=["c"]), replace(PLAN, online=True), "online"),
+        (Broker(members=["c"]), replace(PLAN, online=True, time=0), "online"),  # no position in queue 2
+        (Broker(), replace(PLAN, online=True, time=0), "offline"),
+        (Broker(role="SLAVE"), PLAN, "slave"),
+        (Broker(), replace(PLAN, name="broker-b"), "broker"),
+    ],
+)
+def test_what_the_broker_would_ignore_is_refused_before(broker, plan, gate):
+    with pytest.raises(RefusedError) as refused:
+        check_broker(broker, plan)
+    assert refused.value.gate == gate
+    with pytest.raises(RefusedError):
+        apply_moves(broker, plan, lambda _: pytest.fail("an undo file was written"))
+    assert broker.table == FIRST
+
+
+def test_running_consumers_are_moved_where_the_broker_resets_by_itself():
+    broker = Broker(members=["c"], resets_by_itself=True)
+    broker.table[0] = 9  # they go on meanwhile
+    assert apply_moves(broker, replace(PLAN, online=True), lambda _: None).moved == 3
+    assert broker.table == {0: 5, 1: 5, 2: 4}
+
+
+def test_a_position_that_somebody_moved_or_the_broker_ignores_is_refused():
+    broker = Broker()
+    broker.table[1] = 7
+    with pytest.raises(RefusedError, match="T/1: expected position 9, found 7"):
+        apply_moves(broker, PLAN, lambda _: None)
+    assert broker.table == {0: 8, 1: 7}
+    with pytest.raises(RefusedError, match="keeps position 9 in place of 5"):
+        apply_moves(Broker(ignores=(1,)), PLAN, lambda _: None)
+
+
+def test_the_file_of_a_plan_cannot_be_edited(tmp_path):
+    text = PLAN.to_json()
+    assert BrokerPlan.from_json(text.encode(), tmp_path) == PLAN
+    document = json.loads(text)
+    document["moves"][0]["after"] = 6
+    with pytest.raises(RefusedError, match="plan-edited"):
+        BrokerPlan.from_json(json.dumps(document).encode(), tmp_path)
+    document["moves"][0]["after"] = "6"
+    with pytest.raises(RefusedError, match="plan-unreadable"):
+        BrokerPlan.from_json(json.dumps(document).encode(), tmp_path)
+    assert BrokerPlan.from_json(b'{"schema": "mqtool.plan"}', tmp_path) is None
