@@ -72,6 +72,8 @@ READ: tuple[tuple[str, ...], ...] = (
     ("explain-start", "STORE", "--broker", "4.9"),
     ("explain-start", "STORE", "--broker", "5.5"),
     ("pending", "STORE", "--list"),
+    ("offsets", "show", "STORE"),
+    ("plan", "offsets", "STORE", "--group", "*", "--to", "earliest", "--list", "-o", "OUT/offsets.json"),
     ("story", "STORE", "k0", "-o", "OUT/story.html"),
     ("diff", "STORE", "STORE"),
     ("clean", "STORE", "--dry-run"),
