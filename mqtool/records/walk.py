@@ -145,7 +145,7 @@ class SegmentWalk:
             self._segment.size = at + len(view)
         self._view, self._view_at = view, at
         self._bytes_read += len(view)
-        if self._bytes_read >= kernels.LARGE:
+        if self._bytes_read > kernels.LARGE:
             kernels.start(0)  # not compiled for that: whoever reads a whole log has `use` around it
 
     def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:

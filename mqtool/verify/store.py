@@ -92,7 +92,7 @@ def _read(seen: Survey, options: Options, on_progress: OnProgress, deadline: flo
         if state is not None:
             state.add(task.key, encode(result))
 
-    with state or nullcontext(), kernels.use(sum(segment.size for segment in seen.segments)):
+    with state or nullcontext(), kernels.use(seen.end - seen.min_offset):
         done = state.done if state else {}
         past = sum(task.bytes for task in tasks if task.key in done)
         results = run_all(seen, tasks, options.jobs, done, finished, deadline, tick)

@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+import mqtool
 from mqtool import kernels
 from mqtool.kernels import choice
 from mqtool.records.walk import SegmentSpan, SegmentWalk
+from mqtool.verify import verify
+from tests.support.big_store import write_big_store
 from tests.unit.rebuild.model import laid_out, record
 
 
@@ -143,3 +146,16 @@ def test_neither_numba_nor_llvmlite_is_imported_to_use_them(compiled):
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout == "[]\n"
+
+
+def test_verify_goes_by_what_is_in_the_log_not_by_the_size_of_its_files(tmp_path, monkeypatch):
+    """A broker makes a file of 1 GiB for the first message."""
+    root = write_big_store(tmp_path / "store", 50, size=100, segment=1 << 20)
+    (file,) = (root / "commitlog").iterdir()
+    with file.open("r+b") as opened:
+        opened.truncate(choice.COMPILE)
+    asked = []
+    monkeypatch.setattr(choice, "load", lambda **options: asked.append(options))
+    with mqtool.open(root) as store:
+        verify(store)
+    assert asked == []
