@@ -10,7 +10,7 @@ import asyncio
 import gc
 import logging
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
@@ -36,6 +36,7 @@ from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.registration import Registration, registered
 from mqtool.server.broker.service import BrokerService
 from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
 from mqtool.server.net import acl_config
@@ -73,6 +74,7 @@ class ServeOptions:
         acl: a plain_acl.yml with accounts, or to import; None for users of the configuration, or none.
         certificate, key: of TLS, in PEM files; None for a certificate that is made for the first TLS connection.
         tls_mode: which connections are accepted: plain ones, TLS, or both.
+        topics: name to message type of topics that are created at the start, unless they exist.
         fast_sends: False to handle every send by the ordinary path, for tests of the fast one.
     """
 
@@ -90,6 +92,7 @@ class ServeOptions:
     certificate: Path | None = None
     key: Path | None = None
     tls_mode: TlsMode = TlsMode.PERMISSIVE
+    topics: Mapping[str, str] = field(default_factory=dict)
     fast_sends: bool = True
 
     @property
@@ -215,6 +218,10 @@ class Server:
         others, slaves = listed(settings.text("namesrvAddr")), self.addresses.get("ha", "")
         self._registration = Registration(self.broker, near, others, slaves, signing(own_user(options.config)))
         await self.service.start()
+        for name, kind in options.topics.items():
+            config = typed_topic(name, kind)
+            if self.broker.topics.get(name) is None:
+                self.broker.topics.put(config)
         self.service.tasks.spawn(self._registration.run())
         self._handlers |= self.service.handlers()
         self._handlers |= handlers.table((AuthAdmin(self._guard.tables if isinstance(self._guard, Auth) else None),))

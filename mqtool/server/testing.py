@@ -18,10 +18,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from mqtool.errors import UsageError
-from mqtool.formats.config_files import MESSAGE_TYPE
 from mqtool.server.broker.tables.groups import default_group
-from mqtool.server.broker.tables.topics import plain_topic
+from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.net.loop import loop_factory
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
@@ -31,7 +29,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
 _START_S = 60.0
 
 
@@ -116,11 +113,9 @@ class MqServer:
             queues: number of its queues.
 
         Raises:
-            UsageError: there is no such type.
+            UsageError: the name is illegal, or there is no such type.
         """
-        if message_type not in MESSAGE_TYPES:
-            raise UsageError(f"message_type: expected one of {', '.join(MESSAGE_TYPES)}, found {message_type!r}")
-        config = replace(plain_topic(topic, queues), attributes={MESSAGE_TYPE: message_type})
+        config = typed_topic(topic, message_type, queues)
         self.call(lambda: self.broker.topics.put(config))
 
     def create_group(self, group: str, *, fifo: bool = False, max_retries: int = 16) -> None:

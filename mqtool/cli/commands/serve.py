@@ -148,7 +148,16 @@ SetOption = Annotated[
         help="Set a key of broker.conf; may be repeated. Unknown keys cause a warning.",
     ),
 ]
-
+TopicOption = Annotated[
+    list[str] | None,
+    option(
+        "--topic",
+        metavar="NAME[=TYPE]",
+        panel=STORE,
+        help="Create a topic at the start, unless it exists; may be repeated. "
+        "TYPE: NORMAL (default), FIFO, DELAY, TRANSACTION, PRIORITY or LITE.",
+    ),
+]
 
 _LOG = logging.getLogger(__name__)
 
@@ -171,6 +180,7 @@ def serve(
     read_only: ReadOnlyOption = False,
     config: ConfigOption = None,
     settings: SetOption = None,
+    topics: TopicOption = None,
     flush: FlushOption = None,
     acl: AclOption = None,
     tls_cert: CertificateOption = None,
@@ -209,6 +219,7 @@ def serve(
         advertise=advertise,
         read_only=read_only,
         config=configuration(config, settings or []),
+        topics={name: kind or "NORMAL" for name, _, kind in (one.partition("=") for one in topics or [])},
         flush=server.parse_flush(flush),
         admin_port=admin_port,
         acl=acl,

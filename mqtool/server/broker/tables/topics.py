@@ -9,8 +9,17 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from mqtool.engine.config_files import BATCH_QUEUES
+from mqtool.errors import UsageError
 from mqtool.formats import config_files, file_names
-from mqtool.formats.config_files import PERM_INHERIT, PERM_READ, PERM_WRITE, DataVersion, TopicConfig, Topics
+from mqtool.formats.config_files import (
+    MESSAGE_TYPE,
+    PERM_INHERIT,
+    PERM_READ,
+    PERM_WRITE,
+    DataVersion,
+    TopicConfig,
+    Topics,
+)
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.server.broker import names
@@ -22,6 +31,8 @@ _LOG = logging.getLogger(__name__)
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
 READ_WRITE = PERM_READ | PERM_WRITE
+MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
+"""What a topic may take, besides everything."""
 
 
 def next_version(version: DataVersion | None) -> DataVersion:
@@ -163,6 +174,21 @@ class TopicTable:
             found = replace(plain_topic(topic, queues, perm), topic_sys_flag=UNIT_SUBSCRIPTION if unit else 0)
             self.put(found)
         return found
+
+
+def typed_topic(name: str, message_type: str, queues: int = 8) -> TopicConfig:
+    """Returns a topic that takes messages of one type.
+
+    Raises:
+        UsageError: the name is illegal, or there is no such type.
+    """
+    problem = names.topic_problem(name)
+    if problem is not None:
+        raise UsageError(f"topic {name!r}: {problem}")
+    if message_type not in MESSAGE_TYPES:
+        expected = ", ".join(MESSAGE_TYPES)
+        raise UsageError(f"message type of topic {name}: expected one of {expected}, found {message_type!r}")
+    return replace(plain_topic(name, queues), attributes={MESSAGE_TYPE: message_type})
 
 
 def plain_topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:

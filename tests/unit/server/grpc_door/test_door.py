@@ -1,5 +1,6 @@
 """The gRPC door: what the real proxy 5.5.0 answers, on the broker that remoting clients reach too."""
 
+import asyncio
 import base64
 import hashlib
 import ssl
@@ -9,11 +10,14 @@ import time
 import grpc
 import pytest
 
+from mqtool.errors import UsageError
 from mqtool.formats.java import string_hash
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.admin import metrics
+from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.grpc.producing import consistent_hash
+from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import SERVICE, GrpcClient, code, message_of
 from tests.support.remoting import Client, records
@@ -425,3 +429,15 @@ def test_metrics_count_grpc_clients_and_their_messages(server, client, topic):
     sent = [one for one in lines if one.startswith("rocketmq_messages_in_total") and f'topic="{topic}"' in one]
     members = [one for one in lines if one.startswith("rocketmq_consumer_connections") and '"GMetrics"' in one]
     assert [one.rpartition(" ")[2] for one in sent + members] == ["1", "1"]
+
+
+def test_topics_of_the_options_are_created_once(tmp_path):
+    options = ServeOptions(tmp_path / "store", topics={"Made": "FIFO"})
+
+    async def kinds():
+        async with Server(options) as server:
+            return server.broker.topics.table["Made"].message_type
+
+    assert [asyncio.run(kinds()), asyncio.run(kinds())] == ["FIFO", "FIFO"]
+    with pytest.raises(UsageError, match="expected one of NORMAL"):
+        typed_topic("Made", "OTHER")

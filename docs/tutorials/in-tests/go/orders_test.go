@@ -1,0 +1,80 @@
+package orders
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"testing"
+	"time"
+
+	rmq "github.com/apache/rocketmq-clients/golang/v5"
+	"github.com/apache/rocketmq-clients/golang/v5/credentials"
+)
+
+// startBroker starts a broker for one test and returns where clients find it.
+func startBroker(t *testing.T, topics ...string) string {
+	arguments := []string{"serve", t.TempDir(), "--port", "0", "--namesrv-port", "0"}
+	for _, topic := range topics {
+		arguments = append(arguments, "--topic", topic)
+	}
+	command := exec.Command("mqtool", arguments...)
+	output, err := command.StdoutPipe()
+	if err == nil {
+		err = command.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		command.Process.Signal(os.Interrupt)
+		command.Wait()
+	})
+	line, err := bufio.NewReader(output).ReadBytes('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	var ready struct{ Broker string }
+	if err := json.Unmarshal(line, &ready); err != nil {
+		t.Fatal(err)
+	}
+	return ready.Broker
+}
+
+func TestAnOrderArrives(t *testing.T) {
+	endpoints := startBroker(t, "Orders", "Payments=FIFO")
+	config := &rmq.Config{Endpoint: endpoints, Credentials: &credentials.SessionCredentials{}}
+	producer, err := rmq.NewProducer(config, rmq.WithTopics("Orders"))
+	if err == nil {
+		err = producer.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer producer.GracefulStop()
+	sent, err := producer.Send(context.Background(), &rmq.Message{Topic: "Orders", Body: []byte("paid")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	group := &rmq.Config{Endpoint: endpoints, ConsumerGroup: "Shipping", Credentials: &credentials.SessionCredentials{}}
+	consumer, err := rmq.NewSimpleConsumer(group, rmq.WithSimpleAwaitDuration(10*time.Second),
+		rmq.WithSimpleSubscriptionExpressions(map[string]*rmq.FilterExpression{"Orders": rmq.SUB_ALL}))
+	if err == nil {
+		err = consumer.Start()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer consumer.GracefulStop()
+	received, err := consumer.Receive(context.Background(), 1, 30*time.Second)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if received[0].GetMessageId() != sent[0].MessageID {
+		t.Errorf("received %s, sent %s", received[0].GetMessageId(), sent[0].MessageID)
+	}
+	if err := consumer.Ack(context.Background(), received[0]); err != nil {
+		t.Error(err)
+	}
+}

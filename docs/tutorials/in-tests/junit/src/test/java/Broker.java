@@ -1,0 +1,34 @@
+import java.io.BufferedReader;
+import java.nio.file.Files;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.regex.Matcher;
+import java.util.regex.Pattern;
+
+/** A broker in a process of its own. MQTOOL names the command; "docker run …" is one, too. */
+final class Broker implements AutoCloseable {
+    final String endpoints;
+    private final Process process;
+
+    Broker(String... topics) throws Exception {
+        String command = System.getenv().getOrDefault("MQTOOL", "mqtool");
+        List<String> line = new ArrayList<>(List.of(command, "serve", Files.createTempDirectory("broker").toString(),
+            "--port", "0", "--namesrv-port", "0"));
+        for (String topic : topics) {
+            line.addAll(List.of("--topic", topic));
+        }
+        process = new ProcessBuilder(line).redirectError(ProcessBuilder.Redirect.DISCARD).start();
+        BufferedReader output = process.inputReader();
+        Matcher ready = Pattern.compile("\"broker\":\"([^\"]+)\"").matcher(String.valueOf(output.readLine()));
+        if (!ready.find()) {
+            throw new IllegalStateException("the broker did not start");
+        }
+        endpoints = ready.group(1);
+    }
+
+    @Override
+    public void close() throws Exception {
+        process.destroy();
+        process.waitFor();
+    }
+}
