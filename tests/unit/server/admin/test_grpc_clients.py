@@ -49,4 +49,5 @@ def test_the_log_names_the_address_of_a_grpc_client_that_breaks_the_protocol(sit
         address = "{}:{}".format(*connection.getsockname())
         while connection.recv(4096):
             pass
-        until(lambda: any(address in one.getMessage() and "HTTP/2" in one.getMessage() for one in caplog.records))
+        until(lambda: any(address in one.getMessage() for one in caplog.records))
+    assert any(address in one.getMessage() and "HTTP/2" in one.getMessage() for one in caplog.records)
