@@ -175,6 +175,9 @@ class Type(Enum):
 _BY_TYPE = ((Type.FLAG, _FLAGS), (Type.INT, _INTS), (Type.LONG, _LONGS), (Type.DOUBLE, _DOUBLES), (Type.TEXT, _TEXTS))
 KEYS: Mapping[str, Type] = {name: kind for kind, names in _BY_TYPE for name in names.split()}
 
+PROXY_KEYS = frozenset({"useEndpointPortFromRequest"})
+"""Keys of the proxy's ProxyConfig that `serve` has for gRPC clients; a broker does not know them."""
+
 
 class UnknownKey(NamedTuple):
     """A key that no broker knows, and the one that was probably meant."""
@@ -194,7 +197,7 @@ def unknown_keys(keys: Iterable[str]) -> list[UnknownKey]:
     folded = {key.lower(): key for key in KEYS}
     found = []
     for key in keys:
-        if key not in KEYS and key not in LEGACY_KEYS:
+        if key not in KEYS.keys() | LEGACY_KEYS.keys() | PROXY_KEYS:
             near = difflib.get_close_matches(key.lower(), folded, 1, 0.75)
             found.append(UnknownKey(key, folded[near[0]] if near else None))
     return found

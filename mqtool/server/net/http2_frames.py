@@ -25,7 +25,7 @@ _HEADER = 9
 DATA, HEADERS, WINDOW_UPDATE = 0, 1, 8
 """Kinds of frames."""
 _END_STREAM, _END_HEADERS = 1, 4
-_LARGEST_WINDOW = 2**31 - 1
+_31_BITS = _LARGEST_WINDOW = 2**31 - 1
 _SENDING = frozenset({StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE})
 _FRAME = struct.Struct(">HBBBI")
 _STATIC: tuple[tuple[bytes, bytes], ...] = ((b"", b""), *HeaderTable.STATIC_TABLE)
@@ -169,7 +169,7 @@ class FrameCutter:
                 break
             if end > size:
                 break
-            found.append(Frame(kind, flags, stream_id & 0x7FFF_FFFF, data[position:end]))
+            found.append(Frame(kind, flags, stream_id & _31_BITS, data[position:end]))
             position = end
         self._kept = data[position:]
         return found
@@ -242,7 +242,7 @@ def take_data(h2: H2Connection, frame: Frame) -> bytes | None:
 
 def take_window(h2: H2Connection, frame: Frame) -> bool:
     """Takes a frame that opens a window; returns False if it is to be given to `h2`."""
-    more = int.from_bytes(frame.data[_HEADER:], "big") & 0x7FFF_FFFF
+    more = int.from_bytes(frame.data[_HEADER:], "big") & _31_BITS
     if len(frame.data) != _HEADER + 4 or not more or h2.incoming_buffer._headers_buffer:
         return False
     if h2.state_machine.state is not ConnectionState.SERVER_OPEN:

@@ -6,11 +6,12 @@ from mqtool.cli.app import run
 from mqtool.cli.commands.serve import configuration
 from mqtool.cli.exits import ExitCode
 from mqtool.server.broker.settings import DEFAULTS
-from mqtool.store.broker_keys import KEYS, unknown_keys
+from mqtool.store.broker_keys import KEYS, PROXY_KEYS, unknown_keys
 
 
-def test_every_key_that_serve_looks_at_is_a_broker_s():
-    assert DEFAULTS.keys() <= KEYS.keys()
+def test_every_key_that_serve_looks_at_is_a_broker_s_or_a_proxy_s():
+    assert DEFAULTS.keys() <= KEYS.keys() | PROXY_KEYS
+    assert not PROXY_KEYS & KEYS.keys()
 
 
 def test_an_unknown_key_is_named_with_the_one_that_was_meant():
