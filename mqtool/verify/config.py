@@ -200,7 +200,9 @@ def check_delay_offsets(
 
     A broker has a position of a level once it has delivered a message of it, and writes the positions every ten seconds
     and when it stops. So a level without one is wrong only after a clean stop, and only if a message of it was due
-    before the newest record. Source: ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
+    before the newest record. Where other levels have positions it may as well be that the broker did not run when the
+    message was due and something else wrote that record (`append`), so that is no finding. Source:
+    ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
     """
     if survey.live or survey.has_rocksdb or not survey.wants(topics.SCHEDULE_TOPIC):
         return
@@ -217,8 +219,10 @@ def check_delay_offsets(
     if not store.clean_stop or store.metadata.topics_file is None or store.checkpoint is None:
         return
     now = store.checkpoint.physic_msg_timestamp - _DELIVERY_MS
+    table = store.metadata.delay_offsets
+    default = 0 if any(offset >= 0 for offset in table.values()) else -1
     for (topic, queue_id), facts in sorted(queues.items()):
-        is_missing = topic == topics.SCHEDULE_TOPIC and store.metadata.delay_offsets.get(queue_id + 1, -1) < 0
+        is_missing = topic == topics.SCHEDULE_TOPIC and table.get(queue_id + 1, default) < 0
         count = _due_before(store, queue_id, now) if is_missing and not facts.failure else 0
         if count:
             words = f"level {queue_id + 1}: {count} message(s) were due while the broker ran, no position"

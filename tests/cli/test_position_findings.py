@@ -62,7 +62,6 @@ def typed(step, tmp_path, name):
             r"level 1: offset \d+, the queue ends at",
         ),
         (lambda table: table.update({1: -4}), "config-delay-missing", r"level 1: \d+ message\(s\) were due"),
-        (lambda table: table.pop(1), "config-delay-missing", r"level 1: \d+ message\(s\) were due"),
         (lambda table: table.update({40: 3}), "config-delay-orphan", r"level 40: offset 3"),
     ],
 )
@@ -82,6 +81,18 @@ def test_a_delay_level_against_its_queue_and_the_plan_for_it(mqtool, store, tmp_
     assert tree_digest(store) == before
     plan = mqtool("plan", "repair", store, "-o", tmp_path / "repair.json", "--format", "json")
     assert [step["path"] for step in plan.document["steps"]] == ["config/delayOffset.json"]
+
+
+def test_lost_positions_of_all_levels_are_found(store):
+    rewrite(store, lambda table: table.clear())
+    found = findings(store)
+    assert found
+    assert {one.code for one in found} == {"config-delay-missing"}
+
+
+def test_one_level_without_a_position_may_have_had_no_delivery(store):
+    rewrite(store, lambda table: table.pop(1))
+    assert findings(store) == []
 
 
 def test_a_level_without_deliveries_needs_no_position(store):
