@@ -242,6 +242,10 @@ def store_timestamp(record: Buffer) -> int:
     return int(_TIME_READER.unpack_from(record, _STORE_TIME_AT[host_shape(sys_flag)])[0])
 
 
+_unpack_frame = FRAME.unpack_from
+_RECORD_MAGICS = (MAGIC_V1, MAGIC_V2)
+
+
 def frame_size(data: Buffer, position: int, left: int) -> int:
     """Returns how many bytes lead from a frame, a record or a BLANK, to the next one; 0 if no frame begins there.
 
@@ -253,11 +257,10 @@ def frame_size(data: Buffer, position: int, left: int) -> int:
         position: of the frame.
         left: bytes from there to the end of the segment.
     """
-    total_size, magic_code = FRAME.unpack_from(data, position)
-    if magic_code == MAGIC_BLANK:
-        return left if BLANK_SIZE <= total_size <= left else 0
-    is_record = magic_code in (MAGIC_V1, MAGIC_V2) and MIN_RECORD_SIZE <= total_size <= left
-    return total_size if is_record else 0
+    total_size, magic_code = _unpack_frame(data, position)
+    if magic_code in _RECORD_MAGICS:
+        return total_size if MIN_RECORD_SIZE <= total_size <= left else 0
+    return left if magic_code == MAGIC_BLANK and BLANK_SIZE <= total_size <= left else 0
 
 
 def magic_code(data: Buffer, position: int = 0) -> int:

@@ -3,7 +3,7 @@
 Source: IndexService.queryOffset, IndexFile.selectPhyOffset (4.9.7, 5.5.0). Docs page: docs/formats/index-file.md.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from mqtool.formats.index_file import IndexHeader
@@ -41,44 +41,42 @@ def query_offsets(files: Sequence[KeyFile], key_hash: int, max_num: int, begin: 
     return found
 
 
-def chain(read: Callable[[int], Entry | None], newest: int, highest: int) -> Iterator[Entry]:
-    """Yields the entries of a slot, newest first.
+def offsets_in_chain(
+    read: Callable[[int], Entry | None],
+    newest: int,
+    header: IndexHeader,
+    highest: int,
+    wanted: tuple[int, int, int],
+    max_num: int,
+) -> list[int]:
+    """Returns physical offsets of the entries of a slot with a key hash and a time, newest first.
 
-    An older entry has a smaller number. The broker trusts that chains end; here one that leads back ends too.
+    The time of an entry is known to the second, below its record's. An older entry has a smaller number. The chain ends
+    at a negative time and at an entry older than the range. The broker trusts that chains end; here one that leads
+    back ends too.
 
     Args:
         read: returns an entry by its number, None where the file ends before it.
-        newest: as the slot states it.
+        newest: number of the newest entry, as the slot states it.
+        header: of the file.
         highest: largest number that an entry can have.
+        wanted: key hash, and the range of store timestamps in ms, both inclusive.
+        max_num: maximum number of offsets.
     """
-    number = newest
-    while 0 < number <= highest:
+    (key_hash, begin, end), number = wanted, newest
+    file_begin = header.begin_timestamp
+    found: list[int] = []
+    while 0 < number <= highest and len(found) < max_num:
         entry = read(number)
         if entry is None:
-            return
-        yield entry
-        if entry[3] >= number:
-            return
-        number = entry[3]
-
-
-def select(entries: Iterable[Entry], begin_timestamp: int, key_hash: int, begin: int, end: int) -> Iterator[int]:
-    """Yields physical offsets of those entries of a chain that have a key hash and a time in [begin, end].
-
-    The time of an entry is known to the second, below its record's. The chain ends at a negative time and at an entry
-    older than `begin`.
-
-    Args:
-        entries: newest first.
-        begin_timestamp: of the file's header.
-        key_hash: of the key text.
-        begin, end: store timestamps, both inclusive, ms.
-    """
-    for stored_hash, physical_offset, time_diff, _ in entries:
+            break
+        stored_hash, physical_offset, time_diff, previous = entry
+        time = file_begin + time_diff * 1000
         if time_diff < 0:
-            return
-        time = begin_timestamp + time_diff * 1000
+            break
         if stored_hash == key_hash and begin <= time <= end:
-            yield physical_offset
-        if time < begin:
-            return
+            found.append(physical_offset)
+        if time < begin or previous >= number:
+            break
+        number = previous
+    return found

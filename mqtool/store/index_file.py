@@ -5,9 +5,8 @@ known from the header, and one file length fits slot counts only in steps of fiv
 prove it: every used slot's head must be the newest entry whose hash leads to that slot.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from functools import cached_property
-from itertools import islice
 from pathlib import Path
 
 import numpy as np
@@ -82,7 +81,7 @@ class IndexFile:
         """Whether the chains of the newest entries fit a number of slots."""
         if not self.entry_count:
             return True  # the default: nothing contradicts it, and nothing is to be found
-        last = next(self._chain(file, self.entry_count, slots), None)
+        last = self._reader(file, slots)(self.entry_count)
         if last is None or last[0] < 0 or self._head(file, last[0] % slots) != self.entry_count:
             return False
         first = max(1, self.entry_count + 1 - _PROOF)
@@ -134,15 +133,15 @@ class IndexFile:
         Where a chain ends is the broker's rule, see `records.index_lookup`.
         """
         slots = self.slot_count
-        if not slots or not self.entry_count or max_num <= 0:
+        if not slots or not self.entry_count:
             return []
         with self._open() as file:
-            entries = self._chain(file, self._head(file, key_hash % slots), slots)
-            found = index_lookup.select(entries, self.header.begin_timestamp, key_hash, begin, end)
-            return list(islice(found, max_num))
+            newest, read = self._head(file, key_hash % slots), self._reader(file, slots)
+            wanted = key_hash, begin, end
+            return index_lookup.offsets_in_chain(read, newest, self.header, self.entry_count, wanted, max_num)
 
-    def _chain(self, file: ReadFile, newest: int, slots: int) -> Iterator[index_lookup.Entry]:
-        """Yields the entries of a slot, newest first; long chains are read in blocks."""
+    def _reader(self, file: ReadFile, slots: int) -> Callable[[int], index_lookup.Entry | None]:
+        """Returns a function that reads entries of a chain by number, newest first; long chains are read in blocks."""
         first, block, count = 0, np.empty(0, ENTRY.dtype), 1
 
         def read(number: int) -> index_lookup.Entry | None:
@@ -156,7 +155,7 @@ class IndexFile:
             entry: index_lookup.Entry = block[number - first].item()
             return entry
 
-        return index_lookup.chain(read, newest, self.entry_count)
+        return read
 
 
 def possible_slots(size: int, data_end: int, entries: int) -> list[int]:

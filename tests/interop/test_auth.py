@@ -73,7 +73,7 @@ def test_the_recorded_answers_and_tables_are_those_of_a_real_broker(rocketmq, tm
     assert [{key.decode(): value.decode() for key, value in one.items()} for one in tables(broker.store)] == recorded
 
 
-@pytest.mark.parametrize("kill", [False, True], ids=["stopped", "killed"])
+@pytest.mark.parametrize("kill", [pytest.param(False, marks=pytest.mark.night), True], ids=["stopped", "killed"])
 def test_a_real_broker_and_serve_take_over_each_other_s_users(rocketmq, serve, tmp_path, kill):
     release, keys = rocketmq("5.5.0"), {**SMALL, **KEYS}
     broker = release.start_broker(tmp_path / "real", **keys)
@@ -110,6 +110,7 @@ def admin_home(directory: Path, user: str = ADMIN, password: str = ADMIN_PASSWOR
     return directory
 
 
+@pytest.mark.night
 def test_mqadmin_lists_and_changes_users_and_permissions(rocketmq, tmp_path):
     release = rocketmq("5.5.0")
     home = admin_home(tmp_path / "home")
@@ -212,6 +213,7 @@ def test_a_python_client_signs_its_grpc_calls(tmp_path):
         assert "failed to fetch topic:Normal route." in refused.stderr  # all that this client says of a refusal
 
 
+@pytest.mark.night
 def test_accounts_of_4_x_become_the_users_that_a_real_broker_makes_of_them(rocketmq, tmp_path):
     (tmp_path / "real" / "conf").mkdir(parents=True)
     (tmp_path / "real" / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")

@@ -239,7 +239,7 @@ def test_positions_on_a_running_broker_move_and_go_back(version, rocketmq, mqtoo
     assert sorted(found["stopped"]) == [(queue, offset) for queue in (0, 1) for offset in range(5, 10)]
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+@pytest.mark.parametrize("version", [pytest.param("4.9.7", marks=pytest.mark.night), "5.5.0"])
 def test_running_consumers_are_refused_and_moved_by_the_broker_s_reset(version, rocketmq, mqtool, tmp_path):
     real = rocketmq(version)
     broker = real.start_broker(tmp_path, **KEYS)
@@ -289,6 +289,7 @@ def stored_on(broker, queue, offset):
     return int.from_bytes(answer.body[56:64], "big")
 
 
+@pytest.mark.night
 def test_a_broker_with_rocksdb_takes_the_planned_positions_over(rocketmq, mqtool, tmp_path):
     """Also a whole group's deletion, and still after the next start."""
     if importlib.util.find_spec("rocksdict") is None:

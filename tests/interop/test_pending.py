@@ -13,7 +13,7 @@ pytestmark = pytest.mark.interop
 pytest.importorskip("rocksdict")
 
 
-@pytest.mark.slow
+@pytest.mark.night
 def test_messages_popped_from_a_broker_with_pop_records_in_rocksdb_are_listed(rocketmq, tmp_path):
     release = rocketmq("5.5.0")
     keys = KEYS | {"popConsumerKVServiceInit": "true", "popConsumerKVServiceEnable": "true"}

@@ -6,7 +6,6 @@ Docs page: docs/engine.md. Source: IndexFile, IndexHeader (4.9.7, 5.5.0).
 """
 
 from dataclasses import replace
-from itertools import islice
 
 import numpy as np
 
@@ -165,17 +164,13 @@ class IndexWriter:
         """Returns physical offsets of entries with a hash and a time in [begin, end], newest first."""
         (newest,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
         header = self.header
-        if header.is_empty or max_num <= 0:
+        if header.is_empty:
             return []
-        entries = index_lookup.chain(self._entry, newest, header.index_count)
-        found = index_lookup.select(entries, header.begin_timestamp, key_hash, begin, end)
-        return list(islice(found, max_num))
+        wanted = key_hash, begin, end
+        return index_lookup.offsets_in_chain(self._entry, newest, header, header.index_count, wanted, max_num)
 
     def _entry(self, number: int) -> index_lookup.Entry:
-        key_hash, physical_offset, time_diff, previous = _ENTRY.unpack_from(
-            self._map, self._entries_at + number * index_file.ENTRY_SIZE
-        )
-        return key_hash, physical_offset, time_diff, previous
+        return _ENTRY.unpack_from(self._map, self._entries_at + number * index_file.ENTRY_SIZE)
 
     def flush(self) -> None:
         """Brings the file to the disk. Durable on return.

@@ -61,9 +61,10 @@ class Searcher:
         position, end = physical_offset - file.file_from_offset, file.read_position
         if position + commit_log.FRAME.size > end:
             return None
-        view = memoryview(file.file.mapping)
-        size = commit_log.frame_size(view, position, end - position)
-        return view[position : position + size] if size and not commit_log.is_blank(view, position) else None
+        view, left = memoryview(file.file.mapping), end - position
+        size = commit_log.frame_size(view, position, left)
+        is_blank = size == left and commit_log.is_blank(view, position)  # a BLANK takes all that is left
+        return view[position : position + size] if size and not is_blank else None
 
     # -- by time -------------------------------------------------------------------------------------------------
 

@@ -47,7 +47,8 @@ def test_every_page_is_linked_from_the_overview():
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_link_of_a_page_leads_somewhere(page):
-    assert all((page.parent / link).exists() for link in re.findall(r"\]\((\S+?)\)", page.read_text("utf-8")))
+    links = re.findall(r"\]\(([^\s#)]+)", page.read_text("utf-8"))
+    assert all((page.parent / link).exists() for link in links)
 
 
 def test_a_stale_page_is_seen(generate):

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from mqtool.engine.disk.files import Files
 from mqtool.engine.index.index_file import IndexWriter
 from mqtool.formats import index_file
-from mqtool.records.index_lookup import query_offsets, select
+from mqtool.records.index_lookup import offsets_in_chain, query_offsets
 from mqtool.store.index_file import IndexFile
 from tests.support.engine_faults import fast_directory, remove
 
@@ -82,8 +82,16 @@ def test_a_look_up_in_damaged_chains_ends_alike(seed):
     remove(root)
 
 
-def test_a_chain_ends_at_a_negative_time_and_at_an_entry_that_is_too_old():
-    chain = [(5, 300, 30, 3), (5, 200, 20, 2), (5, 100, -1, 1), (5, 50, 10, 0)]
-    assert list(select(chain, 0, 5, 0, 60_000)) == [300, 200]
-    assert list(select([chain[0], chain[1], chain[3]], 0, 5, 25_000, 60_000)) == [300]
-    assert list(select(chain, 0, 6, 0, 60_000)) == []
+def in_chain(rows, key_hash, begin, end, most=9):
+    """Rows are entries from number 1 on, the last one the newest."""
+    read = dict(enumerate(rows, 1)).get
+    return offsets_in_chain(read, len(rows), index_file.IndexHeader(0, 0, 0, 0, 0, len(rows) + 1), len(rows), (key_hash, begin, end), most)
+
+
+def test_a_chain_ends_at_a_negative_time_at_an_entry_that_is_too_old_and_where_it_leads_back():
+    chain = [(5, 50, 10, 0), (5, 100, -1, 1), (5, 200, 20, 2), (5, 300, 30, 3)]
+    assert in_chain(chain, 5, 0, 60_000) == [300, 200]
+    assert in_chain(chain, 5, 0, 60_000, most=1) == [300]
+    assert in_chain([chain[0], (5, 200, 20, 1), (5, 300, 30, 2)], 5, 25_000, 60_000) == [300]
+    assert in_chain([(5, 50, 10, 0), (5, 100, 10, 2)], 5, 0, 60_000) == [100]
+    assert in_chain(chain, 6, 0, 60_000) == []
