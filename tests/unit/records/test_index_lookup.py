@@ -85,7 +85,9 @@ def test_a_look_up_in_damaged_chains_ends_alike(seed):
 def in_chain(rows, key_hash, begin, end, most=9):
     """Rows are entries from number 1 on, the last one the newest."""
     read = dict(enumerate(rows, 1)).get
-    return offsets_in_chain(read, len(rows), index_file.IndexHeader(0, 0, 0, 0, 0, len(rows) + 1), len(rows), (key_hash, begin, end), most)
+    return offsets_in_chain(
+        read, len(rows), index_file.IndexHeader(0, 0, 0, 0, 0, len(rows) + 1), len(rows), (key_hash, begin, end), most
+    )
 
 
 def test_a_chain_ends_at_a_negative_time_at_an_entry_that_is_too_old_and_where_it_leads_back():
