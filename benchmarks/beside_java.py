@@ -65,6 +65,7 @@ class Sides:
         self.store = scratch / f"store-{size}"
         self.rocketmq = release("5.5.0")
         shape = Shape(size)
+        shape.bodies = [body.hex()[:size].encode() for body in shape.bodies]  # text, as `dump` and its rival print it
         with open_store(self.store, StoreOptions()) as store:
             for first in range(0, self.messages, COLUMN):
                 store.put_many(shape.columns(first, COLUMN))

@@ -171,7 +171,7 @@ public final class RealStore {
             if (letter == '"' || letter == '\\') {
                 line.append('\\').append(letter);
             } else if (letter < ' ') {
-                line.append(String.format("\\u%04x", (int) letter));
+                line.append("\\u00").append(Character.forDigit(letter >> 4, 16)).append(Character.forDigit(letter & 15, 16));
             } else {
                 line.append(letter);
             }
