@@ -1,5 +1,6 @@
 'use strict';
 const { spawn } = require('node:child_process');
+const { once } = require('node:events');
 const { mkdtempSync, rmSync } = require('node:fs');
 const { tmpdir } = require('node:os');
 const { join } = require('node:path');
@@ -19,10 +20,12 @@ test.before(async () => {
   }
 });
 
-test.after(() => {
+test.after(async () => {
+  setTimeout(() => process.exit(), 10000); // timers of the client would keep the process alive
   broker.kill();
+  await once(broker, 'exit'); // it writes into the store until then
   rmSync(store, { recursive: true, force: true });
-  setTimeout(() => process.exit(), 500); // timers of the client would keep the process alive
+  setTimeout(() => process.exit(), 500);
 });
 
 test('an order arrives', async () => {
