@@ -18,6 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
+from mqtool.server.broker.pop.lite_subscriptions import BIND_TOPIC
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.net.loop import loop_factory
@@ -118,15 +119,20 @@ class MqServer:
         config = typed_topic(topic, message_type, queues)
         self.call(lambda: self.broker.topics.put(config))
 
-    def create_group(self, group: str, *, fifo: bool = False, max_retries: int = 16) -> None:
+    def create_group(self, group: str, *, fifo: bool = False, max_retries: int = 16, lite_topic: str = "") -> None:
         """Creates a consumer group, or changes it; without, a group begins with the defaults.
 
         Args:
             group: its name.
             fifo: whether it consumes in order.
             max_retries: redeliveries after which a message becomes a dead letter.
+            lite_topic: topic of type LITE whose lite topics it consumes; needs the settings `enableLmq` and
+                `enableMultiDispatch`.
         """
-        config = replace(default_group(group), consume_message_orderly=fifo, retry_max_times=max_retries)
+        attributes = {BIND_TOPIC: lite_topic} if lite_topic else {}
+        config = replace(
+            default_group(group), consume_message_orderly=fifo, retry_max_times=max_retries, attributes=attributes
+        )
         self.call(lambda: self.broker.groups.put(config))
 
     def reset(self) -> None:

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import subprocess
 from pathlib import Path
 from typing import Any
@@ -27,8 +26,7 @@ from tests.support.auth import (
     seen,
     signed,
 )
-from tests.support.clients import grpc_python
-from tests.support.rocketmq import RocketMQ, Unavailable
+from tests.support.rocketmq import RocketMQ
 from tests.support.served import KEYS as SMALL
 
 pytest.importorskip("rocksdict")
@@ -175,42 +173,6 @@ def test_a_java_client_signs_its_remoting_requests(rocketmq, tmp_path):
             assert len(said) == 1
             assert said[0].startswith("refused")
             assert label in said[0]
-
-
-def test_a_python_client_signs_its_grpc_calls(tmp_path):
-    try:
-        command = grpc_python()
-    except Unavailable as reason:
-        if os.environ.get("MQTOOL_REQUIRE_INTEROP"):
-            raise
-        pytest.skip(str(reason))
-    with MqServer(**KEYS) as server:
-        for topic, kind in (("Fifo", "FIFO"), ("Delay", "DELAY")):
-            server.create_topic(topic, kind, queues=2)
-        server.create_group("Ordered", fifo=True)
-        prepare(server, "Normal", "Any")
-        more = [entry(f"Topic:{one}", ["All"]) for one in ("Fifo", "Delay")]
-        more += [entry(f"Group:{one}", ["Sub"]) for one in ("Ordered", "Any2")]
-        answers(server.broker_address, [("more", signed(put_acl("User:client", *more), ADMIN))])
-
-        def run(*credentials: str) -> subprocess.CompletedProcess[str]:
-            return subprocess.run(
-                [*command, server.endpoints, *credentials],
-                stdin=subprocess.DEVNULL,
-                capture_output=True,
-                text=True,
-                timeout=120,
-                check=False,
-                env=os.environ | {"HOME": str(tmp_path)},  # the client logs into it
-            )
-
-        ran = run("client", "clientPass")
-        assert ran.returncode == 0, ran.stderr[-3000:] + ran.stdout[-1000:]
-        kinds = [json.loads(line)["what"] for line in ran.stdout.splitlines() if line.startswith("{")]
-        assert (kinds.count("sent"), kinds.count("got")) == (21, 21)
-        refused = run("client", "wrong")
-        assert refused.returncode != 0
-        assert "failed to fetch topic:Normal route." in refused.stderr  # all that this client says of a refusal
 
 
 @pytest.mark.night

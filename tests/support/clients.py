@@ -24,14 +24,18 @@ GRPC_WHEEL = "rocketmq-python-client==5.1.2"
 
 def go() -> list[str]:
     """The Go client, compiled."""
-    source = PROGRAMS / "go"
+    return _go("go", PROGRAMS / "go")
+
+
+def _go(name: str, source: Path) -> list[str]:
+    """Returns the command of a program for Go."""
 
     def build(directory: Path) -> None:
-        for name in ("main.go", "go.mod", "go.sum"):
-            shutil.copy(source / name, directory)
+        for file in ("main.go", "go.mod", "go.sum"):
+            shutil.copy(source / file, directory)
         _run("go", "build", "-o", "client", ".", directory=directory)
 
-    return [str(_built("go", "go", source, build) / "client")]
+    return [str(_built(name, "go", source, build) / "client")]
 
 
 def javascript() -> list[str]:
@@ -97,7 +101,35 @@ def grpc_python() -> list[str]:
     return ["env", f"PYTHONPATH={packages}", sys.executable, str(directory / "main.py")]
 
 
-GRPC_CLIENTS: Mapping[str, Callable[[], list[str]]] = {"python": grpc_python, "javascript": grpc_javascript}
+def grpc_java() -> list[str]:
+    """The official gRPC client for Java."""
+    source = PROGRAMS / "grpc_java"
+
+    def build(directory: Path) -> None:
+        for file in ("Main.java", "pom.xml"):
+            shutil.copy(source / file, directory)
+        copying = ("dependency:copy-dependencies", f"-DoutputDirectory={directory / 'lib'}")
+        _run("mvn", "-q", "-B", "-f", str(directory / "pom.xml"), *copying, directory=directory)
+        _run("javac", "-nowarn", "-proc:none", "-cp", "lib/*", "-d", "classes", "Main.java", directory=directory)
+
+    directory = _built("grpc-java", "mvn", source, build)
+    if not shutil.which("java"):
+        raise Unavailable("no java")
+    return ["java", "-XX:TieredStopAtLevel=1", "-cp", f"{directory / 'classes'}:{directory / 'lib'}/*", "Main"]
+
+
+def grpc_go() -> list[str]:
+    """The official gRPC client for Go, compiled."""
+    return _go("grpc-go", PROGRAMS / "grpc_go")
+
+
+GRPC_CLIENTS: Mapping[str, Callable[[], list[str]]] = {
+    "Java": grpc_java,
+    "Python": grpc_python,
+    "Node.js": grpc_javascript,
+    "Go": grpc_go,
+}
+"""The official clients of RocketMQ 5, by the name that docs/serve.md gives them."""
 
 CLIENTS: Mapping[str, Callable[[], list[str]]] = {"go": go, "javascript": javascript, "c++": cpp}
 
