@@ -34,6 +34,17 @@ class Way(enum.StrEnum):
     SCAN = "scan"
 
 
+class Trust(enum.StrEnum):
+    """What besides the log itself may decide which records a question needs not read."""
+
+    QUEUES = "queues"
+    """ConsumeQueues name every record of their topic."""
+    INDEX = "index"
+    """Index files name every record with a key, from their first entry to their last."""
+    CLOCK = "clock"
+    """Store times never go backwards."""
+
+
 class TlsMode(enum.Enum):
     """RocketMQ's `tls.server.mode`."""
 

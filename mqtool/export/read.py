@@ -36,7 +36,7 @@ def read_partition(partition: Partition, request: ReadRequest) -> Iterator[Rows 
                 if not _is_outside(item, request.selection):
                     yield accept(item, request)
                 continue
-            for frames in _pieces(_selected(item, request.selection), request):
+            for frames in pieces(_selected(item, request.selection), request):
                 rows = rows_of(frames, partition.source.broker, request)
                 if rows is not None:
                     yield rows
@@ -124,7 +124,7 @@ def _selected(frames: Frames, selection: Selection) -> Frames:
     return selection.narrow(frames)
 
 
-def _pieces(frames: Frames, request: ReadRequest) -> Iterator[Frames]:
+def pieces(frames: Frames, request: ReadRequest) -> Iterator[Frames]:
     """Cuts frames into batches by bytes and rows."""
     if not len(frames):
         return

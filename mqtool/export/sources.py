@@ -52,7 +52,7 @@ def resolve(arguments: Iterable[str], config: str | None = None) -> list[Source]
         raise UsageError("name at least one store")
     _require_distinct([path for _, path in found])
     configured = broker_config.load(config).text("brokerName") if config and len(found) == 1 else None
-    sources = [Source(name or configured or _name_of(path), path, config) for name, path in found]
+    sources = [Source(name or configured or name_of(path), path, config) for name, path in found]
     repeated = [name for name, count in Counter(source.broker for source in sources).items() if count > 1]
     if repeated:
         paths = ", ".join(source.path for source in sources if source.broker == repeated[0])
@@ -83,7 +83,7 @@ def _require_distinct(paths: list[str]) -> None:
         seen[real] = path
 
 
-def _name_of(path: str) -> str:
+def name_of(path: str) -> str:
     """Returns the last part of a path that says anything: `/data/broker-a/store` is broker-a."""
     whole = PurePosixPath(path) if is_url(path) else real_path(Path(path))
     parts = [part for part in whole.parts if part != "/"]

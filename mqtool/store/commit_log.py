@@ -38,9 +38,11 @@ class CommitLog:
         min_offset: physical offset of the first byte that is there; 0 if there is no segment.
         unreadable: if it is set before anything is read, what cannot be read is noted here and counts as zeros;
             else it is an error.
+        bytes_read: bytes of segments that were read so far.
     """
 
     unreadable: UnreadableParts | None = None
+    bytes_read = 0
 
     def __init__(self, segments: tuple[Segment, ...], hint: "Callable[[], list[int]] | None" = None) -> None:
         """Takes the segments as found.
@@ -97,7 +99,7 @@ class CommitLog:
             return b""
         segment = self.segments[index]
         position = physical_offset - segment.base
-        return self._file(index).read(position, min(count, segment.size - position))
+        return self._read_in(index, position, min(count, segment.size - position))
 
     def record(self, physical_offset: int, size: int | None = None) -> Record:
         """Returns the record at a physical offset; framing and the stated offset are checked, the CRC is not.
@@ -259,7 +261,9 @@ class CommitLog:
         return partial(self._read_in, index)
 
     def _read_in(self, index: int, position: int, count: int) -> bytes:
-        return self._file(index).read(position, count)
+        data = self._file(index).read(position, count)
+        self.bytes_read += len(data)
+        return data
 
     @cached_property
     def last_used(self) -> int:
@@ -350,7 +354,7 @@ class _Reopened:
         self._log, self._index = log, index
 
     def read(self, position: int, count: int) -> bytes:
-        return self._log._file(self._index).read(position, count)
+        return self._log._read_in(self._index, position, count)
 
     def data_end(self) -> int:
         return self._log._file(self._index).data_end()

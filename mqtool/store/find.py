@@ -4,7 +4,7 @@ The index knows hashes of keys, not keys, and only of records that were dispatch
 tested, and the ends of the log that it does not cover are scanned.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from mqtool.choices import Way
@@ -103,6 +103,29 @@ def messages_named(store: Store, term: str, most_scanned: int = 8 << 20, most_re
     return Named([named[offset] for offset in sorted(named)], damage, unread, len(offsets[most_read:]))
 
 
+def covered_range(store: Store, files: list[IndexFile]) -> tuple[int, int]:
+    """Returns physical offsets from the first record that index files name to the end of the last.
+
+    Args:
+        store: where.
+        files: with entries; at least one.
+    """
+    headers = [file.header for file in files]
+    last = max(header.end_physical_offset for header in headers)
+    try:
+        end = last + store.commit_log.record(last).total_size
+    except StoreError:
+        end = last
+    return min(header.begin_physical_offset for header in headers), end
+
+
+def indexed_offsets(files: list[IndexFile], topics: Iterable[str], terms: Iterable[str]) -> set[int]:
+    """Returns physical offsets of records that may have one of some keys or unique keys: only hashes are compared."""
+    known = list(terms)
+    hashes = {index_file.key_hash(index_file.key_text(topic, term)) for topic in topics for term in known}
+    return {offset for file in files for value in hashes for offset in file.lookup(value, *_EVER, _ALL)}
+
+
 def _extent(store: Store, selection: Selection) -> int:
     low = store.commit_log.min_offset if selection.start is None else selection.start
     high = store.commit_log.max_offset if selection.end is None else selection.end
@@ -136,14 +159,7 @@ class _IndexSearch:
 
     @property
     def _covered(self) -> tuple[int, int]:
-        """Physical offsets from the first record that the index names to the end of the last."""
-        headers = [file.header for file in self.files]
-        last = max(header.end_physical_offset for header in headers)
-        try:
-            end = last + self.store.commit_log.record(last).total_size
-        except StoreError:
-            end = last
-        return min(header.begin_physical_offset for header in headers), end
+        return covered_range(self.store, self.files)
 
     def _rest(self) -> list[tuple[int, int]]:
         """Ranges of the selection that the index does not cover."""
@@ -179,9 +195,7 @@ class _IndexSearch:
                 yield from self._scan(start, end)
 
     def _offsets(self) -> set[int]:
-        texts = [index_file.key_text(topic, term) for topic in self.topics for term in self.terms]
-        hashes = {index_file.key_hash(text) for text in texts}
-        return {offset for file in self.files for value in hashes for offset in file.lookup(value, *_EVER, _ALL)}
+        return indexed_offsets(self.files, self.topics, self.terms)
 
     def _scan(self, start: int, end: int) -> Iterator[Message | Damage]:
         wanted = {name: getattr(self.selection, name) for name in Selection.__dataclass_fields__}

@@ -31,6 +31,7 @@ ALLOWED = {
     "engine": READING | {"recovery"},
     "ingest": READING | {"engine"},
     "export": READING,
+    "scan": READING | {"export"},
     "replay": READING | {"engine", "ingest", "export"},
     "spark": READING | {"export", "verify", "siblings"},
     "repair": READING | {"recovery", "verify", "rebuild", "engine", "diff", "convert", "replay"},
@@ -52,7 +53,7 @@ ONLY_IN = {
         "engine",
         "kernels",
     },  # reading may meet a file that shrinks, which would end the process; code is not changed
-    "pyarrow": {"jobs", "records", "siblings", "store", "verify", "ingest", "repair", "export", "spark", "cli"},
+    "pyarrow": {"jobs", "records", "siblings", "store", "verify", "ingest", "repair", "export", "scan", "spark", "cli"},
     "numpy": set(ALLOWED) - {"errors", "units", "words", "commands", "choices", "jobs", "__init__", "__main__"},
     "pyspark": {"spark"},
     "rocksdict": {"store"},

@@ -1,0 +1,131 @@
+"""What a condition says about single columns: a set or a range that every matching row lies in.
+
+Bounds are necessary, not sufficient: they decide what need not be read, and the condition itself decides about the
+rest. So whatever is not understood has no bounds, and nothing is lost.
+"""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """Values that one column may have.
+
+    Attributes:
+        low, high: smallest and largest value, both inclusive; None for no limit.
+        values: the only values; None if there are others between low and high.
+    """
+
+    low: Any = None
+    high: Any = None
+    values: frozenset[Any] | None = None
+
+    @classmethod
+    def of(cls, values: Iterable[Any]) -> "Bounds":
+        """Returns the bounds of a few values."""
+        few = frozenset(values)
+        return cls(min(few, default=None), max(few, default=None), few)
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether no value is possible."""
+        if self.values is not None:
+            return not self.values
+        return self.low is not None and self.high is not None and self.low > self.high
+
+    def admits(self, value: Any) -> bool:
+        """Whether a value is possible."""
+        if self.values is not None:
+            return value in self.values
+        return (self.low is None or value >= self.low) and (self.high is None or value <= self.high)
+
+    def overlaps(self, low: Any, high: Any) -> bool:
+        """Whether a value from low to high, both inclusive, is possible."""
+        if self.values is not None:
+            return any(low <= value <= high for value in self.values)
+        return (self.low is None or high >= self.low) and (self.high is None or low <= self.high)
+
+    def mask(self, values: np.ndarray) -> np.ndarray:
+        """Returns which of some integers are possible."""
+        if self.values is not None:
+            return np.isin(values, list(self.values))
+        found = np.ones(len(values), bool)
+        if self.low is not None:
+            found &= values >= self.low
+        if self.high is not None:
+            found &= values <= self.high
+        return found
+
+    def __and__(self, other: "Bounds") -> "Bounds":
+        if self.values is not None:
+            return Bounds.of(value for value in self.values if other.admits(value))
+        if other.values is not None:
+            return other & self
+        lows = [bound for bound in (self.low, other.low) if bound is not None]
+        highs = [bound for bound in (self.high, other.high) if bound is not None]
+        return Bounds(max(lows, default=None), min(highs, default=None))
+
+    def __or__(self, other: "Bounds") -> "Bounds":
+        if self.is_empty or other.is_empty:
+            return other if self.is_empty else self
+        if self.values is not None and other.values is not None:
+            return Bounds.of(self.values | other.values)
+        low = None if self.low is None or other.low is None else min(self.low, other.low)
+        high = None if self.high is None or other.high is None else max(self.high, other.high)
+        return Bounds(low, high)
+
+
+NO_BOUNDS = Bounds()
+
+
+@dataclass(frozen=True, slots=True)
+class Facts:
+    """Bounds by column, of one condition.
+
+    Attributes:
+        columns: bounds of those that are bounded; `store_timestamp` in ms since epoch.
+    """
+
+    columns: Mapping[str, Bounds]
+
+    def __getitem__(self, column: str) -> Bounds:
+        return self.columns.get(column, NO_BOUNDS)
+
+    @property
+    def is_impossible(self) -> bool:
+        """Whether no row can match."""
+        return any(bounds.is_empty for bounds in self.columns.values())
+
+    def __and__(self, other: "Facts") -> "Facts":
+        return Facts({name: self[name] & other[name] for name in {*self.columns, *other.columns}})
+
+    def __or__(self, other: "Facts") -> "Facts":
+        if self.is_impossible or other.is_impossible:
+            return other if self.is_impossible else self
+        return Facts({name: self[name] | other[name] for name in self.columns.keys() & other.columns.keys()})
+
+
+NO_FACTS = Facts({})
+IMPOSSIBLE = Facts({"topic": Bounds.of(())})
+
+
+def compared(column: str, operator: str, low: Any, high: Any) -> Facts:
+    """Returns what a comparison with a constant says.
+
+    Args:
+        column: left of the operator.
+        operator: "==", "<", "<=", ">" or ">="; any other says nothing.
+        low, high: values next below and above the constant, both the constant itself if the column can hold it.
+    """
+    match operator:
+        case "==":
+            return Facts({column: Bounds.of([low]) if low == high else Bounds(low, high)})
+        case "<" | "<=":
+            return Facts({column: Bounds(high=high)})
+        case ">" | ">=":
+            return Facts({column: Bounds(low=low)})
+    return NO_FACTS

@@ -1,0 +1,289 @@
+"""One scan: the messages of a store that meet a condition, as lazy Arrow batches.
+
+Rows, columns and types are those of an export (docs/lake.md), so that a question has the same answer whether it is
+asked of a store or of its export.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqtool.choices import Trust
+from mqtool.errors import UsageError
+from mqtool.export.read import pieces
+from mqtool.export.request import ReadRequest
+from mqtool.export.rows import rows_of
+from mqtool.export.schema import ALL_COLUMNS, messages_schema
+from mqtool.export.sources import name_of
+from mqtool.export.views import compact
+from mqtool.records.damage import Damage
+from mqtool.records.frames import Frames
+from mqtool.scan.bounds import NO_FACTS, Facts
+from mqtool.scan.paths import Path, Planner
+from mqtool.scan.substrait import condition_of
+from mqtool.scan.zones import Zones, possible
+from mqtool.store.store import Store
+
+KEY = "key"
+_PLACE = "physical_offset"
+_DOCS = {b"docs": b"one of the words of KEYS"}
+
+
+def schema_of(columns: Iterable[str] | None = None, *, keyed: bool = False) -> Any:
+    """Returns the Arrow schema of some columns of a scan, in this order; None for all.
+
+    Args:
+        columns: names; those of an export, and `key` in a keyed scan.
+        keyed: a row for each key of each message.
+
+    Raises:
+        UsageError: an unknown column.
+    """
+    whole = messages_schema(ALL_COLUMNS)
+    if keyed:
+        whole = pa.schema([pa.field(KEY, pa.string(), metadata=_DOCS), *whole])
+    names = whole.names if columns is None else list(columns)
+    unknown = [name for name in names if name not in whole.names]
+    if unknown:
+        raise UsageError(f"unknown column {unknown[0]!r}; known: {', '.join(whole.names)}")
+    return pa.schema([whole.field(name) for name in names])
+
+
+@dataclass(frozen=True)
+class Where:
+    """A condition on rows.
+
+    Attributes:
+        facts: bounds that every matching row is in.
+        columns: what the test reads; None for unknown, then all.
+        test: returns the rows of a batch that match.
+    """
+
+    facts: Facts = NO_FACTS
+    columns: frozenset[str] | None = frozenset()
+    test: Callable[[Any], Any] | None = None
+
+    @classmethod
+    def of(cls, expression: Any, schema: Any) -> "Where":
+        """Returns a `pyarrow.compute.Expression` over a schema as a condition; None is met by every row."""
+        if expression is None:
+            return cls()
+        found = condition_of(expression, schema)
+        return cls(found.facts, found.columns, lambda batch: _one(pa.Table.from_batches([batch]).filter(expression)))
+
+
+@dataclass(frozen=True)
+class Options:
+    """How a scan reads.
+
+    Attributes:
+        every_class: half, rolled-back and system records too, not only committed ones.
+        keyed: a row for each key of each message, in a column `key`; messages without a key have none.
+        trust: what may decide, besides the log, what is not read.
+        end: physical offset to stop before; None for the end of the log.
+        limit: rows at most.
+        batch_rows: rows of a batch at most.
+    """
+
+    every_class: bool = False
+    keyed: bool = False
+    trust: frozenset[Trust] = frozenset()
+    end: int | None = None
+    limit: int | None = None
+    batch_rows: int = ReadRequest.batch_rows
+
+
+@dataclass
+class Report:
+    """What a scan has read, complete once its last batch is taken.
+
+    Attributes:
+        broker: which store.
+        path: "nothing", "walk", "queues" or "index"; "" before it is chosen.
+        why: in words, why this path.
+        log_bytes: bytes of the log in use.
+        bytes_read: bytes of the log that were read, those to find its end included.
+        bytes_needed: bytes of the records that matched.
+        segments, segments_skipped: of the log; those of which no record was read.
+        rows: that were given.
+        damage: met on the way.
+    """
+
+    broker: str
+    path: str = ""
+    why: str = ""
+    log_bytes: int = 0
+    bytes_read: int = 0
+    bytes_needed: int = 0
+    segments: int = 0
+    segments_skipped: int = 0
+    rows: int = 0
+    damage: list[Damage] = field(default_factory=list)
+
+
+class Scan:
+    """Messages as Arrow batches, read while they are taken; `report` says what that cost."""
+
+    def __init__(
+        self,
+        store: Store,
+        columns: Iterable[str] | None = None,
+        where: Any = None,
+        options: Options | None = None,
+        *,
+        broker: str = "",
+        zones: Zones | None = None,
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            store: open; it must stay so.
+            columns: names, in the order wanted; None for all.
+            where: a `pyarrow.compute.Expression` over the columns, or a `Where`; None for every message.
+            options: how it reads.
+            broker: the value of the column `broker`.
+            zones: what earlier scans of this store have proved; this one adds to it.
+
+        Raises:
+            UsageError: an unknown column.
+        """
+        self.options = options or Options()
+        whole = schema_of(keyed=self.options.keyed)
+        self.schema = schema_of(columns, keyed=self.options.keyed)
+        self.where = where if isinstance(where, Where) else Where.of(where, whole)
+        self.report = Report(broker)
+        self._store = store
+        self._zones = Zones() if zones is None else zones
+        tested = set(whole.names) if self.where.columns is None else set(self.where.columns)
+        self._tested = schema_of([name for name in whole.names if name in tested | {_PLACE}], keyed=self.options.keyed)
+        needed = [*self.schema.names, *(name for name in self._tested.names if name not in self.schema.names)]
+        self._needed = schema_of(needed, keyed=self.options.keyed)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yields `pa.RecordBatch`, in CommitLog order."""
+        log, report = self._store.commit_log, self.report
+        before, left = log.bytes_read, self.options.limit
+        path = self._path()
+        report.path, report.why = path.name, path.why
+        report.segments = log.last_used + 1 if log.segments else 0
+        report.log_bytes = log.bytes_in_use
+        for item in path.items:
+            report.bytes_read = log.bytes_read - before
+            report.segments_skipped = report.segments - len(path.segments_read)
+            if isinstance(item, Damage):
+                report.damage.append(item)
+                continue
+            for batch in self._batches(item):
+                if left == 0:
+                    return
+                rows = batch if left is None else batch.slice(0, left)
+                left = None if left is None else left - len(rows)
+                report.rows += len(rows)
+                yield rows
+            if left == 0:
+                return
+        report.bytes_read = log.bytes_read - before
+        report.segments_skipped = report.segments - len(path.segments_read)
+
+    def _path(self) -> Path:
+        options, facts = self.options, self.where.facts
+        if not facts["broker"].admits(self.report.broker):
+            return Path("nothing", "the condition names another broker", iter(()))
+        return Planner(self._store, facts, options.trust, self._zones, options.end).path()
+
+    def reader(self) -> Any:
+        """Returns the batches as a `pa.RecordBatchReader`."""
+        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
+
+    def explain(self) -> Report:
+        """Returns the report of a path that was chosen and not gone: bytes and rows are those of the choice."""
+        log, before = self._store.commit_log, self._store.commit_log.bytes_read
+        path = self._path()
+        self.report.path, self.report.why = path.name, path.why
+        self.report.segments = log.last_used + 1 if log.segments else 0
+        self.report.log_bytes, self.report.bytes_read = log.bytes_in_use, log.bytes_read - before
+        return self.report
+
+    def _batches(self, frames: Frames) -> Iterator[Any]:
+        request = ReadRequest(columns=_stored(self._needed), batch_rows=self.options.batch_rows)
+        for some in pieces(possible(frames, self.where.facts), request):
+            found = self._matching(some)
+            if found is not None and len(found):
+                yield found
+
+    def _matching(self, frames: Frames) -> Any:
+        """Returns the rows that match: first what the test reads is built, then the rest, for what passes it."""
+        if self.where.test is None:
+            rows = self._rows(frames, self._needed)
+            self.report.bytes_needed += 0 if rows is None else int(frames.sizes.sum())
+            return None if rows is None else rows.select(self.schema.names)
+        rows = self._rows(frames, self._tested)
+        if rows is None or not len(rows := self.where.test(rows)):
+            return None
+        frames = frames.select(np.isin(frames.positions + frames.base, np.asarray(rows[_PLACE])))
+        self.report.bytes_needed += int(frames.sizes.sum())
+        if set(self.schema.names) <= set(self._tested.names):
+            return rows.select(self.schema.names)
+        rows = self._rows(frames, self._needed)
+        return None if rows is None else self.where.test(rows).select(self.schema.names)
+
+    def _rows(self, frames: Frames, schema: Any) -> Any:
+        """Returns all rows of frames with the columns of a schema; None if no record is of a class asked for."""
+        request = ReadRequest(columns=_stored(schema), every_class=self.options.every_class)
+        found = rows_of(frames, self.report.broker, request)
+        if found is None:
+            return None
+        batch = compact(found.batch)
+        return _keyed(batch, schema) if self.options.keyed else batch.select(schema.names)
+
+
+def scan(
+    store: Store,
+    columns: Iterable[str] | None = None,
+    where: Any = None,
+    *,
+    trust: Collection[Trust | str] = (),
+    every_class: bool = False,
+    limit: int | None = None,
+) -> Scan:
+    """Returns the messages of a store that meet a condition: iterate over it for `pa.RecordBatch`.
+
+    Args:
+        store: open.
+        columns: names of the messages table of docs/lake.md; None for all.
+        where: a `pyarrow.compute.Expression`, e.g. `pc.field("topic") == "orders"`.
+        trust: "queues", "index", "clock": what may decide which records are not read; see docs/sql.md.
+        every_class: half, rolled-back and system records too.
+        limit: rows at most.
+
+    Raises:
+        UsageError: an unknown column.
+    """
+    options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)), limit=limit)
+    return Scan(store, columns, where, options, broker=name_of(str(store.path)))
+
+
+def _stored(schema: Any) -> tuple[str, ...]:
+    """Returns the columns of records that a schema is made from."""
+    names = [name for name in schema.names if name != KEY]
+    if KEY in schema.names and "keys" not in names:
+        names.append("keys")
+    return tuple(names) or (_PLACE,)
+
+
+def _keyed(batch: Any, schema: Any) -> Any:
+    """Returns a row for each key of each row."""
+    keys = batch["keys"]
+    wide = batch.take(pc.list_parent_indices(keys))
+    arrays = [pc.list_flatten(keys) if name == KEY else wide[name] for name in schema.names]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+
+def _one(table: Any) -> Any:
+    """Returns a table as one batch."""
+    found = table.combine_chunks().to_batches()
+    return found[0] if found else pa.RecordBatch.from_pylist([], table.schema)

@@ -1,0 +1,309 @@
+"""Which bytes of a log a question needs: the path to them, chosen by what is proved or trusted.
+
+Why nothing but the log's own bytes is believed unless the caller says so: docs/decisions/0011-scan-paths.md.
+"""
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, field
+from functools import cached_property
+
+import numpy as np
+
+from mqtool.choices import Trust
+from mqtool.errors import StoreError
+from mqtool.formats import commit_log
+from mqtool.formats.dledger import ENTRY_HEADER_SIZE
+from mqtool.records.damage import Damage
+from mqtool.records.frames import Frames
+from mqtool.scan.bounds import Bounds, Facts
+from mqtool.scan.named import named_frames
+from mqtool.scan.zones import Zone, Zones
+from mqtool.store.commit_log import CommitLog, Segment, gap_between
+from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.cuts import Cuts
+from mqtool.store.find import covered_range, indexed_offsets
+from mqtool.store.index_file import IndexFile
+from mqtool.store.store import Store
+
+_EVER = (1 << 63) - 1
+_WORTH = 2
+"""A queue is followed if its records are at most one part in so many of the log: else a walk costs no more."""
+_NEAR = 1 << 20
+"""Bytes in which the search for a time ends."""
+
+_HEAD = 128
+"""Bytes of a record in which its store time is."""
+_MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
+
+Items = Iterator[Frames | Damage]
+
+
+@dataclass
+class Path:
+    """How a question is answered.
+
+    Attributes:
+        name: "nothing", "walk", "queues" or "index".
+        why: in words, why this one.
+        items: records that may match, by physical offset, and damage met on the way.
+        segments_read: bases of the segments that are read; grows while items are taken.
+    """
+
+    name: str
+    why: str
+    items: Items
+    segments_read: set[int] = field(default_factory=set)
+
+
+@dataclass
+class Planner:
+    """Chooses the path of one question.
+
+    Attributes:
+        store: where.
+        facts: what the question's condition says.
+        trust: what is believed.
+        zones: what earlier scans of the store have proved.
+        end: physical offset to stop before; None for the end of the log.
+    """
+
+    store: Store
+    facts: Facts
+    trust: Collection[Trust] = ()
+    zones: Zones = field(default_factory=Zones)
+    end: int | None = None
+
+    def path(self) -> Path:
+        """Returns the path; nothing but queues, index and a few records is read for it."""
+        log = self.store.commit_log
+        if self.facts.is_impossible or not log.segments:
+            why = "the conditions exclude each other" if log.segments else "there is no segment"
+            return Path("nothing", why, iter(()))
+        low, high, clock = self._range
+        found = self._by_index(low, high) or self._by_queues(low, high)
+        if found is None:
+            found = Path("walk", f"{self._refused}{clock}", iter(()))
+            found.items = self._walk(found, low, high)
+        else:
+            found.why += clock
+        return found
+
+    @property
+    def _refused(self) -> str:
+        """Why neither index nor queues are the path."""
+        if self._keys and Trust.INDEX not in self.trust:
+            return "an index may lack entries; trust the index to use it"
+        if self._topics and Trust.QUEUES not in self.trust:
+            return "queues may lack units; trust the queues to use them"
+        if self._topics or self._keys:
+            return self._distrust or "there is no index"
+        return "no condition on a key or a topic"
+
+    @cached_property
+    def _keys(self) -> frozenset[str]:
+        return self.facts["unique_key"].values or self.facts["key"].values or frozenset()
+
+    @cached_property
+    def _topics(self) -> frozenset[str]:
+        return self.facts["topic"].values or frozenset()
+
+    @cached_property
+    def _range(self) -> tuple[int, int, str]:
+        """Physical offsets, half-open, outside which nothing can match, and in words what the clock has said."""
+        log, places = self.store.commit_log, self.facts["physical_offset"]
+        low = max(log.min_offset, places.low or 0)
+        high = min(self.end if self.end is not None else _EVER, _EVER if places.high is None else places.high + 1)
+        times = self.facts["store_timestamp"]
+        if times.low is None and times.high is None:
+            return low, high, ""
+        if Trust.CLOCK not in self.trust:
+            return low, high, "; store times may go backwards: trust the clock to search by time"
+        search = _TimeSearch(self.store)
+        if not search.rises:
+            return low, high, "; store times go backwards, so the clock is not trusted"
+        return max(low, search.first(times)), min(high, search.end(times)), "; range of the log by store time"
+
+    def _by_index(self, low: int, high: int) -> Path | None:
+        if not self._keys or Trust.INDEX not in self.trust:
+            return None
+        files = [file for file in self.store.index_files() if file.entry_count]
+        if not files or any(not file.slot_count for file in files):
+            return None
+        if any(queue.is_batch for queue in self.store.queues()):
+            self._distrust = "there are queues of batches, and keys inside a batch are not indexed"
+            return None
+        path = Path("index", f"{len(files)} index files for {len(self._keys)} keys", iter(()))
+        path.items = self._indexed(path, files, low, high)
+        return path
+
+    def _indexed(self, path: Path, files: list[IndexFile], low: int, high: int) -> Items:
+        log = self.store.commit_log
+        first, last = covered_range(self.store, files)
+        topics = self._topics or {queue.topic for queue in self.store.queues()} | set(self.store.metadata.topics)
+        known = min(high, log.max_offset)
+        yield from self._walk(path, low, min(first, known))
+        for offset in sorted(indexed_offsets(files, topics, self._keys)):
+            if not max(low, log.min_offset, first) <= offset < min(known, last):
+                continue
+            try:
+                record = log.record_at(offset)
+            except StoreError:
+                continue  # the index outlives cut records
+            path.segments_read.update(_bases(log, np.array([offset])))
+            yield from named_frames(log, np.array([offset]), np.array([record.total_size]))
+        if max(last, low) < known:
+            yield from self._walk(path, max(last, low), high)
+
+    @cached_property
+    def _named_queues(self) -> list[Queue]:
+        ids = self.facts["queue_id"]
+        return [queue for queue in self.store.queues() if queue.topic in self._topics and ids.admits(queue.queue_id)]
+
+    @cached_property
+    def _distrust(self) -> str:
+        """What the queues themselves show against following them, "" if nothing."""
+        if self.store.rocksdb and self.store.rocksdb.is_there:
+            return "queues in RocksDB are not completed after a crash"
+        missing = self._topics - {queue.topic for queue in self.store.queues()}
+        if missing:
+            return f"topic {min(missing)!r} has no queue, and records of a deleted topic may be left"
+        for queue in self._named_queues:
+            name = f"{queue.topic}/{queue.queue_id}"
+            if queue.is_batch:
+                return f"{name} is a queue of batches"
+            if any(before.end != after.base for before, after in zip(queue.files, queue.files[1:], strict=False)):
+                return f"a file of queue {name} is missing"
+        return ""
+
+    def _by_queues(self, low: int, high: int) -> Path | None:
+        if not self._topics or Trust.QUEUES not in self.trust or self._distrust:
+            return None
+        parts = [self._units(queue, low, high) for queue in self._named_queues]
+        if any(part is None for part in parts):
+            return None
+        known = [part for part in parts if part is not None]
+        offsets = np.concatenate([part[0] for part in known]) if known else np.empty(0, np.int64)
+        sizes = np.concatenate([part[1] for part in known]) if known else np.empty(0, np.int64)
+        extent = min(high, self.store.commit_log.max_offset) - low
+        if int(sizes.sum()) * _WORTH > extent > 0:
+            self._distrust = "the records of its topics are most of the log"
+            return None
+        offsets, which = np.unique(offsets, return_index=True)
+        log, why = self.store.commit_log, f"{len(known)} queues with {len(offsets)} units"
+        return Path("queues", why, named_frames(log, offsets, sizes[which]), _bases(log, offsets))
+
+    def _units(self, queue: Queue, low: int, high: int) -> tuple[np.ndarray, np.ndarray] | None:
+        """Returns physical offsets and sizes of the units that may match; None if the queue has a hole."""
+        places = self.facts["queue_offset"]
+        offsets, sizes = [], []
+        before = -1
+        for number, file in enumerate(queue.files):
+            units = queue.units_of(number)
+            numbers = np.arange(len(units), dtype=np.int64) + file.base // queue.unit_size
+            live = (numbers >= queue.min_offset) & (numbers < queue.max_offset)
+            physical = units["physical_offset"].astype(np.int64)
+            if not has_record(units)[live].all() or (np.diff(physical[live], prepend=before) <= 0).any():
+                self._distrust = f"queue {queue.topic}/{queue.queue_id} has a hole or goes backwards"
+                return None
+            if live.any():
+                before = int(physical[live][-1])
+            wanted = live & places.mask(numbers) & (physical >= low) & (physical < high)
+            offsets.append(physical[wanted])
+            sizes.append(units["size"][wanted].astype(np.int64))
+        if not offsets:
+            return np.empty(0, np.int64), np.empty(0, np.int64)
+        return np.concatenate(offsets), np.concatenate(sizes)
+
+    def _walk(self, path: Path, low: int, high: int) -> Items:
+        """Walks segment by segment, past those that cannot hold a match, and notes what it finds in complete ones."""
+        log = self.store.commit_log
+        for index, segment in enumerate(log.segments[: log.last_used + 1]):
+            gap = gap_between(log.segments[index - 1], segment) if index else None
+            if gap is not None and gap.end > low and gap.start < high:
+                yield gap
+            if segment.end <= low or segment.base >= high:
+                continue
+            is_all = low <= segment.base and segment.end <= high and index < log.last_used
+            known = self.zones.get(segment) if is_all else None
+            if known is not None and known.excludes(self.facts):
+                yield from known.damage
+                continue
+            path.segments_read.add(segment.base)
+            yield from self._walk_one(segment, low, high, notes=is_all and known is None)
+
+    def _walk_one(self, segment: Segment, low: int, high: int, *, notes: bool) -> Items:
+        zone = Zone()
+        start, end = max(low, segment.base), min(high, segment.end)
+        for item in self.store.commit_log.walk(start, end):
+            if notes:
+                zone.add(item)
+            yield item
+        if notes:
+            self.zones.put(segment, zone)
+
+
+def _bases(log: CommitLog, offsets: np.ndarray) -> set[int]:
+    """Returns the bases of the segments in which some physical offsets are."""
+    bases = np.array([segment.base for segment in log.segments], np.int64)
+    return set(bases[np.unique(np.searchsorted(bases, offsets, side="right") - 1)].tolist())
+
+
+class _TimeSearch:
+    """Finds places by store time, in a log whose clock is trusted."""
+
+    def __init__(self, store: Store) -> None:
+        self._log, self._cuts = store.commit_log, Cuts(store)
+        self._segments = self._log.segments[: self._log.last_used + 1]
+        self._first = [self._time(self._start(segment)) for segment in self._segments]
+
+    def _start(self, segment: Segment) -> int:
+        return segment.base + (ENTRY_HEADER_SIZE if segment.entries else 0)
+
+    def _time(self, physical_offset: int) -> int | None:
+        """Returns the store time of a record, read from its first bytes; None if none is there."""
+        data = self._log.read(physical_offset, _HEAD)
+        at = np.zeros(1, np.int64)
+        frames = Frames(memoryview(data.ljust(_HEAD, b"\0")), physical_offset, at, at)
+        is_record = frames.true_offset[0] and frames.column("magic_code")[0] in _MAGICS
+        return int(frames.column("store_timestamp")[0]) if is_record else None
+
+    @property
+    def rises(self) -> bool:
+        """Whether the first records of the segments do not contradict that times rise."""
+        known = [time for time in self._first if time is not None]
+        return known == sorted(known)
+
+    def first(self, times: Bounds) -> int:
+        """Returns a physical offset before which all records are older than the times."""
+        return 0 if times.low is None else self._place(times.low)
+
+    def end(self, times: Bounds) -> int:
+        """Returns a physical offset from which on all records are younger than the times."""
+        if times.high is None:
+            return _EVER
+        later = [at for at, time in enumerate(self._first) if time is not None and time > times.high]
+        limit = self._segments[later[0]].base if later else _EVER
+        index = (later[0] if later else len(self._segments)) - 1
+        return min(limit, self._halve(index, times.high, upper=True)) if index >= 0 else limit
+
+    def _place(self, time: int) -> int:
+        earlier = [at for at, first in enumerate(self._first) if first is not None and first < time]
+        return self._halve(earlier[-1], time, upper=False) if earlier else 0
+
+    def _halve(self, index: int, time: int, *, upper: bool) -> int:
+        """Returns a record start near the edge: the last known below the time, or the first known above it."""
+        segment = self._segments[index]
+        low, high = segment.base, segment.end
+        below, above = segment.base, _EVER
+        while high - low > _NEAR:
+            middle = (low + high) // 2
+            cut = self._cuts.first_at(middle, segment.end)
+            found = None if cut is None else self._time(cut.physical_offset)
+            if cut is None or found is None or found > time or (found == time and not upper):
+                high = middle
+                if cut is not None and found is not None and found > time:
+                    above = min(above, cut.physical_offset)
+            else:
+                low = middle
+                below = max(below, cut.physical_offset)
+        return above if upper else below

@@ -1,0 +1,279 @@
+"""Conditions of Arrow into bounds, by Substrait: the only form in which Arrow gives an expression away.
+
+Source of the layout: substrait.io, extended_expression.proto, algebra.proto, type.proto.
+"""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from functools import reduce
+from typing import Any
+
+import pyarrow as pa
+
+from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts, compared
+
+TEXT = frozenset({"broker", "topic", "unique_key", "key"})
+NUMBERS = frozenset({"queue_id", "queue_offset", "physical_offset"})
+TIME = "store_timestamp"
+
+_OPERATORS = {"equal": "==", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
+_MIRRORED = {"==": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_MICROS_A_MILLI = 1000
+
+
+@dataclass(frozen=True, slots=True)
+class Condition:
+    """What a condition needs and says.
+
+    Attributes:
+        facts: bounds of its columns.
+        columns: that it reads; None if that is unknown.
+    """
+
+    facts: Facts = NO_FACTS
+    columns: frozenset[str] | None = None
+
+
+def condition_of(expression: Any, schema: Any) -> Condition:
+    """Returns what a `pyarrow.compute.Expression` over a schema says; nothing where it is not understood."""
+    try:
+        data = bytes(expression.to_substrait(schema))
+        return _Reader(data).condition()
+    except (pa.ArrowException, _UnknownError, IndexError, KeyError, UnicodeDecodeError):
+        return Condition()
+
+
+class _UnknownError(Exception):
+    """Something that this reader does not know."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Moment:
+    """A timestamp literal, in microseconds."""
+
+    micros: int
+
+
+class _Null:
+    """The literal null."""
+
+
+def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
+    """Yields number and value of each field of a message in the protobuf wire format."""
+    at = 0
+    while at < len(data):
+        tag, at = _varint(data, at)
+        kind = tag & 7
+        if kind == _VARINT:
+            value, at = _varint(data, at)
+            yield tag >> 3, value
+        elif kind == _BYTES:
+            size, at = _varint(data, at)
+            yield tag >> 3, data[at : at + size]
+            at += size
+        elif kind in (_FIXED64, _FIXED32):
+            size = 8 if kind == _FIXED64 else 4
+            yield tag >> 3, data[at : at + size]
+            at += size
+        else:
+            raise _UnknownError
+
+
+def _varint(data: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = data[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
+
+
+def _signed(value: int) -> int:
+    return value - (1 << 64) if value >> 63 else value
+
+
+@dataclass
+class _Reader:
+    data: bytes
+    functions: dict[int, str] = field(default_factory=dict)
+    names: list[str] = field(default_factory=list)
+    used: set[str] = field(default_factory=set)
+
+    def condition(self) -> Condition:
+        expressions = []
+        for number, value in _fields(self.data):
+            if number == 2:
+                self._function(value)
+            elif number == 3:
+                expressions += [inner for at, inner in _fields(value) if at == 1]
+            elif number == 4:
+                self.names = [inner.decode() for at, inner in _fields(value) if at == 1]
+        if len(expressions) != 1:
+            raise _UnknownError
+        self._collect(expressions[0])
+        return Condition(self._facts(expressions[0]), frozenset(self.used))
+
+    def _function(self, declaration: bytes) -> None:
+        for number, value in _fields(declaration):
+            if number == 3:
+                parts = dict(_fields(value))
+                self.functions[parts.get(2, 0)] = parts[3].decode().partition(":")[0]
+
+    def _collect(self, expression: bytes) -> None:
+        """Notes the columns that an expression reads."""
+        for number, value in _fields(expression):
+            if number == 1:
+                continue
+            if number == 2:
+                self.used.add(self._column(expression))
+            elif number == 3:
+                for argument in (inner for at, inner in _fields(value) if at == 4):
+                    for inner in (inner for at, inner in _fields(argument) if at == 3):
+                        self._collect(inner)
+            elif number == 6:
+                for clause in self._clauses(value):
+                    self._collect(clause)
+            elif number == 8:
+                for _, inner in _fields(value):
+                    self._collect(inner)
+            elif number == 11:
+                self._collect(dict(_fields(value))[2])
+            else:
+                raise _UnknownError
+
+    def _clauses(self, if_then: bytes) -> Iterator[bytes]:
+        for number, value in _fields(if_then):
+            if number == 1:
+                yield from (inner for _, inner in _fields(value))
+            else:
+                yield value
+
+    def _column(self, expression: bytes) -> str:
+        """Returns the column that an expression is, bare or cast."""
+        parts = dict(_fields(expression))
+        if 11 in parts:
+            return self._column(dict(_fields(parts[11]))[2])
+        direct = dict(_fields(dict(_fields(parts[2]))[1]))
+        segment = dict(_fields(direct[2]))
+        if 2 in segment:  # a field of a field
+            raise _UnknownError
+        return self.names[segment.get(1, 0)]
+
+    def _facts(self, expression: bytes) -> Facts:
+        parts = dict(_fields(expression))
+        if 1 in parts:
+            return NO_FACTS if _literal(parts[1]) is True else IMPOSSIBLE
+        if 3 in parts:
+            return self._call(parts[3])
+        if 6 in parts:
+            return self._choice(parts[6])
+        if 8 in parts:
+            return self._listed(parts[8])
+        return NO_FACTS
+
+    def _call(self, call: bytes) -> Facts:
+        fields = list(_fields(call))
+        name = self.functions[dict(fields).get(1, 0)]
+        arguments = [dict(_fields(value))[3] for number, value in fields if number == 4]
+        combine: dict[str, Callable[[Facts, Facts], Facts]] = {"and": Facts.__and__, "or": Facts.__or__}
+        if name in combine:
+            return reduce(combine[name], map(self._facts, arguments))
+        if name in _OPERATORS and len(arguments) == 2:
+            return self._comparison(_OPERATORS[name], *arguments)
+        return NO_FACTS
+
+    def _choice(self, if_then: bytes) -> Facts:
+        """`if a then b else c` is true where a and b are, or c."""
+        found = IMPOSSIBLE
+        for number, value in _fields(if_then):
+            if number == 1:
+                clause = dict(_fields(value))
+                found |= self._facts(clause[1]) & self._facts(clause[2])
+            else:
+                found |= self._facts(value)
+        return found
+
+    def _listed(self, in_list: bytes) -> Facts:
+        fields = list(_fields(in_list))
+        value = dict(fields)[1]
+        options = [option for number, option in fields if number == 2]
+        return reduce(Facts.__or__, (self._comparison("==", value, option) for option in options), IMPOSSIBLE)
+
+    def _comparison(self, operator: str, left: bytes, right: bytes) -> Facts:
+        if _constant(left) is not None:
+            left, right, operator = right, left, _MIRRORED[operator]
+        literal = _constant(right)
+        if literal is None or 1 in dict(_fields(left)):
+            return NO_FACTS
+        try:
+            column = self._column(left)
+        except KeyError:
+            return NO_FACTS
+        parts = dict(_fields(left))
+        if 11 in parts and not _keeps_value(parts[11]):
+            return NO_FACTS
+        return bounds_of(column, operator, _literal(literal))
+
+
+def _keeps_value(cast: bytes) -> bool:
+    """Whether a cast is to a type that holds every value of a column: 64-bit integers, or microseconds."""
+    kind = dict(_fields(dict(_fields(cast))[1]))
+    return 7 in kind or 29 in kind
+
+
+def bounds_of(column: str, operator: str, value: Any) -> Facts:
+    """Returns what the comparison of a column with a literal says, if they are of one kind."""
+    if isinstance(value, _Null):
+        return IMPOSSIBLE
+    if column in TEXT and isinstance(value, str):
+        return compared(column, operator, value, value)
+    if column in NUMBERS and isinstance(value, int) and not isinstance(value, bool):
+        return _of_number(column, operator, value)
+    if column == TIME and isinstance(value, _Moment):
+        low, rest = divmod(value.micros, _MICROS_A_MILLI)
+        return compared(column, operator, low, low + bool(rest))
+    return NO_FACTS
+
+
+def _of_number(column: str, operator: str, value: int) -> Facts:
+    if operator in ("<", ">"):
+        value += 1 if operator == ">" else -1
+    return compared(column, operator, value, value)
+
+
+def moment(micros: int) -> Any:
+    """Returns a moment, as `bounds_of` takes it."""
+    return _Moment(micros)
+
+
+def _constant(expression: bytes) -> bytes | None:
+    """Returns the literal that an expression is, bare or cast to another precision of its kind."""
+    parts = dict(_fields(expression))
+    if 11 in parts:
+        return _constant(dict(_fields(parts[11]))[2])
+    return parts.get(1)
+
+
+def _literal(literal: bytes) -> Any:
+    """Returns the value of a literal; None for a kind that no bounds are made of."""
+    for number, value in _fields(literal):
+        match number:
+            case 1:
+                return bool(value)
+            case 2 | 3 | 5 | 7:
+                return _signed(value)
+            case 12:
+                return value.decode()
+            case 27:
+                return _Moment(_signed(value))
+            case 35:
+                parts = dict(_fields(value))
+                precision, count = parts.get(1, 0), _signed(parts.get(2, 0))
+                if precision <= 6:
+                    return _Moment(count * 10 ** (6 - precision))
+                return None
+            case 29:
+                return _Null()
+    return None

@@ -1,0 +1,100 @@
+"""What earlier scans have proved about complete segments: which times and topics their records have.
+
+A log is only appended to, so a segment that another one follows never changes. Who has walked it knows what a later
+question need not look for there. Nothing is written: this lasts as long as the program.
+"""
+
+from dataclasses import dataclass, field
+
+import numpy as np
+import pyarrow as pa
+
+from mqtool.formats.commit_log import SysFlag
+from mqtool.records import columns as scan_columns
+from mqtool.records.damage import Damage
+from mqtool.records.frames import Frames
+from mqtool.scan.bounds import Facts
+from mqtool.store.commit_log import Segment
+
+_MOST_TOPICS = 1000
+
+
+@dataclass
+class Zone:
+    """A segment that was walked from its first byte to its last.
+
+    Attributes:
+        first_time, last_time: smallest and largest store time of its records, ms since epoch.
+        topics: of its records; None if there are too many to note.
+        damage: in it, reported also where the segment is skipped.
+    """
+
+    first_time: int | None = None
+    last_time: int | None = None
+    topics: set[str] | None = field(default_factory=set)
+    damage: list[Damage] = field(default_factory=list)
+
+    def add(self, item: Frames | Damage) -> None:
+        """Takes what the walk has found next."""
+        if isinstance(item, Damage):
+            self.damage.append(item)
+            return
+        times = item.column("store_timestamp")
+        first, last = int(times.min()), int(times.max())
+        self.first_time = first if self.first_time is None else min(first, self.first_time)
+        self.last_time = last if self.last_time is None else max(last, self.last_time)
+        if self.topics is not None:
+            self.topics.update(topics_of(item).dictionary.to_pylist())
+            if len(self.topics) > _MOST_TOPICS:
+                self.topics = None
+
+    def excludes(self, facts: Facts) -> bool:
+        """Whether no record of the segment can match."""
+        if self.first_time is None:
+            return True
+        if not facts["store_timestamp"].overlaps(self.first_time, self.last_time):
+            return True
+        return self.topics is not None and not any(map(facts["topic"].admits, self.topics))
+
+
+class Zones:
+    """Zones of the segments of one store, by what identifies a file's content."""
+
+    def __init__(self) -> None:
+        self._known: dict[tuple[str, int, int], Zone] = {}
+
+    def get(self, segment: Segment) -> Zone | None:
+        """Returns what is known of a segment."""
+        return self._known.get(_identity(segment))
+
+    def put(self, segment: Segment, zone: Zone) -> None:
+        """Notes what was found in a segment."""
+        self._known[_identity(segment)] = zone
+
+
+def _identity(segment: Segment) -> tuple[str, int, int]:
+    try:
+        return str(segment.path), segment.size, segment.path.stat().st_mtime_ns
+    except OSError:
+        return str(segment.path), segment.size, -1
+
+
+def topics_of(frames: Frames) -> "pa.DictionaryArray":
+    """Returns the topic of each frame, dictionary-encoded."""
+    return scan_columns.BY_NAME["topic"].build(scan_columns.Rows(frames)).dictionary_encode()
+
+
+def possible(frames: Frames, facts: Facts) -> Frames:
+    """Returns the frames that bounds of topic, queue, time and place let pass."""
+    keep = facts["physical_offset"].mask(frames.positions + frames.base)
+    keep &= facts["queue_id"].mask(frames.column("queue_id"))
+    keep &= facts["store_timestamp"].mask(frames.column("store_timestamp"))
+    if "queue_offset" in facts.columns:  # messages of an inner batch count on from the record's
+        inner = (frames.column("sys_flag") & SysFlag.INNER_BATCH) != 0
+        keep &= inner | facts["queue_offset"].mask(frames.column("queue_offset"))
+    found = frames if keep.all() else frames.select(keep)
+    if "topic" in facts.columns and len(found):
+        coded = topics_of(found)
+        wanted = np.array([facts["topic"].admits(name) for name in coded.dictionary.to_pylist()], bool)
+        found = found.select(wanted[np.asarray(coded.indices)])
+    return found

@@ -1,0 +1,226 @@
+"""A scan has the rows of a full scan, however little of the log it reads."""
+
+import shutil
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pytest
+
+from mqtool.errors import UsageError
+from mqtool.scan.messages import Options, Scan, scan
+from mqtool.scan.zones import Zones
+from mqtool.store import open_store
+from tests.support.builder import FIRST_TIME, StoreBuilder
+from tests.support.damage import damage_case
+from tests.support.questions import committed, moment, questions
+from tests.support.stores import STORES, copy_store
+
+F = pc.field
+ALL = ("queues", "index", "clock")
+
+
+def offsets(found):
+    return [value for batch in found for value in batch["physical_offset"].to_pylist()]
+
+
+def built(tmp_path, **changes):
+    builder = StoreBuilder(**changes)
+    for number in range(600):
+        builder.put(
+            b"x" * 300,
+            topic=f"T{number % 7}",
+            queue_id=number % 3,
+            keys=f"k{number} all",
+            unique_key=f"u{number}",
+            tags="ab"[number % 2],
+        )
+    return builder, builder.write(tmp_path / "store")
+
+
+# each kind of layout once
+NAMES = [
+    store.name
+    for store in STORES
+    if store.directory is not None and not store.name.startswith(("bcq", "propcrc", "equeue", "tfchunk"))
+]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_twelve_questions_have_the_answers_of_a_full_scan(name, tmp_path):
+    with open_store(copy_store(name, tmp_path)) as store:
+        messages = committed(store)
+        if not messages:
+            pytest.skip("no committed message")
+        zones = Zones()
+        for question in questions(messages):
+            expected = [m.physical_offset for m in messages if question.matches(m)]
+            for trust in ((), ALL):
+                found = scan(store, ["physical_offset"], question.where, trust=trust)
+                assert offsets(found) == expected, (question.name, trust, found.report)
+            assert offsets(Scan(store, ["physical_offset"], question.where, zones=zones)) == expected, question.name
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        "old-flip-body@4.9.7-clean",
+        "flip-size@4.9.7-clean",
+        "segment-missing-middle@4.9.7-clean",
+        "old-zero-segment@4.9.7-clean",
+        "cq-hole-old@4.9.7-clean",
+        "cq-wrong-target@5.5.0-clean",
+        "index-all-unsafe@4.9.7-crash",
+    ],
+)
+def test_damage_stays_visible_and_hides_no_row(case, tmp_path):
+    with open_store(damage_case(case, tmp_path)) as store:
+        messages = committed(store)
+        walked = [item for item in store.messages() if not hasattr(item, "topic")]
+        zones = Zones()
+        for question in questions(messages):
+            found = Scan(store, ["physical_offset"], question.where, zones=zones)
+            assert offsets(found) == [m.physical_offset for m in messages if question.matches(m)], question.name
+            if found.report.path == "walk" and question.name != "place":
+                assert found.report.damage == walked
+
+
+@pytest.mark.parametrize("name", ["bcq-5.5.0", "propcrc-5.5.0"])
+def test_messages_of_inner_batches_are_found_one_by_one(name, tmp_path):
+    with open_store(copy_store(name, tmp_path)) as store:
+        every = pa.Table.from_batches(list(scan(store)))
+        keys = every["unique_key"].to_pylist()
+        for where in (F("unique_key") == keys[3], F("queue_offset") == 2, F("topic") == every["topic"][0].as_py()):
+            expected = every.filter(where)
+            assert expected.num_rows
+            for trust in ((), ALL):
+                found = scan(store, where=where, trust=trust)
+                assert pa.Table.from_batches(list(found), found.schema).equals(expected)
+
+
+def test_a_clock_that_is_set_back_loses_no_row(tmp_path):
+    builder = StoreBuilder()
+    for number in range(300):
+        builder.put(b"x" * 200, step=-20_000 if number == 120 else 100)
+    path = builder.write(tmp_path / "store")
+    early = FIRST_TIME + 5_000
+    expected = [put.physical_offset for put in builder.puts if put.store_timestamp < early]
+    assert expected != sorted(expected) or expected[-1] > builder.puts[119].physical_offset
+    where = F("store_timestamp") < moment(early)
+    with open_store(path) as store:
+        zones = Zones()
+        for _ in range(2):  # the second knows what the first has seen
+            assert offsets(Scan(store, ["physical_offset"], where, zones=zones)) == expected
+        trusting = scan(store, ["physical_offset"], where, trust=["clock"])
+        assert offsets(trusting) == expected
+        assert "go backwards" in trusting.report.why
+
+
+def test_records_of_a_topic_that_was_created_again_are_found(tmp_path):
+    builder, path = built(tmp_path)
+    expected = [put.physical_offset for put in builder.puts if put.topic == "T1"]
+    shutil.rmtree(path / "consumequeue" / "T1" / "0")
+    with open_store(path) as store:
+        assert offsets(scan(store, ["physical_offset"], F("topic") == "T1")) == expected
+        assert len(offsets(scan(store, ["physical_offset"], F("topic") == "T1", trust=["queues"]))) < len(expected)
+
+
+@pytest.mark.parametrize("harm", ["hole", "backwards", "no file"])
+def test_a_queue_that_contradicts_itself_is_not_followed(harm, tmp_path):
+    builder, path = built(tmp_path, queue_file_units=10)
+    expected = [put.physical_offset for put in builder.puts if put.topic == "T1"]
+    files = sorted((path / "consumequeue" / "T1" / "1").iterdir())
+    data = bytearray(files[1].read_bytes())
+    if harm == "hole":
+        data[40:60] = bytes(20)
+        files[1].write_bytes(data)
+    elif harm == "backwards":
+        data[40:60], data[60:80] = data[60:80], data[40:60]
+        files[1].write_bytes(data)
+    else:
+        files[1].unlink()
+    with open_store(path) as store:
+        found = scan(store, ["physical_offset"], F("topic") == "T1", trust=["queues"])
+        assert offsets(found) == expected
+        assert found.report.path == "walk"
+
+
+def test_each_path_reads_less_than_a_walk(tmp_path):
+    _, path = built(tmp_path, segment_size=1 << 15)
+    asked = {
+        "queues": (F("topic") == "T1") & (F("queue_id") == 2) & (F("queue_offset") < 5),
+        "index": F("unique_key") == "u300",
+    }
+    with open_store(path) as store:
+        walked = scan(store, ["topic"])
+        list(walked)
+        assert walked.report.bytes_read >= walked.report.bytes_needed > 100_000
+        for name, where in asked.items():
+            found = scan(store, ["topic"], where, trust=ALL)
+            assert sum(map(len, found)) > 0
+            assert found.report.path == name
+            assert found.report.segments_skipped > 0
+            assert found.report.bytes_read * 2 < walked.report.bytes_read
+
+
+def test_a_second_scan_skips_segments_that_the_first_has_seen(tmp_path):
+    builder, path = built(tmp_path)
+    late = builder.puts[-10].store_timestamp
+    with open_store(path) as store:
+        zones = Zones()
+        first, second = (Scan(store, ["topic"], F("store_timestamp") >= moment(late), zones=zones) for _ in range(2))
+        assert [batch.to_pylist() for batch in first] == [batch.to_pylist() for batch in second]
+        assert first.report.segments_skipped == 0
+        assert second.report.segments_skipped > 5
+        assert second.report.bytes_read * 3 < first.report.bytes_read
+
+
+def test_a_keyed_scan_has_a_row_for_each_key(tmp_path):
+    builder, path = built(tmp_path)
+    with open_store(path) as store:
+        every = Scan(store, ["key", "physical_offset"], options=Options(keyed=True))
+        assert sum(map(len, every)) == 1200
+        for trust in ((), ("index",)):
+            found = Scan(
+                store, ["physical_offset", "key"], F("key") == "k77", Options(keyed=True, trust=frozenset(trust))
+            )
+            assert [batch.to_pylist() for batch in found] == [
+                [{"physical_offset": builder.puts[77].physical_offset, "key": "k77"}]
+            ]
+
+
+def test_a_limit_ends_the_reading(tmp_path):
+    _, path = built(tmp_path)
+    with open_store(path) as store:
+        found = scan(store, ["topic"], limit=5)
+        assert sum(map(len, found)) == 5
+        assert found.report.segments_skipped > 0
+
+
+def test_an_unknown_column_is_named(tmp_path):
+    _, path = built(tmp_path)
+    with open_store(path) as store, pytest.raises(UsageError, match="unknown column 'tpoic'; known: broker, "):
+        scan(store, ["tpoic"])
+
+
+@pytest.mark.parametrize(
+    "where",
+    [
+        F("queue_offset").cast("int32", safe=False) == 3,
+        F("store_timestamp").cast(pa.timestamp("s", "UTC"), safe=False)
+        == pa.scalar(FIRST_TIME // 1000, pa.timestamp("s", "UTC")),
+        pc.if_else(F("queue_id") == 1, F("topic") == "T1", F("topic") == "T2"),
+        pc.xor(F("topic") == "T1", F("queue_id") == 1),
+        F("topic").is_null() | (F("queue_offset") >= 20),
+        pc.scalar(3) > F("queue_offset"),
+        pc.starts_with(F("topic"), "T1"),
+        pc.scalar(True),
+        F("queue_offset") * 2 == 6,
+    ],
+    ids=str,
+)
+def test_any_condition_has_the_rows_that_arrow_finds(where, tmp_path):
+    _, path = built(tmp_path)
+    with open_store(path) as store:
+        every = pa.Table.from_batches(list(scan(store)))
+        found = scan(store, ["physical_offset"], where, trust=ALL)
+        assert offsets(found) == every.filter(where)["physical_offset"].to_pylist()
