@@ -4,7 +4,19 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from mqtool.repair import changes, configuration, derived, offsets, recovering, redaction, timer, trimming, truncation
+from mqtool.errors import UsageError
+from mqtool.repair import (
+    changes,
+    configuration,
+    derived,
+    offsets,
+    purge,
+    recovering,
+    redaction,
+    timer,
+    trimming,
+    truncation,
+)
 from mqtool.repair.built import Builder, Built, check_layout
 from mqtool.repair.changes import Change
 from mqtool.store.store import Store
@@ -18,6 +30,7 @@ _BUILDERS: dict[type[Any], Builder] = {
     changes.Truncate: truncation.truncate,
     changes.Redact: redaction.redact,
     changes.Trim: trimming.trim,
+    changes.Purge: purge.purge,
     changes.SetAside: trimming.set_aside,
     changes.RenameSegments: trimming.rename_segments,
     changes.Pad: trimming.pad,
@@ -41,6 +54,8 @@ def build(store: Store, wanted: Sequence[Change], out: Path) -> Built:
     """
     if any(not isinstance(change, changes.MoveOffsets) for change in wanted):
         check_layout(store)
+    if len(wanted) > 1 and any(isinstance(change, changes.Purge) for change in wanted):
+        raise UsageError("a purge moves every record of the log: apply it by itself")
     built = Built(store.path)
     for number, change in enumerate(wanted):
         own = out / str(number)

@@ -5,8 +5,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from mqtool.errors import StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
+from mqtool.repair.moves import Moves
 from mqtool.repair.paths import check_name, inside
 from mqtool.store.files import list_directory
 from mqtool.store.real_path import is_inside
@@ -26,6 +29,8 @@ class Built:
         keeps_time: paths whose new file gets the time of the old one.
         notes: in words.
         complete: False if damage prevented something from being rebuilt or repaired.
+        moves: where records of the log are afterwards; None if none moves.
+        purged: int64, ascending: physical offsets of records that are removed because that was asked for.
     """
 
     root: Path
@@ -36,6 +41,8 @@ class Built:
     keeps_time: set[str] = field(default_factory=set)
     notes: list[str] = field(default_factory=list)
     complete: bool = True
+    moves: Moves | None = None
+    purged: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def name(self, path: Path) -> str:
         """Returns the path of a file of the store in the form of plans.

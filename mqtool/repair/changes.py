@@ -92,6 +92,17 @@ class Trim:
 
 
 @dataclass(frozen=True, slots=True)
+class Purge:
+    """All messages of some topics removed; those of other topics move together, past the old end of the log.
+
+    Attributes:
+        topics: names.
+    """
+
+    topics: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class SetAside:
     """Files moved out of the way, for instance such as keep a broker from starting.
 
@@ -159,6 +170,7 @@ Change = (
     | Truncate
     | Redact
     | Trim
+    | Purge
     | SetAside
     | RenameSegments
     | Pad
@@ -176,6 +188,7 @@ VERBS = {
     "truncate": Truncate,
     "redact": Redact,
     "trim": Trim,
+    "purge": Purge,
     "set-aside": SetAside,
     "rename-segments": RenameSegments,
     "pad": Pad,

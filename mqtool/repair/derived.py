@@ -142,7 +142,7 @@ def rebuild_index(store: Store, change: RebuildIndex, out: Path, built: Built) -
             built.reads[built.name(max(previous))] = True
     else:
         _tell(rebuild(store, out, settings, Wanted(queues=False)), built)
-        _replace_index(
+        replace_index(
             store, sorted((out / file_names.INDEX).iterdir()) if (out / file_names.INDEX).is_dir() else [], built
         )
     if not store.clean_stop:
@@ -154,7 +154,7 @@ def rebuild_index(store: Store, change: RebuildIndex, out: Path, built: Built) -
     built.read_settings(store)
 
 
-def _replace_index(store: Store, made: list[Path], built: Built) -> None:
+def replace_index(store: Store, made: list[Path], built: Built) -> None:
     """Gives new files the names of those that they replace, so that only what differs changes."""
     directory = store.path / file_names.INDEX
     old = [directory / e.name for e in list_directory(directory) if file_names.is_index_file_name(e.name)]

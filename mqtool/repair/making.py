@@ -124,7 +124,7 @@ def forecast_of(
         after = preview.after(files, built.removed)
         if isinstance(after, Outlook) and after.digest == known.outcome:
             return known
-    found = preview.compare(files, built.removed, meant_by(store, wanted))
+    found = preview.compare(files, built.removed, meant_by(store, wanted, built))
     if isinstance(found, str):
         built.notes.append(f"what a start would lose afterwards is unknown: {found}")
         return None
@@ -133,8 +133,8 @@ def forecast_of(
     return found.forecast
 
 
-def meant_by(store: Store, wanted: Sequence[Change]) -> Meant:
-    """Returns what of the log changes are meant to keep."""
+def meant_by(store: Store, wanted: Sequence[Change], built: Built) -> Meant:
+    """Returns what of the log changes are meant to keep, and where."""
     log = store.commit_log
     start, end = 0, log.max_offset
     for change in wanted:
@@ -142,7 +142,8 @@ def meant_by(store: Store, wanted: Sequence[Change]) -> Meant:
             start = max([start, *(one.end for one in log.segments[: log.last_used] if one.end <= change.before)])
         elif isinstance(change, Truncate):
             end = min(end, change.at)
-    return Meant(start) if end == log.max_offset else Meant(start, end)
+    cut = {} if end == log.max_offset else {"end": end}
+    return Meant(start, **cut, purged=built.purged, moves=built.moves)
 
 
 def _described(

@@ -8,7 +8,7 @@ judged here, before files change places.
 import hashlib
 import os
 import tempfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -30,6 +30,7 @@ from mqtool.recovery.queue_files import QueueFile, UnitContent
 from mqtool.recovery.reading import OK, QueueReading
 from mqtool.recovery.settings import settings_of
 from mqtool.recovery.state import QueueKey
+from mqtool.repair.moves import Moves
 from mqtool.repair.plan import Forecast
 from mqtool.store.store import Store, open_store
 
@@ -145,25 +146,23 @@ class Meant:
 
     Attributes:
         start, end: physical offsets; messages outside count for nothing.
-        moves: (old, new, length) of stretches of the log that the repair moves, ascending; empty if none does.
+        purged: int64, ascending: physical offsets of records that count for nothing either.
+        moves: where the repair moves records to; None if it moves none.
     """
 
     start: int = 0
     end: int = _EVER
-    moves: Sequence[tuple[int, int, int]] = field(default_factory=tuple)
+    purged: np.ndarray = field(default_factory=lambda: _NONE)
+    moves: Moves | None = None
 
     def inside(self, physical: np.ndarray) -> np.ndarray:
         """Bool per physical offset: whether it is to be kept."""
-        return np.asarray((physical >= self.start) & (physical < self.end))
+        inside = (physical >= self.start) & (physical < self.end)
+        return np.asarray(inside & ~among(physical, self.purged))
 
     def moved(self, physical: np.ndarray) -> np.ndarray:
         """Returns where records are after the repair; -1 for those that it leaves out."""
-        if not self.moves:
-            return physical
-        old, new, length = np.array(self.moves, np.int64).T
-        number = np.maximum(np.searchsorted(old, physical, side="right") - 1, 0)
-        shift = physical - old[number]
-        return np.where((shift >= 0) & (shift < length[number]), new[number] + shift, -1)
+        return physical if self.moves is None else self.moves.records(physical)
 
 
 def outlook(root: Path, release: str, config: "Mapping[str, object] | str | Path | None" = None) -> "Outlook | str":

@@ -159,6 +159,23 @@ def test_positions_killed_between_two_calls_are_moved_or_undone(store, in_memory
 
 
 @pytest.mark.long
+def test_a_purge_killed_between_two_calls_is_finished_or_undone(store, in_memory):
+    pristine, plan = in_memory / "pristine", in_memory / "plan.json"
+    shutil.copytree(store, pristine)
+    assert cli(["plan", "purge", str(store), "--topic", "Meta", "-o", str(plan)]) == 0
+    before, undone = contents(store), 0
+    for point in kills(["apply", "OUT", "--yes"], store, plan, lambda: fresh(pristine, store)):
+        if (store / ".mqtool").exists():
+            assert cli(["undo", str(store)]) == 0, point
+            undone += 1
+        assert contents(store) == before, point
+        assert cli(["apply", str(plan), "--yes"]) == 0, point
+        with mqtool.open(store) as purged:
+            assert "Meta" not in {message.topic for message in purged.messages()}, point
+    assert undone
+
+
+@pytest.mark.long
 @pytest.mark.parametrize("ending", [["undo", "STORE"], ["finalize", "STORE", "--yes"]], ids=lambda words: words[0])
 def test_the_end_of_a_change_killed_between_two_calls_is_run_again(store, in_memory, ending):
     without_most_queues(store)

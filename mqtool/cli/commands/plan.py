@@ -58,6 +58,8 @@ truncate: cut the log at --at, a record's physical offset, so that it stays cut;
 end.
 redact: blank the bodies of the messages at --at (offset, TOPIC/QUEUE@OFFSET or id) or of all that match.
 trim: set aside the segments that end at or before --before, and derived files that only point to them.
+purge: remove all messages of --topic from the log and move the others together, so that `mqtool finalize` frees the
+space. Every physical offset changes; queue offsets and groups' positions stay.
 set-aside: move files (--file) out of the store.
 rename-segments: rename CommitLog files (--file, or all) to match the offsets in their records.
 pad: extend short segments (--file) to the size of the others.
@@ -175,6 +177,7 @@ _NARROWED_BY = {
     "truncate": frozenset({"at"}),
     "redact": frozenset({"at", "topic", "queue", "key", "unique_key", "tag", "time", "grep"}),
     "trim": frozenset({"before"}),
+    "purge": frozenset({"topic"}),
     "set-aside": frozenset({"files"}),
     "rename-segments": frozenset({"files"}),
     "pad": frozenset({"files"}),
@@ -382,6 +385,7 @@ def _findings(options: _Options) -> tuple[str, list[Finding]]:
 def _changes(verb: str, store: Store, options: _Options) -> tuple[Change, ...]:
     """Returns the changes that a verb and the options name."""
     from mqtool import repair
+    from mqtool.store.purgeable import purgeable_topics
 
     if verb.startswith("rebuild "):
         return _rebuilds(verb, options)
@@ -399,6 +403,10 @@ def _changes(verb: str, store: Store, options: _Options) -> tuple[Change, ...]:
             if options.before is None:
                 raise UsageError("trim: say with --before which physical offset stays")
             change = repair.Trim(options.before)
+        case "purge":
+            if not options.filters.topic:
+                raise UsageError("purge: name the topics with --topic")
+            change = repair.Purge(purgeable_topics([store], options.filters.topic))
         case "set-aside":
             change = repair.SetAside(_files(store, options, verb))
         case "rename-segments":

@@ -131,7 +131,7 @@ def salvage(
     without_topic: Annotated[
         list[str] | None,
         option(
-            "--without-topic", metavar="TOPIC", help="With --compact: leave out the messages of a topic; repeatable."
+            "--without-topic", metavar="GLOB", help="With --compact: leave out the messages of a topic; repeatable."
         ),
     ] = None,
     map_file: Annotated[

@@ -124,8 +124,15 @@ class MovedLog:
         moves: (old, new, length) of stretches that moved by the same distance, ascending in both.
     """
 
-    def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank) -> None:
-        """Takes an empty directory, the size of old and new segments, and what was the unused end of a segment."""
+    def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank, *, start: int = 0) -> None:
+        """Takes an empty directory.
+
+        Args:
+            files: takes the segments.
+            segment_size: of old and new ones.
+            is_blank: what was the unused end of a segment.
+            start: physical offset at which the new log begins; a multiple of the size.
+        """
         self._is_blank = is_blank
         self.holes: list[Hole] = []
         self.records = 0
@@ -134,7 +141,7 @@ class MovedLog:
         self.moves: list[tuple[int, int, int]] = []
         self.unplaced: list[int] = []
         self._segments = _Segments(files, segment_size)
-        self._at = 0
+        self._at = start
         self._parts: list[bytes] = []
         self._buffered = 0
 

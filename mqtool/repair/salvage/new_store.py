@@ -17,7 +17,7 @@ from mqtool.errors import (
     UnsupportedFormatError,
     UsageError,
 )
-from mqtool.formats import checkpoint, config_files, config_json, file_names, topics
+from mqtool.formats import checkpoint, config_files, config_json, file_names
 from mqtool.formats.config_json import JsonStyle
 from mqtool.jobs.atomic import SUFFIX, built_aside, create_file
 from mqtool.jobs.progress import OnProgress, ignore
@@ -33,6 +33,7 @@ from mqtool.store.files import list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
 from mqtool.store.log_file import LogFiles
+from mqtool.store.purgeable import purgeable_topics
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.real_path import is_inside
 from mqtool.store.selection import Selection
@@ -52,7 +53,7 @@ class SalvageOptions:
     Attributes:
         copies: roots of further copies of the same log, the more trusted first.
         compact: move records together.
-        without_topics: topics whose messages are left out; only of a compacted store.
+        without_topics: globs of topics whose messages are left out; only of a compacted store.
         map_file: takes the moves as CSV `old,new,length`; must not exist. Needed to compact.
         config: broker keys, of all copies.
     """
@@ -94,7 +95,8 @@ def salvage(
         for store in stores:
             store.commit_log.unreadable = UnreadableParts()
         _check(stores, target, chosen)
-        _check_topics(stores, chosen.without_topics)
+        if chosen.without_topics:
+            chosen = replace(chosen, without_topics=purgeable_topics(stores, chosen.without_topics))
         with built_aside(target) as work:
             return _Salvage(stores, target, chosen, work).run(on_progress)
 
@@ -132,23 +134,6 @@ def _check(stores: list[Store], target: Path, options: SalvageOptions) -> None:
                     "cannot stay where they are; --compact moves them",
                     segment.path,
                 )
-
-
-def _check_topics(stores: list[Store], names: tuple[str, ...]) -> None:
-    """Refuses topics that no store has, and those in which the broker keeps its own work.
-
-    Raises:
-        UsageError: one of the names is such a topic.
-    """
-    known = {name for store in stores for name in (*store.metadata.topics, *(q.topic for q in store.disk_queues()))}
-    for name in names:
-        if name not in known:
-            raise UsageError(f"{stores[0].path}: there is no topic {name!r}; `mqtool info` lists topics")
-        if name in _OF_THE_BROKER or name.startswith(topics.REVIVE_TOPIC_PREFIX):
-            raise UsageError(f"{name} cannot be left out: the broker keeps messages of other topics in it")
-
-
-_OF_THE_BROKER = (topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC, topics.HALF_TOPIC, topics.OP_TOPIC)
 
 
 def _segment_size(stores: list[Store]) -> int:

@@ -1,0 +1,284 @@
+"""Topics purged from the log: the other topics' records move together, past the old end of the log.
+
+The new log begins at a physical offset that the old one did not have. So no old address, in an offset message id or in
+a queue, leads to another message: to a broker, messages of the purged topics are as those that retention has deleted.
+Their queues keep their queue offsets and groups keep their positions, for a queue always keeps its last file
+(ConsumeQueue.deleteExpiredFile, 4.9.7 and 5.5.0).
+"""
+
+import os
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+
+from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
+from mqtool.formats import checkpoint, file_names, timer
+from mqtool.rebuild.digest import Wanted
+from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.run import rebuild
+from mqtool.rebuild.settings import settings_of
+from mqtool.records.damage import Damage
+from mqtool.records.number_sets import among
+from mqtool.repair.built import Built, check_queues
+from mqtool.repair.changes import Purge
+from mqtool.repair.copies import copy_patched, write_new
+from mqtool.repair.derived import replace_index
+from mqtool.repair.moves import Moves
+from mqtool.repair.salvage.merge import Run, blank_between
+from mqtool.repair.salvage.new_log import MovedLog
+from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.files import MappedFile, list_mapped_files, read_file
+from mqtool.store.purgeable import purgeable_topics
+from mqtool.store.selection import Selection
+from mqtool.store.store import Store, open_store
+from mqtool.store.waiting_list import pending_messages
+from mqtool.words import size as bytes_text
+
+_NOWHERE = 1
+"""In place of physical offset 0 in units of purged messages: 4.9 takes the first file of the log for 0, wherever that
+begins (CommitLog.getData, 4.9.7)."""
+
+_NEW, _DERIVED = "new", "derived"
+"""Directories for the new log, a store of its own, and for its index."""
+
+
+def purge(store: Store, change: Purge, out: Path, built: Built) -> None:
+    """Builds a log without some topics, and whatever else has physical offsets.
+
+    Raises:
+        UsageError: there is no message of such a topic, or the broker keeps other topics' messages in it.
+        UnsupportedFormatError: queues or timers in RocksDB, or a broker of controller mode.
+        RefusedError: log or queues are damaged.
+    """
+    names = purgeable_topics([store], change.topics)
+    _check(store)
+    counts, moves, last_time = _move_log(store, names, out, built)
+    if not counts["records"]:
+        raise UsageError(f"{store.path}: the log holds no message of {', '.join(names)}")
+    for queue in store.disk_queues():
+        _move_queue(store, queue, names, moves, out, built)
+    _move_index(store, out, built)
+    _move_timer(store, moves, out, built)
+    _move_checkpoint(store, moves, last_time, out, built)
+    built.read_settings(store)
+    _tell(store, names, counts, moves, built)
+
+
+def _check(store: Store) -> None:
+    check_queues(store)
+    if store.config.flag("timerRocksDBEnable"):
+        raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be changed")
+    if (store.path / file_names.EPOCH_FILE).exists():
+        raise UnsupportedFormatError(
+            f"{store.path / file_names.EPOCH_FILE}: a broker of controller mode: the log's physical offsets are those "
+            "of its replicas, so a purge of one of them is not possible"
+        )
+    if store.layout.misplaced or store.layout.displaced:
+        raise _damaged(store, "segments with a wrong name")
+
+
+def _damaged(store: Store, what: str) -> RefusedError:
+    return RefusedError(
+        "damage",
+        f"{what}: run mqtool plan repair first; or mqtool salvage --compact --without-topic, which leaves damage out",
+        store.path,
+    )
+
+
+# -- the log -----------------------------------------------------------------------------------------------------
+
+
+def _move_log(store: Store, names: tuple[str, ...], out: Path, built: Built) -> tuple[Counter[str], Moves, int]:
+    """Writes the new log.
+
+    Returns:
+        "records" and "bytes" that are purged; where the others are; store time of the last of these, ms, 0 for none.
+    """
+    log = store.commit_log
+    known = store.layout.commit_log_size
+    size = known.value if known is not None else log.segments[0].size
+    begins = -(-log.segments[-1].end // size) * size
+    chosen, purged = Selection.of(topics=names), [np.empty(0, np.int64)]
+    counts: Counter[str] = Counter()
+    last_time = 0
+    with OutputFiles(out / _NEW) as files:
+        made = MovedLog(files, size, lambda start, end: blank_between(log, start, end), start=begins)
+        for item in log.walk():
+            if isinstance(item, Damage):
+                raise _damaged(store, f"{item.kind} at physical offset {item.start}")
+            found = chosen.narrow(item)
+            purged.append(found.positions + found.base)
+            counts["records"] += len(found)
+            counts["bytes"] += int(found.sizes.sum())
+            if not len(item):
+                continue
+            made.add(Run(0, item), found.positions)
+            kept = item.select(~np.isin(item.positions, found.positions))
+            last_time = int(kept.column("store_timestamp")[-1]) if len(kept) else last_time
+        made.flush()
+        first = f"{file_names.COMMIT_LOG}/{file_names.mapped_file_name(begins)}"
+        if not files.exists(first):  # nothing is left: a log without a file would begin at 0 again
+            files.write(first, size, 0, b"")
+    moves = Moves(made.moves, begins)
+    built.moves, built.purged = moves, np.concatenate(purged)
+    for segment in log.segments:
+        built.remove(segment.path)
+    directories = store.layout.commit_log_dirs or (store.path / file_names.COMMIT_LOG,)
+    for file in list_mapped_files(out / _NEW / file_names.COMMIT_LOG).files:
+        _imitate_age(store, moves, file)
+        built.put(built.name(directories[0] / file.path.name), file.path)
+    return counts, moves, last_time
+
+
+def _imitate_age(store: Store, moves: Moves, file: MappedFile) -> None:
+    """Gives a new segment the time of the old one with its last record: retention goes by it."""
+    origin = moves.origin(file.end)
+    number = None if origin is None else store.commit_log.segment_at(origin)
+    if number is not None:
+        status = store.commit_log.segments[number].path.stat()
+        os.utime(file.path, ns=(status.st_atime_ns, status.st_mtime_ns))
+
+
+# -- what leads into the log -------------------------------------------------------------------------------------
+
+
+def _move_queue(store: Store, queue: Queue, names: Collection[str], moves: Moves, out: Path, built: Built) -> None:
+    """Makes the units of a queue lead to where their records are."""
+    files = queue.files
+    if queue.topic in names:
+        for file in files[:-1]:
+            built.remove(file.path)
+        files = files[-1:]
+    for number, file in enumerate(queue.files):
+        if file not in files:
+            continue
+        units = queue.units_of(number)
+        physical = units["physical_offset"].astype(np.int64)
+        mine = has_record(units) & (physical >= store.commit_log.min_offset)
+        is_purged = mine & among(physical, built.purged)
+        new = np.where(mine, moves.records(physical), physical)
+        if (new[mine & ~is_purged] < 0).any():
+            raise _damaged(store, f"queue {queue.topic}/{queue.queue_id} leads to no record")
+        new[is_purged] = np.maximum(physical[is_purged], _NOWHERE)
+        if is_purged.any() and queue.topic not in names:
+            built.notes.append(
+                f"{queue.topic}/{queue.queue_id}: {int(is_purged.sum())} messages of the topics are in this queue too, "
+                "and go from it"
+            )
+        _patch_column(file.path, units, "physical_offset", new, 0, out, built)
+
+
+def _patch_column(
+    path: Path, rows: np.ndarray, name: str, values: np.ndarray, position: int, out: Path, built: Built
+) -> None:
+    """Writes a copy of a file with other values in one field of some rows; none if all are as they were.
+
+    Args:
+        path: the file.
+        rows: structured array of what is there.
+        name: the field.
+        values: its new values, one for each row.
+        position: of the first row in the file.
+        out, built: take the copy.
+    """
+    changed = np.flatnonzero(rows[name] != values)
+    if not len(changed):
+        return
+    first, end = int(changed[0]), int(changed[-1]) + 1
+    made = rows[first:end].copy()
+    made[name] = values[first:end]
+    inner = built.name(path)
+    copy_patched(path, out / inner, [(position + first * rows.dtype.itemsize, made.tobytes())])
+    built.put(inner, out / inner, keep_time=True)
+
+
+def _move_index(store: Store, out: Path, built: Built) -> None:
+    """Rebuilds the index from the new log: entries of purged messages go."""
+    if not store.disk_index_files():
+        return
+    with open_store(out / _NEW) as made:
+        rebuild(made, out / _DERIVED, settings_of(store), Wanted(queues=False))
+    directory = out / _DERIVED / file_names.INDEX
+    replace_index(store, sorted(directory.iterdir()) if directory.is_dir() else [], built)
+
+
+def _move_timer(store: Store, moves: Moves, out: Path, built: Built) -> None:
+    """Makes the units of the timer log lead to where their records are; the wheel has no physical offsets."""
+    for file in list_mapped_files(store.path / file_names.TIMER_LOG).files:
+        rows = np.frombuffer(read_file(file.path), timer.LOG_UNIT.dtype, file.size // timer.LOG_UNIT.size)
+        physical = rows["physical_offset"].astype(np.int64)
+        new = moves.records(physical)
+        is_unit = (rows["size"] == timer.LOG_UNIT.size) & (physical >= store.commit_log.min_offset) & (new >= 0)
+        _patch_column(file.path, rows, "physical_offset", np.where(is_unit, new, physical), 0, out, built)
+
+
+def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, built: Built) -> None:
+    """Gives the physical offsets of the checkpoint their new values, and lets no time be past that of the last record.
+
+    An offset of 0 means that there is none.
+    """
+    found = store.checkpoint
+    if found is None:
+        return
+    offsets = ("master_flushed_offset", "confirm_physical_offset", "logics_physical_offset")
+    times = ("physic_msg_timestamp", "logics_msg_timestamp", "index_msg_timestamp")
+    moved = {name: moves.position(getattr(found, name)) for name in offsets if getattr(found, name) > 0}
+    moved |= {name: min(getattr(found, name), last_time) for name in times}
+    made = replace(found, **moved)
+    if made != found:
+        write_new(out / file_names.CHECKPOINT, checkpoint.build(made))
+        built.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT, keep_time=True)
+
+
+# -- what to know before -----------------------------------------------------------------------------------------
+
+
+def _tell(store: Store, names: tuple[str, ...], counts: Counter[str], moves: Moves, built: Built) -> None:
+    log = store.commit_log
+    old = sum(segment.path.stat().st_blocks * 512 for segment in log.segments)
+    new = sum(path.stat().st_blocks * 512 for name, path in built.files.items() if path.parent.name == "commitlog")
+    built.notes += [
+        f"{counts['records']} messages of {', '.join(names)}, {counts['bytes']} bytes, are removed from the log",
+        f"every physical offset changes: the log begins at {moves.start}, past {log.max_offset}, its present end",
+        "offset message ids, also those in ORIGIN_MESSAGE_ID of retries, lead nowhere afterwards; unique keys stay",
+        f"the log takes {bytes_text(old)} on disk, {bytes_text(new)} afterwards, and both until mqtool finalize",
+        "the topics stay, empty, and their next messages get the next queue offsets; positions of groups stay true",
+        "a slave has the old physical offsets: empty it, so that it copies the new log",
+    ]
+    _tell_unread(store, names, built)
+    _tell_waiting(store, names, built)
+    built.notes += [
+        f"{name}: {file_names.COMPACTION} has copies of its messages, which stay"
+        for name in names
+        if (store.path / file_names.COMPACTION_LOG / name).exists()
+    ]
+
+
+def _tell_unread(store: Store, names: Collection[str], built: Built) -> None:
+    built.notes += [
+        f"group {lag.group} has not read {lag.lag} messages of {lag.topic}/{lag.queue_id} that are removed"
+        for lag in store.lags()
+        if lag.topic in names and lag.lag
+    ]
+
+
+def _tell_waiting(store: Store, names: Collection[str], built: Built) -> None:
+    """Notes which messages of the topics wait elsewhere and stay, and which that wait go."""
+    stay: Counter[tuple[str, str]] = Counter()
+    go: Counter[tuple[str, str]] = Counter()
+    for one in pending_messages(store):
+        if one.stored_topic in names:
+            go[one.kind.value, one.stored_topic] += 1
+        elif one.topic in names or one.origin in names:
+            stay[one.kind.value, one.stored_topic] += 1
+    built.notes += [
+        f"{count} {kind} message(s) of these topics wait in {topic}: they stay and will be delivered"
+        for (kind, topic), count in sorted(stay.items())
+    ]
+    built.notes += [
+        f"{count} {kind} message(s) of {topic} are not delivered yet and are removed"
+        for (kind, topic), count in sorted(go.items())
+    ]
