@@ -24,22 +24,15 @@ from h2.exceptions import ProtocolError as H2ProtocolError
 from h2.settings import SettingCodes, Settings
 
 from mqtool.errors import MqtoolError, RemoteProtocolError
-from mqtool.server.net.http2_frames import (
-    DATA,
-    HEADERS,
-    WINDOW_UPDATE,
-    Frame,
-    FrameCutter,
-    HeaderDecoder,
-    constant_block,
-    is_supported,
-    open_stream,
-    take_data,
-    take_window,
-    write_answer,
-)
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.peer import Peer
+
+try:
+    from mqtool.server.net import http2_frames as quick
+
+    _is_importable = True
+except (ImportError, AttributeError):  # a release of h2 without the private names that it imports
+    _is_importable = False
 
 _LOG = logging.getLogger(__name__)
 
@@ -59,7 +52,12 @@ _LONGEST_FRAME = (1 << 16) + 9
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity")]
 _OK_TRAILERS = [(b"grpc-status", b"0")]
-_FIRST_BLOCK, _OK_BLOCK = constant_block(_HEADERS), constant_block(_OK_TRAILERS)
+_FIRST_BLOCK, _OK_BLOCK = map(quick.constant_block, (_HEADERS, _OK_TRAILERS)) if _is_importable else (b"", b"")
+
+
+def is_quick() -> bool:
+    """Whether plain frames are read and written without `h2`."""
+    return _is_importable and quick.is_supported()
 
 
 class GrpcStatus(IntEnum):
@@ -209,12 +207,13 @@ class Http2Connection:
                 SettingCodes.MAX_HEADER_LIST_SIZE: _MAX_HEADERS,
             },
         )
-        decoder = HeaderDecoder()
-        decoder.max_header_list_size = self._h2.decoder.max_header_list_size
-        decoder.max_allowed_table_size = self._h2.decoder.max_allowed_table_size
-        self._h2.decoder = decoder
-        self._cutter = FrameCutter(self._h2)
-        self._is_quick = is_supported(self._h2)
+        self._cutter: quick.FrameCutter | None = None
+        if is_quick():
+            decoder = quick.HeaderDecoder()
+            decoder.max_header_list_size = self._h2.decoder.max_header_list_size
+            decoder.max_allowed_table_size = self._h2.decoder.max_allowed_table_size
+            self._h2.decoder = decoder
+            self._cutter = quick.FrameCutter(self._h2)
         self._h2.initiate_connection()
         self._h2.increment_flow_control_window(_CONNECTION_WINDOW - _DEFAULT_WINDOW)
 
@@ -226,7 +225,8 @@ class Http2Connection:
     @property
     def _cut_frame(self) -> int:
         """Bytes of an incomplete frame; `h2` keeps one before it looks at the frame's length."""
-        return self._cutter.kept + len(getattr(self._h2.incoming_buffer, "_data", b""))
+        kept = 0 if self._cutter is None else self._cutter.kept
+        return kept + len(getattr(self._h2.incoming_buffer, "_data", b""))
 
     def receive(self, data: bytes) -> None:
         """Takes bytes of the client.
@@ -236,13 +236,12 @@ class Http2Connection:
         """
         self._receiving = True
         try:
-            for frame in self._cutter.feed(data) if self._is_quick else (Frame(-1, 0, 0, data),):
-                if self._take(frame):
-                    continue
-                for event in self._h2.receive_data(frame.data):
-                    handle = self._on.get(type(event))
-                    if handle is not None:
-                        handle(event)
+            if self._cutter is None:
+                self._receive_frames(data)
+            else:
+                for frame in self._cutter.feed(data):
+                    if not self._take(frame):
+                        self._receive_frames(frame.data)
         except H2ProtocolError as error:
             raise RemoteProtocolError(f"HTTP/2: {error}") from error
         finally:
@@ -250,6 +249,13 @@ class Http2Connection:
             self._flush()
         if self._cut_frame > _LONGEST_FRAME:
             raise RemoteProtocolError(f"HTTP/2: a frame of more than {_LONGEST_FRAME} bytes")
+
+    def _receive_frames(self, data: bytes) -> None:
+        """Has `h2` take bytes, and handles its events."""
+        for event in self._h2.receive_data(data):
+            handle = self._on.get(type(event))
+            if handle is not None:
+                handle(event)
 
     def close(self) -> None:
         """Ends all calls and says goodbye; the peer closes the connection afterwards."""
@@ -271,24 +277,24 @@ class Http2Connection:
         headers = cast("dict[bytes, bytes]", dict(event.headers))
         self._begin(Call(self, event.stream_id, headers))
 
-    def _take(self, frame: Frame) -> bool:
+    def _take(self, frame: "quick.Frame") -> bool:
         """Handles a frame without `h2`, if it is plain; returns whether it was."""
-        if frame.kind == DATA:
-            data = take_data(self._h2, frame)
+        if frame.kind == quick.DATA:
+            data = quick.take_data(self._h2, frame)
             if data is not None:
                 self._take_data(frame, data)
             return data is not None
-        if frame.kind == HEADERS:
-            headers = open_stream(self._h2, frame, _MAX_STREAMS)
+        if frame.kind == quick.HEADERS:
+            headers = quick.open_stream(self._h2, frame, _MAX_STREAMS)
             if headers is not None:
                 self._begin(Call(self, frame.stream_id, headers))
             return headers is not None
-        if frame.kind == WINDOW_UPDATE and take_window(self._h2, frame):
+        if frame.kind == quick.WINDOW_UPDATE and quick.take_window(self._h2, frame):
             self._widen(frame.stream_id)
             return True
         return False
 
-    def _take_data(self, frame: Frame, data: bytes) -> None:
+    def _take_data(self, frame: "quick.Frame", data: bytes) -> None:
         call = self._calls.get(frame.stream_id)
         if call is None:
             return
@@ -486,8 +492,8 @@ class Http2Connection:
         is_new = call.is_open and call._received_all and not call._started and call._trailers is None
         if (
             is_new
-            and self._is_quick
-            and write_answer(self._h2, call.stream_id, _FIRST_BLOCK, _framed(messages), _OK_BLOCK)
+            and self._cutter is not None
+            and quick.write_answer(self._h2, call.stream_id, _FIRST_BLOCK, _framed(messages), _OK_BLOCK)
         ):
             self._over(call)
             self._flush_soon()

@@ -3,23 +3,29 @@
 `h2` takes every frame through objects and state machines, which costs most of a small call. Here the plain cases are
 read and written at once, on the streams and windows of `h2` itself: what is set in its objects is what it would have
 set. Whatever is not plain (padding, priorities, continuations, resets, settings, pings, a stream in another state, a
-frame that is not allowed) is given to `h2`, in the order of arrival. `is_supported` says whether the library has the
-objects that this module knows. Decision: docs/decisions/0009-grpc.md.
+frame that is not allowed) is given to `h2`, in the order of arrival. The objects are private ones of h2 4.4: with a
+release in which `is_supported` finds others, or that this module cannot be imported with, `http2` gives all to `h2`.
+Decision: docs/decisions/0009-grpc.md.
 """
 
 import functools
+import logging
 import struct
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple, cast
 
 import hpack
 from h2 import connection as h2_connection
+from h2.config import H2Configuration
 from h2.connection import AllowedStreamIDs, ConnectionState, H2Connection
+from h2.events import DataReceived, StreamEnded
 from h2.exceptions import ProtocolError as H2ProtocolError
 from h2.stream import StreamClosedBy, StreamState
 from hpack.exceptions import HPACKDecodingError, InvalidTableIndex, OversizedHeaderListError
 from hpack.huffman_table import decode_huffman
 from hpack.table import HeaderTable
+
+_LOG = logging.getLogger(__name__)
 
 _HEADER = 9
 DATA, HEADERS, WINDOW_UPDATE = 0, 1, 8
@@ -34,13 +40,6 @@ _CACHED = 64
 """Longest text of Huffman code that is kept decoded."""
 
 Headers = list[tuple[bytes, bytes]]
-
-
-def is_supported(h2: H2Connection) -> bool:
-    """Whether the library has the parts that this module uses."""
-    names = ("_begin_new_stream", "_closed_streams", "_data_to_send", "_inbound_flow_control_window_manager")
-    buffer = ("_data", "_headers_buffer", "_preamble_len")
-    return all(hasattr(h2, name) for name in names) and all(hasattr(h2.incoming_buffer, name) for name in buffer)
 
 
 class HeaderDecoder(hpack.Decoder):
@@ -303,3 +302,44 @@ def write_answer(h2: H2Connection, stream_id: int, first: bytes, framed: bytes, 
 def _frame(kind: int, flags: int, stream_id: int, data: bytes) -> bytes:
     size = len(data)
     return _FRAME.pack(size >> 8, size & 0xFF, kind, flags, stream_id) + data
+
+
+@functools.cache
+def is_supported() -> bool:
+    """Whether the installed libraries have the objects that this module uses; found out by a call of each function."""
+    try:
+        rehearsed = _rehearse()
+    except Exception:  # noqa: BLE001 - whatever is different there, `h2` alone serves as well
+        rehearsed = False
+    if not rehearsed:
+        _LOG.warning("this release of h2 is not known: gRPC calls take more processor time. Install h2 4.4.")
+    return rehearsed
+
+
+def _rehearse() -> bool:
+    """Passes a call through every function of this module; returns whether client and server saw what was sent."""
+    client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
+    server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
+    server.decoder = HeaderDecoder()
+    client.initiate_connection()
+    server.initiate_connection()
+    server.receive_data(client.data_to_send())
+    client.receive_data(server.data_to_send())
+    server.receive_data(client.data_to_send())
+    headers = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/s/M"), (b":authority", b"a")]
+    server.state_machine.state = ConnectionState.SERVER_OPEN  # as the first call of a connection leaves it
+    client.send_headers(1, headers)
+    client.send_data(1, b"asked", end_stream=True)
+    client.increment_flow_control_window(1000)
+    taken: list[object] = []
+    for frame in FrameCutter(server).feed(client.data_to_send()):
+        if frame.kind == HEADERS:
+            taken.append(open_stream(server, frame, 1))
+        else:
+            taken.append(take_data(server, frame) if frame.kind == DATA else take_window(server, frame))
+    first, last = constant_block([(b":status", b"200")]), constant_block([(b"grpc-status", b"0")])
+    if taken != [dict(headers), b"asked", True] or not write_answer(server, 1, first, b"answered", last):
+        return False
+    events = client.receive_data(server.data_to_send())
+    answered = [bytes(one.data or b"") for one in events if isinstance(one, DataReceived)]
+    return answered == [b"answered"] and any(isinstance(one, StreamEnded) for one in events)

@@ -1,6 +1,8 @@
 """Frames that are read and written without `h2`: the library's own decoder and client judge them."""
 
 import random
+import subprocess
+import sys
 
 import hpack
 import pytest
@@ -11,6 +13,7 @@ from hpack.exceptions import HPACKError
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from mqtool.server.net import http2, http2_frames
 from mqtool.server.net.http2_frames import (
     DATA,
     HEADERS,
@@ -70,7 +73,7 @@ class Pair:
         self.client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
         self.server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
         self.server.decoder = HeaderDecoder()
-        assert is_supported(self.server)
+        assert is_supported()
         self.cutter = FrameCutter(self.server)
         self.client.initiate_connection()
         self.server.initiate_connection()
@@ -173,3 +176,53 @@ def test_what_is_not_plain_is_left_to_the_library(what):
         assert not take_window(pair.server, frame._replace(kind=WINDOW_UPDATE, data=bytes(13)))
         return
     assert open_stream(pair.server, frame, 0 if what == "too many" else 100) is None
+
+
+@pytest.mark.parametrize(
+    "name", ["open_stream", "take_data", "take_window", "write_answer", "FrameCutter", "HeaderDecoder"]
+)
+def test_a_library_with_other_objects_is_not_supported(name, monkeypatch, caplog):
+    def other(*_, **__):
+        raise AttributeError("no such attribute")
+
+    monkeypatch.setattr(http2_frames, name, other)
+    is_supported.cache_clear()
+    try:
+        assert not is_supported()
+        assert not http2.is_quick()
+    finally:
+        is_supported.cache_clear()
+    assert "this release of h2 is not known" in caplog.text
+
+
+def test_objects_that_mean_something_else_are_not_supported(monkeypatch):
+    monkeypatch.setattr(http2_frames, "take_data", lambda *_: b"else")
+    is_supported.cache_clear()
+    try:
+        assert not is_supported()
+    finally:
+        is_supported.cache_clear()
+
+
+WITHOUT = """
+import sys
+
+sys.modules["mqtool.server.net.http2_frames"] = None  # importing it fails
+
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.server.net import http2
+from mqtool.server.testing import MqServer
+from tests.support.grpc_client import GrpcClient
+
+assert not http2.is_quick()
+with MqServer() as server, GrpcClient(server.endpoints) as client:
+    server.create_topic("Orders")
+    answer = client.call("QueryRoute", topic=d.Resource(name="Orders"), endpoints=client.endpoints)
+    assert answer.status.code == d.OK, answer
+    print(len(answer.message_queues))
+"""
+
+
+def test_calls_are_served_if_the_module_cannot_be_imported():
+    ran = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=False)
+    assert (ran.stdout.strip(), ran.returncode) == ("8", 0), ran.stderr[-2000:]
