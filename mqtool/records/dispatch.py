@@ -68,6 +68,7 @@ class _Window:
         self.times = frames.column("store_timestamp")
         self.queued = is_queued(frames)
         self.oddities: list[Oddity] = []
+        self.has_batches = False
         self._keys: list[tuple[np.ndarray, np.ndarray]] = []
         self._lmq: list[tuple[int, str, str]] = []
         self._batches: dict[int, tuple[str, str]] = {}
@@ -139,6 +140,7 @@ class _Window:
             self._lmq.append((int(trailers.rows[row]), queues[row], offsets[row]))
 
     def _find_batches(self, trailers: Trailers, topic: np.ndarray) -> None:
+        self.has_batches = self.has_batches or len(trailers.property_slices.named(names.INNER_BASE)) > 0
         batch_topics = [self.dispatcher.topics.number_of(name) for name in self.rules.batch_topics]
         if not batch_topics or not np.isin(topic, batch_topics).any():
             return
@@ -151,7 +153,7 @@ class _Window:
 
     def dispatched(self) -> Dispatched:
         """Returns all that was found."""
-        return Dispatched(self.topic, self._units(), self._index_keys(), tuple(self.oddities))
+        return Dispatched(self.topic, self._units(), self._index_keys(), tuple(self.oddities), self.has_batches)
 
     def _units(self) -> QueueUnits:
         """Every record without a transaction or of a committed one, LMQ units after their record's own."""

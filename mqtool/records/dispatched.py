@@ -106,9 +106,11 @@ class Dispatched:
         topic: int32 per frame, number in `Dispatcher.topics`.
         units, keys: for the queues and for the index.
         oddities: what no broker could have written, or could read.
+        has_batches: whether some record has INNER_BASE, a number that recovery parses too.
     """
 
     topic: np.ndarray
     units: QueueUnits
     keys: IndexKeys
     oddities: tuple[Oddity, ...]
+    has_batches: bool

@@ -110,7 +110,8 @@ class LogRecovery:
         confirm = self._first_confirm(number)
         while True:
             file = self._files[number]
-            scan = SegmentScan(self._check, self._state.segments.reader(file), self._settings.segment_size)
+            reader = self._state.segments.reader(file)
+            scan = SegmentScan(self._check, reader, self._settings.segment_size, self._first_position(file))
             cut = self._scan_segment(file, scan)
             if scan.last_start is not None:
                 confirm = file.base + scan.last_start
@@ -125,6 +126,14 @@ class LogRecovery:
         if self._settings.release >= (5, 5) and self._settings.dledger is None:
             self._state.update_checkpoint(confirm_physical_offset=confirm)
         return end
+
+    def _first_position(self, file: SimulatedFile) -> int:
+        """Returns where in a segment the scan begins: after what is known to pass and is not dispatched again."""
+        known = self._state.checked.get(file.base)
+        if known is None or not self._normally or self._settings.force_property_crc:
+            return 0
+        number = int(np.searchsorted(known, self.queues_end, side="right")) - 1
+        return int(known[number]) - file.base if number >= 0 else 0
 
     def _first_confirm(self, number: int) -> int:
         if not self._normally:

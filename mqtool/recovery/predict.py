@@ -5,6 +5,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
+
 from mqtool.errors import LayoutError, NotAStoreError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.release import Release, release_of
@@ -36,6 +38,7 @@ def predict(
     whole_broker: bool = True,
     read_log: bool = True,
     heap_bytes: int | None = None,
+    checked: Mapping[int, np.ndarray] | None = None,
 ) -> Outcome:
     """Says what a broker would do if it were started on a store now.
 
@@ -46,6 +49,10 @@ def predict(
         whole_broker: load the tables in config/ too, as a broker does.
         read_log: read the whole log to say which messages are lost; without it `lost` and `readable` are None.
         heap_bytes: the broker's heap, for 4.9, which may ask it for one array of any record's stated size.
+        checked: what the caller has just read: by physical offset of a segment, the physical offsets of some of its
+            records, int64, ascending. The broker's test lets every record up to the last of them through. The scan
+            after a clean stop then begins at the last one whose predecessors are all in their queues; `effort` counts
+            what was scanned.
 
     Raises:
         UsageError: the release's start is not known.
@@ -55,7 +62,7 @@ def predict(
         StoreError: a file cannot be read.
     """
     try:
-        return _predict(Path(store_dir), broker, config, whole_broker, read_log, heap_bytes)
+        return _predict(Path(store_dir), broker, config, whole_broker, read_log, heap_bytes, checked)
     except OSError as error:
         raise UnreadableError(f"cannot be read: {error.strerror}", error.filename or store_dir) from error
 
@@ -67,13 +74,14 @@ def _predict(
     whole_broker: bool,
     read_log: bool,
     heap_bytes: int | None,
+    checked: Mapping[int, np.ndarray] | None,
 ) -> Outcome:
     keys = read_config(config)
     release, evidence = (release_of(broker), GIVEN) if broker is not None else detect_release(root, keys)
     settings = settings_of(root, release, keys, whole_broker=whole_broker, heap=heap_bytes)
     kind = Start if settings.dledger is None else LedgerStart
     lock = root / file_names.LOCK
-    start = kind(settings, lock_holder(lock))
+    start = kind(settings, lock_holder(lock), checked)
     if lock.exists() and not os.access(lock, os.R_OK):
         start.ledger.leave_open(
             "whether a process holds the lock file, which cannot be read: then the broker exits with -1"

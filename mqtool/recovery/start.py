@@ -6,7 +6,10 @@ StoreCheckpoint (4.9.7, 5.5.0).
 """
 
 import itertools
+from collections.abc import Mapping
 from dataclasses import dataclass
+
+import numpy as np
 
 from mqtool.errors import FormatError
 from mqtool.formats import checkpoint, file_names, java
@@ -55,17 +58,20 @@ class Start:
         ending: how it ended.
     """
 
-    def __init__(self, settings: Settings, lock_holder: int | None = None) -> None:
+    def __init__(
+        self, settings: Settings, lock_holder: int | None = None, checked: Mapping[int, np.ndarray] | None = None
+    ) -> None:
         """Takes a store as it is.
 
         Args:
             settings: of the start.
             lock_holder: process that holds the lock; None if none does, or it is the caller's own.
+            checked: records that need not be tested again, see `predict`.
         """
         self.ledger = Ledger()
         self.lock_holder = lock_holder
         self.settings = settings
-        self.state = StoreState(settings, self.ledger)
+        self.state = StoreState(settings, self.ledger, checked)
         self.ending = Ending()
         self.abort = settings.root / file_names.ABORT
         self.had_abort = self.abort.is_file()

@@ -4,8 +4,11 @@ Mutable on purpose: recovery, dispatch and start change it step by step, as the 
 is what is left of it.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+
+import numpy as np
 
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.records.record_check import Read
@@ -88,11 +91,13 @@ class StoreState:
         queue_types: of topics with queues of another type than SimpleCQ.
         last_queued: the record that was last given to a queue.
         loaded_segments, loaded_queues: files as they were loaded, before recovery.
+        checked: records that need not be tested again, see `predict`.
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, settings: Settings, ledger: Ledger, checked: Mapping[int, np.ndarray] | None = None) -> None:
         self.settings = settings
         self.ledger = ledger
+        self.checked = checked or {}
         self.clean_stop = True
         self.log = Segments(settings.commit_log_dirs[0], settings.segment_size, ledger)
         self.segments = SegmentFiles()

@@ -53,6 +53,8 @@ _NOT_LISTED = {
 """Codes of directories that cannot be listed."""
 _BIG = (Area.COMMIT_LOG, Area.CONSUME_QUEUE)
 """Checks that are unknown when the reading was stopped early."""
+_READ = {*_BIG, Area.BATCH_CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.DLEDGER, Area.COMPACTION}
+"""Checks of what consumers read."""
 
 
 class Classifier:
@@ -150,7 +152,10 @@ class Classifier:
             round(seconds, 3),
         )
         state = worst(check.state for check in checks)
-        start = next_start(self._store, survey, state, self._losses.messages, self._broker) if complete else None
+        start = None
+        if complete:
+            is_sound = not any(check.area in _READ and (check.findings or check.area in self._unknown) for check in checks)
+            start = next_start(self._store, facts, state, self._losses.messages, self._broker, is_sound=is_sound)
         timer = [one for one in found if area_of(one) is Area.TIMER and one.severity is Severity.ERROR]
         start = without_timer(start) if start is not None and timer else start
         return Verification(

@@ -1,10 +1,13 @@
 """What the next start of a broker would do to the store, for `verify`'s headline.
 
-Computed by `mqtool.recovery`, as for `explain-start`. Counting the messages that a start loses takes one more pass over
-the log; it is skipped if it would take longer than the check itself, or than the caller allows.
+Computed by `mqtool.recovery`, as for `explain-start`. If nothing is wrong with log and queues, what the check has read
+need not be read again: a start that leaves both as long as they are loses nothing. Otherwise the messages that a start
+loses are counted in one more pass over the log, unless the log is too long or the caller limits reading.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from mqtool.errors import MqtoolError
@@ -13,20 +16,23 @@ from mqtool.recovery import Outcome, predict
 from mqtool.recovery.predict import evidence_of
 from mqtool.store import Store
 from mqtool.store.remote import RemotePath
+from mqtool.verify.facts import Facts
 from mqtool.verify.findings import NextStart, State
 from mqtool.verify.survey import Survey
 
 CLEAN_LOG = 128 << 20
-"""Bytes up to which the log of a store without findings is read once more."""
+"""Bytes up to which the log of a store without errors and warnings is read once more."""
 DAMAGED_LOG = 16 << 30
-"""Bytes up to which that of a store with findings is: for each record some 60 bytes are kept in memory."""
+"""Bytes up to which that of another store is: for each record some 60 bytes are kept in memory."""
 _LIVE = (
     "a broker is running, and the start after it depends on how it stops; another one would fail at the lock, "
     "but only after it had cut and deleted files as for a start"
 )
 
 
-def next_start(store: Store, survey: Survey, state: State, lost: int, broker: str | None = None) -> NextStart | None:
+def next_start(
+    store: Store, facts: Facts, state: State, lost: int, broker: str | None = None, *, is_sound: bool
+) -> NextStart | None:
     """Returns what the next start does, None for a store that is not a local directory.
 
     While a broker is running it is unknown: it depends on how the broker stops. A second broker started meanwhile
@@ -34,15 +40,17 @@ def next_start(store: Store, survey: Survey, state: State, lost: int, broker: st
 
     Args:
         store: the store.
-        survey: of the store.
+        facts: about the store.
         state: the verdict so far.
         lost: messages that are lost already.
         broker: release that would be started; by default the detected one.
+        is_sound: log and queues were read and compared, and nothing is wrong with them.
 
     Raises:
         UsageError: the rules of that release are not known.
     """
     where: Any = store.path
+    survey = facts.survey
     if isinstance(where, RemotePath):
         return None
     release = assumed_release(store.version.line) if broker is None else release_of(broker)
@@ -54,11 +62,44 @@ def next_start(store: Store, survey: Survey, state: State, lost: int, broker: st
         return NextStart(str(release), evidence, f"{path} cannot be listed: {why}")
     size = sum(segment.size for segment in survey.segments)
     read_log = survey.throttle is None and size <= (CLEAN_LOG if state is State.CLEAN else DAMAGED_LOG)
+    start = partial(predict, store.path, str(release), store.config)
     try:
-        outcome = predict(store.path, str(release), store.config, read_log=read_log)
+        outcome = _sound_start(facts, start) if is_sound and _is_plain(facts) else None
+        outcome = outcome or start(read_log=read_log)
     except MqtoolError as error:
         return NextStart(str(release), evidence, str(error))
     return _judged(outcome, survey, evidence, lost)
+
+
+def _is_plain(facts: Facts) -> bool:
+    """Whether every record passes the broker's own test if it passes the checks, and all queues were compared."""
+    survey = facts.survey
+    plain = all(segment.has_plain_records for segment in facts.segments)
+    return plain and survey.topics is None and not survey.has_dledger and not survey.unlisted
+
+
+def _sound_start(facts: Facts, start: Callable[..., Outcome]) -> Outcome | None:
+    """Returns the start of a store in which every record agrees with its units; None if it may lose a message."""
+    survey = facts.survey
+    starts = {survey.segments[one.number].base: one.first_record[one.first_record >= 0] for one in facts.segments}
+    outcome = start(read_log=False, checked=starts)
+    return replace(outcome, lost={}) if outcome.runs and _keeps_all(outcome, facts) else None
+
+
+def _keeps_all(outcome: Outcome, facts: Facts) -> bool:
+    """Whether the log and every queue reach after a start at least as far as now, to both ends."""
+    if outcome.after_start is None or outcome.queues is None:
+        return False
+    low, high = outcome.after_start
+    if low > facts.survey.min_offset or high < facts.survey.end:
+        return False
+    for queue in facts.queues:
+        after = outcome.queues.get(f"{queue.topic}/{queue.queue_id}")
+        if queue.min_offset is None:
+            continue
+        if after is None or after.min_offset > queue.min_offset or after.max_offset < queue.max_offset:
+            return False
+    return True
 
 
 def without_timer(start: NextStart) -> NextStart:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mqtool.errors import StoreError
+from mqtool.formats.commit_log import MAGIC_V1
 from mqtool.jobs.throttle import Throttle, ThrottledFile
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import Dispatcher
@@ -63,6 +64,8 @@ class SegmentFacts:
         first_times, last_times: store time and physical offset of the first and the last two records.
         without_crc, first_without_crc: records with a body and CRC 0, and the physical offset of the first of them.
         failure: why reading stopped, "" if it did not.
+        has_plain_records: whether what was checked of records is all that the broker's own test asks of them: they have
+            version 1, and no number in their properties that it would fail to parse.
     """
 
     number: int
@@ -85,6 +88,7 @@ class SegmentFacts:
     without_crc: int = 0
     first_without_crc: int = 0
     failure: str = ""
+    has_plain_records: bool = True
 
 
 def check_segment(
@@ -169,6 +173,8 @@ class _Check:
         facts.newest = max(facts.newest, int(times.max()))
         self._rules.check(frames, times)
         found = self._dispatcher.dispatch(frames, keys=self._survey.with_index)
+        if found.oddities or found.has_batches or (frames.column("magic_code") != MAGIC_V1).any():
+            facts.has_plain_records = False
         bucket = (frames.positions + (frames.base - self._segment.base)) >> BUCKET_BITS
         opens = np.concatenate([[0], np.flatnonzero(bucket[1:] != bucket[:-1]) + 1])
         new = opens[facts.first_record[bucket[opens]] < 0]

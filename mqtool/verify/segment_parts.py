@@ -55,6 +55,7 @@ def put_together(survey: Survey, parts: Sequence[SegmentFacts]) -> SegmentFacts 
         tail=last.tail,
         first_times=first.first_times,
         last_times=last.last_times,
+        has_plain_records=all(part.has_plain_records for part in parts),
     )
     joined.units, joined.keys = Sums(len(first.units.total)), Sums(len(first.keys.total))
     for part in parts:
