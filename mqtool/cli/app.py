@@ -20,6 +20,7 @@ from typer.core import TyperGroup
 from mqtool.cli.commands import COMMANDS
 from mqtool.cli.exits import QUIET, ExitCode, Failure, Terminated, failure_of
 from mqtool.cli.invocation import JSON_FORMATS, Invocation, note
+from mqtool.cli.plain_values import convert_plainly
 
 STOPPED = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 _PATIENCE = 0.5
@@ -38,7 +39,10 @@ def _group(name: str, text: str, subcommands: Mapping[str, Any]) -> Any:
         summary = help_text.strip().split("\n\n")[1].replace("\n", " ").partition(". ")[0]
         one.command(verb, help=help_text, short_help=summary, context_settings=_CONTEXT)(function)
     one.callback(help=text)(lambda: None)  # or Typer makes a group of one command that command
-    return typer.main.get_command(one)
+    group: Any = typer.main.get_command(one)
+    for command in group.commands.values():
+        convert_plainly(command)
+    return group
 
 
 def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
@@ -61,7 +65,9 @@ class LazyCommands(Mapping[str, Any]):
         function = getattr(module, name.replace("-", "_"))
         one = typer.Typer(rich_markup_mode=None, add_completion=False)
         one.command(name, help=module.HELP, short_help=found.summary, context_settings=_CONTEXT)(function)
-        return typer.main.get_command(one)
+        command = typer.main.get_command(one)
+        convert_plainly(command)
+        return command
 
     def __iter__(self) -> Iterator[str]:
         return iter(COMMANDS)
@@ -77,10 +83,6 @@ class LazyGroup(TyperGroup):
         super().__init__(**attributes)
         commands: Any = LazyCommands()
         self.commands = commands
-        for parameter in self.params:
-            # Typer's completion flags default to None, which makes newer releases load pydantic on every run.
-            if getattr(parameter, "is_flag", False) and parameter.default is None:
-                parameter.default = False
 
     def list_commands(self, ctx: Any) -> list[str]:  # noqa: ARG002
         """Returns the names in the order of `COMMANDS`."""
@@ -165,6 +167,7 @@ def run(arguments: Sequence[str]) -> int:
     invocation = Invocation.of(arguments)
     try:
         group = typer.main.get_command(app)
+        convert_plainly(group)
         answer = group.main(args=list(arguments), prog_name="mqtool", standalone_mode=False, obj=invocation)
         sys.stdout.flush()
     except SystemExit as stop:

@@ -89,10 +89,10 @@ def _read_keys(path: Path | None) -> Path | None:
 
     The command itself reports a file that cannot be read.
     """
-    from mqtool.errors import StoreError
-    from mqtool.store import broker_config
-
     if path is not None:
+        from mqtool.errors import StoreError
+        from mqtool.store import broker_config
+
         with contextlib.suppress(StoreError):
             config = broker_config.load(path)
             for words in [*config.unknown_keys(), *config.misread()][:_MOST_KEYS]:

@@ -154,7 +154,9 @@ class Classifier:
         state = worst(check.state for check in checks)
         start = None
         if complete:
-            is_sound = not any(check.area in _READ and (check.findings or check.area in self._unknown) for check in checks)
+            is_sound = not any(
+                check.area in _READ and (check.findings or check.area in self._unknown) for check in checks
+            )
             start = next_start(self._store, facts, state, self._losses.messages, self._broker, is_sound=is_sound)
         timer = [one for one in found if area_of(one) is Area.TIMER and one.severity is Severity.ERROR]
         start = without_timer(start) if start is not None and timer else start

@@ -1,6 +1,7 @@
 """`verify` says what the next start of a broker would do, and when not to start it."""
 
 import shutil
+import sys
 
 import pytest
 
@@ -8,8 +9,12 @@ import mqtool
 from mqtool.errors import UsageError
 from mqtool.verify import NextStart, Options, State, verify
 from mqtool.verify import next_start as module
+from tests.support.builder import StoreBuilder
 from tests.support.damage import damage_answers, damage_case, held_lock
 from tests.support.stores import copy_store
+
+WRONG_NUMBERS = {"properties": b"INNER_NUM\x0170000\x02INNER_BASE\x010\x02"}
+"""Of a record of no batch: 5.5 parses them all the same, and takes a record with others for damaged."""
 
 
 def judged(root, **options) -> NextStart | None:
@@ -118,3 +123,35 @@ def test_a_verdict_of_clean_has_no_reason_not_to_start(tmp_path):
     assert found.state is State.CLEAN
     assert found.next_start is not None
     assert found.next_start.headline == "a start of 5.5 loses no message"
+
+
+@pytest.mark.parametrize("broker", [None, "4.9", "5.5"])
+@pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0", "crash-5.5.0", "bcq-5.5.0", "timer-5.5.0"])
+def test_what_a_start_loses_is_the_same_without_reading_a_sound_log_again(name, broker, tmp_path, monkeypatch):
+    root = copy_store(name, tmp_path)
+    found = judged(root, broker=broker)
+    monkeypatch.setattr(module, "_is_plain", lambda facts: False)
+    assert found == judged(root, broker=broker)
+
+
+def test_a_sound_log_is_read_once(tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    monkeypatch.setattr(
+        sys.modules["mqtool.recovery.predict"], "prove", lambda *_: pytest.fail("the log is read again")
+    )
+    monkeypatch.setattr(module, "CLEAN_LOG", 1)
+    found = judged(root, throttle=1 << 40)
+    assert found is not None
+    assert found.headline == "a start of 5.5 loses no message"
+
+
+@pytest.mark.parametrize(
+    ("properties", "release", "lost"), [({}, "5.5", 0), (WRONG_NUMBERS, "5.5", 3), (WRONG_NUMBERS, "4.9", 0)]
+)
+def test_records_that_only_the_brokers_own_test_refuses_are_seen(properties, release, lost, tmp_path):
+    builder = StoreBuilder(segment_size=1 << 22)
+    for number in range(5):  # several buckets, so that the scan would begin after the third record
+        builder.put(bytes(600_000), **(properties if number == 2 else {}))
+    found = judged(builder.write(tmp_path / "store"), broker=release)
+    assert found is not None
+    assert found.lost_messages == lost

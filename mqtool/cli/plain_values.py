@@ -1,0 +1,77 @@
+"""Values of options and arguments that need no conversion, or a simple one.
+
+Releases of Typer from 0.27 on convert every value, given or not, by pydantic, which takes a tenth of a second to load
+and to prepare. Here is what they do for the usual kinds of values; everything else, such as a value that is wrong, is
+left to them.
+"""
+
+import os
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+_DIGITS = frozenset("0123456789")
+_MOST_DIGITS = 18
+
+
+def convert_plainly(command: Any) -> None:
+    """Makes the parameters of a parsed command convert plain values themselves; older releases of Typer do that."""
+    help_option = command.get_help_option  # is made when it is asked for
+    command.get_help_option = lambda context: _converting(help_option(context))
+    for parameter in command.params:
+        _converting(parameter)
+
+
+def _converting(parameter: Any) -> Any:
+    if getattr(parameter, "_runtime_param", 0) is None and hasattr(parameter, "type_descriptor"):
+        parameter._runtime_param = _Conversion(parameter)
+    return parameter
+
+
+class _Conversion:
+    """Stands before the conversion that Typer would make for a parameter."""
+
+    def __init__(self, parameter: Any) -> None:
+        self._parameter = parameter
+
+    def coerce(self, value: Any, param: Any, ctx: Any) -> Any:
+        """Returns a value as the command takes it."""
+        if value is None:
+            return () if param.multiple or param.nargs == -1 else None
+        about = param.type_descriptor
+        if about.file_annotation is None and about.parameter_info.parser is None and not param.multiple:
+            found = _plain(value, about.annotation, about.parameter_info) if param.nargs == 1 else None
+            if found is not None:
+                return found
+        self._parameter._runtime_param = None
+        return self._parameter.get_runtime_param().coerce(value, param=param, ctx=ctx)
+
+
+def _plain(value: Any, kind: Any, about: Any) -> Any:
+    """Returns a value as a kind of value; None if that takes more."""
+    if not isinstance(kind, type):
+        return None
+    if kind is str:
+        return value if isinstance(value, str) else None
+    if issubclass(kind, Enum):
+        if isinstance(value, kind):
+            return value
+        return next((one for one in kind if one.value == value), None) if about.case_sensitive else None
+    if kind is Path:
+        return _path(value, about)
+    if kind is int and isinstance(value, str) and len(value) <= _MOST_DIGITS and _DIGITS.issuperset(value):
+        value = int(value) if value else None
+    if kind in (int, float, bool) and type(value) is kind:
+        least, most = about.min, about.max
+        return value if (least is None or value >= least) and (most is None or value <= most) else None
+    return None
+
+
+def _path(value: Any, about: Any) -> Path | None:
+    """Returns a path if nothing is asked of it but that it can be read if it is there."""
+    asked = about.exists or about.writable or about.resolve_path or about.allow_dash or about.path_type
+    if asked or not (about.file_okay and about.dir_okay) or not isinstance(value, str | Path):
+        return None
+    if os.access(value, os.F_OK) and not os.access(value, os.R_OK):
+        return None
+    return Path(value)
