@@ -1,9 +1,7 @@
-"""Positions that `plan offsets` sets, on real brokers: a real consumer gets exactly the messages that the plan predicts.
+"""Positions that `plan offsets --broker` sets on running brokers, and those of a broker with RocksDB.
 
-Situations are those of reports: apache/rocketmq #290 (a reset by time of a stopped group has no effect), #551 and #4215
-(a position past the end of its queue), #1094 (a restarted master takes older positions back), #2267 (one message that
-no consumer can handle), #2969 (skip a backlog), #3551 (copy the positions of a group), #9038 (a reset that reports
-success and changes nothing).
+Those of stopped stores are in `test_position_reports`. One situation is that of apache/rocketmq #9038: a reset reports
+success and changes nothing.
 """
 
 import importlib.util
@@ -14,9 +12,7 @@ from collections import defaultdict
 
 import pytest
 
-from mqtool.formats import config_files
 from tests.support.remoting import Client, bodies
-from tests.support.stores import tree_digest
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -41,15 +37,6 @@ TOPIC = {
 }
 PUT = 10
 """Messages in each queue before the positions move; one more arrives afterwards."""
-BEFORE = {
-    "backlog": (2, 2),
-    "poison": (4, 6),
-    "by-time": (10, 10),
-    "ahead": (99, 10),
-    "replica": (1, 1),
-    "source": (3, 8),
-    "untouched": (9, 9),
-}
 
 
 def fill(broker, positions):
@@ -65,7 +52,8 @@ def fill(broker, positions):
             retry = TOPIC | {"topic": f"%RETRY%{group}", "readQueueNums": 1, "writeQueueNums": 1}
             assert client.call(CREATE_TOPIC, **retry).code == 0  # mqadmin asks for it
             for queue, offset in enumerate(offsets):
-                commit(client, group, queue, offset)
+                if offset is not None:
+                    commit(client, group, queue, offset)
         assert client.call(CREATE_GROUP, json.dumps({"groupName": "copy"}).encode()).code == 0
 
 
@@ -85,9 +73,17 @@ def positions_on(broker, group):
     return tuple(found)
 
 
-def receive(real, broker, work, counts, seconds=4):
-    """What a real consumer of each group gets: queue and queue offset of each message."""
-    words = [f"{group}:T:{count}" for group, count in counts.items()]
+def receive(real, broker, work, counts, seconds=4, topics=None):
+    """What a real consumer of each group gets: queue and queue offset of each message.
+
+    Args:
+        real, broker: which.
+        work: directory for files of the client.
+        counts: messages that each group is waited for.
+        seconds: to wait for more.
+        topics: by group; T for the others.
+    """
+    words = [f"{group}:{(topics or {}).get(group, 'T')}:{count}" for group, count in counts.items()]
     command = real._java("Receive", broker.name_server, str(seconds), *words, home=work)
     result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=150)
     assert result.returncode == 0, (result.stdout, result.stderr[-3000:])
@@ -127,70 +123,6 @@ def predicted(document, group, now, arrived):
             else:
                 found.remove(place)
     return found
-
-
-def planned(mqtool, store, tmp_path, name, *words):
-    """Plans, applies, undoes and applies again; returns what the plan prints."""
-    before = tree_digest(store)
-    plan = tmp_path / f"{name}.json"
-    result = mqtool("plan", "offsets", store, *words, "--list", "-o", plan, "--format", "json")
-    assert result.code == 0, result.stderr
-    assert mqtool("apply", plan, "--yes").code == 0
-    assert tree_digest(store) != before
-    assert mqtool("undo", store).code == 0
-    assert tree_digest(store) == before
-    assert mqtool("apply", plan, "--yes").code == 0
-    assert mqtool("finalize", store, "--yes").code == 0
-    return result.document
-
-
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
-def test_consumers_get_what_the_plans_of_a_stopped_store_predict(version, rocketmq, mqtool, tmp_path):
-    real = rocketmq(version)
-    broker = real.start_broker(tmp_path, **KEYS)
-    fill(broker, BEFORE)
-    broker.stop()
-    store = broker.store
-    moment = stored_at(mqtool, store, 0, 6)
-    replica = tmp_path / "consumerOffset.json"  # the slave has newer positions than the master that comes back
-    known = config_files.parse_consumer_offsets((store / "config" / "consumerOffset.json").read_bytes())
-    assert known.offset_table["T@replica"] == {0: 1, 1: 1}
-    replica.write_text(json.dumps({"offsetTable": {"T@replica": {"0": 7, "1": 9}}}))
-    plans = {
-        "backlog": ("--to", "latest"),
-        "poison": ("--shift", "1", "--queue", "0"),
-        "by-time": ("--to", f"@{moment}"),
-        "ahead": ("--clamp",),
-        "replica": ("--from", replica),
-        "copy": ("--from-group", "source"),
-    }
-    documents = {
-        group: planned(mqtool, store, tmp_path, group, "--group", group, "--topic", "T", *words)
-        for group, words in plans.items()
-    }
-    broker.start(KEYS)
-    assert positions_on(broker, "ahead") == (10, 10)
-    assert positions_on(broker, "copy") == BEFORE["source"]
-    assert positions_on(broker, "poison") == (5, 6)
-    assert positions_on(broker, "untouched") == BEFORE["untouched"]
-    with Client(broker.address) as client:  # one that a position past the end would have skipped
-        for queue in (0, 1):
-            assert client.put("T", b"new", queue).code == 0
-    expected = {group: predicted(documents[group], group, BEFORE.get(group, (None, None)), 1) for group in plans}
-    expected["untouched"] = {(queue, offset) for queue in (0, 1) for offset in (9, 10)}
-    assert expected["ahead"] == {(0, 10), (1, 10)}
-    assert min(offset for queue, offset in expected["by-time"] if queue == 0) == 6
-    found = receive(real, broker, tmp_path, {group: len(one) for group, one in expected.items()})
-    broker.stop()
-    assert {group: sorted(found[group]) for group in expected} == {
-        group: sorted(one) for group, one in expected.items()
-    }
-
-
-def stored_at(mqtool, store, queue, offset):
-    """Store time of a message, by the command that reads it."""
-    rows = mqtool("get", store, f"T/{queue}@{offset}", "--format", "jsonl").lines
-    return rows[0]["store_timestamp"]
 
 
 @pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
