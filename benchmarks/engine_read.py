@@ -41,7 +41,7 @@ def pull(store: MessageStore, shape: Shape, count: int) -> int:
                 break
             offset = result.next_begin_offset
             found += len(result.records)
-            sink[: result.size] = b"".join(result.records)
+            sink[: result.size] = result.joined()
     fail_unless(found == count, f"{found} messages, expected {count}")
     return found
 

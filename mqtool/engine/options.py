@@ -83,8 +83,8 @@ class StoreOptions:
         max_get_bytes_in_memory, max_get_count_in_memory, max_get_bytes_on_disk, max_get_count_on_disk: maxTransfer….
         memory_ratio: percentage of the memory that counts as page cache (accessMessageInMemoryMaxRatio).
         max_filter_bytes: maximum bytes of ConsumeQueue that a filtered get scans (maxFilterMessageSize).
-        kernels_after: bytes put as columns before compiled loops are loaded for put and dispatch; 0 to load them at
-            the first call. Where they are not compiled yet, that is done after 512 MiB, and takes some seconds.
+        kernels_after: bytes put as columns, dispatched or got before compiled loops are loaded; 0 to load them at the
+            first call. Where they are not compiled yet, that is done after 512 MiB put as columns, which takes seconds.
         max_query: maximum number of messages that a query returns (maxMsgsNumBatch).
         store_host: store host of records whose caller gives none.
         zone: time zone of index file names and of `delete_hours`, None for the local one.

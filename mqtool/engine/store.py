@@ -10,7 +10,6 @@ magic code and is not read as a record. Messages that need more than that go thr
 Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
-import sys
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,8 +17,8 @@ from time import time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
-from mqtool import kernels
 from mqtool.engine.clock import Clock, SystemClock
+from mqtool.engine.compiled_loops import CompiledLoops
 from mqtool.engine.components import Components, assemble, flush_all, named_errors, shut_down
 from mqtool.engine.disk.files import Files
 from mqtool.engine.flags import RunningFlag
@@ -86,7 +85,7 @@ class MessageStore:
         self._is_plain = not (options.append_record_crc or options.positional_writes or self._hooks)
         self._states = components.offsets.states if self._is_plain else {}
         self._sync = options.sync
-        self._put_as_columns, self._kernels_after = 0, options.kernels_after
+        self._loops = CompiledLoops(options.kernels_after, may_compile=True)
 
     @property
     def _open(self) -> Components:
@@ -298,12 +297,10 @@ class MessageStore:
         """
         if self._hooks:
             return columns.append_one_by_one(messages, self._put_slowly)
-        if self._put_as_columns >= self._kernels_after:
-            self._kernels_after = kernels.COMPILE if self._put_as_columns < kernels.COMPILE else sys.maxsize
-            kernels.start(self._put_as_columns)
+        self._loops.load()
         found = columns.append_columns(self._log, messages, self._put_slowly)
         if found.end >= 0:
-            self._put_as_columns += found.end - int(found.physical_offsets[0])
+            self._loops.count(found.end - int(found.physical_offsets[0]))
         if found.end >= 0 and self._components.options.sync:
             status = self._components.flusher.group.wait(found.end)
             found = found if status is PutStatus.PUT_OK else found._replace(status=status)
@@ -528,7 +525,7 @@ class MessageStore:
 
     def change_reading(self, options: StoreOptions) -> None:
         """Applies the read limits of other options to gets from now on; all other options stay as they are."""
-        self._open.reader.options = options
+        self._open.reader.change_limits(options)
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

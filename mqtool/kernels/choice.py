@@ -36,6 +36,7 @@ class Kernels:
         find_bytes: of `objects`.
         number, pack_units: of `queues`.
         put_entries: of `index`.
+        take_units, copy_records: of `gets`.
     """
 
     scan: Callable[..., Any]
@@ -50,6 +51,8 @@ class Kernels:
     number: Callable[..., Any]
     pack_units: Callable[..., Any]
     put_entries: Callable[..., Any]
+    take_units: Callable[..., Any]
+    copy_records: Callable[..., Any]
 
 
 _loaded: list[Kernels] = []

@@ -72,6 +72,21 @@ def word_at(_context: Any, _address: Any) -> Any:
     return types.uint64(types.uint64), generate
 
 
+@intrinsic
+def prefetch(_context: Any, _address: Any) -> Any:
+    """Asks the processor to bring the line at an address into its caches, whether it exists or not."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+        kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+        function = builder.module.globals.get("llvm.prefetch.p0i8")
+        function = function or ir.Function(builder.module, kind, "llvm.prefetch.p0i8")
+        how = [ir.Constant(number, 0), ir.Constant(number, 3), ir.Constant(number, 1)]  # to read, keep it, data
+        return builder.call(function, [builder.inttoptr(arguments[0], pointer), *how])
+
+    return types.void(types.uint64), generate
+
+
 def external(result: Any, *takes: Any) -> Any:
     """Returns a function for compiled code that calls the C function at the address in its first argument."""
 

@@ -9,10 +9,11 @@ import ctypes
 import json
 import mmap
 import struct
+import threading
 from collections.abc import Callable, Mapping
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias, cast
 
 import numpy as np
 
@@ -101,6 +102,9 @@ def _function(address: int, returns: Layout, takes: Layout) -> Callable[..., Any
     prototype = ctypes.PYFUNCTYPE if any(str(kind).startswith("@Py") for kind in takes) else ctypes.CFUNCTYPE
     call = prototype(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(address)
     externals = [_external(kind[1:]) for kind in takes if isinstance(kind, str) and kind.startswith("@")]
+    found = [returns] if isinstance(returns, str) else list(returns)
+    if all(kind == "int64" for kind in (*takes[len(externals) :], *found)):
+        return _function_of_numbers(call, externals, len(takes), len(found))
     fill = _tuple_filler([kind for kind in takes if not (isinstance(kind, str) and kind.startswith("@"))])
     results = [] if returns == "none" else [returns] if isinstance(returns, str) else list(returns)
     casts = [bool if kind == "bool" else int for kind in results]
@@ -119,6 +123,49 @@ def _function(address: int, returns: Layout, takes: Layout) -> Callable[..., Any
         return tuple(cast(value) for cast, value in zip(casts, block, strict=False))
 
     return kernel
+
+
+def _function_of_numbers(
+    call: Callable[..., int], externals: list[int], takes: int, results: int
+) -> Callable[..., Any]:
+    """Returns a kernel that takes and returns nothing but int64; each thread lays them out in a block of its own."""
+    fill, read = struct.Struct(f"={takes}q").pack_into, struct.Struct(f"={results}q").unpack_from
+    size = max(takes, results) + 2
+    of_thread = threading.local()
+
+    def kernel(*numbers: int) -> Any:
+        try:
+            block, result, error, at = of_thread.block
+        except AttributeError:
+            block = (ctypes.c_int64 * size)()
+            at = ctypes.addressof(block)
+            result, error = at + 8 * (size - 2), at + 8 * (size - 1)
+            of_thread.block = block, result, error, at
+        fill(block, 0, *externals, *numbers)
+        if call(result, error, at):
+            raise RuntimeError("a compiled loop failed")
+        found = read(block)
+        return found[0] if results == 1 else found
+
+    return kernel
+
+
+_bytes_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))
+
+
+def address_of(data: bytes) -> int:
+    """Returns where the bytes of an object are, as long as it lives; for kernels that take nothing but numbers."""
+    return _bytes_at(data) or 0
+
+
+_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
+    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
+)
+
+
+def empty_bytes(size: int) -> bytes:
+    """Returns bytes of any content, which a kernel fills before anybody else sees them."""
+    return cast("bytes", _new_bytes(None, size))
 
 
 def _tuple_filler(layouts: Any) -> Callable[[list[int], Any], None]:

@@ -7,7 +7,7 @@ as if it had been started, and a damaged store that is served read-only is where
 """
 
 import enum
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from mqtool.formats.consume_queue import is_ext_address
@@ -140,10 +140,16 @@ class Found(NamedTuple, Generic[R]):
     next_begin_offset: int
     min_offset: int
     max_offset: int
-    records: list[R]
+    records: Sequence[R]
     queue_offsets: list[int]
     size: int = 0
     suggest_slave: bool = False
+
+    def joined(self) -> bytes:
+        """Returns the bytes of all records, one behind the other; of records that are bytes or views of them."""
+        join = getattr(self.records, "joined", None)  # a sequence that can do it at once
+        found: bytes = join() if join is not None else b"".join(self.records)  # type: ignore[arg-type]
+        return found
 
 
 def _outside(lowest: int, highest: int, queue_offset: int) -> tuple[GetStatus, int] | None:

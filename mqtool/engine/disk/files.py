@@ -6,6 +6,7 @@ directory; nothing else is guaranteed.
 """
 
 import contextlib
+import ctypes
 import errno
 import mmap
 import os
@@ -34,6 +35,7 @@ class File:
         self.size = size
         self._fd = -1
         self._mapping: mmap.mmap | None = None
+        self._pin: tuple[memoryview, int] | None = None
 
     @property
     def fd(self) -> int:
@@ -51,6 +53,15 @@ class File:
         if self._mapping is None:
             self._mapping = mmap.mmap(self.fd, self.size)
         return self._mapping
+
+    @property
+    def pin(self) -> tuple[memoryview, int]:
+        """A view of the mapping, and the address of its first byte, which counts as long as the view is kept."""
+        found = self._pin
+        if found is None:
+            view = memoryview(self.mapping)
+            found = self._pin = view, ctypes.addressof(ctypes.c_char.from_buffer(view))
+        return found
 
     def read(self, position: int, count: int) -> bytes:
         """Returns the bytes at a position, fewer where the file ends."""
@@ -110,7 +121,7 @@ class File:
 
     def close(self) -> None:
         """Closes descriptor and mapping; views returned earlier stay valid."""
-        mapping, self._mapping = self._mapping, None
+        mapping, self._mapping, self._pin = self._mapping, None, None
         if mapping is not None:
             with contextlib.suppress(BufferError):  # a reader still has a view, which keeps the mapping alive
                 mapping.close()

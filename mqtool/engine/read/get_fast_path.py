@@ -1,80 +1,112 @@
 """The fast path of the commonest get: unfiltered messages of a ConsumeQueue, all of them in one segment.
 
-Everything else (a filter, the end of a file, deleted records, records partly on disk) is left to `store.get_message`,
-whose rules apply; a test compares the two.
+Everything else (a filter, the end of a file, deleted records) is left to `store.get_message`, whose rules apply; a test
+compares the two. Where compiled loops are in use, one of them looks at the units.
 """
 
-import struct
 from bisect import bisect_right
-from functools import cache
+from collections.abc import Callable
 from itertools import accumulate
 from operator import add
 
-from mqtool.engine.options import StoreOptions
+from mqtool import kernels
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
+from mqtool.engine.read.record_views import RecordViews, units_struct
 from mqtool.engine.statuses import GetResult
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.store.get_message import Found, GetStatus
+from mqtool.kernels.machine_code import address_of
+from mqtool.store.get_message import Found, GetLimits, GetStatus
 
 _MOST = 256
-"""Maximum number of units that are unpacked at once."""
+"""Maximum number of units that are looked at."""
 
 _FOUND = GetStatus.FOUND
-
-
-@cache
-def _units(count: int) -> struct.Struct:
-    return struct.Struct(UNIT.format[:1] + UNIT.format[1:] * count)
+_unpack_unit = UNIT.unpack_from
+_new_tuple = tuple.__new__
 
 
 def fast_get(
-    options: StoreOptions, log: CommitLog, queue: ConsumeQueue, offset: int, most: int, most_bytes: int, memory: int
+    limits: GetLimits, log: CommitLog, queue: ConsumeQueue, offset: int, highest: int, most: int, most_bytes: int
 ) -> GetResult | None:
     """Returns messages of a queue; None if the get needs the slow path (nothing is changed then).
 
     Args:
-        options: with the limits.
+        limits: of the store.
         log: the CommitLog.
         queue: the queue to read.
         offset: of the first message, within the queue's bounds.
+        highest: offset of the queue's next message.
         most: maximum number of messages.
         most_bytes: maximum sum of their sizes.
-        memory: bytes at the end of the log that count as being in memory.
     """
-    highest, count = queue.max_offset, min(most, _MOST)
-    data = queue.read(offset, min(count, highest - offset)) if count > 0 else b""
+    count = min(most, _MOST, highest - offset)
+    data = queue.read(offset, count) if count > 0 else b""
     if not data:
         return None
-    found = _units(len(data) // UNIT_SIZE).unpack(data)
-    places, sizes = found[0::3], found[1::3]
-    low, high, in_memory_from = min(places), max(places), log.queue.max_offset - memory
-    if min(sizes) <= 0 or low < in_memory_from <= high:
-        return None
-    if low >= in_memory_from:
-        limit, most_here = options.max_get_bytes_in_memory, options.max_get_count_in_memory
-    else:
-        limit, most_here = options.max_get_bytes_on_disk, options.max_get_count_on_disk
-    sums = list(accumulate(sizes))
-    taken = max(1, min(bisect_right(sums, min(limit, most_bytes)), most_here))
-    if taken < len(sizes):
-        places, sizes = places[:taken], sizes[:taken]
-    elif len(sizes) == _MOST < most:
-        return None
-    file = log.queue.find(low)
+    count = len(data) // UNIT_SIZE
+    file = log.queue.find(_unpack_unit(data)[0])
     if file is None or not file.available:
         return None
-    base, ends = file.file_from_offset, list(map(add, places, sizes))
-    if max(ends) > base + file.read_position:
-        return None
-    view = memoryview(file.file.mapping)
-    records = [view[start - base : end - base] for start, end in zip(places, ends, strict=True)]
-    return Found(
-        _FOUND,
-        offset + taken,
-        queue.min_offset,
-        highest,
-        records,
-        list(range(offset, offset + taken)),
-        sums[taken - 1],
-        places[-1] < in_memory_from,
+    base = file.file_from_offset
+    in_memory_from = log.queue.max_offset - limits.memory if limits.memory is not None else 0
+    compiled = kernels.kernels()
+    look: Callable[..., tuple[int, int, int]] = _take if compiled is None else compiled.take_units
+    taken, size, last = look(
+        data if compiled is None else address_of(data),
+        count,
+        most,
+        most_bytes,
+        base,
+        base + file.read_position,
+        in_memory_from,
+        limits.bytes_in_memory,
+        limits.count_in_memory,
+        limits.bytes_on_disk,
+        limits.count_on_disk,
     )
+    if not taken or taken == _MOST < most:
+        return None
+    found: GetResult = _new_tuple(
+        Found,
+        (
+            _FOUND,
+            offset + taken,
+            queue.min_offset,
+            highest,
+            RecordViews(file, data, taken, size),
+            list(range(offset, offset + taken)),
+            size,
+            last < in_memory_from,
+        ),
+    )
+    return found
+
+
+def _take(  # noqa: PLR0917 - the arguments of the kernel
+    data: bytes,
+    count: int,
+    most: int,
+    most_bytes: int,
+    base: int,
+    end: int,
+    in_memory_from: int,
+    bytes_in_memory: int,
+    count_in_memory: int,
+    bytes_on_disk: int,
+    count_on_disk: int,
+) -> tuple[int, int, int]:
+    """Does what `kernels.gets.take_units` does, for units in the same part of the log; (0, 0, 0) for others."""
+    found = units_struct(count).unpack(data)
+    places, sizes = found[0::3], found[1::3]
+    low, high = min(places), max(places)
+    if min(sizes) <= 0 or low < base or low < in_memory_from <= high:
+        return 0, 0, 0
+    if low >= in_memory_from:
+        limit, most_here = bytes_in_memory, count_in_memory
+    else:
+        limit, most_here = bytes_on_disk, count_on_disk
+    sums = list(accumulate(sizes))
+    taken = max(1, min(bisect_right(sums, min(limit, most_bytes)), most_here, most))
+    if max(map(add, places[:taken], sizes)) > end:
+        return 0, 0, 0
+    return taken, sums[taken - 1], places[taken - 1]

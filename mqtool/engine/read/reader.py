@@ -6,6 +6,7 @@ Docs page: docs/engine.md.
 import os
 from collections.abc import Iterator
 
+from mqtool.engine.compiled_loops import CompiledLoops
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
@@ -32,21 +33,25 @@ class Reader:
     Attributes:
         options: of the store.
         log: the CommitLog.
-        memory: bytes at the end of the log that count as being in memory.
+        limits: of a get.
     """
 
     def __init__(self, options: StoreOptions, log: CommitLog, queues: Queues) -> None:
-        self.options = options
         self.log = log
         self._queues = queues
-        self.memory = physical_memory() * options.memory_ratio // 100
-        self._limits = GetLimits(
+        self._loops = CompiledLoops(options.kernels_after)
+        self.change_limits(options)
+
+    def change_limits(self, options: StoreOptions) -> None:
+        """Applies the limits of other options from now on."""
+        self.options = options
+        self.limits = GetLimits(
             options.max_get_bytes_in_memory,
             options.max_get_count_in_memory,
             options.max_get_bytes_on_disk,
             options.max_get_count_on_disk,
             options.max_filter_bytes,
-            self.memory,
+            physical_memory() * options.memory_ratio // 100,
         )
 
     def get_message(
@@ -65,13 +70,14 @@ class Reader:
         if isinstance(queue, BatchQueue):
             view: _Units | _BatchUnits = _BatchUnits(queue)
         else:
-            if message_filter is None and queue.min_offset <= queue_offset < queue.max_offset:
+            if message_filter is None and queue.min_offset <= queue_offset < (highest := queue.max_offset):
                 bound = max(SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
-                found = fast_get(self.options, self.log, queue, queue_offset, max_msg_nums, bound, self.memory)
+                found = fast_get(self.limits, self.log, queue, queue_offset, highest, max_msg_nums, bound)
                 if found is not None:
+                    self._loops.count(found.size)
                     return found
             view = _Units(queue)
-        return get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes, self._limits)
+        return get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes, self.limits)
 
     # -- the log as a view (`store.get_message.LogView`) ---------------------------------------------------------
 

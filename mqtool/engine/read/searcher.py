@@ -36,13 +36,15 @@ class Searcher:
 
     def query(self, topic: str, key: str, max_num: int, begin: int, end: int, *, tag: bool = False) -> QueryResult:
         """Returns records by the hash of their key; arguments as for `MessageStore.query_message`."""
-        if self._index is None or not self._index.files:
+        index = self._index
+        if index is None or not index.files:
             return QueryResult([], [], 0, 0)
         text = index_file.tag_key_text(topic, key) if tag else index_file.key_text(topic, key)
-        offsets = sorted(self._index.query(index_file.key_hash(text), max_num, begin, end))
+        offsets = index.query(index_file.key_hash(text), max_num, begin, end)
         if not offsets:
             return QueryResult([], [], 0, 0)
-        newest = self._index.files[-1].header
+        offsets.sort()
+        newest = index.files[-1].header
         # The broker repeats the query up to three times while no entry leads to a record; the result is the same.
         records: list[memoryview] = []
         found: list[int] = []
@@ -61,7 +63,7 @@ class Searcher:
         position, end = physical_offset - file.file_from_offset, file.read_position
         if position + commit_log.FRAME.size > end:
             return None
-        view, left = memoryview(file.file.mapping), end - position
+        view, left = file.file.pin[0], end - position
         size = commit_log.frame_size(view, position, left)
         is_blank = size == left and commit_log.is_blank(view, position)  # a BLANK takes all that is left
         return view[position : position + size] if size and not is_blank else None

@@ -2,9 +2,12 @@
 
 import pytest
 
+from mqtool import kernels
 from mqtool.engine import MessageStore
+from mqtool.engine.queue.consume_queue import UNIT
 from mqtool.engine.read import reader as read
 from mqtool.engine.read.get_fast_path import fast_get
+from mqtool.store.get_message import get_message
 
 SIZES = [10, 2000, 300, 30, 1000, 1, 500, 0, 900, 40] * 4
 LIMITS = {
@@ -30,35 +33,89 @@ def answers(store: MessageStore, most: int, most_bytes: int) -> list[tuple]:
     return [result._replace(records=[bytes(record) for record in result.records]) for result in found]
 
 
+FORMS = ["arrays", "compiled"]
+
+
+@pytest.fixture(params=FORMS)
+def form(request):
+    """Runs without and with compiled loops."""
+    if request.param == "compiled" and kernels.load() is None:
+        pytest.skip("needs numba")
+    with kernels.use(0 if request.param == "arrays" else kernels.LARGE):
+        yield request.param
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("most", [1, 7, 32, 1000])
 @pytest.mark.parametrize("most_bytes", [1, 2500, 1 << 20], ids=["one", "few", "all"])
 @pytest.mark.parametrize("limits", LIMITS)
-def test_both_ways_give_the_same_answer(opened, monkeypatch, most, most_bytes, limits):
+def test_both_ways_give_the_same_answer(opened, monkeypatch, form, most, most_bytes, limits):
     store = filled(opened, **LIMITS[limits])
     short = answers(store, most, most_bytes)
     monkeypatch.setattr(read, "fast_get", lambda *_: None)
     assert short == answers(store, most, most_bytes)
 
 
-def test_what_lies_partly_on_disk_takes_the_long_way(opened):
-    store = filled(opened)
-    components = store._components
-    queue, half = components.queues.get("T", 0), store.max_physical_offset // 2
-    assert fast_get(components.options, components.log, queue, 0, 32, 1 << 20, half) is None
-    assert fast_get(components.options, components.log, queue, 0, 32, 1 << 20, 2 * half) is not None
+def fast(store, most, *, memory=None):
+    """The short way alone, from the beginning of a queue."""
+    parts = store._components
+    queue, limits = parts.queues.get("T", 0), parts.reader.limits
+    if memory is not None:
+        limits = limits._replace(memory=memory)
+    return fast_get(limits, parts.log, queue, 0, queue.max_offset, most, 1 << 20)
 
 
-def test_records_in_two_files_of_the_log_take_the_long_way(opened):
+@pytest.mark.parametrize("most_on_disk", [3, 1000])
+def test_what_lies_partly_on_disk_is_answered_as_the_long_way_does(opened, form, most_on_disk):
+    store = filled(opened, max_get_count_on_disk=most_on_disk, max_get_count_in_memory=12)
+    reader = store._components.reader
+    for memory in range(0, store.max_physical_offset, 1500):
+        reader.limits = reader.limits._replace(memory=memory)
+        found = fast(store, 32)
+        assert found is not None or form == "arrays"
+        view = read._Units(store._components.queues.get("T", 0))
+        assert found in (None, get_message(view, reader, 0, 32, None, 1 << 20, reader.limits))
+
+
+def test_records_in_two_files_of_the_log_take_the_long_way(opened, form):
     store = opened(commit_log_file_size=4096)
     for _ in range(8):
         store.put("T", 0, b"x" * 1000)
     store.dispatch()
-    components = store._components
-    queue = components.queues.get("T", 0)
-    assert fast_get(components.options, components.log, queue, 0, 8, 1 << 20, components.reader.memory) is None
+    assert fast(store, 8) is None
     assert len(store.get_message("T", 0, 0, 8).records) == 8
-    assert fast_get(components.options, components.log, queue, 0, 3, 1 << 20, components.reader.memory) is not None
+    assert fast(store, 3) is not None
+
+
+@pytest.mark.parametrize("unit", [(-1, 150), (0, 0), (0, -5), (1 << 40, 150)])
+def test_a_unit_that_leads_to_no_record_takes_the_long_way(opened, form, unit):
+    store = filled(opened)
+    file = store._components.queues.get("T", 0).files.files[0].file
+    before = file.read(20, 20)
+    file.write(20, UNIT.pack(*unit, 7))
+    assert fast(store, 32) is None
+    assert fast(store, 1) is not None
+    file.write(20, before)
+
+
+def test_records_are_a_list_made_when_it_is_asked_for(opened, form):
+    store = filled(opened)
+    found = store.get_message("T", 0, 0, 5)
+    assert found.joined() == b"".join(bytes(record) for record in found.records)
+    assert found.size == len(found.joined())
+    assert len(found.records) == 5
+    assert found.records[:2] == list(found.records)[:2]
+    assert found.records == store.get_message("T", 0, 0, 5).records
+    assert found.records != store.get_message("T", 0, 1, 5).records
+
+
+def test_records_stay_after_their_segment_is_closed(opened, form):
+    store = filled(opened)
+    found = store.get_message("T", 0, 0, 5)
+    before = bytes(store.get_message("T", 0, 0, 1).records[0])
+    store._components.log.queue.files[0].file.close()
+    assert found.records[0] == before
+    assert found.joined().startswith(before)
 
 
 def test_more_messages_than_the_short_way_takes_come_by_the_long_one(opened):

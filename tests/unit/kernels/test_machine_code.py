@@ -1,6 +1,7 @@
 """Compiled loops take what they were compiled for, and nothing else."""
 
 import struct
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -80,3 +81,18 @@ def test_distances_inside_an_object_file_are_filled_in():
 def test_an_address_or_something_outside_is_refused(relocation, section):
     with pytest.raises(FormatError, match="'c'"):
         elf.image_of(_object(relocation, section))
+
+
+def test_a_kernel_of_numbers_gives_each_thread_its_own_answer():
+    unit = struct.pack(">qiq", 1000, 200, 5)
+    wanted = {number: (1, 200, 1000) if number % 2 else (0, 0, 0) for number in range(8)}
+
+    def ask(number: int) -> bool:
+        end = 1200 if number % 2 else 1199
+        address = machine_code.address_of(unit)
+        return all(
+            compiled.take_units(address, 1, 9, 999, 1000, end, 0, 999, 9, 999, 9) == wanted[number] for _ in range(2000)
+        )
+
+    with ThreadPoolExecutor(8) as threads:
+        assert all(threads.map(ask, wanted))

@@ -133,7 +133,7 @@ class PullProcessor:
         broker.offsets.note_pull(request.group, request.topic, request.queue_id, found.next_begin_offset)
         if found.records:
             broker.stats.got(request.group, request.topic, request.queue_id, len(found.records), found.size)
-            return command.reply(code, found.status.value, fields, b"".join(found.records))
+            return command.reply(code, found.status.value, fields, found.joined())
         broker.stats.missed()
         return command.reply(code, found.status.value, fields)
 

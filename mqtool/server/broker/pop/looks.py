@@ -53,7 +53,7 @@ class PopLooks:
     def peek(self, command: Command, peer: Peer) -> Command:
         """Returns the next messages of a group without popping them."""
         most, left = number(command, "maxMsgNums"), number(command, "maxMsgNums")
-        rest, data = 0, []
+        rest, data = 0, list[memoryview]()
         for key in self._queues(command, peer, ResponseCode.INVALID_PARAMETER):
             at = self._position(key)
             rest += max(0, self._bounds(key)[1] - at)

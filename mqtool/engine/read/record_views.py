@@ -1,0 +1,79 @@
+"""RecordViews: the records of a get, as a sequence that makes a view only for who asks for one."""
+
+import struct
+from collections.abc import Iterator, Sequence
+from functools import cache
+from operator import add, sub
+from typing import overload
+
+from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.engine.queue.consume_queue import UNIT
+from mqtool.kernels import kernels
+
+
+@cache
+def units_struct(count: int) -> struct.Struct:
+    """Returns the layout of so many units; their fields come in turns."""
+    return struct.Struct(UNIT.format[:1] + UNIT.format[1:] * count)
+
+
+class RecordViews(Sequence[memoryview]):
+    """Records in one segment, uncopied; they stay valid even after the segment is deleted."""
+
+    __slots__ = ("_base", "_count", "_made", "_pin", "_size", "_units")
+
+    def __init__(self, file: MappedFile, units: bytes, count: int, size: int) -> None:
+        """Makes no view yet.
+
+        Args:
+            file: the segment.
+            units: that lead to the records; all records must be complete.
+            count: how many units count.
+            size: sum of the records' sizes.
+        """
+        self._pin = file.file.pin
+        self._base = file.file_from_offset
+        self._units = units
+        self._count = count
+        self._size = size
+        self._made: list[memoryview] | None = None
+
+    def _views(self) -> list[memoryview]:
+        if self._made is None:
+            found = units_struct(self._count).unpack_from(self._units)
+            view = self._pin[0]
+            starts = list(map(sub, found[0::3], [self._base] * self._count))
+            self._made = [view[at:end] for at, end in zip(starts, map(add, starts, found[1::3]), strict=True)]
+        return self._made
+
+    def __len__(self) -> int:
+        return self._count
+
+    @overload
+    def __getitem__(self, place: int) -> memoryview: ...
+    @overload
+    def __getitem__(self, place: slice) -> list[memoryview]: ...
+    def __getitem__(self, place: int | slice) -> "memoryview | list[memoryview]":
+        return self._views()[place]
+
+    def __iter__(self) -> Iterator[memoryview]:
+        return iter(self._views())
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Sequence) and self._views() == list(other)
+
+    __hash__ = None  # type: ignore[assignment] # as a list
+
+    def __repr__(self) -> str:
+        return repr(self._views())
+
+    def joined(self) -> bytes:
+        """Returns a copy of the records, one behind the other."""
+        compiled = kernels()
+        if compiled is None:
+            return b"".join(self._views())
+        from mqtool.kernels.machine_code import address_of, empty_bytes  # noqa: PLC0415 - is loaded with the kernels
+
+        data = empty_bytes(self._size)
+        compiled.copy_records(address_of(self._units), self._count, self._base, self._pin[1], address_of(data))
+        return data
