@@ -42,6 +42,13 @@ class Flush(StrEnum):
     ASYNC = "async"
 
 
+class Include(StrEnum):
+    """Values of `--include`."""
+
+    COMMITTED = "committed"
+    ALL = "all"
+
+
 class ProgressMode(StrEnum):
     """Values of `--progress`."""
 

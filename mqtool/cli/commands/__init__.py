@@ -35,6 +35,7 @@ COMMANDS = {
     "dump": Command(LOOK, "Print the contents of a store, a directory or a file."),
     "get": Command(LOOK, "Print the message at an offset or with an id."),
     "find": Command(LOOK, "Find messages by key, tag, property, time or body."),
+    "sql": Command(LOOK, "Ask stores questions in SQL."),
     "offsets": Command(LOOK, "Show the positions of consumer groups."),
     "story": Command(LOOK, "Show the life of one message across its records."),
     "pending": Command(LOOK, "List what is promised and not yet delivered."),

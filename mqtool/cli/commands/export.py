@@ -20,6 +20,7 @@ from mqtool.cli.options import (
     ConfigOption,
     DebugOption,
     FormatOption,
+    Include,
     ProgressMode,
     ProgressOption,
     QueueOption,
@@ -112,13 +113,6 @@ CONTENT = "Content"
 FILES = "Files"
 SIZE = "256M"
 """Default of `--file-size`."""
-
-
-class Include(StrEnum):
-    """Values of `--include`."""
-
-    COMMITTED = "committed"
-    ALL = "all"
 
 
 class LakeBody(StrEnum):

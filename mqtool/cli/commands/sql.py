@@ -1,0 +1,183 @@
+"""`mqtool sql`: questions in SQL, answered by DuckDB."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from mqtool.choices import Trust
+from mqtool.cli import zones
+from mqtool.cli.exits import ExitCode
+from mqtool.cli.invocation import Format, Invocation, note
+from mqtool.cli.options import SELECTION, ConfigOption, DebugOption, FormatOption, Include, ZoneOption, option
+from mqtool.cli.output import Output
+from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
+from mqtool.errors import UsageError
+
+if TYPE_CHECKING:
+    from mqtool.duckdb import Session
+
+HELP = """
+mqtool sql /data/store "SELECT topic, count(*) FROM messages GROUP BY topic"
+
+Ask one or more stores a question in SQL. Tables: messages, message_keys, queue_units, index_entries, offsets, pending,
+findings, topics, segments, damage; `DESCRIBE messages` lists the columns of one. The column broker names the store.
+Without a statement, statements are read from stdin, each up to its semicolon; on a terminal this is a prompt. Only the
+columns and the parts of the log that a question needs are read. Needs duckdb: pip install "rocketmq-mqtool[sql]". Exit
+code 1 if the question met damage.
+
+impact: read-only
+"""
+
+ROW = OutputSchema("sql.row", 1, "a row of the answer; its columns are those of the statement", ())
+
+SCAN = OutputSchema(
+    "sql.scan",
+    1,
+    "what the question has read of the messages of a store",
+    (
+        text("broker", "the store"),
+        text("path", "how records were found: walk, queues, index, or nothing to read"),
+        count("rows", "rows that met the condition"),
+        count("bytes_read", "bytes of the log that were read"),
+        count("bytes_needed", "bytes of the records that met the condition"),
+        count("log_bytes", "bytes of the log"),
+        count("segments", "segments of the log", show=WIDE),
+        count("segments_skipped", "segments of which no record was read"),
+        count("damage", "damaged ranges on the way"),
+        text("why", "why this path"),
+    ),
+)
+
+_TYPES = (("bool", "boolean"), ("int", "int64"), ("uint", "int64"), ("double", "number"), ("float", "number"))
+
+
+@prints(ROW, SCAN)
+def sql(
+    ctx: typer.Context,
+    arguments: Annotated[
+        list[str],
+        typer.Argument(metavar="STORE... [STATEMENT]", help="Stores: roots, NAME=ROOT or globs. Then a statement."),
+    ],
+    *,
+    trust: Annotated[
+        list[Trust] | None,
+        option(
+            "--trust",
+            panel=SELECTION,
+            help="Let queues, index or clock decide which records are skipped; may be repeated.",
+        ),
+    ] = None,
+    include: Annotated[
+        Include,
+        option("--include", panel=SELECTION, help="Records that consumers can see, or half and system records too."),
+    ] = Include.COMMITTED,
+    explain: Annotated[
+        bool, option("--explain", help="Run the statement and print what it has read instead of its answer.")
+    ] = False,
+    output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
+    zone: ZoneOption = zones.DEFAULT,
+    _debug: DebugOption = False,
+) -> ExitCode:
+    """Prints the answer."""
+    from mqtool.duckdb import Session
+
+    stores, statement = _split(arguments)
+    every_class, zone = include is Include.ALL, _zone_name(zone)
+    with Session(*stores, config=config, trust=trust or (), every_class=every_class, zone=zone) as session:
+        if statement is not None:
+            return _answer(ctx.obj, session, statement, output_format, explain=explain)
+        if sys.stdin.isatty():
+            from mqtool.cli.sql_prompt import statements
+
+            return _prompt(ctx.obj, session, statements(session.names), output_format, explain=explain)
+        found = ExitCode.OK
+        for one in session.statements(sys.stdin.read()):
+            found = max(found, _answer(ctx.obj, session, one, output_format, explain=explain))
+        return found
+
+
+def _split(arguments: list[str]) -> tuple[list[str], str | None]:
+    """Returns stores and statement; a last argument with a blank that is no file is the statement."""
+    last = arguments[-1]
+    if len(last.split()) < 2 or Path(last).exists():
+        return arguments, None
+    if len(arguments) == 1:
+        raise UsageError("no store before the statement; run `mqtool sql STORE STATEMENT`")
+    return arguments[:-1], last
+
+
+def _zone_name(zone: str) -> str:
+    if zone != zones.LOCAL:
+        return zone
+    raise UsageError("--tz local: give the zone by its name, e.g. Europe/Berlin")
+
+
+def _prompt(
+    invocation: Invocation, session: Session, statements: Iterator[str], output_format: Format, *, explain: bool
+) -> ExitCode:
+    for statement in statements:
+        try:
+            _answer(invocation, session, statement, output_format, explain=explain)
+        except UsageError as error:
+            note(str(error))
+        session.reports.clear()
+    return ExitCode.OK
+
+
+def _answer(
+    invocation: Invocation, session: Session, statement: str, output_format: Format, *, explain: bool
+) -> ExitCode:
+    schema, batches = session.ask(statement)
+    columns = () if explain else tuple(_column(field) for field in schema)
+    shape = SCAN if explain else OutputSchema(ROW.name, ROW.version, ROW.doc, columns)
+    output = Output(invocation, shape, output_format)
+    for batch in batches:
+        if not explain:
+            output.rows({name: _plain(value) for name, value in row.items()} for row in batch.to_pylist())
+    if explain:
+        output.rows(_scan(report) for report in session.reports)
+    damaged = {(report.broker, one) for report in session.reports for one in report.damage}
+    if damaged:
+        note(f"{len(damaged)} damaged range(s) of the log were skipped; the table damage lists them")
+    return output.finish(ExitCode.NO if damaged else ExitCode.OK)
+
+
+def _column(field: Any) -> Column:
+    kind = next((kind for name, kind in _TYPES if str(field.type).startswith(name)), "any")
+    return Column(field.name, kind, "of the statement", show=TABLE, nullable=True)
+
+
+def _scan(report: Any) -> dict[str, Any]:
+    return {**{column.name: getattr(report, column.name) for column in SCAN.columns}, "damage": len(report.damage)}
+
+
+def _plain(value: Any) -> Any:
+    """Returns a value as JSON has it: times as RFC 3339, bytes as text or hexadecimal, maps as objects."""
+    import datetime as dt
+    import decimal
+
+    match value:
+        case dt.datetime() | dt.date() | dt.time():
+            return value.isoformat().replace("+00:00", "Z")
+        case decimal.Decimal():
+            return int(value) if value == value.to_integral_value() else float(value)
+        case bytes():
+            try:
+                return value.decode()
+            except UnicodeDecodeError:
+                return value.hex()
+        case list() if value and all(isinstance(item, tuple) and len(item) == 2 for item in value):
+            return {str(name): _plain(item) for name, item in value}
+        case list():
+            return [_plain(item) for item in value]
+        case dict():
+            return {name: _plain(item) for name, item in value.items()}
+        case None | bool() | int() | float() | str():
+            return value
+    return str(value)

@@ -1,0 +1,83 @@
+"""The prompt of `mqtool sql`: history, and completion of tables, columns and words of SQL."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import readline
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+_WORDS = [
+    "SELECT",
+    "FROM",
+    "WHERE",
+    "GROUP",
+    "ORDER",
+    "BY",
+    "LIMIT",
+    "AND",
+    "OR",
+    "NOT",
+    "IN",
+    "LIKE",
+    "BETWEEN",
+    "COUNT",
+    "SUM",
+    "DISTINCT",
+    "JOIN",
+    "HAVING",
+    "DESCRIBE",
+]
+_MOST_LINES = 1000
+
+
+def statements(names: Iterable[str]) -> Iterator[str]:
+    """Yields statements as they are typed, each up to its semicolon, until the end of the input.
+
+    Args:
+        names: of tables and columns, to complete.
+    """
+    candidates = [*sorted(names), *_WORDS]
+
+    def complete(start: str, number: int) -> str | None:
+        fitting = [word for word in candidates if word.lower().startswith(start.lower())]
+        return fitting[number] if number < len(fitting) else None
+
+    readline.set_completer(complete)
+    readline.set_completer_delims(" \t\n,()=<>;.")
+    readline.parse_and_bind("tab: complete")
+    history = _history()
+    with contextlib.suppress(OSError):
+        readline.read_history_file(history)
+    readline.set_history_length(_MOST_LINES)
+    try:
+        yield from _typed()
+    finally:
+        with contextlib.suppress(OSError):
+            history.parent.mkdir(parents=True, exist_ok=True)
+            readline.write_history_file(history)
+
+
+def _history() -> Path:
+    state = os.environ.get("XDG_STATE_HOME") or str(Path.home() / ".local" / "state")
+    return Path(state) / "mqtool" / "sql_history"
+
+
+def _typed() -> Iterator[str]:
+    lines: list[str] = []
+    while True:
+        try:
+            lines.append(input("  ...> " if lines else "mqtool> "))
+        except EOFError:
+            return
+        except KeyboardInterrupt:
+            lines = []
+            continue
+        statement = "\n".join(lines).strip()
+        if statement.rstrip(";").lower() in ("exit", "quit"):
+            return
+        if not statement or statement.endswith(";"):
+            lines = []
+            if statement.strip(";"):
+                yield statement

@@ -1,0 +1,139 @@
+"""Stores as tables of DuckDB: SQL that reads only the columns and the parts of the log that it needs.
+
+DuckDB hands columns and simple conditions over to a `pyarrow.dataset.Dataset` (comparisons with constants, IN, BETWEEN,
+IS NULL, AND, OR) and computes the rest itself. Guide: docs/sql.md.
+"""
+
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+
+from mqtool.choices import Trust
+from mqtool.errors import UnavailableError, UsageError
+from mqtool.export.sources import resolve
+from mqtool.scan.dataset import Stores
+from mqtool.scan.messages import Options, Report
+from mqtool.scan.tables import tables_of
+
+if TYPE_CHECKING:
+    import duckdb
+
+_BATCH_ROWS = 2048
+
+
+class Session:
+    """A connection of DuckDB in which stores are tables; a context manager.
+
+    Attributes:
+        connection: DuckDB's own, in memory.
+        stores: what was asked, and what it cost.
+        names: of all tables and columns.
+    """
+
+    def __init__(
+        self,
+        *stores: str | Path,
+        config: str | Path | None = None,
+        trust: Collection[Trust | str] = (),
+        every_class: bool = False,
+        zone: str = "UTC",
+    ) -> None:
+        """Opens the connection; the stores are opened by each question.
+
+        Args:
+            stores: roots, `NAME=ROOT`, or globs.
+            config: a broker.conf of the stores.
+            trust: what may decide which records are not read: "queues", "index", "clock".
+            every_class: half, rolled-back and system records are rows of `messages` too.
+            zone: time zone of times.
+
+        Raises:
+            UnavailableError: duckdb is not installed.
+            UsageError: no store, or one twice.
+        """
+        try:
+            import duckdb  # noqa: PLC0415 - an extra
+        except ImportError as error:
+            raise UnavailableError('SQL needs duckdb: pip install "rocketmq-mqtool[sql]"') from error
+        sources = resolve(map(str, stores), None if config is None else str(config))
+        options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)))
+        self._error: type[Exception] = duckdb.Error
+        self.stores = Stores(tuple(sources), options)
+        for source in sources:  # so that what is no store is said before anything is asked
+            source.open().close()
+        self.connection: duckdb.DuckDBPyConnection = duckdb.connect(":memory:")
+        self.connection.execute("SET autoinstall_known_extensions = false")
+        self.connection.execute("SET TimeZone = ?", [zone])
+        tables = tables_of(self.stores)
+        for name, table in tables.items():
+            self.connection.register(name, table)
+        self.names = {*tables, *(name for table in tables.values() for name in table.schema.names)}
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self.connection.close()
+
+    @property
+    def reports(self) -> list[Report]:
+        """What each scan of messages has read, in the order in which they began."""
+        return self.stores.reports
+
+    def ask(self, sql: str) -> tuple[Any, Iterator[Any]]:
+        """Runs a statement.
+
+        Returns:
+            Arrow schema of the answer, and its batches, made while they are taken; no columns if it has no answer.
+
+        Raises:
+            UsageError: DuckDB does not accept the statement.
+            MqtoolError: a store cannot be read.
+        """
+        self.stores.failure = None
+        try:
+            relation: Any = self.connection.sql(sql)
+            reader = None if relation is None else relation.to_arrow_reader(_BATCH_ROWS)
+        except (self._error, OSError, RuntimeError) as error:
+            raise self._reason(error) from error
+        return (pa.schema([]), iter(())) if reader is None else (reader.schema, self._taken(reader))
+
+    def statements(self, given: str) -> list[str]:
+        """Returns the statements of a text.
+
+        Raises:
+            UsageError: DuckDB cannot read it.
+        """
+        try:
+            return [one.query for one in self.connection.extract_statements(given)]
+        except self._error as error:
+            raise self._reason(error) from error
+
+    def _taken(self, reader: Any) -> Iterator[Any]:
+        while True:
+            try:
+                batch = reader.read_next_batch()
+            except StopIteration:
+                return
+            except (self._error, OSError, RuntimeError) as error:
+                raise self._reason(error) from error
+            yield batch
+
+    def _reason(self, error: Exception) -> Exception:
+        if self.stores.failure is not None:
+            return self.stores.failure
+        words, _, _ = str(error).partition("\n\nLINE ")
+        return UsageError(f"DuckDB: {' '.join(words.split())}")
+
+
+def connect(
+    *stores: str | Path,
+    config: str | Path | None = None,
+    trust: Collection[Trust | str] = (),
+    every_class: bool = False,
+) -> "duckdb.DuckDBPyConnection":
+    """Returns a DuckDB connection in which stores are tables; arguments and errors as for `Session`."""
+    return Session(*stores, config=config, trust=trust, every_class=every_class).connection

@@ -1,0 +1,149 @@
+"""Stores as lazy frames of Polars: columns, conditions and row limits reach the scan.
+
+Guide: docs/sql.md.
+"""
+
+import json
+from collections.abc import Collection, Iterator, Mapping
+from functools import reduce
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from mqtool.choices import Trust
+from mqtool.errors import UnavailableError
+from mqtool.export.sources import resolve
+from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts
+from mqtool.scan.dataset import Stores
+from mqtool.scan.messages import Options, Where, schema_of
+from mqtool.scan.substrait import bounds_of, moment
+
+if TYPE_CHECKING:
+    import polars as pl
+
+_OPERATORS = {"Eq": "==", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
+_MIRRORED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
+_MICROS = {"Nanoseconds": (1, 1000), "Microseconds": (1, 1), "Milliseconds": (1000, 1)}
+
+
+def scan_store(
+    *stores: str | Path,
+    config: str | Path | None = None,
+    trust: Collection[Trust | str] = (),
+    every_class: bool = False,
+    keyed: bool = False,
+) -> "pl.LazyFrame":
+    """Returns the messages of stores as a lazy frame; the stores are opened when it is collected.
+
+    Args:
+        stores: roots, `NAME=ROOT`, or globs.
+        config: a broker.conf of the stores.
+        trust: what may decide which records are not read: "queues", "index", "clock".
+        every_class: half, rolled-back and system records too.
+        keyed: a row for each key of each message, in the column `key`.
+
+    Raises:
+        UnavailableError: polars is not installed.
+        UsageError: no store, or one twice.
+    """
+    try:
+        import polars as pl  # noqa: PLC0415 - an extra
+        from polars.io.plugins import register_io_source  # noqa: PLC0415
+    except ImportError as error:
+        raise UnavailableError('lazy frames need polars: pip install "rocketmq-mqtool[polars]"') from error
+    sources = tuple(resolve(map(str, stores), None if config is None else str(config)))
+    whole = schema_of(keyed=keyed)
+    schema = pl.DataFrame(pl.from_arrow(whole.empty_table())).schema
+
+    def batches(
+        with_columns: list[str] | None, predicate: "pl.Expr | None", n_rows: int | None, batch_size: int | None
+    ) -> Iterator["pl.DataFrame"]:
+        names = whole.names if with_columns is None else [name for name in whole.names if name in with_columns]
+        options = Options(
+            every_class, keyed, frozenset(map(Trust, trust)), None, n_rows, batch_size or Options.batch_rows
+        )
+        for batch in Stores(sources).messages(names, _where(predicate), options):
+            yield pl.DataFrame(pl.from_arrow(batch)).cast({name: schema[name] for name in names})
+
+    return register_io_source(batches, schema=schema)
+
+
+def _where(predicate: "pl.Expr | None") -> Where:
+    """Returns a condition of Polars: its bounds, and Polars itself as the test."""
+    if predicate is None:
+        return Where()
+    import polars as pl  # noqa: PLC0415 - an extra
+
+    def test(batch: Any) -> Any:
+        keep = pl.DataFrame(pl.from_arrow(batch)).select(predicate.alias("keep"))["keep"].fill_null(value=False)
+        return batch.filter(pa.array(keep.to_list(), pa.bool_()))
+
+    return Where(facts_of(predicate), frozenset(predicate.meta.root_names()), test)
+
+
+def facts_of(predicate: "pl.Expr") -> Facts:
+    """Returns the bounds of a condition of Polars; none where its form is not known."""
+    import warnings  # noqa: PLC0415
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # the form may change with a release: then there are no bounds
+            tree = json.loads(predicate.meta.serialize(format="json"))
+        return _facts(tree)
+    except (ValueError, KeyError, TypeError, AttributeError, RuntimeError, IndexError):
+        return NO_FACTS
+
+
+def _facts(node: Mapping[str, Any]) -> Facts:
+    if "BinaryExpr" in node:
+        parts = node["BinaryExpr"]
+        left, operator, right = parts["left"], parts["op"], parts["right"]
+        if operator in ("And", "LogicalAnd"):
+            return _facts(left) & _facts(right)
+        if operator in ("Or", "LogicalOr"):
+            return _facts(left) | _facts(right)
+        if "Column" in right and operator in _MIRRORED:
+            left, operator, right = right, _MIRRORED[operator], left
+        return _comparison(left, operator, right)
+    if "Function" in node:
+        return _call(node["Function"])
+    return NO_FACTS
+
+
+def _comparison(left: Mapping[str, Any], operator: str, right: Mapping[str, Any]) -> Facts:
+    if operator not in _OPERATORS or "Column" not in left or "Literal" not in right:
+        return NO_FACTS
+    return bounds_of(left["Column"], _OPERATORS[operator], _value(right["Literal"]))
+
+
+def _call(call: Mapping[str, Any]) -> Facts:
+    function, arguments = call["function"].get("Boolean"), call["input"]
+    if not isinstance(function, dict):
+        return NO_FACTS
+    if "IsBetween" in function and function["IsBetween"]["closed"] in ("Both", "Left", "Right", "None"):
+        value, low, high = arguments
+        return _comparison(value, "GtEq", low) & _comparison(value, "LtEq", high)
+    if "IsIn" in function and not function["IsIn"]["nulls_equal"]:
+        return _listed(arguments[0]["Column"], arguments[1]["Literal"]["Scalar"]["List"])
+    return NO_FACTS
+
+
+def _listed(column: str, stream: list[int]) -> Facts:
+    """Returns what IN says; Polars writes the list as an Arrow stream of one column."""
+    table = pa.ipc.open_stream(bytes(stream)).read_all()
+    if table.num_columns != 1:
+        return NO_FACTS
+    values = table.column(0).to_pylist()
+    if any(not isinstance(value, str | int) for value in values):
+        return NO_FACTS
+    return reduce(Facts.__or__, (bounds_of(column, "==", value) for value in values), IMPOSSIBLE)
+
+
+def _value(literal: Mapping[str, Any]) -> Any:
+    kind, value = next(iter(literal["Scalar"].items() if "Scalar" in literal else literal["Dyn"].items()))
+    if kind == "Datetime":
+        count, unit, _ = value
+        factor, divisor = _MICROS[unit]
+        return moment(count * factor) if count % divisor == 0 and divisor == 1 else None
+    return value if isinstance(value, str | int) and not isinstance(value, bool) else None

@@ -1,0 +1,193 @@
+"""DuckDB, Polars, Arrow and pandas give the answers of a full scan in plain Python."""
+
+import duckdb
+import polars as pl
+import pyarrow.compute as pc
+import pytest
+
+import mqtool.duckdb
+from mqtool.duckdb import Session
+from mqtool.errors import StoreError, UsageError
+from mqtool.polars import facts_of, scan_store
+from mqtool.scan.bounds import Bounds
+from mqtool.scan.dataset import dataset
+from mqtool.store import open_store
+from mqtool.store.commit_log import CommitLog
+from tests.support.builder import FIRST_TIME, StoreBuilder
+from tests.support.damage import damage_case
+from tests.support.questions import committed, questions
+from tests.support.stores import copy_store
+
+
+def polars_questions(messages):
+    """The same twelve as Polars takes them: its own SQL."""
+    for question in questions(messages):
+        if "epoch_ms" in question.sql or "make_timestamptz" in question.sql:
+            continue
+        yield question, pl.sql_expr(question.sql)
+
+
+@pytest.fixture(
+    params=["orders-5.5.0", "orders-4.9.7", "rocksdb-cq-5.5.0", "old-flip-body@4.9.7-clean", "flip-size@5.5.0-clean"]
+)
+def asked(request, tmp_path):
+    case = request.param
+    path = damage_case(case, tmp_path) if "@" in case else copy_store(case, tmp_path)
+    with open_store(path) as store:
+        yield path, committed(store)
+
+
+def test_twelve_questions_in_sql(asked):
+    path, messages = asked
+    for trust in ([], ["queues", "index", "clock"]):
+        with Session(path, trust=trust) as session:
+            for question in questions(messages):
+                _, batches = session.ask(f"SELECT physical_offset FROM messages WHERE {question.sql} ORDER BY ALL")
+                found = [row["physical_offset"] for batch in batches for row in batch.to_pylist()]
+                assert found == [m.physical_offset for m in messages if question.matches(m)], (question.name, trust)
+
+
+def test_the_questions_in_polars(asked):
+    path, messages = asked
+    frame = scan_store(path)
+    for question, expression in polars_questions(messages):
+        found = frame.filter(expression).select("physical_offset").collect()["physical_offset"].to_list()
+        assert found == [m.physical_offset for m in messages if question.matches(m)], question.name
+    middle = messages[len(messages) // 2].store_timestamp
+    later = frame.filter(pl.col("store_timestamp") >= pl.lit(middle).cast(pl.Datetime("ms", "UTC")))
+    assert later.select(pl.len()).collect().item() == sum(m.store_timestamp >= middle for m in messages)
+
+
+def test_the_questions_in_arrow_and_pandas(asked):
+    path, messages = asked
+    table = dataset(str(path))
+    for question in questions(messages):
+        found = table.to_table(columns=["physical_offset"], filter=question.where).to_pandas()
+        assert found["physical_offset"].tolist() == [m.physical_offset for m in messages if question.matches(m)]
+    assert table.head(3, columns=["topic"]).num_rows == 3
+    assert table.count_rows() == len(messages)
+
+
+def test_polars_hands_over_columns_conditions_and_limits():
+    both = (pl.col("topic") == "a") & (pl.lit(5) > pl.col("queue_id"))
+    assert facts_of(both)["topic"] == Bounds.of(["a"])
+    assert facts_of(both)["queue_id"] == Bounds(high=4)
+    assert facts_of(pl.col("topic").is_in(["a", "b"]))["topic"].values == {"a", "b"}
+    between = facts_of(pl.col("queue_offset").is_between(3, 9))["queue_offset"]
+    assert (between.low, between.high) == (3, 9)
+    assert facts_of(pl.col("topic").str.starts_with("a"))["topic"] == Bounds()
+    either = facts_of((pl.col("topic") == "a") | (pl.col("queue_id") == 1))
+    assert either["topic"] == either["queue_id"] == Bounds()
+
+
+def test_polars_stops_at_a_row_limit(tmp_path):
+    path = copy_store("orders-5.5.0", tmp_path)
+    assert scan_store(path).head(7).collect().height == 7
+    assert scan_store(path, keyed=True).filter(pl.col("key") == "k0").select(pl.len()).collect().item() == 1
+
+
+def test_several_stores_are_one_table(tmp_path):
+    builder = StoreBuilder()
+    for number in range(20):
+        builder.put(topic=f"T{number % 2}")
+    builder.write(tmp_path / "a" / "store")
+    builder.put(topic="T1")
+    builder.write(tmp_path / "b" / "store")
+    connection = mqtool.duckdb.connect(tmp_path / "a" / "store", f"other={tmp_path}/b/store")
+    sql = "SELECT broker, count(*) FROM messages WHERE topic = 'T1' GROUP BY ALL ORDER BY ALL"
+    assert connection.sql(sql).fetchall() == [("a", 10), ("other", 11)]
+    with Session(tmp_path / "a" / "store", f"other={tmp_path}/b/store") as session:
+        list(session.ask("SELECT count(*) FROM messages WHERE broker = 'a'")[1])
+        assert [(report.broker, report.path) for report in session.reports] == [("a", "walk"), ("other", "nothing")]
+
+
+def test_conditions_of_sql_reach_the_scan(tmp_path):
+    builder = StoreBuilder()
+    for number in range(600):
+        builder.put(b"x" * 300, topic=f"T{number % 7}", queue_id=number % 3, unique_key=f"u{number}", keys=f"k{number}")
+    path = builder.write(tmp_path / "store")
+    late = (builder.puts[-20].store_timestamp - FIRST_TIME) * 1000
+    time = f"make_timestamptz({FIRST_TIME * 1000 + late})"
+    for condition, table, path_name, rows in (
+        ("topic = 'T1' AND queue_id IN (1, 7) AND queue_offset < 4", "messages", "queues", 4),
+        ("unique_key = 'u300'", "messages", "index", 1),
+        ("key = 'k300'", "message_keys", "index", 1),
+        (f"store_timestamp >= {time}", "messages", "walk", 20),
+        ("physical_offset BETWEEN 0 AND 1000", "messages", "walk", 3),
+    ):
+        with Session(path, trust=["queues", "index", "clock"]) as session:
+            _, batches = session.ask(f"SELECT * FROM {table} WHERE {condition}")
+            assert sum(map(len, batches)) == rows
+            (report,) = session.reports
+            assert (report.path, report.segments_skipped > 0) == (path_name, True), (condition, report)
+
+
+def test_the_other_tables_say_what_the_library_says(tmp_path):
+    path = copy_store("orders-5.5.0", tmp_path)
+    with open_store(path) as store, Session(path) as session:
+        lags, queues = store.lags(), store.queues()
+        entries = sum(file.entry_count for file in store.index_files())
+
+        def one(sql):
+            return [tuple(row.values()) for batch in session.ask(sql)[1] for row in batch.to_pylist()]
+
+        assert one("SELECT count(*), sum(lag)::BIGINT FROM offsets") == [(len(lags), sum(x.lag or 0 for x in lags))]
+        assert one("SELECT count(DISTINCT (topic, queue_id)) FROM queue_units") == [(len(queues),)]
+        assert one("SELECT count(*) FROM index_entries") == [(entries,)]
+        assert one("SELECT file, size FROM segments ORDER BY 1") == [
+            (segment.path.name, segment.size) for segment in store.commit_log.segments
+        ]
+        assert one("SELECT messages FROM topics WHERE topic = 'Orders'") == [(96,)]
+        joined = "SELECT count(*) FROM messages m JOIN queue_units u USING (broker, physical_offset) WHERE m.topic = 'Orders'"
+        assert one(joined) == [(96,)]
+
+
+def test_damage_and_findings_are_tables(tmp_path):
+    path = damage_case("old-flip-body@4.9.7-clean", tmp_path)
+    with Session(path) as session:
+        _, batches = session.ask("SELECT kind FROM damage")
+        assert [row["kind"] for batch in batches for row in batch.to_pylist()] == ["bad-crc"]
+        assert sum(map(len, session.ask("SELECT * FROM findings WHERE severity = 'error'")[1])) >= 1
+        list(session.ask("SELECT count(*) FROM messages")[1])
+        assert [one.kind for report in session.reports for one in report.damage] == ["bad-crc"]
+
+
+@pytest.mark.parametrize(
+    ("sql", "words"),
+    [
+        ("SELEC 1", 'syntax error at or near "SELEC"'),
+        ("SELECT tpoic FROM messages", 'column "tpoic" not found'),
+        ("SELECT * FROM mesages", 'Did you mean "message'),
+    ],
+)
+def test_bad_sql_is_one_line(sql, words, tmp_path):
+    with Session(copy_store("orders-4.9.7", tmp_path)) as session, pytest.raises(UsageError, match=words) as failure:
+        session.ask(sql)
+    assert "\n" not in str(failure.value)
+
+
+def test_a_segment_that_goes_away_meanwhile_is_one_line(tmp_path, monkeypatch):
+    builder = StoreBuilder()
+    for _ in range(3000):
+        builder.put(b"x" * 300)
+    path = builder.write(tmp_path / "store")
+    walk_segment = CommitLog.walk_segment
+
+    def walk(log, index, **options):
+        if index == 40:
+            log.segments[index].path.unlink()
+        return walk_segment(log, index, **options)
+
+    with Session(path) as session:
+        monkeypatch.setattr(CommitLog, "walk_segment", walk)
+        with pytest.raises(StoreError, match="00000000000000655360") as failure:
+            list(session.ask("SELECT count(*) FROM messages WHERE body IS NOT NULL")[1])
+    assert "\n" not in str(failure.value)
+
+
+def test_duckdb_takes_the_dataset_of_python(tmp_path):
+    messages = dataset(str(copy_store("orders-5.5.0", tmp_path)))
+    connection = duckdb.connect()
+    connection.register("m", messages)
+    assert connection.sql("SELECT count(*) FROM m WHERE topic = 'Orders'").fetchall() == [(96,)]
+    assert messages.to_table(filter=pc.field("topic") == "Orders").num_rows == 96
