@@ -3,7 +3,8 @@
 Source: AdminBrokerProcessor, UserConverter, AclConverter (5.5.0).
 """
 
-from collections.abc import Mapping
+import asyncio
+from collections.abc import Awaitable, Mapping
 from typing import Any
 
 from mqtool.formats.auth_records import (
@@ -56,19 +57,27 @@ class AuthAdmin:
         }
 
     def _answering(self, work: Any, *, changes: bool = False) -> Handler:
-        """Returns a handler that answers with what `work` returns, or with the refusal that it raises."""
+        """Returns a handler that answers with what `work` returns, or with the refusal that it raises.
 
-        def handle(command: Command, _peer: Peer) -> Command:
-            tables = self._tables
-            if tables is None:
-                raise RefusalError(ResponseCode.SYSTEM_ERROR, _OFF)
-            if changes and not tables.writable:
-                raise RefusalError(ResponseCode.NO_PERMISSION, "the store is served read-only")
+        Changes wait for the disk, so they run one after another in the thread of the tables.
+        """
+
+        def answer(tables: AuthTables, command: Command) -> Command:
             try:
                 found = work(tables, command)
             except AuthError as error:
                 raise RefusalError(ResponseCode.NO_PERMISSION, str(error)) from error
             return command.reply(ResponseCode.SUCCESS, _DONE, body=b"" if found is None else body(found))
+
+        def handle(command: Command, _peer: Peer) -> Awaitable[Command] | Command:
+            tables = self._tables
+            if tables is None:
+                raise RefusalError(ResponseCode.SYSTEM_ERROR, _OFF)
+            if not changes:
+                return answer(tables, command)
+            if not tables.writable:
+                raise RefusalError(ResponseCode.NO_PERMISSION, "the store is served read-only")
+            return asyncio.get_running_loop().run_in_executor(tables.thread, answer, tables, command)
 
         return handle
 
@@ -109,8 +118,9 @@ class AuthAdmin:
 
     def _list_users(self, tables: AuthTables, command: Command) -> list[dict[str, Any]] | None:
         wanted = command.fields.get("filter", "")
-        names = sorted(tables.users, key=str.encode)
-        return [_user_shown(tables.users[name]) for name in names if not wanted.strip() or wanted in name] or None
+        users = tables.users.copy()  # a change may be under way in its thread
+        names = sorted(users, key=str.encode)
+        return [_user_shown(users[name]) for name in names if not wanted.strip() or wanted in name] or None
 
     # -- permissions ---------------------------------------------------------------------------------------------
 
@@ -146,7 +156,7 @@ class AuthAdmin:
     def _list_acls(self, tables: AuthTables, command: Command) -> list[dict[str, Any]] | None:
         subject, resource = (command.fields.get(name, "") for name in ("subjectFilter", "resourceFilter"))
         found = []
-        for acl in sorted(tables.acls.values(), key=lambda one: one.subject.encode()):
+        for acl in sorted(tables.acls.copy().values(), key=lambda one: one.subject.encode()):
             if subject.strip() and subject not in acl.subject:
                 continue
             shown = _acl_shown(acl, resource if resource.strip() else "")

@@ -6,6 +6,7 @@ LocalAuthorizationMetadataProvider, IPAddressUtils (5.5.0).
 
 import ipaddress
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
 
@@ -36,6 +37,8 @@ class AuthTables:
     Attributes:
         users: by name.
         acls: permissions by user name.
+        thread: changes run in it, since they wait for the disk; everybody may read meanwhile, and sees a change
+            once it is on the disk.
     """
 
     def __init__(self, root: Path, *, writable: bool) -> None:
@@ -51,6 +54,7 @@ class AuthTables:
         """
         config = root / file_names.CONFIG
         self.writable = writable
+        self.thread = ThreadPoolExecutor(1, "mqtool-users")
         self.users, self.acls = _read_users(config / file_names.USERS), _read_acls(config / file_names.ACLS)
         self._user_table = Table(config / file_names.USERS) if writable else None
         try:
@@ -60,7 +64,8 @@ class AuthTables:
             raise
 
     def close(self) -> None:
-        """Closes the tables."""
+        """Closes the tables after the changes that have begun."""
+        self.thread.shutdown()
         for table in (self._user_table, getattr(self, "_acl_table", None)):
             if table is not None:
                 table.close()

@@ -5,6 +5,7 @@ import hashlib
 import itertools
 import json
 import sys
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -37,7 +38,7 @@ from mqtool.server.net.acl import ROUTE_CHANGES
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.rocksdb_table import rows
+from mqtool.store.rocksdb_table import Table, rows
 from tests.support.acl import ACCOUNTS
 from tests.support.auth import ADMIN, KEYS, R, ask, create_user, entry, put_acl, seen, signed
 
@@ -376,3 +377,33 @@ def test_what_is_no_address_is_not_taken_for_one(text):
 def test_a_resource_is_read_from_its_key(key: Any, shown):
     found = Resource.parse(key)
     assert (found.key if found is not None else None) == shown
+
+
+def test_others_are_served_while_a_change_waits_for_the_disk(tmp_path, monkeypatch):
+    waiting, put, order = threading.Event(), Table.put, []
+
+    def slow(table, key, value):
+        if key == b"slow":
+            order.append(("disk", waiting.wait(20)))
+        put(table, key, value)
+
+    monkeypatch.setattr(Table, "put", slow)
+
+    async def main() -> None:
+        async with Server(ServeOptions(tmp_path / "store", config=config())) as server:
+            changing = await Connection.open(server.addresses["broker"])
+            other = await Connection.open(server.addresses["broker"])
+            create = signed(create_user("slow", {"password": "x"}), ADMIN)
+            change = asyncio.ensure_future(changing.call(create, 20))
+            found = await other.call(signed(ask(R.AUTH_GET_USER, username=ADMIN), ADMIN), 5)
+            missing = await other.call(signed(ask(R.AUTH_LIST_USER), ADMIN), 5)
+            assert (found.code, b"slow" in missing.body, change.done()) == (0, False, False)
+            order.append(("answered", True))
+            waiting.set()
+            assert (await change).code == 0
+            changing.close()
+            other.close()
+
+    asyncio.run(main())
+    assert order == [("answered", True), ("disk", True)]
+    assert b"slow" in rows(tmp_path / "store" / "config" / "users")
