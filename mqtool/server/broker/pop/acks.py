@@ -8,6 +8,7 @@ import base64
 import binascii
 import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from mqtool.engine.write.hooks import OutgoingMessage
@@ -35,6 +36,8 @@ MAX_BITS = 65_536
 MAX_ACKED = 65_536
 """Maximum number of acknowledgements in a request."""
 _ACKS_AT_ONCE = 64
+_MAX_GATHERED = 128
+"""Maximum number of acknowledgements that are stored as one message."""
 
 
 class PopAcks:
@@ -45,6 +48,7 @@ class PopAcks:
         self._broker = broker
         self._revive_topic = revive_topic
         self._orders = orders
+        self._gathered: dict[tuple[QueueKey, ExtraInfo], list[tuple[int, asyncio.Future[None]]]] = {}
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
@@ -66,7 +70,7 @@ class PopAcks:
         if info.revive_queue == ORDER_REVIVE_QUEUE:
             self._ack_in_order(key, offset, info.pop_time, peer)
         else:
-            await self._store(key, info, [offset])
+            await self._gather(key, info, offset)
         return ok(command)
 
     async def batch_ack(self, command: Command, peer: Peer) -> Command:
@@ -136,6 +140,29 @@ class PopAcks:
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
         return key
 
+    def _gather(self, key: QueueKey, info: ExtraInfo, offset: int) -> "asyncio.Future[None]":
+        """Returns the future end of storing an acknowledgement.
+
+        Those of one check point that arrive in the same turn of the loop, as from a consumer that sends many at once,
+        become one message, with one entry in the timer's wheel.
+        """
+        loop = asyncio.get_running_loop()
+        if not self._gathered:
+            loop.call_soon(self._store_gathered)
+        waiting = self._gathered.setdefault((key, info), [])
+        future = loop.create_future()
+        waiting.append((offset, future))
+        if len(waiting) == _MAX_GATHERED:
+            self._store_gathered()
+        return future
+
+    def _store_gathered(self) -> None:
+        gathered, self._gathered = self._gathered, {}
+        for (key, info), waiting in gathered.items():
+            offsets = list(dict.fromkeys(offset for offset, _ in waiting))
+            task = asyncio.ensure_future(self._store(key, info, offsets))
+            task.add_done_callback(partial(_settle, [future for _, future in waiting]))
+
     async def _store(self, key: QueueKey, info: ExtraInfo, offsets: list[int]) -> None:
         """Stores acknowledgements in the revive queue of their check point."""
         ack = Ack(key, info.start, offsets, info.pop_time, info.broker_name)
@@ -169,6 +196,20 @@ class PopAcks:
             if not broker.offsets.has_reset(*key):
                 broker.offsets.commit(*key, following)
             broker.long_polling.wake(key.topic, key.queue_id)
+
+
+def _settle(waiting: "list[asyncio.Future[None]]", task: "asyncio.Task[None]") -> None:
+    """Ends what waits for a task as the task ended."""
+    error = None if task.cancelled() else task.exception()
+    for future in waiting:
+        if future.done():  # its call was cancelled
+            continue
+        if task.cancelled():
+            future.cancel()
+        elif error is not None:
+            future.set_exception(error)
+        else:
+            future.set_result(None)
 
 
 def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int]]:

@@ -9,6 +9,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
+from mqtool.protocol import Command
+from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
@@ -175,6 +177,54 @@ def test_a_check_point_and_its_acknowledgements_lie_in_the_revive_topic(client, 
         ("ck", common | {"bm": 0, "d": [0, 1, 2], "it": 1500, "n": 3, "ro": 0, "sp": False}),
         ("ack", common | {"ao": 1}),
     ]
+
+
+def pipelined(address, commands):
+    """Codes of requests that are all sent before the first answer is read."""
+
+    async def main():
+        connection = await Connection.open(address)
+        found = await asyncio.gather(*(connection.call(one, 20) for one in commands))
+        connection.close()
+        return [one.code for one in found]
+
+    return asyncio.run(main())
+
+
+def acknowledging(topic, answer, offset, group):
+    fields = {"consumerGroup": group, "topic": topic, "queueId": "0", "offset": str(offset)}
+    return Command(200051, fields=fields | {"extraInfo": words(answer, offset)})
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_acknowledgements_that_arrive_together_are_stored_together_and_all_count(mode):
+    with MqServer(flushDiskType=mode) as server, Client(server.broker_address) as client:
+        server.create_topic("Together", queues=1)
+        fill(client, "Together", 200)
+        first = pop(client, "Together", invisible=3000, group="GTogether", count=32)
+        second = pop(client, "Together", invisible=3000, group="GTogether", count=32)
+        commands = [acknowledging("Together", first, offset, "GTogether") for offset in (*range(31), 5, 6)]
+        bad = acknowledging("Together", first, 31, "GTogether")
+        words_ = bad.fields["extraInfo"].split(" ")
+        bad.fields["extraInfo"] = " ".join([*words_[:3], "77", *words_[4:]])  # no such revive queue
+        more = acknowledging("Together", second, 32, "GTogether")
+        more.fields["extraInfo"] = words(second, 32, start=32)
+        codes = pipelined(server.broker_address, [*commands, bad, more])
+        assert codes == [0] * 33 + [1, 0]
+
+        def acks():
+            found = []
+            for queue in range(8):
+                for facts, body in records(client.pull(REVIVE, queue)):
+                    if facts["properties"]["TAGS"] in ("ack", "bAck"):
+                        found.append((facts["properties"]["TAGS"], json.loads(body)))
+            return found
+
+        until(lambda: sum(len(one.get("aol", [0])) for _, one in acks()) >= 32)
+        stored = [one.get("aol", [one["ao"]]) for _, one in acks()]
+        assert sorted(offset for one in stored for offset in one) == [*range(31), 32]
+        assert len(stored) < 16  # in one or a few pieces, as they arrived
 
 
 def test_in_order_a_queue_is_blocked_until_everything_is_acknowledged(client, topic):
