@@ -159,6 +159,11 @@ def jobs_of(sides: Sides) -> list[tuple[Measured, Callable[[Measured], float], C
             lambda _: sides.script("engine_sync.py", f"size={size}", "threads=64", job="sync"),
             lambda: sides.java("sync", 64),
         ),
+        (
+            Measured("SYNC_FLUSH, 64 asyncio senders (Java: threads)", size, 1),
+            lambda _: sides.script("engine_sync.py", f"size={size}", "threads=64", "senders=asyncio", job="sync"),
+            lambda: sides.java("sync", 64),
+        ),
         (Measured("get 32 by 32", size, 1), read("pull"), lambda: sides.java("pull")),
         (Measured("query by key", size, 1), read("query"), lambda: sides.java("query")),
     ]

@@ -41,6 +41,7 @@ from mqtool.store.get_message import LONGEST_PULL
 
 if TYPE_CHECKING:
     from mqtool.engine.dispatch.dispatcher import BitMapOf
+    from mqtool.engine.flush.async_commit import AsyncCommit
 
 _OK = PutStatus.PUT_OK
 _APPENDED = AppendStatus.PUT_OK
@@ -85,6 +86,7 @@ class MessageStore:
         self._is_plain = not (options.append_record_crc or options.positional_writes or self._hooks)
         self._states = components.offsets.states if self._is_plain else {}
         self._sync = options.sync
+        self._async_commit: AsyncCommit | None = None
         self._loops = CompiledLoops(options.kernels_after, may_compile=True)
 
     @property
@@ -243,6 +245,63 @@ class MessageStore:
         if self._is_plain and state.is_plain and result.ok:
             state.learn_tail(len(message.properties))
         return self._finish(result, message.properties, wait=wait)
+
+    async def put_async(  # noqa: PLR0917 - in the order of `put`
+        self,
+        topic: str,
+        queue_id: int,
+        body: bytes,
+        properties: bytes = b"",
+        flag: int = 0,
+        sys_flag: int = 0,
+        born_timestamp: int | None = None,
+        born_host: bytes | None = None,
+        store_host: bytes | None = None,
+        reconsume_times: int = 0,
+        prepared_transaction_offset: int = 0,
+    ) -> PutResult:
+        """Stores one message as `put` does; with SYNC_FLUSH the event loop goes on while the message is flushed.
+
+        The message is in the log as soon as the coroutine runs, so that those of one task, or of tasks in the order in
+        which they were created, keep their order. All that wait share flushes. A cancelled wait leaves the message in
+        the log; it is flushed all the same. Nothing limits the wait but `asyncio.timeout`. Without SYNC_FLUSH it
+        returns at once, without giving other tasks a turn.
+
+        Args:
+            topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, store_host, reconsume_times,
+                prepared_transaction_offset: as for `put`.
+
+        Returns:
+            As `put`; FLUSH_DISK_TIMEOUT if the flush has failed.
+        """
+        result = self.put(
+            topic,
+            queue_id,
+            body,
+            properties,
+            flag,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+            wait=False,
+        )
+        if not self._sync or not result.ok or not _waits(properties):
+            return result
+        status = await self.wait_flushed_async(result.end)
+        return result if status is _OK else result._replace(status=status)
+
+    async def wait_flushed_async(self, end: int) -> PutStatus:
+        """Waits as `wait_flushed` does, while the event loop goes on: for batches put with `wait=False`."""
+        if self._async_commit is None:
+            from mqtool.engine.flush.async_commit import AsyncCommit  # noqa: PLC0415 - asyncio takes time to load
+
+            with self._log.lock:
+                if self._async_commit is None:
+                    self._async_commit = AsyncCommit(self.wait_flushed, lambda: self._log.queue.flushed_offset)
+        return await self._async_commit.flushed(end)
 
     def put_batch(  # noqa: PLR0917 - in the order of `put`
         self,
@@ -541,6 +600,8 @@ class MessageStore:
         if not self._closed:
             self._closed = True
             self._components.flags.set(RunningFlag.FENCED)
+            if self._async_commit is not None:
+                self._async_commit.stop()
             with named_errors(self.path):
                 shut_down(self._components)
 

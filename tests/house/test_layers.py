@@ -47,7 +47,7 @@ ALLOWED["cli"] = set(ALLOWED) - {"__main__"}
 
 # Libraries that only some layers may use: they cost start-up time, or stand for a responsibility.
 ONLY_IN = {
-    "asyncio": {"server"},
+    "asyncio": {"engine", "server"},
     "construct": {"formats"},
     "numba": {"kernels"},  # compiles; a compiled kernel runs without
     "llvmlite": {"kernels"},
