@@ -10,7 +10,7 @@ from mqtool.records.dispatched import DispatchRules
 from mqtool.store.delay_levels import KEY
 from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.file_sizes import Known
-from mqtool.store.pending import index_shape
+from mqtool.store.recovered import index_shape
 from mqtool.store.store import Store
 
 DEFAULT = "the broker's default: neither file nor configuration states it"

@@ -91,7 +91,7 @@ def losses_of(
     others = 0
     for reading in readings.values():
         ok = reading.states == OK
-        np.add.at(delivered, reading.records[ok & (reading.records >= 0)], 1)
+        delivered += np.bincount(reading.records[ok & (reading.records >= 0)], minlength=len(delivered))
         others += len(set(reading.physical[ok & (reading.records < 0)].tolist()))
     lost: dict[QueueKey, Ranges] = {}
     repeated: dict[QueueKey, Ranges] = {}

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from mqtool.errors import NothingToChangeError, RefusedError, UsageError
 from mqtool.formats import file_names
+from mqtool.recovery.proof import read_once
 from mqtool.repair.building import build
 from mqtool.repair.built import Built
 from mqtool.repair.changes import Change, Trim, Truncate
@@ -116,15 +117,20 @@ def forecast_of(
         RefusedError: a start would then lose messages that are still in the store.
     """
     names = {step.path for step in steps}
-    if not names or (not must_repair and all(name.startswith(_NOT_MESSAGES) for name in names)):
+    no_messages = all(name.startswith(_NOT_MESSAGES) for name in names)
+    if not names or (no_messages and not must_repair):
         return None
     files = {name: path for name, path in built.files.items() if name in names}
     preview = Preview(store, broker)
-    if known is not None:
-        after = preview.after(files, built.removed)
-        if isinstance(after, Outlook) and after.digest == known.outcome:
-            return known
-    found = preview.compare(files, built.removed, meant_by(store, wanted, built))
+    with read_once():
+        if known is not None:
+            after = preview.after(files, built.removed)
+            if isinstance(after, Outlook) and after.digest == known.outcome:
+                return known
+        if no_messages and isinstance(preview.before, Outlook) and preview.before.starts:
+            found = preview.unchanged
+        else:
+            found = preview.compare(files, built.removed, meant_by(store, wanted, built))
     if isinstance(found, str):
         built.notes.append(f"what a start would lose afterwards is unknown: {found}")
         return None

@@ -13,8 +13,8 @@ from mqtool.export.task import damage_batch
 from mqtool.records.damage import Damage
 from mqtool.scan.dataset import MessagesDataset, RowsDataset, Stores
 from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.pending import pending_messages
 from mqtool.store.store import Store
-from mqtool.store.waiting_list import pending_messages
 
 Rows = Iterator[dict[str, Any]]
 

@@ -1,257 +1,374 @@
-"""What a broker's start would add to a store that was not stopped in order.
+"""What a store has promised and not yet delivered, by topic and group, and message by message.
 
-Such a store's queues may lack the units of its newest records, and a broker drops the index files that were not full
-and rebuilds them. Answers are those of the broker after its start, so both are worked out here, when they are first
-asked for, from where recovery would begin to scan. Where that is too far back, units are looked for from the largest
-end of a queue on, which is all there is after a mere kill, and index files count as they are. Source:
-CommitLog.recoverAbnormally, isMappedFileMatchedRecover, IndexService.load, ConsumeQueue.putMessagePositionInfo
-(4.9.7, 5.5.0); DefaultMessageStore.start (4.9.7).
+`store.waiting` says which messages wait. Here each gets its destination, the time when it is due, and how often it was
+tried. Retries and dead letters, which wait for a group in a queue of their own, are added.
+Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl, PopReviveService,
+AbstractSendMessageProcessor.consumerSendMsgBack (5.5.0).
 """
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
-from functools import partial
+from enum import StrEnum
 
 import numpy as np
 
-from mqtool.formats import batch_consume_queue, commit_log, consume_queue, file_names, index_file
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
-from mqtool.formats.checkpoint import Checkpoint
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
-from mqtool.records.damage import Damage
-from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import Dispatched, DispatchRules, QueueUnits
-from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
-from mqtool.records.queue_build import Place, is_dispatched, place_of
-from mqtool.records.recovery_rules import RecoveryRules
-from mqtool.records.scan_start import ledger_scan_start, scan_start
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.commit_log import CommitLog
+from mqtool.errors import FormatError, StoreError
+from mqtool.formats import file_names, properties, service_records, topics
+from mqtool.formats.service_records import CheckPoint
+from mqtool.store import kv_popped, pull
 from mqtool.store.consume_queue import Queue
-from mqtool.store.index_file import IndexFile
-from mqtool.store.layout import StoreLayout
-from mqtool.store.overlay import Patch, RecoveredIndexFile, RecoveredQueue
+from mqtool.store.kv_popped import KvPopped
+from mqtool.store.message import Message
+from mqtool.store.popped import open_check_points, open_offsets
+from mqtool.store.queue_units import units_from
+from mqtool.store.store import Store
+from mqtool.store.waiting import Waiting, WaitingKind, waiting_messages
 
-MOST_QUEUE_BYTES = 128 << 20
-"""Bytes of the log that are read for queues: they are asked for whenever a store is described."""
-MOST_INDEX_BYTES = 2 << 30
 
-QueueKey = tuple[str, int]
+class PendingKind(StrEnum):
+    """What a message waits for."""
+
+    DELAY = "delay"
+    """A delay level."""
+    TIMER = "timer"
+    """Its time, in the timer."""
+    TRANSACTION = "transaction"
+    """Its producer: it is a half message that nobody committed or rolled back."""
+    POPPED = "popped"
+    """The acknowledgement of the group that popped it."""
+    RETRY = "retry"
+    """Another try of a group: it is in a retry topic, or in a delay level on its way there."""
+    DEAD_LETTER = "dead-letter"
+    """Somebody who takes care of it: its group gave it up."""
 
 
 @dataclass(frozen=True, slots=True)
-class PendingUnits:
-    """Units that one queue lacks.
+class PendingMessage:
+    """A message that is promised and not delivered.
 
     Attributes:
-        first: queue offset of the first.
-        units: structured array of the queue's layout.
+        kind: what it waits for.
+        topic: where consumers find it, or found it.
+        group: for which it waits, of a half message the producer's; None if it is for every group.
+        stored_topic, queue_id, queue_offset: where it is stored now.
+        physical_offset: of its record.
+        due: when the broker delivers it, ms since epoch; None if it is not a matter of time.
+        since: when it was sent, was popped or became a retry or dead letter, ms since epoch; None if unknown.
+        tries: how often a producer was asked, or a group tried.
+        unique_key: UNIQ_KEY of the message, None if it has none.
+        origin: topic that it was sent to, of a retry or dead letter; else None.
+        problem: why some of this is unknown, else "".
     """
 
-    first: int
-    units: np.ndarray
+    kind: PendingKind
+    topic: str
+    group: str | None
+    stored_topic: str
+    queue_id: int
+    queue_offset: int
+    physical_offset: int
+    due: int | None = None
+    since: int | None = None
+    tries: int = 0
+    unique_key: str | None = None
+    origin: str | None = None
+    problem: str = ""
 
 
-def pending_units(
-    log: CommitLog, queues: list[Queue], rules: DispatchRules, scan_from: int
-) -> dict[QueueKey, PendingUnits]:
-    """Returns the units that queues lack, by topic and queue id; empty where that is too much to read.
+@dataclass(frozen=True, slots=True)
+class PendingCount:
+    """Messages of one kind for one topic and group.
 
-    Args:
-        log: the CommitLog.
-        queues: as they are on disk.
-        rules: for dispatch.
-        scan_from: where recovery begins, see `recovery_start`.
+    Attributes:
+        kind, topic, group: see `PendingMessage`; topic is None where not even that is known.
+        messages: how many; None if that cannot be determined.
+        next_due, last_due: first and last time at which one is delivered, ms since epoch.
+        oldest: since when the first of them waits, ms since epoch.
+        tries: most tries of one.
+        reason: why something is unknown, else "".
     """
-    start = scan_from
-    if log.max_offset - start > MOST_QUEUE_BYTES:
-        end = max((_dispatched_to(queue) for queue in queues), default=log.min_offset)
-        start = _next_record(log, max(end, log.min_offset))
-    if start >= log.max_offset or log.max_offset - start > MOST_QUEUE_BYTES:
-        return {}
-    lacking = _Lacking({(queue.topic, queue.queue_id): queue for queue in queues}, rules)
-    dispatcher = Dispatcher(rules)
-    for found in _dispatch(log, dispatcher, start, keys=False):
-        lacking.add(dispatcher, found.units)
-    return lacking.units()
+
+    kind: PendingKind
+    topic: str | None
+    group: str | None
+    messages: int | None
+    next_due: int | None = None
+    last_due: int | None = None
+    oldest: int | None = None
+    tries: int = 0
+    reason: str = ""
 
 
-def _dispatched_to(queue: Queue) -> int:
-    """Physical offset after the newest record that a queue names."""
-    last = queue.last_unit()
-    return 0 if last is None else int(last[2]["physical_offset"]) + int(last[2]["size"])
+def pending_messages(store: Store) -> Iterator[PendingMessage]:
+    """Yields the messages that wait, kind by kind.
 
-
-def _next_record(log: CommitLog, offset: int) -> int:
-    """Returns where the next record begins if a BLANK stands at an offset: in the next segment."""
-    head = log.read(offset, commit_log.FRAME.size)
-    index = log.segment_at(offset)
-    if len(head) == commit_log.FRAME.size and commit_log.FRAME.unpack(head)[1] == commit_log.MAGIC_BLANK:
-        return log.segments[index].end if index is not None else offset
-    return offset
-
-
-def _dispatch(log: CommitLog, dispatcher: Dispatcher, start: int, *, keys: bool) -> Iterator[Dispatched]:
-    for item in log.walk(start, log.max_offset, crc=False):
-        if not isinstance(item, Damage):
-            yield dispatcher.dispatch(item, keys=keys)
-
-
-class _Lacking:
-    """Appends units to queues by the broker's rules, in memory."""
-
-    def __init__(self, queues: dict[QueueKey, Queue], rules: DispatchRules) -> None:
-        self._queues = queues
-        self._rules = rules
-        self._next: dict[QueueKey, int] = {}
-        self._first: dict[QueueKey, int] = {}
-        self._end: dict[QueueKey, int] = {}
-        self._rows: dict[QueueKey, list[tuple[int, ...]]] = {}
-
-    def add(self, dispatcher: Dispatcher, units: QueueUnits) -> None:
-        """Appends units in their order."""
-        columns = (
-            units.topic,
-            units.queue_id,
-            units.queue_offset,
-            units.physical_offset,
-            units.size,
-            units.tags_code,
-            units.store_timestamp,
-            units.batch_size,
-        )
-        for topic, queue_id, offset, *rest in zip(*(column.tolist() for column in columns), strict=True):
-            name = dispatcher.topics.names[topic]
-            if name in self._rules.batch_topics:
-                self._add_batch((name, queue_id), offset, rest)
-            else:
-                self._add_simple((name, queue_id), offset, rest)
-
-    def _add_simple(self, key: QueueKey, offset: int, rest: list[int]) -> None:
-        """ConsumeQueue.putMessagePositionInfo: what is there already is left out, a gap is closed."""
-        if key not in self._next:
-            queue = self._queues.get(key)
-            self._next[key] = self._first[key] = queue.max_offset if queue and queue.files else offset
-            self._end[key] = queue.max_physical_offset if queue else 0
-        physical_offset, size, tags_code, *_ = rest
-        if is_dispatched(physical_offset + size, self._end[key]):
-            return
-        if place_of(offset, self._next[key] * UNIT_SIZE) is Place.PRESENT:
-            return
-        self._next[key] += 1
-        self._end[key] = physical_offset + size
-        self._rows.setdefault(key, []).append((physical_offset, size, tags_code))
-
-    def _add_batch(self, key: QueueKey, offset: int, rest: list[int]) -> None:
-        """BatchConsumeQueue.putMessagePositionInfoWrapper."""
-        queue = self._queues.get(key)
-        self._first.setdefault(key, 0)
-        last = self._end.setdefault(key, queue.max_physical_offset if queue and queue.last_unit() else -1)
-        physical_offset, size, tags_code, time, count = rest
-        if physical_offset > last and offset >= 0 and count >= 0:
-            self._end[key] = physical_offset
-            self._rows.setdefault(key, []).append((physical_offset, size, tags_code, time, offset, count, -1, 0))
-
-    def units(self) -> dict[QueueKey, PendingUnits]:
-        """Returns what came together."""
-        layouts = (CONSUME_QUEUE_UNIT, BATCH_CONSUME_QUEUE_UNIT)
-        return {
-            key: PendingUnits(self._first[key], np.array(rows, layouts[key[0] in self._rules.batch_topics].dtype))
-            for key, rows in self._rows.items()
-        }
-
-
-def recovered_queues(
-    log: CommitLog, disk: dict[QueueKey, Queue], rules: DispatchRules, layout: StoreLayout, scan_from: int
-) -> dict[QueueKey, Queue]:
-    """Returns the queues that get units at a broker's start, by topic and queue id; new ones too."""
-    found: dict[QueueKey, Queue] = {}
-    bounds = (log.min_offset, log.max_offset)
-
-    def bounds_of() -> tuple[int, int]:
-        return bounds
-
-    for key, pending in pending_units(log, list(disk.values()), rules, scan_from).items():
-        if not file_names.is_directory_name(key[0]):
-            continue  # no broker could make such a queue
-        is_batch = key[0] in rules.batch_topics
-        known = layout.batch_consume_queue_size if is_batch else layout.consume_queue_size
-        size = known.value if known else (batch_consume_queue if is_batch else consume_queue).DEFAULT_FILE_SIZE
-        kind, name = ("BatchCQ", file_names.BATCH_CONSUME_QUEUE) if is_batch else ("SimpleCQ", file_names.CONSUME_QUEUE)
-        path = layout.root / name / key[0] / str(key[1])
-        below = disk.get(key) or Queue(*key, kind, path, bounds_of)
-        found[key] = RecoveredQueue(below, pending.units, pending.first, size, bounds_of)
-    return found
-
-
-def index_shape(disk: list[IndexFile], config: BrokerConfig) -> tuple[int, int]:
-    """Returns slots and places for entries of index files: configured, as a file shows, or the broker's defaults."""
-    proved = next((file for file in disk if file.slot_count), None)
-    shown = (proved.slot_count, proved.max_entries) if proved else (None, None)
-    defaults = (index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
-    keys = ("maxHashSlotNum", "maxIndexNum")
-    configured = [max(0, config.integer(key) or 0) for key in keys]
-    found = [given or seen or default for given, seen, default in zip(configured, shown, defaults, strict=True)]
-    return found[0], found[1]
-
-
-def recovered_index(
-    log: CommitLog,
-    disk: list[IndexFile],
-    known_until: int,
-    rules: DispatchRules,
-    shape: tuple[int, int],
-    scan_from: int,
-) -> list[IndexFile]:
-    """Returns the index files that a broker's start leaves.
-
-    Args:
-        log: the CommitLog.
-        disk: files that are there, oldest first.
-        known_until: indexMsgTimestamp of the checkpoint, 0 if there is none.
-        rules: for dispatch.
-        shape: slots and places for entries of new files.
-        scan_from: where recovery begins, see `recovery_start`.
-
-    Returns:
-        Those that the checkpoint knows as full, and what is made of the records that recovery scans; `disk` itself
-        if that is too much to read.
+    Raises:
+        StoreError: a file cannot be read.
     """
-    kept = [file for file in disk if file.header.end_timestamp <= known_until]
-    if log.max_offset - scan_from > MOST_INDEX_BYTES or any(not file.slot_count for file in kept[-1:]):
-        return disk
-    last = kept[-1] if kept else None
-    resumed = None
-    if last is not None:
-        resumed = IndexFileBuilder.resumed(last.header, last.slots, last.max_entries or 0)
-    builder = IndexBuilder(*shape, resumed)
-    made: dict[int, tuple[IndexFileBuilder, list[Patch]]] = {}
-    dispatcher = Dispatcher(rules)
-    for item in log.walk(scan_from, log.max_offset, crc=False):
-        if isinstance(item, Damage):
+    waiting = waiting_messages(store)
+    for one in waiting:
+        yield from _messages_of(store, one)
+    yield from _popped(store, timer_offsets(waiting), kv_popped.read(store))
+    for kind, queue, start in _queues_of_groups(store):
+        yield from _in_queue(store, kind, queue, start)
+
+
+def pending_counts(store: Store) -> list[PendingCount]:
+    """Returns the messages that wait by kind, topic and group, and what cannot be determined.
+
+    Of retries and dead letters that are in their topics only the first record is read.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    counts: dict[tuple[PendingKind, str, str | None], PendingCount] = {}
+    waiting = waiting_messages(store)
+    for one in waiting:
+        for message in _messages_of(store, one):
+            _count(counts, message)
+    from_database = kv_popped.read(store)
+    for message in _popped(store, timer_offsets(waiting), from_database):
+        _count(counts, message)
+    for kind, queue, start in _queues_of_groups(store):
+        number = len(units_from(queue, start)[0])
+        first = next(_in_queue(store, kind, queue, start), None)
+        if first is not None:
+            _count(counts, first, number)
+    order = list(PendingKind)
+    rows = sorted(counts.values(), key=lambda row: (order.index(row.kind), row.topic or "", row.group or ""))
+    return [*rows, *_unknown(store, from_database.unknown)]
+
+
+def _messages_of(store: Store, one: Waiting) -> Iterator[PendingMessage]:
+    if one.kind is WaitingKind.DELAY:
+        yield from _delayed(store, one)
+    elif one.kind is WaitingKind.TIMER:
+        yield from _timers(store, one)
+    elif one.kind is WaitingKind.TRANSACTION:
+        yield from _transactions(store, one)
+
+
+def _count(
+    counts: dict[tuple[PendingKind, str, str | None], PendingCount], message: PendingMessage, number: int = 1
+) -> None:
+    key = (message.kind, message.topic, message.group)
+    known = counts.get(key) or PendingCount(*key, 0)
+    counts[key] = PendingCount(
+        *key,
+        (known.messages or 0) + number,
+        _first(known.next_due, message.due),
+        max(known.last_due or 0, message.due or 0) or None,
+        _first(known.oldest, message.since),
+        max(known.tries, message.tries),
+        known.reason or message.problem,
+    )
+
+
+def _first(one: int | None, other: int | None) -> int | None:
+    return min((value for value in (one, other) if value is not None), default=None)
+
+
+def timer_offsets(waiting: list[Waiting]) -> list[int]:
+    """Returns the physical offsets of timer messages that wait."""
+    return [at for one in waiting if one.kind is WaitingKind.TIMER for at in one.physical_offsets.tolist()]
+
+
+# -- messages of the broker's services ----------------------------------------------------------------------------
+
+
+def _delayed(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
+    """Yields messages of a delay level; those for a retry topic are retries."""
+    queue = store.queue(waiting.topic, waiting.queue_id)
+    groups = known_groups(store)
+    for place in _places(waiting):
+        due = None if queue is None else _tags_code(queue, place[2])
+        found = _decoded(store, place[3])
+        if isinstance(found, str):
+            yield PendingMessage(PendingKind.DELAY, waiting.topic, None, *place, due=due, problem=found)
             continue
-        keys = dispatcher.dispatch(item).keys
-        for file, entries in builder.add(keys, int(item.column("physical_offset")[-1])):
-            patches = made.setdefault(id(file), (file, []))[1]
-            patches.append((index_file.entry_position(entries.first, file.slots), entries.entries.tobytes()))
-    found: list[IndexFile] = list(kept)
-    directory = disk[0].path.parent if disk else log.segments[0].path.parent
-    for number, (file, patches) in enumerate(made.values()):
-        is_resumed = file is resumed and last is not None
-        path = last.path if is_resumed and last is not None else directory / f"pending-{number}"
-        if is_resumed:
-            found.pop()
-        found.append(RecoveredIndexFile(path, file, patches, exists=is_resumed))
-    return found
+        target = found.properties.get(properties.REAL_TOPIC, "")
+        is_retry = target.startswith(topics.RETRY_PREFIX)
+        yield PendingMessage(
+            PendingKind.RETRY if is_retry else PendingKind.DELAY,
+            target or waiting.topic,
+            topics.group_of_retry(target, groups) if is_retry else None,
+            *place,
+            due=due,
+            since=found.store_timestamp,
+            tries=found.reconsume_times,
+            unique_key=found.unique_key,
+            origin=found.properties.get(properties.RETRY_TOPIC) if is_retry else None,
+            problem="" if target else f"{properties.REAL_TOPIC} is missing: the broker cannot deliver it",
+        )
 
 
-def recovery_start(log: CommitLog, segment_size: int, checkpoint: Checkpoint, rules: RecoveryRules) -> int:
-    """Returns the physical offset at which recovery after a crash begins to dispatch a log that has segments."""
-    ledger = [number for number, segment in enumerate(log.segments) if segment.entries]
-    if ledger:
-        if rules.release < (5, 5):
-            return log.min_offset
-        number = ledger_scan_start([partial(log.reader, number) for number in ledger], checkpoint, rules)
-        return log.segments[ledger[number]].base
-    readers = [partial(log.reader, number) for number in range(len(log.segments))]
-    return log.segments[scan_start(readers, segment_size, checkpoint, rules, clean_stop=False).segment].base
+def _timers(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
+    """Yields messages of the timer, but for POP's own records and requests to recall."""
+    for place in _places(waiting):
+        found = _decoded(store, place[3])
+        if isinstance(found, str):
+            yield PendingMessage(PendingKind.TIMER, waiting.topic, None, *place, problem=found)
+            continue
+        named = found.properties
+        target = named.get(properties.REAL_TOPIC, "")
+        if target.startswith(topics.REVIVE_TOPIC_PREFIX) or properties.TIMER_DEL_UNIQUE_KEY in named:
+            continue
+        due, problem = None, ""
+        try:
+            due = service_records.deliver_ms(named)
+            service_records.destination(named, default_queue="0")
+        except FormatError as error:
+            problem = str(error)
+        yield PendingMessage(
+            PendingKind.TIMER,
+            target or waiting.topic,
+            None,
+            *place,
+            due=due,
+            since=found.store_timestamp,
+            unique_key=found.unique_key,
+            problem=problem,
+        )
+
+
+def _transactions(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
+    for place in _places(waiting):
+        found = _decoded(store, place[3])
+        if isinstance(found, str):
+            yield PendingMessage(PendingKind.TRANSACTION, waiting.topic, None, *place, problem=found)
+            continue
+        yield PendingMessage(
+            PendingKind.TRANSACTION,
+            found.properties.get(properties.REAL_TOPIC, waiting.topic),
+            found.properties.get(properties.PRODUCER_GROUP),
+            *place,
+            since=found.born_timestamp,
+            tries=max(0, service_records.check_times(found.properties)),
+            unique_key=found.unique_key,
+        )
+
+
+def _popped(store: Store, timers: list[int], from_database: KvPopped) -> Iterator[PendingMessage]:
+    for point in [*open_check_points(store, timers), *from_database.points]:
+        yield from _of_check_point(store, point)
+
+
+def _of_check_point(store: Store, point: CheckPoint) -> Iterator[PendingMessage]:
+    key = point.key
+    queue = store.queue(key.topic, key.queue_id)
+    for offset in open_offsets(point):
+        physical = -1 if queue is None else physical_offset_of(queue, offset)
+        found = _decoded(store, physical) if physical >= 0 else "its queue has no unit for it"
+        message = None if isinstance(found, str) else found
+        yield PendingMessage(
+            PendingKind.POPPED,
+            key.topic,
+            key.group,
+            key.topic,
+            key.queue_id,
+            offset,
+            physical,
+            due=point.revive_time,
+            since=point.pop_time,
+            tries=message.reconsume_times if message else 0,
+            unique_key=message.unique_key if message else None,
+            problem=found if isinstance(found, str) else "",
+        )
+
+
+# -- retries and dead letters -------------------------------------------------------------------------------------
+
+
+def known_groups(store: Store) -> Collection[str]:
+    """Returns the groups that the configuration files name."""
+    return {*store.metadata.groups, *store.metadata.consumer_offsets}
+
+
+def _queues_of_groups(store: Store) -> Iterator[tuple[PendingKind, Queue, int]]:
+    """Yields queues of retry and dead letter topics, with the queue offset of the first message that waits."""
+    groups, positions = known_groups(store), store.metadata.consumer_offsets
+    for queue in store.queues():
+        if queue.topic.startswith(topics.DEAD_LETTER_PREFIX):
+            yield PendingKind.DEAD_LETTER, queue, queue.min_offset
+        elif queue.topic.startswith(topics.RETRY_PREFIX):
+            group = topics.group_of_retry(queue.topic, groups)
+            position = positions.get(group, {}).get(queue.topic, {}).get(queue.queue_id, 0)
+            yield PendingKind.RETRY, queue, max(position, queue.min_offset)
+
+
+def _in_queue(store: Store, kind: PendingKind, queue: Queue, start: int) -> Iterator[PendingMessage]:
+    group = topics.group_of_retry(queue.topic, known_groups(store))
+    offsets, physical = units_from(queue, start)
+    for offset, at in zip(offsets.tolist(), physical.tolist(), strict=True):
+        found = _decoded(store, at)
+        place = (queue.topic, queue.queue_id, offset, at)
+        if isinstance(found, str):
+            yield PendingMessage(kind, queue.topic, group, *place, problem=found)
+            continue
+        yield PendingMessage(
+            kind,
+            queue.topic,
+            group,
+            *place,
+            since=found.store_timestamp,
+            tries=found.reconsume_times,
+            unique_key=found.unique_key,
+            origin=found.properties.get(properties.RETRY_TOPIC),
+        )
+
+
+# -- what is unknown ----------------------------------------------------------------------------------------------
+
+
+def _unknown(store: Store, reason: str) -> Iterator[PendingCount]:
+    """Yields what the files of this store do not show; `reason` is that of a database that cannot be read, or ""."""
+    if not reason and store.config.flag("enablePopBufferMerge") and not store.clean_stop:
+        reason = "enablePopBufferMerge keeps check points in memory, and the broker was not shut down cleanly"
+    if reason:
+        yield PendingCount(PendingKind.POPPED, None, None, None, reason=reason)
+    if any(queue.topic == topics.ROCKSDB_HALF_TOPIC for queue in store.queues()):
+        reason = f"half messages of {topics.ROCKSDB_HALF_TOPIC} are settled in RocksDB, which is not read"
+        yield PendingCount(PendingKind.TRANSACTION, None, None, None, reason=reason)
+    check_point = f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}"
+    if any(queue.topic == topics.TIMER_TOPIC for queue in store.queues()) and not (store.path / check_point).is_file():
+        reason = f"{check_point} is missing: what the timer has delivered already is counted, too"
+        yield PendingCount(PendingKind.TIMER, None, None, None, reason=reason)
+    if store.config.flag("timerRocksDBEnable"):
+        reason = "timerRocksDBEnable keeps timers in RocksDB, which is not read"
+        yield PendingCount(PendingKind.TIMER, None, None, None, reason=reason)
+    for problem in store.metadata.problems:
+        for name, kind in _KIND_OF_FILE.items():
+            if problem.startswith(name):
+                yield PendingCount(kind, None, None, None, reason=f"{problem}; positions count from 0")
+
+
+_KIND_OF_FILE = {"delayOffset.json": PendingKind.DELAY, "consumerOffset.json": PendingKind.RETRY}
+
+
+# -- reading ------------------------------------------------------------------------------------------------------
+
+
+def physical_offset_of(queue: Queue, queue_offset: int) -> int:
+    """Returns the physical offset that the unit at a queue offset names, -1 if there is no such unit."""
+    unit = next(iter(pull.units_from(queue, queue_offset, 1)), None)
+    return -1 if unit is None or unit.size <= 0 or queue_offset >= queue.max_offset else unit.physical_offset
+
+
+def _tags_code(queue: Queue, queue_offset: int) -> int | None:
+    """Returns the deliver time in a unit of SCHEDULE_TOPIC_XXXX, ms since epoch."""
+    unit = next(iter(pull.units_from(queue, queue_offset, 1)), None)
+    return None if unit is None else unit.tags_code
+
+
+def _places(waiting: Waiting) -> Iterator[tuple[str, int, int, int]]:
+    pairs = np.column_stack((waiting.queue_offsets, waiting.physical_offsets)).tolist()
+    for offset, physical in pairs:
+        yield waiting.topic, waiting.queue_id, offset, physical
+
+
+def _decoded(store: Store, physical_offset: int) -> Message | str:
+    """Returns a message, or why its record cannot be read."""
+    try:
+        return store.message_at(physical_offset)
+    except StoreError as error:
+        return f"its record cannot be read: {error}"

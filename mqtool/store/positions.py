@@ -18,11 +18,11 @@ from mqtool.store import kv_popped
 from mqtool.store.files import read_file
 from mqtool.store.globs import Globs
 from mqtool.store.offset_tables import OffsetTables
+from mqtool.store.pending import timer_offsets
 from mqtool.store.popped import open_check_points, open_offsets
 from mqtool.store.queue_messages import QueueMessages, StoredQueues
 from mqtool.store.store import Store
 from mqtool.store.waiting import waiting_messages
-from mqtool.store.waiting_list import timer_offsets
 
 
 class PositionKind(StrEnum):

@@ -1,7 +1,7 @@
 """Reading a queue of a store on disk as a consumer does: the broker's getMessage over its files.
 
-The queue may be as it is on disk, or as a start would complete it (`store.pending`): both are a `Queue`. Judged by the
-real store's answers.
+The queue may be as it is on disk, or as a start would complete it (`store.recovered`): both are a `Queue`. Judged by
+the real store's answers.
 """
 
 from collections.abc import Iterator

@@ -31,9 +31,9 @@ from mqtool.store.files import noting_unlisted
 from mqtool.store.index_file import IndexFile, list_index_files
 from mqtool.store.lags import Lag, lags_of
 from mqtool.store.message import Message, from_record
-from mqtool.store.pending import index_shape, recovered_index, recovered_queues, recovery_start
 from mqtool.store.pull import GetResult, get_message
 from mqtool.store.query import query_message
+from mqtool.store.recovered import index_shape, recovered_index, recovered_queues, recovery_start
 from mqtool.store.recovery_rules import recovery_rules
 from mqtool.store.rocksdb_queues import RocksQueues
 from mqtool.store.selection import Selection

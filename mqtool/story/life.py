@@ -15,8 +15,8 @@ from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.store import address as addresses
 from mqtool.store.find import Named, messages_named
 from mqtool.store.message import Message
+from mqtool.store.pending import known_groups
 from mqtool.store.store import Store
-from mqtool.store.waiting_list import known_groups
 from mqtool.story import popping, transactions
 from mqtool.story.steps import Step, StepKind
 from mqtool.story.trace import Report, reports

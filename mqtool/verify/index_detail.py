@@ -62,6 +62,7 @@ class IndexDetail:
         self._starts = np.array([damage.start for damage in damages], np.int64)
         self._ends = np.array([damage.end for damage in damages], np.int64)
         self._open_at = -1
+        self._run = (-1, 0)  # the file of the last odd entries, and how many of them in a row
         self.found = IndexDisagreement()
 
     def compare(self, records: Records, number: int, first_record: int) -> None:
@@ -128,6 +129,8 @@ class IndexDetail:
         which = np.flatnonzero(foreign & (hashes >= 0))
         at = records.at(physical[which])
         for row, record in zip(which.tolist(), at.tolist(), strict=True):
+            if self._is_full(int(file[row])):  # there may be millions: no words for those
+                continue
             where = int(physical[row])
             if record >= 0:
                 words = f"no key of the record at {where} has hash {hashes[row]}"
@@ -149,8 +152,14 @@ class IndexDetail:
             self._odd("index-wrong-time", int(file[row]), int(entry[row]), int(physical[row]), words)
 
     def _odd(self, code: str, file: int, entry: int, physical: int, evidence: str) -> None:
-        if sum(number == file for number, _ in self.found.odd[-MOST_NOTED:]) < MOST_NOTED:
-            self.found.odd.append((file, OddEntry(code, entry, physical, (), evidence)))
+        if self._is_full(file):
+            return
+        self._run = (file, self._run[1] + 1 if self._run[0] == file else 1)
+        self.found.odd.append((file, OddEntry(code, entry, physical, (), evidence)))
+
+    def _is_full(self, file: int) -> bool:
+        """Whether the last entries noted are all of one file, and as many as are noted of it."""
+        return self._run == (file, MOST_NOTED)
 
     def _damaged(self, physical: int) -> bool:
         at = int(np.searchsorted(self._starts, physical, side="right")) - 1

@@ -23,7 +23,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, text
 
 if TYPE_CHECKING:
-    from mqtool.store.waiting_list import PendingCount, PendingMessage
+    from mqtool.store.pending import PendingCount, PendingMessage
 
 HELP = """
 mqtool pending /data/store
@@ -103,7 +103,7 @@ def pending(
     """Prints counts or messages."""
     from mqtool.store import open_readable
     from mqtool.store.globs import Globs
-    from mqtool.store.waiting_list import pending_counts, pending_messages
+    from mqtool.store.pending import pending_counts, pending_messages
 
     topics, groups = Globs(topic or ()), Globs(group or ())
 

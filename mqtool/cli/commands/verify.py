@@ -273,6 +273,7 @@ def verify(
     from mqtool.cli.next_steps import next_steps
     from mqtool.cli.selected import require_selected
     from mqtool.jobs.atomic import replace_file
+    from mqtool.recovery.proof import read_once
     from mqtool.store import open_readable
     from mqtool.verify import Options
     from mqtool.verify import verify as check
@@ -290,7 +291,7 @@ def verify(
     if where is not None and any((jobs, throttle, state, max_time)):
         raise UsageError("--jobs, --throttle, --state and --max-time are for this machine, not for --spark")
     topics, release = tuple(topic) if topic else None, broker and broker.value
-    with open_readable(store, config) as opened:
+    with open_readable(store, config) as opened, read_once():
         require_selected([opened], topics)
         size = sum(segment.size for segment in opened.commit_log.segments)
         with show_progress(progress, "verify", 0, size) as bar:

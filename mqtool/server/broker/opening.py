@@ -8,7 +8,7 @@ from mqtool.engine import Compat, StoreOptions, options_from_config
 from mqtool.errors import NotAStoreError
 from mqtool.formats.hosts import Host
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.pending import index_shape
+from mqtool.store.recovered import index_shape
 from mqtool.store.store import Store, open_store
 
 _SIZES = {

@@ -76,7 +76,7 @@ CHECKS = (
     ),
     _warning(
         "config-delay-ahead",
-        "The position of a delay level lies beyond the end of its queue in SCHEDULE_TOPIC_XXXX. Brokers since 4.9.2 "
+        "The position of a delay level is past the end of its queue in SCHEDULE_TOPIC_XXXX. Brokers since 4.9.2 "
         "set it to the end on startup; older ones deliver no delayed message of this level.",
         "Look whether the queue lost its end; set the position to the first message that was not delivered.",
         _DELAYS,
@@ -84,7 +84,7 @@ CHECKS = (
     ),
     _warning(
         "config-delay-expired",
-        "The position of a delay level lies before the first message that its queue still has: messages were deleted "
+        "The position of a delay level is before the first message that its queue still has: messages were deleted "
         "before they were delivered.",
         "Take the messages from a replica or a backup; keep the log longer than the longest delay.",
         _DELAYS,

@@ -5,8 +5,8 @@ import os
 import pytest
 
 from mqtool.errors import RefusedError
-from mqtool.recovery import predict
-from mqtool.repair import Pad, Plan, RebuildQueues, SetAside, apply, changes_of, make_plan, undo
+from mqtool.recovery import predict, proof
+from mqtool.repair import Pad, Plan, RebuildIndex, RebuildQueues, SetAside, apply, changes_of, make_plan, undo
 from mqtool.repair.outlook import Preview
 from mqtool.repair.plan import Forecast
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
@@ -124,3 +124,47 @@ def test_apply_judges_again_where_a_start_comes_to_something_else_than_the_plan_
         apply(plan, backup_acknowledged=True)
     assert len(predicted) == 2
     assert tree_digest(truncated) == digest
+
+
+@pytest.fixture
+def walked(monkeypatch):
+    """Names of the segments that a proof reads."""
+    found = []
+    walk = proof.walk_file
+    monkeypatch.setattr(proof, "walk_file", lambda file, segment: found.append(file.path.name) or walk(file, segment))
+    return found
+
+
+def test_a_preview_reads_each_segment_of_an_unchanged_log_once(walked, tmp_path):
+    root = copy_store("crash-4.9.7", tmp_path)
+    segments = sorted(path.name for path in (root / "commitlog").iterdir())
+    with open_store(root) as store, proof.read_once():
+        preview = Preview(store)
+        known = preview.unchanged
+        assert preview.compare({}, {"checkpoint"}).known == known.known
+    assert sorted(walked) == segments
+    assert Preview(store).unchanged == known
+    assert sorted(walked) == sorted(segments * 3)
+
+
+def test_a_segment_that_has_changed_is_read_again(walked, tmp_path):
+    root = copy_store("crash-4.9.7", tmp_path)
+    with proof.read_once():
+        before = predict(root, "4.9").readable
+        with (root / SHORT).open("r+b") as file:
+            file.seek(5000)
+            file.write(bytes(200))
+        after = predict(root, "4.9").readable
+    assert after < before
+    assert after == predict(root, "4.9").readable
+    assert walked.count(SHORT.rpartition("/")[2]) == 3
+
+
+def test_a_damaged_index_is_previewed_by_one_start(predicted, tmp_path):
+    root = copy_store("crash-4.9.7", tmp_path)
+    index = next((root / "index").iterdir())
+    data = bytearray(index.read_bytes())
+    data[40 : 40 + 4000] = bytes(4000)
+    index.write_bytes(data)
+    plan = make_plan(root, RebuildIndex(), must_repair=True)
+    assert (len(predicted), plan.forecast.lost_after) == (1, plan.forecast.physically_gone)

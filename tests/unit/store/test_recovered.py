@@ -3,7 +3,7 @@
 import pytest
 
 import mqtool
-from mqtool.store import pending
+from mqtool.store import recovered
 from mqtool.store.overlay import OverlaidFile
 from tests.support.damage import CASES, damage_answers, damage_case
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest
@@ -59,15 +59,15 @@ def test_index_files_on_disk_stay_in_reach_after_a_crash():
 
 
 def test_where_recovery_scans_too_far_back_files_count_as_they_are(monkeypatch, tmp_path):
-    monkeypatch.setattr(pending, "MOST_QUEUE_BYTES", 10)
-    monkeypatch.setattr(pending, "MOST_INDEX_BYTES", 10)
+    monkeypatch.setattr(recovered, "MOST_QUEUE_BYTES", 10)
+    monkeypatch.setattr(recovered, "MOST_INDEX_BYTES", 10)
     with mqtool.open(damage_case("cq-behind-all@5.5.0-crash", tmp_path)) as store:
         assert store.queues() == store.disk_queues()
         assert store.index_files() == store.disk_index_files()
 
 
 def test_where_only_the_scan_is_too_long_units_are_looked_for_from_the_largest_end(monkeypatch):
-    monkeypatch.setattr(pending, "MOST_QUEUE_BYTES", 10_000)
+    monkeypatch.setattr(recovered, "MOST_QUEUE_BYTES", 10_000)
     with mqtool.open(store_fixture("crash-4.9.7").directory) as store:
         found = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
     asked = [queue for queue in answers("crash-4.9.7", "queues") if queue["units"]]

@@ -1,0 +1,257 @@
+"""What a broker's start would add to a store that was not stopped in order.
+
+Such a store's queues may lack the units of its newest records, and a broker drops the index files that were not full
+and rebuilds them. Answers are those of the broker after its start, so both are worked out here, when they are first
+asked for, from where recovery would begin to scan. Where that is too far back, units are looked for from the largest
+end of a queue on, which is all there is after a mere kill, and index files count as they are. Source:
+CommitLog.recoverAbnormally, isMappedFileMatchedRecover, IndexService.load, ConsumeQueue.putMessagePositionInfo
+(4.9.7, 5.5.0); DefaultMessageStore.start (4.9.7).
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+
+from mqtool.formats import batch_consume_queue, commit_log, consume_queue, file_names, index_file
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
+from mqtool.records.damage import Damage
+from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import Dispatched, DispatchRules, QueueUnits
+from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
+from mqtool.records.queue_build import Place, is_dispatched, place_of
+from mqtool.records.recovery_rules import RecoveryRules
+from mqtool.records.scan_start import ledger_scan_start, scan_start
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.consume_queue import Queue
+from mqtool.store.index_file import IndexFile
+from mqtool.store.layout import StoreLayout
+from mqtool.store.overlay import Patch, RecoveredIndexFile, RecoveredQueue
+
+MOST_QUEUE_BYTES = 128 << 20
+"""Bytes of the log that are read for queues: they are asked for whenever a store is described."""
+MOST_INDEX_BYTES = 2 << 30
+
+QueueKey = tuple[str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class PendingUnits:
+    """Units that one queue lacks.
+
+    Attributes:
+        first: queue offset of the first.
+        units: structured array of the queue's layout.
+    """
+
+    first: int
+    units: np.ndarray
+
+
+def pending_units(
+    log: CommitLog, queues: list[Queue], rules: DispatchRules, scan_from: int
+) -> dict[QueueKey, PendingUnits]:
+    """Returns the units that queues lack, by topic and queue id; empty where that is too much to read.
+
+    Args:
+        log: the CommitLog.
+        queues: as they are on disk.
+        rules: for dispatch.
+        scan_from: where recovery begins, see `recovery_start`.
+    """
+    start = scan_from
+    if log.max_offset - start > MOST_QUEUE_BYTES:
+        end = max((_dispatched_to(queue) for queue in queues), default=log.min_offset)
+        start = _next_record(log, max(end, log.min_offset))
+    if start >= log.max_offset or log.max_offset - start > MOST_QUEUE_BYTES:
+        return {}
+    lacking = _Lacking({(queue.topic, queue.queue_id): queue for queue in queues}, rules)
+    dispatcher = Dispatcher(rules)
+    for found in _dispatch(log, dispatcher, start, keys=False):
+        lacking.add(dispatcher, found.units)
+    return lacking.units()
+
+
+def _dispatched_to(queue: Queue) -> int:
+    """Physical offset after the newest record that a queue names."""
+    last = queue.last_unit()
+    return 0 if last is None else int(last[2]["physical_offset"]) + int(last[2]["size"])
+
+
+def _next_record(log: CommitLog, offset: int) -> int:
+    """Returns where the next record begins if a BLANK stands at an offset: in the next segment."""
+    head = log.read(offset, commit_log.FRAME.size)
+    index = log.segment_at(offset)
+    if len(head) == commit_log.FRAME.size and commit_log.FRAME.unpack(head)[1] == commit_log.MAGIC_BLANK:
+        return log.segments[index].end if index is not None else offset
+    return offset
+
+
+def _dispatch(log: CommitLog, dispatcher: Dispatcher, start: int, *, keys: bool) -> Iterator[Dispatched]:
+    for item in log.walk(start, log.max_offset, crc=False):
+        if not isinstance(item, Damage):
+            yield dispatcher.dispatch(item, keys=keys)
+
+
+class _Lacking:
+    """Appends units to queues by the broker's rules, in memory."""
+
+    def __init__(self, queues: dict[QueueKey, Queue], rules: DispatchRules) -> None:
+        self._queues = queues
+        self._rules = rules
+        self._next: dict[QueueKey, int] = {}
+        self._first: dict[QueueKey, int] = {}
+        self._end: dict[QueueKey, int] = {}
+        self._rows: dict[QueueKey, list[tuple[int, ...]]] = {}
+
+    def add(self, dispatcher: Dispatcher, units: QueueUnits) -> None:
+        """Appends units in their order."""
+        columns = (
+            units.topic,
+            units.queue_id,
+            units.queue_offset,
+            units.physical_offset,
+            units.size,
+            units.tags_code,
+            units.store_timestamp,
+            units.batch_size,
+        )
+        for topic, queue_id, offset, *rest in zip(*(column.tolist() for column in columns), strict=True):
+            name = dispatcher.topics.names[topic]
+            if name in self._rules.batch_topics:
+                self._add_batch((name, queue_id), offset, rest)
+            else:
+                self._add_simple((name, queue_id), offset, rest)
+
+    def _add_simple(self, key: QueueKey, offset: int, rest: list[int]) -> None:
+        """ConsumeQueue.putMessagePositionInfo: what is there already is left out, a gap is closed."""
+        if key not in self._next:
+            queue = self._queues.get(key)
+            self._next[key] = self._first[key] = queue.max_offset if queue and queue.files else offset
+            self._end[key] = queue.max_physical_offset if queue else 0
+        physical_offset, size, tags_code, *_ = rest
+        if is_dispatched(physical_offset + size, self._end[key]):
+            return
+        if place_of(offset, self._next[key] * UNIT_SIZE) is Place.PRESENT:
+            return
+        self._next[key] += 1
+        self._end[key] = physical_offset + size
+        self._rows.setdefault(key, []).append((physical_offset, size, tags_code))
+
+    def _add_batch(self, key: QueueKey, offset: int, rest: list[int]) -> None:
+        """BatchConsumeQueue.putMessagePositionInfoWrapper."""
+        queue = self._queues.get(key)
+        self._first.setdefault(key, 0)
+        last = self._end.setdefault(key, queue.max_physical_offset if queue and queue.last_unit() else -1)
+        physical_offset, size, tags_code, time, count = rest
+        if physical_offset > last and offset >= 0 and count >= 0:
+            self._end[key] = physical_offset
+            self._rows.setdefault(key, []).append((physical_offset, size, tags_code, time, offset, count, -1, 0))
+
+    def units(self) -> dict[QueueKey, PendingUnits]:
+        """Returns what came together."""
+        layouts = (CONSUME_QUEUE_UNIT, BATCH_CONSUME_QUEUE_UNIT)
+        return {
+            key: PendingUnits(self._first[key], np.array(rows, layouts[key[0] in self._rules.batch_topics].dtype))
+            for key, rows in self._rows.items()
+        }
+
+
+def recovered_queues(
+    log: CommitLog, disk: dict[QueueKey, Queue], rules: DispatchRules, layout: StoreLayout, scan_from: int
+) -> dict[QueueKey, Queue]:
+    """Returns the queues that get units at a broker's start, by topic and queue id; new ones too."""
+    found: dict[QueueKey, Queue] = {}
+    bounds = (log.min_offset, log.max_offset)
+
+    def bounds_of() -> tuple[int, int]:
+        return bounds
+
+    for key, pending in pending_units(log, list(disk.values()), rules, scan_from).items():
+        if not file_names.is_directory_name(key[0]):
+            continue  # no broker could make such a queue
+        is_batch = key[0] in rules.batch_topics
+        known = layout.batch_consume_queue_size if is_batch else layout.consume_queue_size
+        size = known.value if known else (batch_consume_queue if is_batch else consume_queue).DEFAULT_FILE_SIZE
+        kind, name = ("BatchCQ", file_names.BATCH_CONSUME_QUEUE) if is_batch else ("SimpleCQ", file_names.CONSUME_QUEUE)
+        path = layout.root / name / key[0] / str(key[1])
+        below = disk.get(key) or Queue(*key, kind, path, bounds_of)
+        found[key] = RecoveredQueue(below, pending.units, pending.first, size, bounds_of)
+    return found
+
+
+def index_shape(disk: list[IndexFile], config: BrokerConfig) -> tuple[int, int]:
+    """Returns slots and places for entries of index files: configured, as a file shows, or the broker's defaults."""
+    proved = next((file for file in disk if file.slot_count), None)
+    shown = (proved.slot_count, proved.max_entries) if proved else (None, None)
+    defaults = (index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
+    keys = ("maxHashSlotNum", "maxIndexNum")
+    configured = [max(0, config.integer(key) or 0) for key in keys]
+    found = [given or seen or default for given, seen, default in zip(configured, shown, defaults, strict=True)]
+    return found[0], found[1]
+
+
+def recovered_index(
+    log: CommitLog,
+    disk: list[IndexFile],
+    known_until: int,
+    rules: DispatchRules,
+    shape: tuple[int, int],
+    scan_from: int,
+) -> list[IndexFile]:
+    """Returns the index files that a broker's start leaves.
+
+    Args:
+        log: the CommitLog.
+        disk: files that are there, oldest first.
+        known_until: indexMsgTimestamp of the checkpoint, 0 if there is none.
+        rules: for dispatch.
+        shape: slots and places for entries of new files.
+        scan_from: where recovery begins, see `recovery_start`.
+
+    Returns:
+        Those that the checkpoint knows as full, and what is made of the records that recovery scans; `disk` itself
+        if that is too much to read.
+    """
+    kept = [file for file in disk if file.header.end_timestamp <= known_until]
+    if log.max_offset - scan_from > MOST_INDEX_BYTES or any(not file.slot_count for file in kept[-1:]):
+        return disk
+    last = kept[-1] if kept else None
+    resumed = None
+    if last is not None:
+        resumed = IndexFileBuilder.resumed(last.header, last.slots, last.max_entries or 0)
+    builder = IndexBuilder(*shape, resumed)
+    made: dict[int, tuple[IndexFileBuilder, list[Patch]]] = {}
+    dispatcher = Dispatcher(rules)
+    for item in log.walk(scan_from, log.max_offset, crc=False):
+        if isinstance(item, Damage):
+            continue
+        keys = dispatcher.dispatch(item).keys
+        for file, entries in builder.add(keys, int(item.column("physical_offset")[-1])):
+            patches = made.setdefault(id(file), (file, []))[1]
+            patches.append((index_file.entry_position(entries.first, file.slots), entries.entries.tobytes()))
+    found: list[IndexFile] = list(kept)
+    directory = disk[0].path.parent if disk else log.segments[0].path.parent
+    for number, (file, patches) in enumerate(made.values()):
+        is_resumed = file is resumed and last is not None
+        path = last.path if is_resumed and last is not None else directory / f"pending-{number}"
+        if is_resumed:
+            found.pop()
+        found.append(RecoveredIndexFile(path, file, patches, exists=is_resumed))
+    return found
+
+
+def recovery_start(log: CommitLog, segment_size: int, checkpoint: Checkpoint, rules: RecoveryRules) -> int:
+    """Returns the physical offset at which recovery after a crash begins to dispatch a log that has segments."""
+    ledger = [number for number, segment in enumerate(log.segments) if segment.entries]
+    if ledger:
+        if rules.release < (5, 5):
+            return log.min_offset
+        number = ledger_scan_start([partial(log.reader, number) for number in ledger], checkpoint, rules)
+        return log.segments[ledger[number]].base
+    readers = [partial(log.reader, number) for number in range(len(log.segments))]
+    return log.segments[scan_start(readers, segment_size, checkpoint, rules, clean_stop=False).segment].base
