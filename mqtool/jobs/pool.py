@@ -8,6 +8,7 @@ import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from queue import Queue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
@@ -128,6 +129,45 @@ def _take(source: Iterator[Piece], waiting: deque[Piece]) -> bool:
         waiting.append(piece)
         return True
     return False
+
+
+def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
+    """Yields items while a thread makes the next ones, which is ended when the caller wants no more.
+
+    Args:
+        items: made by the thread alone.
+        count: of items that may wait to be taken.
+    """
+    made: Queue[tuple[list[Item], BaseException | None]] = Queue()
+    room, is_over = threading.Semaphore(count), threading.Event()
+
+    def make() -> None:
+        error: BaseException | None = None
+        try:
+            for item in items:
+                made.put(([item], None))
+                room.acquire()
+                if is_over.is_set():
+                    return
+        except BaseException as failure:  # noqa: BLE001 - raised where the items are taken
+            error = failure
+        made.put(([], error))
+
+    thread = threading.Thread(target=make, name="ahead", daemon=True)
+    thread.start()
+    try:
+        while True:
+            item, error = made.get()
+            if error is not None:
+                raise error
+            if not item:
+                return
+            room.release()
+            yield item[0]
+    finally:
+        is_over.set()
+        room.release()
+        thread.join()
 
 
 def as_completed(

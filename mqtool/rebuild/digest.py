@@ -1,5 +1,6 @@
 """A window of records, dispatched and sorted by queue: what one process hands to another, or to itself."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from itertools import pairwise
 
@@ -9,8 +10,7 @@ from mqtool.formats.commit_log import SysFlag
 from mqtool.rebuild.queue_writer import QueueName, UnitBatch
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import DispatchRules, IndexKeys, Oddity
-from mqtool.records.dispatched import QueueUnits as Dispatched
+from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.queue_build import pack
 from mqtool.records.words import WordTable
@@ -63,12 +63,24 @@ class Batch:
     batch_topics: set[str] = field(default_factory=set)
 
 
+Look = Callable[[Dispatcher, Frames, Dispatched], None]
+"""Looks at some frames and at what their dispatch came to; the frames' bytes are gone after that."""
+
+
 class Digest:
     """Turns window after window into batches."""
 
-    def __init__(self, rules: DispatchRules, wanted: Wanted) -> None:
+    def __init__(self, rules: DispatchRules, wanted: Wanted, look: Look | None = None) -> None:
+        """Starts before the first record.
+
+        Args:
+            rules: for dispatch.
+            wanted: what is to be made.
+            look: called with every window too.
+        """
         self._dispatcher = Dispatcher(rules)
         self._wanted = wanted
+        self._look = look
         self._queues = WordTable()
         self._globs = Globs(wanted.topics)
         self._chosen = np.empty(0, bool)
@@ -76,6 +88,8 @@ class Digest:
     def batch(self, frames: Frames) -> Batch:
         """Returns what valid frames become."""
         found = self._dispatcher.dispatch(frames, keys=self._wanted.index)
+        if self._look is not None:
+            self._look(self._dispatcher, frames, found)
         made = Batch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
         made.last_record = int(frames.column("physical_offset")[-1])
         made.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
@@ -92,7 +106,7 @@ class Digest:
         names = {self._dispatcher.topics.names[number] for number in np.unique(topic[rows]).tolist()}
         return names - self._dispatcher.rules.batch_topics
 
-    def _selected(self, units: Dispatched) -> Dispatched:
+    def _selected(self, units: QueueUnits) -> QueueUnits:
         if self._wanted.queue_id is not None:
             units = units.select(units.queue_id == self._wanted.queue_id)
         if self._globs.is_everything:
@@ -102,7 +116,7 @@ class Digest:
         self._chosen = np.concatenate([self._chosen, chosen])
         return units.select(self._chosen[units.topic])
 
-    def _by_queue(self, frames: Frames, units: Dispatched) -> list[tuple[QueueName, UnitBatch]]:
+    def _by_queue(self, frames: Frames, units: QueueUnits) -> list[tuple[QueueName, UnitBatch]]:
         if not len(units):
             return []
         key = (units.topic.astype(np.uint64) << np.uint64(32)) | units.queue_id.view(np.uint32).astype(np.uint64)

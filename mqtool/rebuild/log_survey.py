@@ -7,7 +7,7 @@ import numpy as np
 from mqtool.formats import properties as names
 from mqtool.formats.commit_log import SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.digest import Batch, Wanted
+from mqtool.rebuild.digest import Digest, Wanted
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.queue_writer import QueueName
@@ -58,28 +58,32 @@ class LogSurvey:
     damage: Listing[Damage] = field(default_factory=Listing)
 
 
-class _Surveyor:
-    """Takes the place of a `Digest` in a walk; keeps what it sees instead of handing it on."""
+class Surveyor:
+    """Looks at a log window by window, in its order.
 
-    def __init__(self, rules: DispatchRules) -> None:
+    Attributes:
+        found: what was seen so far.
+        is_complete: the whole log has been seen; set by whoever walks it.
+    """
+
+    def __init__(self) -> None:
         self.found = LogSurvey()
-        self._dispatcher = Dispatcher(rules)
+        self.is_complete = False
         self._waiting: list[np.ndarray] = []
         self._delivered: list[np.ndarray] = []
 
-    def batch(self, frames: Frames) -> Batch:
-        """Looks at frames; returns an empty batch."""
-        dispatched = self._dispatcher.dispatch(frames, keys=False)
-        self._ranges(dispatched)
-        self._flags(frames, dispatched)
-        self._delays(frames, dispatched)
+    def look(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
+        """Looks at some frames and at what their dispatch came to."""
+        self._ranges(dispatcher, dispatched)
+        self._flags(dispatcher, frames, dispatched)
+        if self._waiting or (dispatched.topic == dispatcher.schedule).any():
+            self._delays(dispatcher, frames, dispatched)  # before the first parked message there is none delivered
         found = self.found
         found.records += len(frames)
         found.last_record = int(frames.column("physical_offset")[-1])
         found.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
-        return Batch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
 
-    def _ranges(self, dispatched: Dispatched) -> None:
+    def _ranges(self, dispatcher: Dispatcher, dispatched: Dispatched) -> None:
         units = dispatched.units
         if not len(units):
             return
@@ -92,22 +96,22 @@ class _Surveyor:
         np.maximum.at(end, place, units.physical_offset + units.size)
         for index, number in enumerate(distinct.tolist()):
             queue_id = number & 0xFFFFFFFF
-            topic = self._dispatcher.topics.names[number >> 32]
+            topic = dispatcher.topics.names[number >> 32]
             name = QueueName(topic, queue_id - (1 << 32) if queue_id >> 31 else queue_id)
             seen = self.found.queues.setdefault(name, QueueRange(int(low[index]), int(high[index]), 0))
             seen.first, seen.next = min(seen.first, int(low[index])), max(seen.next, int(high[index]))
             seen.last_physical = max(seen.last_physical, int(end[index]))
 
-    def _flags(self, frames: Frames, dispatched: Dispatched) -> None:
+    def _flags(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
         sys_flag = frames.column("sys_flag")
         for flag, topics in (
             (SysFlag.MULTI_TAGS, self.found.multi_tag_topics),
             (SysFlag.INNER_BATCH, self.found.batch_topics),
         ):
             numbers = np.unique(dispatched.topic[np.flatnonzero(sys_flag & flag)]).tolist()
-            topics.update(self._dispatcher.topics.names[number] for number in numbers)
+            topics.update(dispatcher.topics.names[number] for number in numbers)
 
-    def _delays(self, frames: Frames, dispatched: Dispatched) -> None:
+    def _delays(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
         """Notes parked messages and delivered ones by what both have in common: unique key, born time, retries."""
         born = frames.column("born_timestamp").astype(np.uint64)
         again = frames.column("reconsume_times").view(np.uint32).astype(np.uint64)
@@ -120,7 +124,7 @@ class _Surveyor:
             hashes, _ = java_hashes(trailers.data, starts[rows], lengths[rows])
             of_frame = trailers.rows[rows]
             mark = (hashes.astype(np.uint64) << np.uint64(32)) ^ (born[of_frame] << np.uint64(6)) ^ again[of_frame]
-            parked = dispatched.topic[of_frame] == self._dispatcher.schedule
+            parked = dispatched.topic[of_frame] == dispatcher.schedule
             self._delivered.append(mark[~parked])
             self._waiting.append(
                 np.stack(
@@ -154,10 +158,10 @@ def survey_log(store: Store, rules: DispatchRules, on_progress: OnProgress = ign
         rules: for dispatch.
         on_progress: called with bytes of the log.
     """
-    surveyor = _Surveyor(rules)
-    log = store.commit_log
-    for part in parts_of(log, Wanted(), cut=False):
-        for batch in walk_part(part, surveyor, Wanted()):
+    surveyor, log, nothing = Surveyor(), store.commit_log, Wanted(queues=False, index=False)
+    digest = Digest(rules, nothing, surveyor.look)
+    for part in parts_of(log, nothing, cut=False):
+        for batch in walk_part(part, digest, nothing):
             for damage in batch.damage:
                 surveyor.found.damage.add(damage)
             on_progress(batch.end - log.min_offset, log.bytes_in_use)

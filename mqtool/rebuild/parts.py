@@ -6,24 +6,16 @@ part before it ends exactly there; where it does not, the two parts are walked a
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Protocol
 
 from mqtool.errors import StoreError
 from mqtool.jobs.parts import PART_BYTES
-from mqtool.rebuild.digest import Batch, Wanted
+from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.commit_log import CommitLog, Segment, gap_between
 from mqtool.store.cuts import cuts_of
 from mqtool.store.files import ReadFile
 from mqtool.store.log_walk import refilling_walk
-
-
-class Taker(Protocol):
-    """What a walk hands its frames to: a `Digest`, or what looks at frames in another way."""
-
-    def batch(self, frames: Frames) -> Batch:
-        """Returns what frames become."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,7 +73,7 @@ def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
     return start - segment.base
 
 
-def walk_part(part: Part, digest: Taker, wanted: Wanted) -> Iterator[Batch]:
+def walk_part(part: Part, digest: Digest, wanted: Wanted) -> Iterator[Batch]:
     """Walks a part; yields a batch for each window, and for damage.
 
     The last batch's `end` is where the walk came to: another place than the part's end if that was no record's start.

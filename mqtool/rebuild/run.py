@@ -10,10 +10,12 @@ from typing import Any
 from mqtool import kernels
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import file_names
+from mqtool.jobs.pool import ahead
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.jobs.resume import ResumeFile
 from mqtool.rebuild.digest import Batch, Digest, Wanted
 from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.log_survey import Surveyor
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import Settings
@@ -32,6 +34,8 @@ KINDS = (
 """Directories that a rebuild makes."""
 
 _STATE_VERSION = 1
+_AHEAD = 4
+"""Windows that may be dispatched before they are written."""
 
 
 @dataclass(frozen=True)
@@ -39,7 +43,7 @@ class Options:
     """How it is done.
 
     Attributes:
-        jobs: processes that read the log.
+        jobs: processes that read the log; with compiled loops, and more than one, a thread that writes beside it.
         state: file in which the run notes how far it is; None for no notes.
         resume: go on where the state file says.
         state_interval: bytes of the log between two notes.
@@ -59,6 +63,7 @@ def rebuild(
     options: Options | None = None,
     *,
     bit_maps: BitMaps | None = None,
+    surveyor: Surveyor | None = None,
     on_progress: OnProgress = ignore,
 ) -> Result:
     """Rebuilds queues and index from a store's CommitLog.
@@ -70,6 +75,7 @@ def rebuild(
         wanted: what to make; None for everything.
         options: how.
         bit_maps: see `Sink`; None where queues have no extension.
+        surveyor: looks at the log in the same pass, where it is one pass over the whole log in this process.
         on_progress: called with bytes of the log.
 
     Returns:
@@ -92,12 +98,12 @@ def rebuild(
                 sink = Sink(output, settings, wanted, store.commit_log.bytes_in_use, bit_maps)
                 if earlier is not None:
                     sink.resume(earlier)
-                return _run(store, sink, settings, wanted, options, state, on_progress)
+                return _run(store, sink, settings, wanted, options, state, surveyor, on_progress)
         except _NewBatchTopicsError as found:
             # their queues began as ordinary ones: with this known, start over
             _remove_output(out)
             rules = replace(settings.rules, batch_topics=settings.rules.batch_topics | found.topics)
-            settings, earlier = replace(settings, rules=rules), None
+            settings, earlier, surveyor = replace(settings, rules=rules), None, None
 
 
 class _NewBatchTopicsError(Exception):
@@ -181,13 +187,14 @@ def _run(
     wanted: Wanted,
     options: Options,
     state: _State | None,
+    surveyor: Surveyor | None,
     on_progress: OnProgress,
 ) -> Result:
     first, total = store.commit_log.min_offset, store.commit_log.bytes_in_use
     resumed_at = sink.result.next_offset or None
     todo = wanted if resumed_at is None else replace(wanted, start=max(resumed_at, wanted.start or 0))
     noted = resumed_at or first
-    for batch in _batches(store, settings, todo, options.jobs):
+    for batch in _batches(store, settings, todo, options.jobs, surveyor if todo == wanted else None):
         if batch.batch_topics and wanted.queues:
             raise _NewBatchTopicsError(batch.batch_topics)
         sink.add(batch)
@@ -202,15 +209,29 @@ def _run(
     return result
 
 
-def _batches(store: Store, settings: Settings, wanted: Wanted, jobs: int) -> Iterator[Batch]:
+def _batches(store: Store, settings: Settings, wanted: Wanted, jobs: int, surveyor: Surveyor | None) -> Iterator[Batch]:
+    batches = _walked(store, settings, wanted, surveyor)
+    if jobs > 1 and kernels.kernels() is not None:
+        yield from ahead(batches, _AHEAD)  # a thread: compiled loops and the system's calls leave the other one alone
+        return
     if jobs > 1:
         parts = list(parts_of(store.commit_log, wanted, cut=True))
         if len(parts) > 1:
             yield from batches_of_workers(parts, settings.rules, wanted, jobs)
             return
-    digest = Digest(settings.rules, wanted)
+    yield from batches
+
+
+def _walked(store: Store, settings: Settings, wanted: Wanted, surveyor: Surveyor | None) -> Iterator[Batch]:
+    digest = Digest(settings.rules, wanted, surveyor.look if surveyor else None)
     for part in parts_of(store.commit_log, wanted, cut=False):
-        yield from walk_part(part, digest, wanted)
+        for batch in walk_part(part, digest, wanted):
+            if surveyor is not None:
+                for damage in batch.damage:
+                    surveyor.found.damage.add(damage)
+            yield batch
+    if surveyor is not None:
+        surveyor.is_complete = True
 
 
 def _fingerprint(store: Store, settings: Settings, wanted: Wanted) -> dict[str, Any]:

@@ -283,7 +283,8 @@ def rebuild(
             elif what is not What.METADATA:
                 report.result = _derived(source, options, settings, report, on_progress)
             if what in (What.METADATA, What.ALL):
-                report.survey = survey_log(source, settings.rules, on_progress)
+                found = report.surveyor
+                report.survey = found.finish() if found.is_complete else survey_log(source, settings.rules, on_progress)
                 report.composed = compose(source, report.survey)
                 write(report.composed, out)
     return report.print(ctx.obj, output_format, time.monotonic() - began)
@@ -302,7 +303,14 @@ def _derived(store: Store, options: _Options, settings: Settings, report: _Repor
         report.bit_maps = bit_maps_of(store)
     how = Options(options.jobs or min(available(), _MOST_JOBS), options.state, options.resume)
     return rebuild_files(
-        store, options.out, settings, options.wanted(store), how, bit_maps=report.bit_maps, on_progress=on_progress
+        store,
+        options.out,
+        settings,
+        options.wanted(store),
+        how,
+        bit_maps=report.bit_maps,
+        surveyor=report.surveyor if options.what is What.ALL else None,
+        on_progress=on_progress,
     )
 
 
@@ -310,12 +318,14 @@ class _Report:
     """Gathers what is printed."""
 
     def __init__(self, options: _Options, settings: Settings) -> None:
+        from mqtool.rebuild.log_survey import Surveyor
         from mqtool.rebuild.metadata import Composed
         from mqtool.rebuild.result import Result
 
         self._options = options
         self._settings = settings
         self.result = Result()
+        self.surveyor = Surveyor()
         self.survey: LogSurvey | None = None
         self.composed = Composed()
         self.bit_maps: FilterBitMaps | None = None

@@ -2,10 +2,12 @@
 
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import count
+from threading import active_count
+from time import sleep
 
 import pytest
 
-from mqtool.jobs.pool import as_completed, in_order
+from mqtool.jobs.pool import ahead, as_completed, in_order
 
 
 class Slow(Executor):
@@ -88,3 +90,38 @@ def test_nothing_is_begun_after_the_end_was_called_but_what_was_begun_is_waited_
 def test_an_error_of_the_work_reaches_the_caller():
     with ThreadPoolExecutor(1) as pool, pytest.raises(ZeroDivisionError):
         list(as_completed(pool, lambda number: 1 // number, [1, 0], 2))
+
+
+def test_a_thread_makes_items_ahead_but_no_more_than_there_is_room_for():
+    made = []
+
+    def items():
+        for number in range(20):
+            made.append(number)
+            yield number
+
+    taken = []
+    for number in ahead(items(), 3):
+        sleep(0.01)
+        assert number < len(made) <= number + 5
+        taken.append(number)
+    assert taken == list(range(20))
+
+
+def test_what_fails_in_the_thread_fails_where_items_are_taken():
+    def items():
+        yield 1
+        raise ValueError("no more")
+
+    found = ahead(items(), 2)
+    assert next(found) == 1
+    with pytest.raises(ValueError, match="no more"):
+        next(found)
+
+
+def test_the_thread_ends_when_nobody_wants_more_items():
+    before, found = active_count(), ahead(count(), 2)
+    assert [next(found), next(found)] == [0, 1]
+    assert active_count() == before + 1
+    found.close()
+    assert active_count() == before

@@ -6,8 +6,10 @@ import pytest
 
 import mqtool
 from mqtool.formats import checkpoint, config_files
-from mqtool.rebuild.log_survey import survey_log
+from mqtool.rebuild.log_survey import Surveyor, survey_log
 from mqtool.rebuild.metadata import compose
+from mqtool.rebuild.run import rebuild
+from mqtool.rebuild.settings import settings_of
 from mqtool.verify import verify
 from tests.support.stores import copy_store, store_fixture
 from tests.unit.rebuild.model import record
@@ -134,3 +136,15 @@ def test_a_field_that_the_log_does_not_prove_is_kept_where_it_can_be(known, kept
     _, made = composed(root)
     assert checkpoint.parse(made.files["checkpoint"]).master_flushed_offset == kept
     assert ("master_flushed_offset" in told(made, "checkpoint")) == (known != kept)
+
+
+@pytest.mark.parametrize("name", ["orders-5.5.0", "metadata-4.9.7", "timer-5.5.0", "bcq-5.5.0", "crash-4.9.7"])
+def test_the_log_is_surveyed_in_the_pass_that_makes_the_files(name, tmp_path):
+    surveyor = Surveyor()
+    with mqtool.open(copy_store(name, tmp_path)) as store:
+        settings = settings_of(store)
+        rebuild(store, tmp_path / "out", settings, surveyor=surveyor)
+        found = surveyor.finish() if surveyor.is_complete else None
+        apart = survey_log(store, settings.rules)
+    assert found == apart
+    assert apart.records > 0
