@@ -33,3 +33,23 @@ def refusals_of_a_real_broker(release: RocketMQ, directory: Path) -> dict[str, s
 def test_the_recorded_refusals_are_those_of_a_real_broker(rocketmq, tmp_path):
     real = refusals_of_a_real_broker(rocketmq("4.9.7"), tmp_path / "real")
     assert real == json.loads(RECORDED.read_text("utf-8"))
+
+
+@pytest.mark.night
+def test_commands_sign_with_the_account_of_mqadmin(rocketmq, mqtool, monkeypatch, tmp_path):
+    (tmp_path / "conf").mkdir()
+    (tmp_path / "conf" / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+    broker = rocketmq("4.9.7").start_broker(tmp_path, aclEnable=True)
+    plan = ("plan", "offsets", "--broker", broker.address, "--group", "G", "--topic", "RMQ_SYS_TRACE_TOPIC", "--to")
+    refused = mqtool(*plan, "latest", "-o", tmp_path / "no.json")
+    assert (refused.code != 0, "accessKey" in refused.stderr) == (True, True), refused.stderr
+    assert mqtool("mirror", broker.address, tmp_path / "none", "--once").code != 0
+    home = tmp_path / "home"
+    (home / "conf").mkdir(parents=True)
+    (home / "conf" / "tools.yml").write_text("accessKey: AdminKey\nsecretKey: AdminSecret\n")
+    monkeypatch.setenv("ROCKETMQ_HOME", str(home))
+    planned = mqtool(*plan, "0", "-o", tmp_path / "plan.json")
+    assert "no queue to move: no position of G" in planned.stderr, "it has answered, for the administrator"
+    mirrored = mqtool("mirror", broker.address, tmp_path / "copy", "--once")
+    assert mirrored.code == 0, mirrored.stderr
+    broker.stop()

@@ -65,7 +65,8 @@ rename-segments: rename CommitLog files (--file, or all) to match the offsets in
 pad: extend short segments (--file) to the size of the others.
 offsets: set the positions of consumer groups (--group) with one of --to, --shift, --clamp, --from-group, --from,
 --through, --delete; limit with --topic, --queue. The plan states which messages each group gets again and which it
-never gets. --broker plans the same for a running broker.
+never gets. --broker plans the same for a running broker, and signs with the account of mqadmin's conf/tools.yml below
+ROCKETMQ_HOME, or of MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY.
 
 Or --from FINDINGS, the output of `mqtool verify --format json`, `-` for stdin: plan the changes that repair these
 findings. Exit code 1 if the plan leaves an error unrepaired, or if there is nothing to change.

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from mqtool.choices import FileKind
+from mqtool.commands import command
 from mqtool.errors import (
     FormatError,
     LayoutError,
@@ -39,6 +40,7 @@ from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.real_path import is_inside
 from mqtool.store.selection import Selection
 from mqtool.store.store import Store, open_store
+from mqtool.store.waiting import WaitingKind, waiting_messages
 from mqtool.verify import verify
 
 _EVER = 1 << 62
@@ -142,6 +144,14 @@ def _segment_size(stores: list[Store]) -> int:
             return store.layout.commit_log_size.value
     words = "expected a CommitLog, found no copy with a segment whose size is known; nothing was written"
     raise NothingFoundError(words, stores[0].path)
+
+
+def _waiting_timers(store: Store) -> int:
+    """Returns how many timer messages wait, 0 where damage hides that."""
+    try:
+        return sum(len(one.queue_offsets) for one in waiting_messages(store) if one.kind is WaitingKind.TIMER)
+    except (FormatError, StoreError):
+        return 0
 
 
 def _displaced(store: Store) -> Iterator[Store]:
@@ -342,6 +352,12 @@ class _Salvage:
         for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION, file_names.ROCKSDB_STORE):
             if (root / part).exists():
                 notes.append(f"{part} was not copied: the broker creates it again or does without it")
+        timers = _waiting_timers(self._stores[0])
+        if timers:
+            rebuilt = command("plan", "rebuild", "timer", self._found.target, "-o", "timer.json")
+            notes.append(
+                f"{timers} timer message(s) wait, and the timer's files are not made: run {rebuilt} and apply it"
+            )
         if any(hole.filled == "filler" for hole in self._found.holes):
             notes.append(
                 "holes are filled with records of topic MQTOOL_HOLE that are marked as rolled back: no queue "

@@ -26,6 +26,7 @@ from mqtool.server.auth.needs import Need, needs_of
 from mqtool.server.auth.options import AuthOptions
 from mqtool.server.auth.tables import AuthError, AuthTables, matches_address
 from mqtool.server.net.acl import ACCESS_KEY, ROUTE_CHANGES, SIGNATURE, UNIQUE_KEY_QUERY, sign
+from mqtool.server.net.credentials import signing as signing_as
 from mqtool.server.net.peer import Answer, Peer
 
 LAST_UNSIGNED_QUERY = 399
@@ -133,15 +134,7 @@ def check_signature(given: str, expected: str) -> None:
 
 def signing(user: User | None) -> Callable[[Command], Command] | None:
     """Returns what signs requests as a user, None for no user."""
-    if user is None:
-        return None
-
-    def signed(command: Command) -> Command:
-        command.fields[ACCESS_KEY] = user.username
-        command.fields[SIGNATURE] = sign(command, user.password or "")
-        return command
-
-    return signed
+    return None if user is None else signing_as(user.username, user.password or "")
 
 
 def signature_of(content: bytes, password: str) -> str:

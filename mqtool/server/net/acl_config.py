@@ -61,11 +61,11 @@ class AclConfig:
     white: tuple[str, ...] = ()
 
 
-def load(path: Path) -> AclConfig:
-    """Reads a `plain_acl.yml`.
+def document_in(path: Path) -> Any:
+    """Reads a YAML file with accounts; errors do not quote it.
 
     Raises:
-        ConfigFileError: it cannot be read, or contains something that RocketMQ would refuse.
+        ConfigFileError: it cannot be read, or is not YAML.
         UnavailableError: PyYAML is not installed.
     """
     try:
@@ -73,7 +73,7 @@ def load(path: Path) -> AclConfig:
     except ImportError as error:
         raise UnavailableError("accounts need PyYAML: pip install 'rocketmq-mqtool[serve]'") from error
     try:
-        document = yaml.safe_load(read_file(path).decode("utf-8")) or {}
+        return yaml.safe_load(read_file(path).decode("utf-8"))
     except StoreError as error:
         raise ConfigFileError(error.reason, path) from error
     except UnicodeDecodeError as error:
@@ -82,6 +82,16 @@ def load(path: Path) -> AclConfig:
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f"; look at line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigFileError(f"expected YAML, found something else{where}", path) from None
+
+
+def load(path: Path) -> AclConfig:
+    """Reads a `plain_acl.yml`.
+
+    Raises:
+        ConfigFileError: it cannot be read, or contains something that RocketMQ would refuse.
+        UnavailableError: PyYAML is not installed.
+    """
+    document = document_in(path) or {}
     try:
         accounts = [_account(one) for one in document.get("accounts") or []]
         white = tuple(str(one) for one in document.get("globalWhiteRemoteAddresses") or [])

@@ -9,7 +9,7 @@ Docs page: docs/protocol.md. Source: NettyRemotingClient (4.9.7, 5.5.0).
 
 import asyncio
 import ssl
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 from mqtool.errors import UsageError
 from mqtool.protocol.command import FLAG_ONEWAY, Command
@@ -40,9 +40,10 @@ class Connection:
         peer: the server; its requests go to the handlers given to `open`.
     """
 
-    def __init__(self, address: str, peer: Peer) -> None:
+    def __init__(self, address: str, peer: Peer, sign: Callable[[Command], Command] | None = None) -> None:
         self.address = address
         self.peer = peer
+        self._sign = sign
 
     @classmethod
     async def open(
@@ -53,6 +54,7 @@ class Connection:
         limits: Limits | None = None,
         tls: ssl.SSLContext | None = None,
         timeout: float = CONNECT_SECONDS,
+        sign: Callable[[Command], Command] | None = None,
     ) -> "Connection":
         """Connects.
 
@@ -62,6 +64,7 @@ class Connection:
             limits: bounds of the connection.
             tls: context to speak TLS with, as `ssl.create_default_context` makes one.
             timeout: seconds the connection may take.
+            sign: adds a signature to each request that waits for an answer; None sends them without one.
 
         Raises:
             UsageError: the address is invalid.
@@ -77,7 +80,7 @@ class Connection:
         except (OSError, TimeoutError) as error:
             reason = str(error) or f"no answer in {timeout:g} s"
             raise ConnectionError(f"cannot connect to {address}: {reason}") from error
-        return cls(address, peer)
+        return cls(address, peer, sign)
 
     @property
     def closed(self) -> bool:
@@ -91,7 +94,7 @@ class Connection:
             TimeoutError: there was no answer in time.
             ConnectionError: the connection went down.
         """
-        return await self.peer.request(command, timeout)
+        return await self.peer.request(self._sign(command) if self._sign else command, timeout)
 
     def send_oneway(self, command: Command) -> None:
         """Sends a one-way request."""

@@ -15,6 +15,7 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.net.client import Connection, parse_address
+from mqtool.server.net.credentials import own_signing
 from mqtool.server.net.loop import loop_factory
 from mqtool.store.message import from_record
 from mqtool.store.queue_messages import QueueMessage
@@ -38,8 +39,12 @@ class BrokerPositions:
     """
 
     def __init__(self, address: str) -> None:
-        """Takes the broker's "host:port"; raises UsageError if it is invalid."""
+        """Takes the broker's "host:port"; raises UsageError if it is invalid.
+
+        Requests are signed as `own_signing` says.
+        """
         parse_address(address)
+        self._sign = own_signing()
         self.address = address
         self._runner = asyncio.Runner(loop_factory=loop_factory())
         self._connection: Connection | None = None
@@ -67,7 +72,7 @@ class BrokerPositions:
     async def _call(self, command: Command) -> Command:
         try:
             if self._connection is None or self._connection.closed:
-                self._connection = await Connection.open(self.address)
+                self._connection = await Connection.open(self.address, sign=self._sign)
             return await self._connection.call(command, _ANSWER_SECONDS)
         except TimeoutError as error:
             raise ConnectionError(f"broker {self.address}: no answer in {_ANSWER_SECONDS:g} s") from error

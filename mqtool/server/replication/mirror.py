@@ -19,6 +19,7 @@ from typing import Any
 from mqtool.errors import RemoteProtocolError, StoreError
 from mqtool.protocol.replication import REPORT, Piece, RecordAssembler, Report, TransferReader
 from mqtool.server.net.client import Connection, parse_address
+from mqtool.server.net.credentials import own_signing
 from mqtool.server.net.loop import loop_factory
 from mqtool.server.replication.master import MasterFacts, ask_facts, sync_tables
 from mqtool.server.replication.replica import ReplicaStore, open_replica
@@ -49,7 +50,7 @@ class Mirror:
     def __init__(
         self, address: str, path: Path, *, retry_seconds: float = RETRY_SECONDS, tables_seconds: float = TABLES_SECONDS
     ) -> None:
-        self._address, self._path = address, path
+        self._address, self._path, self._sign = address, path, own_signing()
         self._retry_seconds, self._tables_seconds = retry_seconds, tables_seconds
         self._stopped = asyncio.Event()
         self.caught_up = asyncio.Event()
@@ -65,14 +66,14 @@ class Mirror:
             StoreError: the copy cannot be opened, or is not one of this master's log.
             ConnectionError, TimeoutError: the master does not answer.
         """
-        connection = await Connection.open(self._address)
+        connection = await Connection.open(self._address, sign=self._sign)
         try:
             self._facts = facts = await ask_facts(connection)
         finally:
             connection.close()
         loop = asyncio.get_running_loop()
         self.store = await loop.run_in_executor(
-            None, lambda: open_replica(self._path, facts.options, first_offset=facts.min_offset)
+            None, lambda: open_replica(self._path, facts.options, first_offset=max(0, facts.min_offset))
         )
         end = self.store.end
         if not facts.min_offset <= end <= facts.max_offset:
@@ -170,7 +171,7 @@ class Mirror:
         release = self._facts.options.release
         while not self._stopped.is_set():
             try:
-                connection = await Connection.open(self._address)
+                connection = await Connection.open(self._address, sign=self._sign)
                 try:
                     await sync_tables(connection, self._path, release=release)
                     self._tables_taken.set()

@@ -100,8 +100,8 @@ CHECKS = (
     ),
     _warning(
         "config-delay-orphan",
-        "A delay level has a position, and its queue in SCHEDULE_TOPIC_XXXX is missing: the broker skips the first "
-        "messages of a new queue.",
+        "A delay level has a position, and its queue in SCHEDULE_TOPIC_XXXX is missing. Brokers since 4.9.2 "
+        "begin a new queue at its first message; older ones skip as many as the position states.",
         "Rebuild the queue if the log has its messages, else delete the position.",
         _DELAYS,
         "RB-09",

@@ -463,6 +463,21 @@ def test_what_waits_for_a_topic_that_is_left_out_is_said(tmp_path):
     assert any(note.startswith("10 message(s) for these topics wait") for note in found.notes)
 
 
+def test_timers_that_wait_name_the_plan_that_makes_their_files(tmp_path):
+    notes = salvage(copy_store("timer-5.5.0", tmp_path), tmp_path / "new").notes
+    assert [note for note in notes if "mqtool plan rebuild timer" in note and str(tmp_path / "new") in note], notes
+    assert not any("rebuild timer" in note for note in salvage(fixture("orders-4.9.7/store"), tmp_path / "other").notes)
+
+
+def test_topics_that_are_left_out_are_chosen_by_globs(tmp_path):
+    options = SalvageOptions(compact=True, without_topics=("LivesP*",), map_file=tmp_path / "map.csv")
+    salvage(fixture("lives-5.5.0/store"), tmp_path / "new", options)
+    with mqtool.open(tmp_path / "new") as store:
+        names = {one.topic for one in store.messages()}
+    assert "LivesDelay" in names
+    assert not [name for name in names if name.startswith("LivesP")]
+
+
 @pytest.mark.parametrize(
     ("names", "compact", "words"),
     [
