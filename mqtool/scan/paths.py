@@ -140,10 +140,9 @@ class Planner:
         log = self.store.commit_log
         first, last = covered_range(self.store, files)
         topics = self._topics or {queue.topic for queue in self.store.queues()} | set(self.store.metadata.topics)
-        known = min(high, log.max_offset)
-        yield from self._walk(path, low, min(first, known))
+        yield from self._walk(path, low, min(first, high))
         for offset in sorted(indexed_offsets(files, topics, self._keys)):
-            if not max(low, log.min_offset, first) <= offset < min(known, last):
+            if not max(low, log.min_offset, first) <= offset < min(high, last):
                 continue
             try:
                 record = log.record_at(offset)
@@ -151,7 +150,7 @@ class Planner:
                 continue  # the index outlives cut records
             path.segments_read.update(_bases(log, np.array([offset])))
             yield from named_frames(log, np.array([offset]), np.array([record.total_size]))
-        if max(last, low) < known:
+        if max(last, low) < high:
             yield from self._walk(path, max(last, low), high)
 
     @cached_property

@@ -16,7 +16,7 @@ from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import SELECTION, ConfigOption, DebugOption, FormatOption, Include, ZoneOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
-from mqtool.errors import UsageError
+from mqtool.errors import MqtoolError, UsageError
 
 if TYPE_CHECKING:
     from mqtool.duckdb import Session
@@ -124,7 +124,7 @@ def _prompt(
     for statement in statements:
         try:
             _answer(invocation, session, statement, output_format, explain=explain)
-        except UsageError as error:
+        except MqtoolError as error:
             note(str(error))
         session.reports.clear()
     return ExitCode.OK
