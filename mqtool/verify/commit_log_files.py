@@ -10,12 +10,13 @@ from pathlib import Path
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names, java
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.store.files import LARGEST, MappedFile, ReadFile
+from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.layout import StoreLayout
 from mqtool.verify.consume_queue import Run
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.segment import DamagedRange
+from mqtool.verify.stray_files import stray_file
 from mqtool.verify.survey import Survey, well_named
 
 MISSING = "missing"
@@ -108,20 +109,11 @@ def _length(survey: Survey, segment: MappedFile, is_last: bool, size: int | None
 
 
 def _stray(survey: Survey, path: Path, size: int | None, is_last: bool, collector: FindingCollector) -> None:
-    severity: Severity | None = None
-    if path.is_dir():
-        words = "a directory"
-        severity = None if survey.release < (5, 5) else Severity.NOTE
-    else:
-        length = path.stat().st_size if path.is_file() else 0
-        words = f"{length} bytes under a name that is no physical offset of 20 digits"
-        if length > LARGEST:
-            words = f"{length} bytes, more than a broker can map ({LARGEST})"
-        if length == 0 and is_last and survey.release >= (5, 5):
-            severity = Severity.WARNING
-            words += "; the broker deletes it"
-        elif length == size and _is_number(path.name):
-            words += "; the broker takes it for a segment, in the order of the names"
+    length, words, severity = stray_file(path, "physical offset", survey.release, is_last=is_last)
+    if severity is Severity.WARNING:
+        words += "; the broker deletes it"
+    elif length is not None and length == size and _is_number(path.name):
+        words += "; the broker takes it for a segment, in the order of the names"
     collector.add("log-stray-file", path, words, severity=severity)
 
 

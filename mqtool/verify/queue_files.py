@@ -9,10 +9,11 @@ from pathlib import Path
 from mqtool.errors import FormatError
 from mqtool.formats import file_names
 from mqtool.formats.java import parse_int
-from mqtool.store.files import LARGEST, MappedFile, list_directory
+from mqtool.store.files import MappedFile, list_directory
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
+from mqtool.verify.stray_files import stray_file
 from mqtool.verify.survey import QueueFiles, Survey
 
 
@@ -69,19 +70,10 @@ def _is_extra(queue: QueueFiles, last: MappedFile, facts: QueueFacts) -> bool:
 
 
 def _stray(survey: Survey, path: Path, queue: QueueFiles, size: int | None, collector: FindingCollector) -> None:
-    severity: Severity | None = None
-    if path.is_dir():
-        words = "a directory"
-        severity = None if survey.release < (5, 5) else Severity.NOTE
-    else:
-        length = path.stat().st_size if path.is_file() else 0
-        words = f"{length} bytes under a name that is no offset of 20 digits"
-        if length > LARGEST:
-            words = f"{length} bytes, more than a broker can map ({LARGEST})"
-        if length == 0 and survey.release >= (5, 5) and all(path.name > file.path.name for file in queue.files):
-            severity = Severity.WARNING
-        elif length == size:
-            words += ", as long as a queue file"
+    is_last = all(path.name > file.path.name for file in queue.files)
+    length, words, severity = stray_file(path, "offset", survey.release, is_last=is_last)
+    if severity is None and length is not None and length == size:
+        words += ", as long as a queue file"
     collector.add("queue-stray-file", path, words, queue=queue.key, severity=severity)
 
 
