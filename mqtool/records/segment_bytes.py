@@ -19,7 +19,8 @@ WINDOW = 8 << 20
 LONGEST_TRAILER = 2 + 0x7FFF + 2 + 0x7FFF
 """Topic and properties with their lengths: what can follow a body."""
 
-_NEAR = 1 << 16
+NEAR = 1 << 12
+"""Bytes that are read at least where a few are asked for."""
 _STEP = 1 << 16
 _CHAIN_STEP = 1 << 20
 _OFFSET_AT = commit_log.field_offset("physical_offset")
@@ -58,7 +59,7 @@ class SegmentBytes:
         """Returns a few bytes, from the block read last if they are in it."""
         at = position - self._near_at
         if at < 0 or at + count > len(self._near):
-            self._near_at, self._near, at = position, self.read(position, max(count, _NEAR)), 0
+            self._near_at, self._near, at = position, self.read(position, max(count, NEAR)), 0
         return self._near[at : at + count]
 
     def forget(self) -> None:
@@ -158,7 +159,7 @@ class SegmentBytes:
             return None
         if not self.states_its_offset(position) or not self.adds_up(position):
             return None  # nothing is read by a length that nothing else supports
-        data = self.peek(position, total) if total <= _NEAR else self.read(position, total)
+        data = self.peek(position, total) if total <= NEAR else self.read(position, total)
         if len(data) < total:
             return None
         frame = Frames(memoryview(data), self.base + position, np.zeros(1, np.int64), np.array([total]))
@@ -187,9 +188,10 @@ class SegmentBytes:
 
     def data_end(self, limit: int) -> int:
         """Returns the position after the last byte before `limit` that is not zero, 0 if there is none."""
-        at = min(limit, self.size)
+        at, step = min(limit, self.size), NEAR
         while at > 0:
-            start = max(0, at - WINDOW)
+            start = max(0, at - step)
+            step = min(2 * step, WINDOW)
             found = last_data(memoryview(self.read(start, at - start)))
             if found:
                 return start + found

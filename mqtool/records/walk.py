@@ -133,7 +133,10 @@ class SegmentWalk:
         """Whether what ends the segment is at a position, or what goes on in it."""
         return self._segment.is_boundary(position)
 
-    def _read(self, at: int, count: int) -> None:
+    def _read(self, at: int, count: int, least: int = segment_bytes.NEAR) -> None:
+        """Makes the view begin at a position; of what is known to be zeros it holds no more than the least."""
+        if self._span.data_end is not None:
+            count = min(count, max(self._span.data_end - at, least))
         count = max(0, min(count, self._segment.size - at))
         if self._read_into is not None and count <= segment_bytes.WINDOW:
             if len(self._memory) < count:
@@ -169,7 +172,7 @@ class SegmentWalk:
         total, _ = self._segment.frame(at)
         if total > self._segment.size - at or not (total <= segment_bytes.WINDOW or self._segment.adds_up(at)):
             return False  # a length that nothing else supports does not decide how much is read
-        self._read(at, max(total, segment_bytes.WINDOW))
+        self._read(at, max(total, segment_bytes.WINDOW), total)
         return True
 
     def _judged(self, frames: Frames, stop: Stop) -> Generator[Frames | Damage, None, int | None]:

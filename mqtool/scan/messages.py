@@ -24,6 +24,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import NO_FACTS, Facts
 from mqtool.scan.paths import Path, Planner
+from mqtool.scan.reading import Reading
 from mqtool.scan.substrait import condition_of
 from mqtool.scan.zones import Zones, possible
 from mqtool.store.store import Store
@@ -171,9 +172,10 @@ class Scan:
         report.path, report.why = path.name, path.why
         report.segments = log.last_used + 1 if log.segments else 0
         report.log_bytes = log.bytes_in_use
-        for item in path.items:
+        reading = Reading(log, self.where.facts, self._zones)
+        for item in reading.items(path):
             report.bytes_read = log.bytes_read - before
-            report.segments_skipped = report.segments - len(path.segments_read)
+            report.segments_skipped = report.segments - len(reading.segments_read)
             if isinstance(item, Damage):
                 report.damage.append(item)
                 continue
@@ -187,13 +189,13 @@ class Scan:
             if left == 0:
                 return
         report.bytes_read = log.bytes_read - before
-        report.segments_skipped = report.segments - len(path.segments_read)
+        report.segments_skipped = report.segments - len(reading.segments_read)
 
     def _path(self) -> Path:
         options, facts = self.options, self.where.facts
         if not facts["broker"].admits(self.report.broker):
-            return Path("nothing", "the condition names another broker", iter(()))
-        return Planner(self._store, facts, options.trust, self._zones, options.end).path()
+            return Path("nothing", "the condition names another broker")
+        return Planner(self._store, facts, options.trust, options.end).path()
 
     def reader(self) -> Any:
         """Returns the batches as a `pa.RecordBatchReader`."""

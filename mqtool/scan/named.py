@@ -1,4 +1,8 @@
-"""Records that somebody names by place and size: read in runs, proved like those of a walk."""
+"""Records that somebody names by place and size: only they are read, and proved like those of a walk.
+
+They are laid out as in the log, in memory of which the system provides only what is written to: so records far from
+each other become one set of frames.
+"""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,10 +13,12 @@ from mqtool.formats import commit_log
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
 from mqtool.store.commit_log import CommitLog
+from mqtool.store.remote import is_url
 
-_GAP = 1 << 14
-"""Bytes between two records that are rather read than skipped."""
-_RUN = 8 << 20
+_GAP, _REMOTE_GAP = 1 << 8, 1 << 20
+"""Bytes between two records that are rather read than skipped, here and in object storage."""
+_SPAN, _RUN = 1 << 30, 8 << 20
+"""Bytes of log, and of records, that become one set of frames at most."""
 
 
 def named_frames(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Frames | Damage]:
@@ -28,14 +34,13 @@ def named_frames(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iter
 
 
 def _edges(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> list[int]:
-    """Returns where runs begin and end: at gaps, at starts of segments, and after so many bytes."""
+    """Returns where sets of frames begin and end: at starts of segments, and after so many bytes."""
     if not len(offsets):
         return [0]
-    ends = offsets + sizes
-    breaks = offsets[1:] - ends[:-1] > _GAP
     bases = np.array([segment.base for segment in log.segments], np.int64)
-    breaks |= np.diff(np.searchsorted(bases, offsets, side="right")) > 0
-    breaks |= np.diff((offsets - offsets[0]) // _RUN) > 0
+    breaks = np.diff(np.searchsorted(bases, offsets, side="right")) > 0
+    breaks |= np.diff((offsets - offsets[0]) // _SPAN) > 0
+    breaks |= np.diff(np.cumsum(sizes) // _RUN) > 0
     return [0, *(np.flatnonzero(breaks) + 1).tolist(), len(offsets)]
 
 
@@ -49,11 +54,10 @@ def _run(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Fra
     offsets, sizes = offsets[inside], sizes[inside]
     if not len(offsets):
         return
-    data = log.read(start, int((offsets + sizes).max()) - start)
-    there = offsets + sizes <= start + len(data)
+    data, there = _read(log, offsets, sizes)
     for offset, size in zip(offsets[~there].tolist(), sizes[~there].tolist(), strict=True):
         yield _damage(log, offset, offset + size, "the file ends before this record does", DamageKind.MISSING)
-    frames = Frames(memoryview(data), start, offsets[there] - start, sizes[there])
+    frames = Frames(data, start, offsets[there] - start, sizes[there])
     if not len(frames):
         return
     valid = frames.valid & np.isin(frames.column("magic_code"), (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
@@ -69,6 +73,22 @@ def _run(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Fra
             yield _damage(log, offset, offset + size, "no record where one is named")
     if matches.any():
         yield frames.select(matches)
+
+
+def _read(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> tuple[memoryview, np.ndarray]:
+    """Returns the bytes from the first of some records to the last, zeros between them, and which are complete."""
+    start, ends = int(offsets[0]), np.maximum.accumulate(offsets + sizes)
+    data = np.zeros(int(ends[-1]) - start, np.uint8).data
+    index = log.segment_at(start)
+    is_remote = index is not None and is_url(str(log.segments[index].path))
+    breaks = np.flatnonzero(offsets[1:] - ends[:-1] > (_REMOTE_GAP if is_remote else _GAP)) + 1
+    there = np.ones(len(offsets), bool)
+    for low, high in pairwise([0, *breaks.tolist(), len(offsets)]):
+        first, end = int(offsets[low]), int(ends[high - 1])
+        found = log.read(first, end - first)
+        data[first - start : first - start + len(found)] = found
+        there[low:high] = offsets[low:high] + sizes[low:high] <= first + len(found)
+    return data, there
 
 
 def _damage(log: CommitLog, start: int, end: int, detail: str, kind: DamageKind = DamageKind.BAD_HEADER) -> Damage:

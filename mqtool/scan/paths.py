@@ -3,26 +3,21 @@
 Why nothing but the log's own bytes is believed unless the caller says so: docs/decisions/0011-scan-paths.md.
 """
 
-from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Collection
+from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 
 from mqtool.choices import Trust
-from mqtool.errors import StoreError
 from mqtool.formats import commit_log
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
-from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import Bounds, Facts
-from mqtool.scan.named import named_frames
-from mqtool.scan.zones import Zone, Zones
-from mqtool.store.commit_log import CommitLog, Segment, gap_between
+from mqtool.store.commit_log import Segment
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.cuts import Cuts
-from mqtool.store.find import covered_range, indexed_offsets
-from mqtool.store.index_file import IndexFile
+from mqtool.store.find import indexed_offsets
 from mqtool.store.store import Store
 
 _EVER = (1 << 63) - 1
@@ -35,24 +30,47 @@ _HEAD = 128
 """Bytes of a record in which its store time is."""
 _MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 
-Items = Iterator[Frames | Damage]
+
+@dataclass(frozen=True, slots=True)
+class Walk:
+    """A range of the log that is read from record to record.
+
+    Attributes:
+        low, high: physical offsets, half-open; a bound may be outside of the log.
+    """
+
+    low: int
+    high: int
 
 
-@dataclass
+@dataclass(frozen=True, slots=True)
+class Named:
+    """Records that are read one by one.
+
+    Attributes:
+        offsets: int64, physical offsets, ascending and distinct; in the log.
+        sizes: int64, bytes of each.
+        by_index: an index names them: it outlives records, so that none in a place is no damage.
+    """
+
+    offsets: np.ndarray
+    sizes: np.ndarray
+    by_index: bool = False
+
+
+@dataclass(frozen=True)
 class Path:
     """How a question is answered.
 
     Attributes:
         name: "nothing", "walk", "queues" or "index".
         why: in words, why this one.
-        items: records that may match, by physical offset, and damage met on the way.
-        segments_read: bases of the segments that are read; grows while items are taken.
+        parts: what is read, by physical offset.
     """
 
     name: str
     why: str
-    items: Items
-    segments_read: set[int] = field(default_factory=set)
+    parts: tuple[Walk | Named, ...] = ()
 
 
 @dataclass
@@ -63,14 +81,12 @@ class Planner:
         store: where.
         facts: what the question's condition says.
         trust: what is believed.
-        zones: what earlier scans of the store have proved.
         end: physical offset to stop before; None for the end of the log.
     """
 
     store: Store
     facts: Facts
     trust: Collection[Trust] = ()
-    zones: Zones = field(default_factory=Zones)
     end: int | None = None
 
     def path(self) -> Path:
@@ -78,15 +94,12 @@ class Planner:
         log = self.store.commit_log
         if self.facts.is_impossible or not log.segments:
             why = "the conditions exclude each other" if log.segments else "there is no segment"
-            return Path("nothing", why, iter(()))
+            return Path("nothing", why)
         low, high, clock = self._range
         found = self._by_index(low, high) or self._by_queues(low, high)
         if found is None:
-            found = Path("walk", f"{self._refused}{clock}", iter(()))
-            found.items = self._walk(found, low, high)
-        else:
-            found.why += clock
-        return found
+            return Path("walk", f"{self._refused}{clock}", (Walk(low, high),))
+        return Path(found.name, found.why + clock, found.parts)
 
     @property
     def _refused(self) -> str:
@@ -132,26 +145,22 @@ class Planner:
         if any(queue.is_batch for queue in self.store.queues()):
             self._distrust = "there are queues of batches, and keys inside a batch are not indexed"
             return None
-        path = Path("index", f"{len(files)} index files for {len(self._keys)} keys", iter(()))
-        path.items = self._indexed(path, files, low, high)
-        return path
-
-    def _indexed(self, path: Path, files: list[IndexFile], low: int, high: int) -> Items:
         log = self.store.commit_log
-        first, last = covered_range(self.store, files)
+        first = min(file.header.begin_physical_offset for file in files)
+        last = max(file.header.end_physical_offset for file in files)
         topics = self._topics or {queue.topic for queue in self.store.queues()} | set(self.store.metadata.topics)
-        yield from self._walk(path, low, min(first, high))
-        for offset in sorted(indexed_offsets(files, topics, self._keys)):
-            if not max(low, log.min_offset, first) <= offset < min(high, last):
-                continue
-            try:
-                record = log.record_at(offset)
-            except StoreError:
-                continue  # the index outlives cut records
-            path.segments_read.update(_bases(log, np.array([offset])))
-            yield from named_frames(log, np.array([offset]), np.array([record.total_size]))
-        if max(last, low) < high:
-            yield from self._walk(path, max(last, low), high)
+        named = sorted(indexed_offsets(files, topics, self._keys))
+        offsets = np.array([at for at in named if max(low, log.min_offset, first) <= at < min(high, last)], np.int64)
+        parts = (Walk(low, min(first, high)), self._indexed(offsets), Walk(max(last, low), high))
+        return Path("index", f"{len(files)} index files for {len(self._keys)} keys", parts)
+
+    def _indexed(self, offsets: np.ndarray) -> Named:
+        """Returns the records at some places, with the sizes that they state."""
+        log, size = self.store.commit_log, commit_log.FRAME.size
+        heads = [log.read(offset, size) for offset in offsets.tolist()]
+        sizes = np.array([commit_log.FRAME.unpack(head)[0] if len(head) == size else 0 for head in heads], np.int64)
+        kept = sizes >= commit_log.MIN_RECORD_SIZE
+        return Named(offsets[kept], sizes[kept], by_index=True)
 
     @cached_property
     def _named_queues(self) -> list[Queue]:
@@ -188,8 +197,7 @@ class Planner:
             self._distrust = "the records of its topics are most of the log"
             return None
         offsets, which = np.unique(offsets, return_index=True)
-        log, why = self.store.commit_log, f"{len(known)} queues with {len(offsets)} units"
-        return Path("queues", why, named_frames(log, offsets, sizes[which]), _bases(log, offsets))
+        return Path("queues", f"{len(known)} queues with {len(offsets)} units", (Named(offsets, sizes[which]),))
 
     def _units(self, queue: Queue, low: int, high: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Returns physical offsets and sizes of the units that may match; None if the queue has a hole."""
@@ -212,39 +220,6 @@ class Planner:
         if not offsets:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         return np.concatenate(offsets), np.concatenate(sizes)
-
-    def _walk(self, path: Path, low: int, high: int) -> Items:
-        """Walks segment by segment, past those that cannot hold a match, and notes what it finds in complete ones."""
-        log = self.store.commit_log
-        for index, segment in enumerate(log.segments[: log.last_used + 1]):
-            gap = gap_between(log.segments[index - 1], segment) if index else None
-            if gap is not None and gap.end > low and gap.start < high:
-                yield gap
-            if segment.end <= low or segment.base >= high:
-                continue
-            is_all = low <= segment.base and segment.end <= high and index < log.last_used
-            known = self.zones.get(segment) if is_all else None
-            if known is not None and known.excludes(self.facts):
-                yield from known.damage
-                continue
-            path.segments_read.add(segment.base)
-            yield from self._walk_one(segment, low, high, notes=is_all and known is None)
-
-    def _walk_one(self, segment: Segment, low: int, high: int, *, notes: bool) -> Items:
-        zone = Zone()
-        start, end = max(low, segment.base), min(high, segment.end)
-        for item in self.store.commit_log.walk(start, end):
-            if notes:
-                zone.add(item)
-            yield item
-        if notes:
-            self.zones.put(segment, zone)
-
-
-def _bases(log: CommitLog, offsets: np.ndarray) -> set[int]:
-    """Returns the bases of the segments in which some physical offsets are."""
-    bases = np.array([segment.base for segment in log.segments], np.int64)
-    return set(bases[np.unique(np.searchsorted(bases, offsets, side="right") - 1)].tolist())
 
 
 class _TimeSearch:

@@ -23,7 +23,7 @@ from mqtool.store.start_index import QueueStartIndex
 
 _OPEN_FILES = 32
 _BLOCK = 1 << 20
-_HEAD = 1 << 16
+_HEAD = 1 << 12
 _NEAR = 64 << 20
 
 Segment = MappedFile
@@ -177,13 +177,17 @@ class CommitLog:
                 return None if start == physical_offset else start
         return None
 
-    def walk(self, start: int | None = None, end: int | None = None, *, crc: bool = True) -> Iterator[Frames | Damage]:
+    def walk(
+        self, start: int | None = None, end: int | None = None, *, crc: bool = True, refills: bool = False
+    ) -> Iterator[Frames | Damage]:
         """Walks the log.
 
         Args:
             start: physical offset of a record, or anything below it; None for the first.
             end: physical offset to stop before; None for the end of the log.
             crc: whether a wrong body CRC makes a record damage.
+            refills: whether every window is read into the same memory, which spares asking the system for it: then
+                frames are only good until the next item is taken.
 
         Yields:
             Valid frames of each window, in order; damage where there is none. An unfinished record at the end of the
@@ -196,7 +200,7 @@ class CommitLog:
             clipped = None if gap is None else _clip(gap, start, end)
             if clipped is not None:
                 yield clipped
-            walk = self.walk_segment(index, start=self._start_in(index, start), crc=crc)
+            walk = self.walk_segment(index, start=self._start_in(index, start), crc=crc, refills=refills)
             for item in walk:
                 clipped = _clip(item, start, end)
                 if clipped is not None:
@@ -244,8 +248,8 @@ class CommitLog:
     def _hints(self) -> list[int]:
         return self._hint() if self._hint else []
 
-    def walk_segment(self, index: int, *, start: int = 0, crc: bool = True) -> SegmentWalk:
-        """Returns the walk over one segment, from a position in it."""
+    def walk_segment(self, index: int, *, start: int = 0, crc: bool = True, refills: bool = False) -> SegmentWalk:
+        """Returns the walk over one segment, from a position in it; arguments as for `walk`."""
         is_last = index >= self.last_used
         return walk_file(
             _Reopened(self, index),
@@ -253,6 +257,7 @@ class CommitLog:
             start=start,
             is_last=is_last,
             crc=crc,
+            refills=refills,
             start_index=self.start_index,
         )
 
@@ -355,6 +360,11 @@ class _Reopened:
 
     def read(self, position: int, count: int) -> bytes:
         return self._log._read_in(self._index, position, count)
+
+    def read_into(self, position: int, target: memoryview) -> int:
+        count = self._log._file(self._index).read_into(position, target)
+        self._log.bytes_read += count
+        return count
 
     def data_end(self) -> int:
         return self._log._file(self._index).data_end()

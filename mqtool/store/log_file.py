@@ -23,10 +23,12 @@ class CompactedLog(CommitLog):
     Source: CompactionLog.replaceFiles, CompactionAppendEndMsgCallback (5.5.0).
     """
 
-    def walk(self, start: int | None = None, end: int | None = None, *, crc: bool = True) -> Iterator[Frames | Damage]:
+    def walk(
+        self, start: int | None = None, end: int | None = None, *, crc: bool = True, refills: bool = False
+    ) -> Iterator[Frames | Damage]:
         """Walks the log; gaps between files and zeros at a file's end are no damage."""
         ends = {segment.end for segment in self.segments}
-        for item in super().walk(start, end, crc=crc):
+        for item in super().walk(start, end, crc=crc, refills=refills):
             if isinstance(item, Damage):
                 is_gap = item.kind is DamageKind.MISSING and item.start in ends
                 if is_gap or (item.kind is DamageKind.ZEROS and item.end in ends):

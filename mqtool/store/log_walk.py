@@ -36,6 +36,7 @@ def walk_file(
     end: int | None = None,
     is_last: bool = False,
     crc: bool = True,
+    refills: bool = False,
     start_index: RecordStartIndex | None = None,
 ) -> SegmentWalk:
     """Returns the walk over one file, or over a part of it.
@@ -47,9 +48,13 @@ def walk_file(
         end: position after the last record that is meant, None for the end of the file.
         is_last: no file of the log follows: an unfinished end is its tail, not damage.
         crc: whether a wrong body CRC makes a record damage.
+        refills: whether every window is read into the same memory, if the file can do that: then frames are only good
+            until the next item is taken.
         start_index: who else knows where records start.
     """
-    return walk_of(file.read, _span(file, segment, start, end, is_last), check_crc=crc, start_index=start_index)
+    span = _span(file, segment, start, end, is_last)
+    read_into = getattr(file, "read_into", None) if refills else None
+    return walk_of(file.read, span, check_crc=crc, start_index=start_index, read_into=read_into)
 
 
 def refilling_walk(

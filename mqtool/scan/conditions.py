@@ -1,0 +1,206 @@
+"""Conditions as text, in the words of SQL: for whoever can only pass strings on, such as options of Spark.
+
+    topic = 'orders' AND (queue_id IN (0, 3) OR unique_key = 'AC1D…') AND store_timestamp >= '2026-09-21T12:00:00Z'
+
+Comparisons of a column with a constant, IN, BETWEEN and IS NULL are all there is besides AND, OR, NOT and brackets. The
+rows are those that a database finds: a comparison with a missing value is neither true nor false.
+"""
+
+import re
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import reduce
+from operator import or_
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from mqtool.errors import UsageError
+
+_TOKEN = re.compile(
+    r"\s*(?:(?P<number>-?\d+)|(?P<text>'(?:[^']|'')*')|(?P<word>[A-Za-z_]\w*)|(?P<sign><=|>=|<>|!=|[=<>(),])|(?P<end>$))",
+    re.ASCII,
+)
+_WORDS = frozenset({"AND", "OR", "NOT", "IN", "BETWEEN", "IS", "NULL", "TRUE", "FALSE", "TIMESTAMP"})
+_DEEPEST = 100
+_SIGNS: dict[str, Callable[[Any, Any], Any]] = {
+    "=": lambda left, right: left == right,
+    "<>": lambda left, right: left != right,
+    "!=": lambda left, right: left != right,
+    "<": lambda left, right: left < right,
+    "<=": lambda left, right: left <= right,
+    ">": lambda left, right: left > right,
+    ">=": lambda left, right: left >= right,
+}
+
+
+def expression_of(condition: str, schema: Any) -> Any:
+    """Returns a condition as a `pyarrow.compute.Expression`.
+
+    Args:
+        condition: as above.
+        schema: Arrow's, of the columns it may name.
+
+    Raises:
+        UsageError: it is none; says what was expected where.
+    """
+    return _Parser(condition, schema).whole()
+
+
+class _Parser:
+    """Recursive descent, one token ahead."""
+
+    def __init__(self, text: str, schema: Any) -> None:
+        self._text, self._schema = text, schema
+        self._next = self._depth = 0
+        self._at, self._kind, self._token = 0, "", ""
+        self._move()
+
+    def _move(self) -> None:
+        found = _TOKEN.match(self._text, self._next)
+        if found is None or found.lastgroup is None:
+            self._at = len(self._text) - len(self._text[self._next :].lstrip())
+            self._token = self._text[self._at : self._at + 1]
+            raise self._unexpected("a condition")
+        self._at, self._next, self._kind = found.start(found.lastgroup), found.end(), found.lastgroup
+        self._token = found[found.lastgroup]
+
+    def _unexpected(self, wanted: str) -> UsageError:
+        found = repr(self._token) if self._token else "the end"
+        return UsageError(f"condition {self._text!r}: expected {wanted} at character {self._at + 1}, found {found}")
+
+    def _is(self, *tokens: str) -> bool:
+        return self._kind in ("word", "sign") and self._token.upper() in tokens
+
+    def _accept(self, *tokens: str) -> str:
+        if not self._is(*tokens):
+            return ""
+        found = self._token.upper()
+        self._move()
+        return found
+
+    def _expect(self, token: str) -> None:
+        if not self._accept(token):
+            raise self._unexpected(token)
+
+    def whole(self) -> Any:
+        found = self._or()
+        if self._kind != "end":
+            raise self._unexpected("AND, OR or the end")
+        return found
+
+    def _or(self) -> Any:
+        found = self._and()
+        while self._accept("OR"):
+            found = found | self._and()
+        return found
+
+    def _and(self) -> Any:
+        found = self._not()
+        while self._accept("AND"):
+            found = found & self._not()
+        return found
+
+    def _not(self) -> Any:
+        self._depth += 1
+        if self._depth > _DEEPEST:
+            raise UsageError(f"condition: nested more than {_DEEPEST} deep; write it with fewer brackets")
+        if self._accept("NOT"):
+            found = ~self._not()
+        elif self._accept("("):
+            found = self._or()
+            self._expect(")")
+        else:
+            found = self._test()
+        self._depth -= 1
+        return found
+
+    def _test(self) -> Any:
+        if self._kind != "word" or self._token.upper() in _WORDS:
+            raise self._unexpected("a column")
+        field = self._field()
+        column = pc.field(field.name)
+        if sign := self._accept(*_SIGNS):
+            return _SIGNS[sign](column, self._constant(field))
+        if self._accept("IS"):
+            inverted = bool(self._accept("NOT"))
+            self._expect("NULL")
+            return ~column.is_null() if inverted else column.is_null()
+        inverted = bool(self._accept("NOT"))
+        if self._accept("IN"):
+            found = self._listed(field, column)
+        elif self._accept("BETWEEN"):
+            low = self._constant(field)
+            self._expect("AND")
+            found = (column >= low) & (column <= self._constant(field))
+        else:
+            raise self._unexpected("a comparison, IN, BETWEEN or IS")
+        return ~found if inverted else found
+
+    def _listed(self, field: Any, column: Any) -> Any:
+        self._expect("(")
+        values = [self._constant(field)]
+        while self._accept(","):
+            values.append(self._constant(field))
+        self._expect(")")
+        if pa.types.is_timestamp(field.type):
+            return reduce(or_, [column == value for value in values])
+        known = [value.as_py() for value in values]
+        if pa.types.is_integer(field.type):
+            limit = 1 << field.type.bit_width - 1
+            known = [value for value in known if -limit <= value < limit]
+        found = column.isin(pa.array(known, field.type))
+        # a missing value is neither in a list nor not in it
+        return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), found)
+
+    def _field(self) -> Any:
+        if self._kind != "word":
+            raise self._unexpected("a column")
+        name = self._token.lower()
+        if name not in self._schema.names:
+            raise UsageError(f"unknown column {self._token!r}; known: {', '.join(self._schema.names)}")
+        self._move()
+        return self._schema.field(name)
+
+    def _constant(self, field: Any) -> Any:
+        """Returns the constant here as a value of a column's type."""
+        kind = field.type
+        if pa.types.is_timestamp(kind):
+            return self._moment()
+        if pa.types.is_boolean(kind) and self._is("TRUE", "FALSE"):
+            return pa.scalar(self._accept("TRUE", "FALSE") == "TRUE")
+        if pa.types.is_string(kind) and self._kind == "text":
+            return pa.scalar(self._text_here(), kind)
+        if pa.types.is_integer(kind) and self._kind == "number":
+            value = int(self._token)
+            if not -(1 << 63) <= value < 1 << 63:
+                raise self._unexpected("a number of 64 bits")
+            self._move()
+            return pa.scalar(value, pa.int64())
+        if pa.types.is_nested(kind) or pa.types.is_binary(kind):
+            raise UsageError(f"column {field.name!r} cannot be compared in a condition; test its rows afterwards")
+        raise self._unexpected(f"a value for {field.name} ({kind})")
+
+    def _text_here(self) -> str:
+        found = self._token[1:-1].replace("''", "'")
+        self._move()
+        return found
+
+    def _moment(self) -> Any:
+        """Returns a time: ms since the epoch, or RFC 3339 in quotes, UTC where no zone is given."""
+        self._accept("TIMESTAMP")
+        wanted = "a time, in ms or as '2026-09-21T12:00:00Z'"
+        if self._kind not in ("number", "text"):
+            raise self._unexpected(wanted)
+        try:
+            if self._kind == "number":
+                found = pa.scalar(int(self._token), pa.timestamp("ms", "UTC"))
+            else:
+                moment = datetime.fromisoformat(self._token[1:-1])
+                aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
+                found = pa.scalar(aware, pa.timestamp("us", "UTC"))
+        except (ValueError, OverflowError) as error:
+            raise self._unexpected(wanted) from error
+        self._move()
+        return found

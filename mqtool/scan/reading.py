@@ -1,0 +1,101 @@
+"""Reads what a path names: records that may match, damage met on the way, and which segments that took."""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mqtool.errors import StoreError
+from mqtool.formats import commit_log
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.records.frames import Frames
+from mqtool.scan.bounds import NO_FACTS, Facts
+from mqtool.scan.named import named_frames
+from mqtool.scan.paths import Named, Path, Walk
+from mqtool.scan.zones import Zone, Zones
+from mqtool.store.commit_log import CommitLog, Segment, gap_between
+
+
+class Reading:
+    """The reading of one path.
+
+    Attributes:
+        segments_read: bases of the segments of which something was read; grows while items are taken.
+    """
+
+    def __init__(self, log: CommitLog, facts: Facts = NO_FACTS, zones: Zones | None = None) -> None:
+        """Reads nothing yet.
+
+        Args:
+            log: where.
+            facts: bounds of what is looked for.
+            zones: what earlier scans of the log have proved; None to note nothing.
+        """
+        self.segments_read: set[int] = set()
+        self._log = log
+        self._facts = facts
+        self._zones = zones
+
+    def items(self, path: Path) -> Iterator[Frames | Damage]:
+        """Yields records that may match, by physical offset, and damage; frames are good until the next are taken."""
+        for part in path.parts:
+            yield from self._walk(part) if isinstance(part, Walk) else self.named(part)
+
+    def named(self, part: Named) -> Iterator[Frames | Damage]:
+        """Yields the records that a queue or an index names."""
+        self.segments_read.update(_bases(self._log, part.offsets))
+        for item in named_frames(self._log, part.offsets, part.sizes):
+            if not part.by_index:
+                yield item
+            elif isinstance(item, Frames):
+                kept = item.select(np.array([self._stands(item, at) for at in range(len(item))], bool))
+                if len(kept):
+                    yield kept
+            elif item.kind is DamageKind.BAD_CRC:
+                yield item
+
+    def _stands(self, frames: Frames, at: int) -> bool:
+        """Whether a record is not one that the body of another holds."""
+        start = int(frames.positions[at])
+        record = commit_log.parse_record(frames.view[start : start + int(frames.sizes[at])])
+        if self._log.is_named is not None and self._log.is_named(record):
+            return True
+        try:
+            self._log.record_at(frames.base + start)
+        except StoreError:
+            return False
+        return True
+
+    def _walk(self, part: Walk) -> Iterator[Frames | Damage]:
+        """Walks segment by segment, past those that cannot hold a match, and notes what it finds in complete ones."""
+        log, low, high = self._log, part.low, part.high
+        if low >= high:
+            return
+        for index, segment in enumerate(log.segments[: log.last_used + 1]):
+            gap = gap_between(log.segments[index - 1], segment) if index else None
+            if gap is not None and gap.end > low and gap.start < high:
+                yield gap
+            if segment.end <= low or segment.base >= high:
+                continue
+            is_all = low <= segment.base and segment.end <= high and index < log.last_used
+            known = self._zones.get(segment) if is_all and self._zones is not None else None
+            if known is not None and known.excludes(self._facts):
+                yield from known.damage
+                continue
+            self.segments_read.add(segment.base)
+            yield from self._walk_one(segment, part, notes=is_all and known is None)
+
+    def _walk_one(self, segment: Segment, part: Walk, *, notes: bool) -> Iterator[Frames | Damage]:
+        zone = Zone()
+        start, end = max(part.low, segment.base), min(part.high, segment.end)
+        for item in self._log.walk(start, end, refills=True):
+            if notes and self._zones is not None:
+                zone.add(item)
+            yield item
+        if notes and self._zones is not None:
+            self._zones.put(segment, zone)
+
+
+def _bases(log: CommitLog, offsets: np.ndarray) -> set[int]:
+    """Returns the bases of the segments in which some physical offsets are."""
+    bases = np.array([segment.base for segment in log.segments], np.int64)
+    return set(bases[np.unique(np.searchsorted(bases, offsets, side="right") - 1)].tolist())
