@@ -1,4 +1,4 @@
-"""Processes that share the work on one machine, and the two ways of sharing it: in order, and as it gets done."""
+"""Processes and threads that share the work on one machine, and two ways of sharing it: in order, as it gets done."""
 
 import os
 import signal
@@ -12,7 +12,7 @@ from queue import Queue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 if TYPE_CHECKING:
-    from concurrent.futures import Executor, ProcessPoolExecutor
+    from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 
 
 class Begun(Protocol):
@@ -101,6 +101,31 @@ def process_pool(
         raise
 
 
+@contextmanager
+def thread_pool(count: int) -> "Iterator[tuple[ThreadPoolExecutor, threading.Event]]":
+    """Gives threads, for work that mostly runs outside the interpreter's lock.
+
+    They share this process's memory: none has to start, and results are not copied.
+
+    Args:
+        count: of threads.
+
+    Yields:
+        The pool, and an event that is set if an exception, such as Ctrl-C, leaves the work unneeded: it should then end
+        soon, since a thread cannot be killed.
+    """
+    from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - one thread does without
+
+    is_over, pool = threading.Event(), ThreadPoolExecutor(count)
+    try:
+        yield pool, is_over
+    except BaseException:
+        is_over.set()
+        raise
+    finally:
+        pool.shutdown(wait=True, cancel_futures=True)
+
+
 def in_order(begun: Iterable[Piece], window: int) -> Iterator[Piece]:
     """Yields pieces of work in the order in which they were begun, each as soon as it is done.
 
@@ -182,8 +207,8 @@ def as_completed(
     """Yields items and what the work made of them, whichever is done first.
 
     Args:
-        pool: of worker processes.
-        work: and its arguments and answers can be pickled.
+        pool: of worker processes or threads.
+        work: for processes, it and its arguments and answers can be pickled.
         items: begun in this order.
         window: items handed to the pool at a time.
         helps: this process works too, whenever the pool has enough to do.

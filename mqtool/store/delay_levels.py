@@ -61,7 +61,8 @@ def _delays(queue: Queue, log: CommitLog) -> Iterator[int]:
         try:
             units = queue.units_of(number)
             rows = np.flatnonzero(has_record(units) & (units["physical_offset"] >= log.min_offset))
-            for row in np.unique(rows[np.linspace(0, len(rows) - 1, _SAMPLE).astype(int)] if len(rows) else rows):
+            sample = rows[np.linspace(0, len(rows) - 1, _SAMPLE).astype(int)] if len(rows) else rows
+            for row in sorted(set(sample.tolist())):  # np.unique would load the masked arrays of numpy
                 record = log.record(int(units["physical_offset"][row]), int(units["size"][row]))
                 yield int(units["tags_code"][row]) - record.store_timestamp
         except StoreError:

@@ -27,7 +27,7 @@ class Options:
     Attributes:
         topics: globs; None for all. Narrows queues, losses and consumer offsets, and leaves out what has no topic:
             index, timer and controller files.
-        jobs: processes.
+        jobs: processes, or threads where compiled loops do the work.
         throttle: bytes per second, None for no limit.
         state: file that keeps finished tasks, None for none.
         max_seconds: after which no task is begun.

@@ -1,4 +1,4 @@
-"""The reading of a store as independent tasks, run one after the other or by several processes.
+"""The reading of a store as independent tasks, run one after the other or by several processes or threads.
 
 A task is one segment or a part of it, some queues, or one index file. Results are facts and sums: whatever the number
 of processes and the order in which they end, the same facts come together in the same order.
@@ -6,13 +6,17 @@ of processes and the order in which they end, the same facts come together in th
 
 import time
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from threading import Event
+from typing import TYPE_CHECKING
 
 import numpy as np
 
-from mqtool.jobs.pool import as_completed, worker_pool
+from mqtool.jobs.pool import as_completed, thread_pool, worker_pool
 from mqtool.jobs.throttle import Throttle
+from mqtool.kernels import kernels
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts, check_queue
 from mqtool.verify.index_file import IndexFacts, check_index_file
@@ -26,6 +30,9 @@ _QUEUES = 512
 """Queues of one task at most."""
 _MANY = 8
 """Segments for each process from which on none is cut: they keep all processes busy as they are."""
+
+if TYPE_CHECKING:
+    from concurrent.futures import Executor
 
 Tick = Callable[[int], None]
 """Receives the number of bytes as they are read."""
@@ -99,9 +106,18 @@ def tasks_of(survey: Survey) -> list[Task]:
     return found
 
 
-def run_task(survey: Survey, task: Task, tick: Tick | None = None) -> Result:
-    """Runs one task; `tick` receives the number of bytes read."""
-    throttle = Throttle(survey.throttle, tick)
+def run_task(
+    survey: Survey, task: Task, tick: Tick | None = None, sleep: Callable[[float], None] = time.sleep
+) -> Result:
+    """Runs one task.
+
+    Args:
+        survey: the store.
+        task: one of `tasks_of`.
+        tick: receives the number of bytes read.
+        sleep: waits for seconds where a throttle asks for it.
+    """
+    throttle = Throttle(survey.throttle, tick, sleep=sleep)
     numbers = range(task.first, task.last)
     if task.kind == "segment":
         return Result(segments=[check_segment(survey, number, throttle, task.part) for number in numbers])
@@ -131,7 +147,7 @@ def run_all(
     Args:
         survey: the store.
         tasks: all of them.
-        jobs: processes; 1 for this one.
+        jobs: processes or threads; 1 for this one.
         done: results of an earlier run, by key.
         finished: called with each new result.
         deadline: `time.monotonic()` after which no task is begun; None for none.
@@ -179,10 +195,32 @@ def _here(
 
 
 def _spread(survey: Survey, tasks: list[Task], jobs: int, deadline: float | None) -> Iterator[tuple[Task, Result]]:
-    """Runs tasks in processes, the longest first, and no more at a time than there are processes."""
+    """Runs tasks side by side, the longest first, and no more at a time than there are jobs."""
     queue = sorted(tasks, key=lambda task: -task.bytes)
-    with worker_pool(min(jobs, len(queue))) as pool:
-        yield from as_completed(pool, partial(run_task, survey), queue, jobs, may_begin=lambda: not _is_over(deadline))
+    with _workers(survey, min(jobs, len(queue))) as (pool, work):
+        yield from as_completed(pool, work, queue, jobs, may_begin=lambda: not _is_over(deadline))
+
+
+@contextmanager
+def _workers(survey: Survey, count: int) -> "Iterator[tuple[Executor, Callable[[Task], Result]]]":
+    """Gives threads where compiled loops do the work, which run side by side in one process, else processes."""
+    if kernels() is None:
+        with worker_pool(count) as processes:
+            yield processes, partial(run_task, survey)
+    else:
+        with thread_pool(count) as (threads, is_over):
+            yield threads, partial(_run_until, is_over, survey)
+
+
+def _run_until(is_over: Event, survey: Survey, task: Task) -> Result:
+    """Runs a task, and ends it soon after the event was set."""
+    from concurrent.futures import CancelledError  # noqa: PLC0415 - one thread does without
+
+    def sleep(seconds: float) -> None:
+        if is_over.wait(seconds):
+            raise CancelledError(task.key)
+
+    return run_task(survey, task, lambda _: sleep(0), sleep)
 
 
 def _is_over(deadline: float | None) -> bool:

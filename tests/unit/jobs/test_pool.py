@@ -7,7 +7,7 @@ from time import sleep
 
 import pytest
 
-from mqtool.jobs.pool import ahead, as_completed, in_order
+from mqtool.jobs.pool import ahead, as_completed, in_order, thread_pool
 
 
 class Slow(Executor):
@@ -85,6 +85,25 @@ def test_nothing_is_begun_after_the_end_was_called_but_what_was_begun_is_waited_
     with ThreadPoolExecutor(2) as pool:
         found = list(as_completed(pool, square, range(9), 3, may_begin=lambda: may.pop(0) if may else False))
     assert sorted(found) == [(0, 0), (1, 1)]
+
+
+def test_threads_are_told_to_end_if_an_exception_leaves_their_work_unneeded():
+    waiting = []
+
+    def work():
+        with thread_pool(2) as (pool, is_over):
+            waiting.append(pool.submit(is_over.wait, 60))
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        work()
+    assert waiting[0].result() is True
+
+
+def test_threads_whose_work_is_done_are_told_nothing():
+    with thread_pool(2) as (pool, is_over):
+        assert pool.submit(square, 3).result() == 9
+    assert not is_over.is_set()
 
 
 def test_an_error_of_the_work_reaches_the_caller():

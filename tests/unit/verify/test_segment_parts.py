@@ -1,8 +1,13 @@
 """A segment read in parts has the facts of one read in one go, wherever it is cut and whatever is wrong with it."""
 
+import time
+from concurrent.futures import CancelledError
+from threading import Event, Timer
+
 import pytest
 
 import mqtool
+from mqtool import kernels
 from mqtool.jobs.throttle import Throttle
 from mqtool.store import cuts
 from mqtool.verify import Options, Verification, segment_parts, tasks, verify
@@ -50,6 +55,30 @@ def test_of_a_healthy_store_the_parts_add_up_to_the_segment(store, tmp_path, cut
             whole = check_segment(seen, number, Throttle(None))
             together = put_together(seen, parts)
             assert encode(together) == encode(whole) or (together is None and min(part.records for part in parts) < 2)
+
+
+def test_threads_and_processes_tell_the_same(tmp_path, monkeypatch):
+    monkeypatch.setattr(segment_parts, "PART_BYTES", 5000)
+    pools = []
+    for name in ("thread_pool", "worker_pool"):
+        real = getattr(tasks, name)
+        monkeypatch.setattr(tasks, name, lambda count, name=name, real=real: pools.append(name) or real(count))
+    with mqtool.open(numbered(tmp_path)) as opened:
+        assert told(verify(opened, Options(jobs=2))) == told(verify(opened))
+    assert set(pools) == {"thread_pool" if kernels.kernels() else "worker_pool"}
+
+
+def test_a_task_whose_result_nobody_wants_ends_though_it_is_throttled(tmp_path):
+    is_over = Event()
+    with mqtool.open(numbered(tmp_path)) as opened:
+        seen = survey(opened, throttle=100)
+        timer = Timer(0.1, is_over.set)
+        timer.start()
+        begun = time.monotonic()
+        with pytest.raises(CancelledError):
+            tasks._run_until(is_over, seen, tasks.tasks_of(seen)[0])
+        timer.join()
+    assert time.monotonic() - begun < 60  # of the hour that the throttle asks for
 
 
 def numbered(tmp_path):
