@@ -30,7 +30,8 @@ _LOG = logging.getLogger(__name__)
 _HEADER = 9
 DATA, HEADERS, WINDOW_UPDATE = 0, 1, 8
 """Kinds of frames."""
-_END_STREAM, _END_HEADERS = 1, 4
+_END_STREAM, _END_HEADERS, _PRIORITY = 1, 4, 0x20
+_PRIORITY_SIZE = 5
 _31_BITS = _LARGEST_WINDOW = 2**31 - 1
 _SENDING = frozenset({StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE})
 _FRAME = struct.Struct(">HBBBI")
@@ -183,9 +184,14 @@ def open_stream(h2: H2Connection, frame: Frame, max_streams: int) -> dict[bytes,
     Raises:
         H2ProtocolError: the headers are not allowed; the connection is to be closed.
     """
-    stream_id = frame.stream_id
+    stream_id, block = frame.stream_id, _HEADER
+    if frame.flags & _PRIORITY:  # Netty's clients say in each call that its stream depends on none
+        block += _PRIORITY_SIZE
+        if int.from_bytes(frame.data[_HEADER : _HEADER + 4], "big") & _31_BITS == stream_id:
+            return None
     if (
-        frame.flags != _END_HEADERS
+        frame.flags & ~_PRIORITY != _END_HEADERS
+        or len(frame.data) < block
         or not stream_id & 1
         or stream_id <= h2.highest_inbound_stream_id
         or len(h2.streams) >= max_streams
@@ -194,7 +200,7 @@ def open_stream(h2: H2Connection, frame: Frame, max_streams: int) -> dict[bytes,
     ):
         return None
     try:
-        headers = dict(h2_connection._decode_headers(h2.decoder, frame.data[_HEADER:]))
+        headers = dict(h2_connection._decode_headers(h2.decoder, frame.data[block:]))
     except H2ProtocolError as error:
         h2.close_connection(error.error_code)
         raise

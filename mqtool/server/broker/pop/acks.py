@@ -38,6 +38,12 @@ MAX_ACKED = 65_536
 _ACKS_AT_ONCE = 64
 _MAX_GATHERED = 128
 """Maximum number of acknowledgements that are stored as one message."""
+_GATHER_S = 0.002
+"""How long acknowledgements wait for others, if some of their check point arrived together before."""
+_MAX_BUSY = 1000
+
+_Point = tuple[QueueKey, ExtraInfo]
+"""What identifies a check point."""
 
 
 class PopAcks:
@@ -48,7 +54,9 @@ class PopAcks:
         self._broker = broker
         self._revive_topic = revive_topic
         self._orders = orders
-        self._gathered: dict[tuple[QueueKey, ExtraInfo], list[tuple[int, asyncio.Future[None]]]] = {}
+        self._gathered: dict[_Point, list[tuple[int, asyncio.Future[None]]]] = {}
+        self._storing: set[_Point] = set()
+        self._busy: dict[_Point, None] = {}
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
@@ -143,25 +151,41 @@ class PopAcks:
     def _gather(self, key: QueueKey, info: ExtraInfo, offset: int) -> "asyncio.Future[None]":
         """Returns the future end of storing an acknowledgement.
 
-        Those of one check point that arrive in the same turn of the loop, as from a consumer that sends many at once,
-        become one message, with one entry in the timer's wheel.
+        Those of one check point that arrive in the same turn of the loop become one message, with one entry in the
+        timer's wheel. A client that sent several before the first was answered sends more: they are waited for.
+        One that acknowledges message after message is answered at once.
         """
-        loop = asyncio.get_running_loop()
-        if not self._gathered:
-            loop.call_soon(self._store_gathered)
-        waiting = self._gathered.setdefault((key, info), [])
+        loop, point = asyncio.get_running_loop(), (key, info)
+        waiting = self._gathered.get(point)
+        if waiting is None:
+            waiting = self._gathered[point] = []
+            if point in self._busy or point in self._storing:
+                loop.call_later(_GATHER_S, self._store_gathered, point)
+            else:
+                loop.call_soon(self._store_gathered, point)
         future = loop.create_future()
         waiting.append((offset, future))
         if len(waiting) == _MAX_GATHERED:
-            self._store_gathered()
+            self._store_gathered(point)
         return future
 
-    def _store_gathered(self) -> None:
-        gathered, self._gathered = self._gathered, {}
-        for (key, info), waiting in gathered.items():
-            offsets = list(dict.fromkeys(offset for offset, _ in waiting))
-            task = asyncio.ensure_future(self._store(key, info, offsets))
-            task.add_done_callback(partial(_settle, [future for _, future in waiting]))
+    def _store_gathered(self, point: _Point) -> None:
+        waiting = self._gathered.pop(point, None)
+        if waiting is None:  # they were many, and are stored already
+            return
+        self._busy.pop(point, None)
+        if len(waiting) > 1:
+            self._busy[point] = None
+            if len(self._busy) > _MAX_BUSY:
+                del self._busy[next(iter(self._busy))]
+        self._storing.add(point)
+        offsets = list(dict.fromkeys(offset for offset, _ in waiting))
+        task = asyncio.ensure_future(self._store(*point, offsets))
+        task.add_done_callback(partial(self._stored, point, [future for _, future in waiting]))
+
+    def _stored(self, point: _Point, waiting: "list[asyncio.Future[None]]", task: "asyncio.Task[None]") -> None:
+        self._storing.discard(point)
+        _settle(waiting, task)
 
     async def _store(self, key: QueueKey, info: ExtraInfo, offsets: list[int]) -> None:
         """Stores acknowledgements in the revive queue of their check point."""

@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from mqtool.protocol import Command
+from mqtool.protocol import Command, encode
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
@@ -225,6 +225,33 @@ def test_acknowledgements_that_arrive_together_are_stored_together_and_all_count
         stored = [one.get("aol", [one["ao"]]) for _, one in acks()]
         assert sorted(offset for one in stored for offset in one) == [*range(31), 32]
         assert len(stored) < 16  # in one or a few pieces, as they arrived
+
+
+def test_only_a_client_that_does_not_wait_for_answers_is_made_to_wait(monkeypatch):
+    """Acknowledgements sent one after another are stored at once; those of a client that sends on are gathered."""
+    gathering = 1.0
+    monkeypatch.setattr("mqtool.server.broker.pop.acks._GATHER_S", gathering)
+    with MqServer() as server, Client(server.broker_address) as client:
+        server.create_topic("Pace", queues=1)
+        fill(client, "Pace", 20)
+        answer = pop(client, "Pace", group="GPace", count=20)
+
+        def acknowledge(*offsets):
+            """Sends acknowledgements in one write; returns the seconds until all are answered."""
+            frames = []
+            for offset in offsets:
+                command = acknowledging("Pace", answer, offset, "GPace")
+                command.opaque = offset
+                frames += encode(command)
+            began = time.monotonic()
+            client.socket.sendall(b"".join(frames))
+            assert [client.receive().code for _ in offsets] == [0] * len(offsets)
+            return time.monotonic() - began
+
+        assert max(acknowledge(offset) for offset in range(5)) < gathering
+        assert acknowledge(5, 6) < gathering
+        assert acknowledge(7) >= gathering  # it sent several at once: more may come
+        assert acknowledge(8) < gathering  # none came
 
 
 def test_in_order_a_queue_is_blocked_until_everything_is_acknowledged(client, topic):

@@ -84,9 +84,9 @@ class Pair:
         self.server.send_headers(first, [(":status", "200")], end_stream=True)
         self.exchange()
 
-    def begin(self, *, end=True):
+    def begin(self, *, end=True, **priority):
         stream = self.client.get_next_available_stream_id()
-        self.client.send_headers(stream, REQUEST, end_stream=end)
+        self.client.send_headers(stream, REQUEST, end_stream=end, **priority)
         return stream
 
     def exchange(self, step=1 << 20):
@@ -110,10 +110,11 @@ class Pair:
                     self.server.acknowledge_received_data(event.flow_controlled_length, event.stream_id)
 
 
+@pytest.mark.parametrize("priority", [{}, {"priority_weight": 16, "priority_depends_on": 0}], ids=["", "priority"])
 @pytest.mark.parametrize("step", [1 << 20, 7, 1])
-def test_a_call_is_taken_and_answered(step):
+def test_a_call_is_taken_and_answered(step, priority):
     pair = Pair()
-    stream = pair.begin(end=False)
+    stream = pair.begin(end=False, **priority)
     pair.client.send_data(stream, b"ask", end_stream=True)
     pair.quick.clear()
     pair.exchange(step)
@@ -160,7 +161,10 @@ def test_windows_of_both_ends_agree_whatever_takes_the_frames():
     assert DATA in {kind for kind, *_ in pair.quick}
 
 
-@pytest.mark.parametrize("what", ["old stream", "even stream", "too many", "data of nobody", "window of nothing"])
+@pytest.mark.parametrize(
+    "what",
+    ["old stream", "even stream", "too many", "data of nobody", "window of nothing", "own priority", "cut priority"],
+)
 def test_what_is_not_plain_is_left_to_the_library(what):
     pair = Pair()
     stream = pair.begin(end=False)
@@ -169,6 +173,10 @@ def test_what_is_not_plain_is_left_to_the_library(what):
         frame = frame._replace(stream_id=1)
     elif what == "even stream":
         frame = frame._replace(stream_id=2)
+    elif what == "own priority":  # a stream that depends on itself
+        frame = frame._replace(flags=0x24, data=frame.data[:9] + stream.to_bytes(4, "big") + b"\x10" + frame.data[9:])
+    elif what == "cut priority":
+        frame = frame._replace(flags=0x24, data=frame.data[:13])
     elif what == "data of nobody":
         assert take_data(pair.server, frame._replace(kind=DATA, stream_id=stream)) is None
         return
