@@ -46,6 +46,7 @@ class BrokerService:
         broker: the store and its tables.
         tasks: the background services.
         transactions: half messages and their ends.
+        fast_sends: the fast path of sends, None if every send goes the ordinary one.
     """
 
     def __init__(
@@ -69,10 +70,11 @@ class BrokerService:
         assignments = Assignments(broker)
         sends = SendProcessor(broker, self._timer)
         waits = not broker.is_writable or store.options.sync  # the fast path cannot wait for a flush
+        self.fast_sends = SendFastPath(broker, sends) if fast_sends and not waits else None
         self._pops = PopProcessor(broker, self._timer)
         self._lite = Lite(broker, self._pops)
         self._processors: tuple[Processor, ...] = (
-            SendFastPath(broker, sends) if fast_sends and not waits else sends,
+            self.fast_sends or sends,
             SendBackProcessor(broker),
             ReplyProcessor(broker),
             self.transactions,

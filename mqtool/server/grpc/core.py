@@ -13,7 +13,9 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command, Serialization
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker import names
+from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.send.fast_path import SendFastPath
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.net.peer import Answer, Handler, Peer
 
@@ -59,7 +61,7 @@ class StatusError(MqtoolError):
         return d.Status(code=self.code, message=self.message)  # type: ignore[arg-type]  # protobuf takes numbers
 
 
-def refused(answer: Command) -> StatusError:
+def refused(answer: Command | RefusalError) -> StatusError:
     """Returns the error for an answer that is not SUCCESS."""
     code = _CODES.get(answer.code, d.INTERNAL_SERVER_ERROR)  # type: ignore[call-overload]
     return StatusError(code, f"CODE: {answer.code}  DESC: {answer.remark or ''}")
@@ -72,16 +74,18 @@ class Core:
     Attributes:
         broker: its tables are read; what changes them goes through a handler.
         handlers: those that remoting clients reach too.
+        fast_sends: as of `BrokerService`.
     """
 
     broker: Broker
     handlers: Mapping[int, Handler]
+    fast_sends: SendFastPath | None = None
     _accept: dict[str, tuple[TopicConfig, int]] = field(default_factory=dict)
 
     def start(
         self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"", language: str = "JAVA"
     ) -> Awaitable[Answer] | Answer:
-        """Hands a request to its handler; with this serialization the fast path of sends answers by a command."""
+        """Hands a request to its handler; with this serialization it is answered by a command."""
         command = Command(code, fields=fields, body=body, language=language, serialization=Serialization.ROCKETMQ)
         return self.handlers[code](command, peer)
 

@@ -41,7 +41,7 @@ class Door:
     ) -> None:
         """Takes the broker, its request handlers, and users and permissions if calls are checked."""
         self._service = service
-        self._core = core = Core(service.broker, handlers)
+        self._core = core = Core(service.broker, handlers, service.fast_sends)
         producing = Producing(core)
         check = None if auth is None else partial(permissions.check, auth)
         self.clients = producing.clients = clients = Clients(core, producing.deliver, check)

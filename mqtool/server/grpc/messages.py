@@ -211,38 +211,36 @@ def type_name(kind: int) -> str:
 # -- to consumers ----------------------------------------------------------------------------------------------------
 
 
-def incoming(message: Stored, topic: str, handle: str | None, attempt: int) -> d.Message:
-    """Returns a stored message as a client gets it.
+def fill_incoming(result: d.Message, message: Stored, topic: str, handle: str | None, attempt: int) -> None:
+    """Fills an empty message with a stored one, as a client gets it. To fill it in its answer saves copies.
 
     Args:
-        message: it.
+        result: the empty message.
+        message: the stored one.
         topic: that the client asked for.
         handle: receipt handle; None for a message that is not received.
         attempt: number of this delivery, from 1.
     """
     record, found = message.record, message.properties
     body, encoding = _body(bytes(record.body), record.sys_flag)
-    system = d.SystemProperties(
-        message_id=found.get(properties.UNIQUE_KEY, ""),
-        body_digest=d.Digest(type=d.MD5, checksum=hashlib.md5(body, usedforsecurity=False).hexdigest().upper()),
-        body_encoding=encoding,  # type: ignore[arg-type]  # protobuf takes numbers
-        message_type=_type_of(found),  # type: ignore[arg-type]
-        born_host=found.get(BORN_HOST) or hosts.text_of(record.born_host),
-        store_host=hosts.text_of(record.store_host),
-        queue_id=record.queue_id,
-        queue_offset=record.queue_offset,
-        delivery_attempt=attempt,
-    )
+    result.topic.name, result.body = topic, body
+    system = result.system_properties
+    system.message_id = found.get(properties.UNIQUE_KEY, "")
+    digest = system.body_digest
+    digest.type, digest.checksum = d.MD5, hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
+    system.body_encoding = encoding  # type: ignore[assignment]  # protobuf takes numbers
+    system.message_type = _type_of(found)  # type: ignore[assignment]
+    system.born_host = found.get(BORN_HOST) or hosts.text_of(record.born_host)
+    system.store_host = hosts.text_of(record.store_host)
+    system.queue_id, system.queue_offset, system.delivery_attempt = record.queue_id, record.queue_offset, attempt
     _set_time(system.born_timestamp, record.born_timestamp)
     _set_time(system.store_timestamp, record.store_timestamp)
     if handle is not None:
         system.receipt_handle = handle
     _set_optional(system, found)
-    result = d.Message(topic=d.Resource(name=topic), system_properties=system, body=body)
     for name, value in found.items():
         if name not in _HIDDEN:
             result.user_properties[name] = value
-    return result
 
 
 def _set_optional(system: d.SystemProperties, found: dict[str, str]) -> None:

@@ -11,7 +11,7 @@ from mqtool.server.broker.consume.pull import SUBSCRIPTION, SUSPEND
 from mqtool.server.broker.stored import stored
 from mqtool.server.grpc.clients import BATCH_SIZE, POLL_S
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
-from mqtool.server.grpc.messages import incoming
+from mqtool.server.grpc.messages import fill_incoming
 from mqtool.server.net.http2 import Call
 
 _NOTHING = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
@@ -63,7 +63,9 @@ class Offsets:
             message = stored(body[position : position + size])
             position += size
             attempt = message.record.reconsume_times + 1
-            answers.append(s.PullMessageResponse(message=incoming(message, topic, None, attempt)))
+            one = s.PullMessageResponse()
+            fill_incoming(one.message, message, topic, None, attempt)
+            answers.append(one)
         answers.append(s.PullMessageResponse(next_offset=int(answer.fields["nextBeginOffset"])))
         return [one.SerializeToString() for one in answers]
 

@@ -37,6 +37,8 @@ _SENDING = frozenset({StreamState.OPEN, StreamState.HALF_CLOSED_REMOTE})
 _FRAME = struct.Struct(">HBBBI")
 _STATIC: tuple[tuple[bytes, bytes], ...] = ((b"", b""), *HeaderTable.STATIC_TABLE)
 _STATIC_END = len(_STATIC)
+_ENTRY_SIZE = 32
+"""Bytes that an entry of a table counts for, besides name and value (RFC 7541, 4.1)."""
 _CACHED = 64
 """Longest text of Huffman code that is kept decoded."""
 
@@ -83,15 +85,30 @@ class HeaderDecoder(hpack.Decoder):
                         value, position = _text(data, position)
                     entry = name, value
                     if first & 0x40:
-                        table.add(name, value)
+                        _add(table, entry)
                 found.append(entry)
-                size += len(entry[0]) + len(entry[1]) + 32
+                size += len(entry[0]) + len(entry[1]) + _ENTRY_SIZE
                 if size > self.max_header_list_size:
                     raise OversizedHeaderListError(f"A header list larger than {self.max_header_list_size}")
         except IndexError as error:
             raise HPACKDecodingError("Truncated header block, or an entry that is not in the table") from error
         self._assert_valid_table_size()
         return found
+
+
+def _add(table: HeaderTable, entry: tuple[bytes, bytes]) -> None:
+    """Adds an entry to a table as its own method does, which writes a log record for each entry that it drops."""
+    entries, longest = table.dynamic_entries, table._maxsize
+    size = len(entry[0]) + len(entry[1]) + _ENTRY_SIZE
+    if size > longest:
+        table.add(*entry)
+        return
+    entries.appendleft(entry)
+    size += table._current_size
+    while size > longest:
+        name, value = entries.pop()
+        size -= len(name) + len(value) + _ENTRY_SIZE
+    table._current_size = size
 
 
 def _index(data: bytes, position: int, first: int, mask: int) -> tuple[int, int]:
@@ -277,7 +294,7 @@ def write_answer(h2: H2Connection, stream_id: int, first: bytes, framed: bytes, 
     Args:
         h2: the connection.
         stream_id: of a stream that the client has half closed, and on which nothing was sent.
-        first, last: header blocks of `constant_block`.
+        first, last: header blocks of `constant_block`, less than 256 bytes each.
         framed: the data between them.
 
     Returns:
@@ -291,13 +308,13 @@ def write_answer(h2: H2Connection, stream_id: int, first: bytes, framed: bytes, 
         or size > stream.outbound_flow_control_window
     ):
         return False
-    longest = h2.max_outbound_frame_size
-    pieces = [_frame(HEADERS, _END_HEADERS, stream_id, first)]
-    pieces += [
-        _frame(DATA, 0, stream_id, framed[place : place + longest] if size > longest else framed)
-        for place in range(0, size, longest)
-    ]
-    pieces.append(_frame(HEADERS, _END_HEADERS | _END_STREAM, stream_id, last))
+    longest, pack = h2.max_outbound_frame_size, _FRAME.pack
+    pieces = [pack(0, len(first), HEADERS, _END_HEADERS, stream_id), first]
+    if 0 < size <= longest:
+        pieces += pack(size >> 8, size & 0xFF, DATA, 0, stream_id), framed
+    else:
+        pieces += [_frame(DATA, 0, stream_id, framed[place : place + longest]) for place in range(0, size, longest)]
+    pieces += pack(0, len(last), HEADERS, _END_HEADERS | _END_STREAM, stream_id), last
     h2._data_to_send += b"".join(pieces)
     h2.outbound_flow_control_window -= size
     del h2.streams[stream_id]

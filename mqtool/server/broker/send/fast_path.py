@@ -10,7 +10,7 @@ import re
 from collections.abc import Awaitable, Callable, Mapping
 from typing import NamedTuple
 
-from mqtool.engine import AppendStatus, PutStatus
+from mqtool.engine import AppendStatus, PutResult, PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import java, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK
@@ -116,7 +116,7 @@ class _Prepared(NamedTuple):
     id_pattern: bytes
 
 
-class _Numbers(NamedTuple):
+class SendNumbers(NamedTuple):
     """The numbers of a send's header."""
 
     queue_id: int
@@ -156,7 +156,7 @@ class SendFastPath:
     def send(self, command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
         """Stores a message or a batch; returns None if the answer was written to the peer already.
 
-        Frames are written for headers in JSON; other requests, such as those of gRPC clients, get a command.
+        Frames are written for headers in JSON; other requests get a command.
 
         Raises:
             RefusalError: the store did not take it.
@@ -170,28 +170,56 @@ class SendFastPath:
             peer.write(answer)
         return None
 
-    def _stored(self, command: Command, peer: Peer) -> Command | bytes | None:
-        """Stores a message or a batch and returns the answer; None, with nothing done, if it is unusual."""
-        fields, body, prepared = command.fields, command.body, self._prepared
+    def put(self, topic: str, numbers: SendNumbers, given: str, body: bytes, peer: Peer) -> PutResult | None:
+        """Stores one message of a client of another protocol.
+
+        Args:
+            topic: its name.
+            numbers: of its header; no bits of a transaction in sys_flag.
+            given: its properties, as requests have them.
+            body: its body.
+            peer: the connection that it came on.
+
+        Returns:
+            Where it is; None, with nothing done, if it is unusual.
+
+        Raises:
+            RefusalError: the store did not take it.
+        """
+        prepared = self._current()
+        message = self._message(prepared, topic, numbers, given, body, peer)
+        if message is None or len(body) > prepared.max_body:
+            return None
+        return self._put_counted(message)
+
+    def _current(self) -> _Prepared:
+        prepared = self._prepared
         if prepared is None or prepared.version != self._settings.version:
             prepared = self._prepared = self._prepare()
-        name, is_batch = fields.get(_TOPIC, ""), _BATCH_VALUES.get(command.code)  # type: ignore[call-overload]
+        return prepared
+
+    def _message(
+        self,
+        prepared: _Prepared,
+        name: str,
+        numbers: SendNumbers,
+        given: str | None,
+        body: bytes | memoryview,
+        peer: Peer,
+    ) -> OutgoingMessage | None:
+        """Returns the message of a request, None if it is unusual."""
         topic = self._known.get(name)
         if topic is None or topic.config is not self._topics.get(name):
             topic = self._learn(name)
-        numbers = _numbers_of(fields)
         if (
             topic is None
-            or numbers is None
-            or is_batch is None
-            or fields.get(_BATCH, "false") != is_batch
             or numbers[0] >= topic.queue_limit
             or not prepared.may_write
             or self._broker.is_stopping
-            or not (encoded := _encoded(fields.get(_PROPERTIES), prepared))
+            or not (encoded := _encoded(given, prepared))
         ):
             return None
-        message = _new(
+        return _new(
             OutgoingMessage,
             (
                 name,
@@ -207,7 +235,18 @@ class SendFastPath:
                 0,
             ),
         )
-        key = properties.value_after(encoded, _KEY_MARK)
+
+    def _stored(self, command: Command, peer: Peer) -> Command | bytes | None:
+        """Stores a message or a batch and returns the answer; None, with nothing done, if it is unusual."""
+        fields, body, prepared = command.fields, command.body, self._current()
+        is_batch = _BATCH_VALUES.get(command.code)  # type: ignore[call-overload]
+        numbers = _numbers_of(fields)
+        if numbers is None or is_batch is None or fields.get(_BATCH, "false") != is_batch:
+            return None
+        message = self._message(prepared, fields.get(_TOPIC, ""), numbers, fields.get(_PROPERTIES), body, peer)
+        if message is None:
+            return None
+        key = properties.value_after(message.properties, _KEY_MARK)
         if not key.isalnum():  # the answer would need escapes
             return None
         if is_batch == "true":
@@ -220,11 +259,7 @@ class SendFastPath:
         self, message: OutgoingMessage, prepared: _Prepared, key: bytes, command: Command
     ) -> Command | bytes:
         """Stores a message; returns the answer, as a frame if the header is JSON."""
-        result = self._put(message)
-        if result.append_status is not _APPENDED or result.status is not _OK:
-            raise put_refused(self._broker, result)
-        topic, queue_id = message[:2]
-        self._count(topic, queue_id, 1, result.size)
+        result, queue_id = self._put_counted(message), message.queue_id
         offset, place = result.physical_offset, result.queue_offset
         if command.serialization is _JSON:
             return prepared.answer.frame(offset, queue_id, place, key, command.opaque)
@@ -232,6 +267,13 @@ class SendFastPath:
         fields = answer_fields(self._settings.values, message_id, str(queue_id), str(place))
         fields["transactionId"] = key.decode()
         return command.reply(ResponseCode.SUCCESS, None, fields)
+
+    def _put_counted(self, message: OutgoingMessage) -> PutResult:
+        result = self._put(message)
+        if result.append_status is not _APPENDED or result.status is not _OK:
+            raise put_refused(self._broker, result)
+        self._count(message[0], message[1], 1, result.size)
+        return result
 
     def _put_messages(self, batch: OutgoingMessage, prepared: _Prepared, key: bytes, command: Command) -> bytes:
         """Stores the messages of a batch; returns the answer's frame."""
@@ -273,7 +315,7 @@ class SendFastPath:
         )
 
 
-def _numbers_of(fields: Mapping[str, str]) -> _Numbers | None:
+def _numbers_of(fields: Mapping[str, str]) -> SendNumbers | None:
     """Returns the numbers of a header, None if one of them, or another field, is unusual."""
     known, born = _NUMBERS, fields.get(_BORN, "")
     queue_id, sys_flag = known.get(fields.get(_QUEUE_ID, "")), known.get(fields.get(_SYS_FLAG, ""))
@@ -291,7 +333,7 @@ def _numbers_of(fields: Mapping[str, str]) -> _Numbers | None:
         or fields.get(_LIMIT)
     ):
         return None
-    return _new(_Numbers, (queue_id, sys_flag, int(born), flag, times))
+    return _new(SendNumbers, (queue_id, sys_flag, int(born), flag, times))
 
 
 def _encoded(given: str | None, prepared: _Prepared) -> bytes:

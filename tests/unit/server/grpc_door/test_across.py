@@ -7,6 +7,7 @@ import zlib
 import pytest
 
 from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.server.broker.send.fast_path import SendFastPath
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import GrpcClient, code
 from tests.support.remoting import Client, records
@@ -93,6 +94,51 @@ def test_from_grpc_to_remoting(client, remoting, topic, kind):
     assert len(queues) == 1 if kind == "FIFO" else queues == {2} if kind == "PRIORITY" else queues <= {0, 1, 2, 3}
     if kind == "FIFO":
         assert [body for _, body in found] == [b"one", b"two"]
+
+
+@pytest.mark.parametrize(
+    ("system", "is_usual"),
+    [
+        ({"tag": "t", "keys": ["k1", "k2"], "born_host": "here"}, True),
+        ({"body_encoding": d.GZIP}, True),
+        ({"message_id": "no letters: ü-1"}, False),
+        ({"born_timestamp": {"seconds": -1}}, False),
+        ({"born_timestamp": {"seconds": 10**17}}, False),
+    ],
+    ids=["usual", "compressed", "id", "before 1970", "late"],
+)
+def test_a_message_is_stored_alike_whichever_path_it_takes(
+    server, client, remoting, topic, system, is_usual, monkeypatch
+):
+    """Stored bytes and answer of a send by the fast path are those of an ordinary one, and unusual sends do not take it."""
+    taken, put = [], SendFastPath.put
+
+    def counted(*request):
+        taken.append(put(*request))
+        return taken[-1]
+
+    monkeypatch.setattr(SendFastPath, "put", counted)
+    given = {"message_id": "01AB", "born_timestamp": {"seconds": 1_700_000_000}} | system
+    answer = client.send(topic, GZIP, properties={"p": "ü"}, **given)
+    fast = server.call(lambda: server._server.service.fast_sends is not None)
+    assert [one is not None for one in taken] == ([True] if fast and is_usual else [])
+    if given["born_timestamp"]["seconds"] == 10**17:
+        assert code(answer) == "INTERNAL_SERVER_ERROR"
+        return
+    (entry,) = answer.entries
+    assert (code(answer), entry.message_id, entry.transaction_id) == ("OK", given["message_id"], given["message_id"])
+    ((facts, body),) = pulled(remoting, topic, 1)
+    assert (body, facts["born"]) == (GZIP, given["born_timestamp"]["seconds"] * 1000)
+    assert (facts["queue_offset"], facts["sys_flag"]) == (entry.offset, 1 if "body_encoding" in system else 0)
+    properties = {
+        "p": "ü",
+        "UNIQ_KEY": given["message_id"],
+        "RECONSUME_TIME": "0",
+        "PGROUP": topic,
+        **({"KEYS": "k1 k2", "TAGS": "t", "__BORNHOST": "here"} if "tag" in system else {}),
+        "BORN_TIMESTAMP": str(given["born_timestamp"]["seconds"] * 1000),
+    }
+    assert {name: facts["properties"].get(name) for name in properties} == properties
 
 
 def send_by_remoting(remoting, topic, kind):
