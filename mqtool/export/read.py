@@ -1,7 +1,7 @@
 """One partition into rows: reopen the segments read-only, walk, select, build columns."""
 
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing
 from functools import cached_property
 from itertools import pairwise
@@ -22,8 +22,15 @@ from mqtool.store.remote import as_path, is_url
 from mqtool.store.selection import Selection
 
 
-def read_partition(partition: Partition, request: ReadRequest) -> Iterator[Rows | Damage]:
+def read_partition(
+    partition: Partition, request: ReadRequest, narrow: Callable[[Frames], Frames] | None = None
+) -> Iterator[Rows | Damage]:
     """Yields the rows of a partition in CommitLog order, and the damage between them.
+
+    Args:
+        partition: of a plan.
+        request: what is asked for.
+        narrow: leaves out records that are not wanted either.
 
     Raises:
         CorruptionError: damage, if the request says so.
@@ -36,7 +43,8 @@ def read_partition(partition: Partition, request: ReadRequest) -> Iterator[Rows 
                 if not _is_outside(item, request.selection):
                     yield accept(item, request)
                 continue
-            for frames in pieces(_selected(item, request.selection), request):
+            chosen = _selected(item, request.selection)
+            for frames in pieces(chosen if narrow is None else narrow(chosen), request):
                 rows = rows_of(frames, partition.source.broker, request)
                 if rows is not None:
                     yield rows

@@ -20,7 +20,8 @@ from mqtool.store.cuts import Cuts
 from mqtool.store.find import indexed_offsets
 from mqtool.store.store import Store
 
-_EVER = (1 << 63) - 1
+FOREVER = (1 << 63) - 1
+"""Where a range ends that goes on to the end of the log."""
 _WORTH = 2
 """A queue is followed if its records are at most one part in so many of the log: else a walk costs no more."""
 _NEAR = 1 << 20
@@ -125,7 +126,7 @@ class Planner:
         """Physical offsets, half-open, outside which nothing can match, and in words what the clock has said."""
         log, places = self.store.commit_log, self.facts["physical_offset"]
         low = max(log.min_offset, places.low or 0)
-        high = min(self.end if self.end is not None else _EVER, _EVER if places.high is None else places.high + 1)
+        high = min(self.end if self.end is not None else FOREVER, FOREVER if places.high is None else places.high + 1)
         times = self.facts["store_timestamp"]
         if times.low is None and times.high is None:
             return low, high, ""
@@ -254,9 +255,9 @@ class _TimeSearch:
     def end(self, times: Bounds) -> int:
         """Returns a physical offset from which on all records are younger than the times."""
         if times.high is None:
-            return _EVER
+            return FOREVER
         later = [at for at, time in enumerate(self._first) if time is not None and time > times.high]
-        limit = self._segments[later[0]].base if later else _EVER
+        limit = self._segments[later[0]].base if later else FOREVER
         index = (later[0] if later else len(self._segments)) - 1
         return min(limit, self._halve(index, times.high, upper=True)) if index >= 0 else limit
 
@@ -268,7 +269,7 @@ class _TimeSearch:
         """Returns a record start near the edge: the last known below the time, or the first known above it."""
         segment = self._segments[index]
         low, high = segment.base, segment.end
-        below, above = segment.base, _EVER
+        below, above = segment.base, FOREVER
         while high - low > _NEAR:
             middle = (low + high) // 2
             cut = self._cuts.first_at(middle, segment.end)

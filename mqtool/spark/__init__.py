@@ -2,3 +2,7 @@
 
 The only place that imports pyspark. Docs pages: docs/lake.md, docs/spark-cluster.md.
 """
+
+from mqtool.spark.asking import ask, where
+
+__all__ = ["ask", "where"]

@@ -5,11 +5,14 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
+from mqtool.choices import Trust
 from mqtool.errors import UsageError
 from mqtool.export import redact
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import ALL_COLUMNS, BY_NAME, Body, Table, check_columns
 from mqtool.export.sources import Source, resolve
+from mqtool.scan.conditions import expression_of
+from mqtool.scan.messages import Where, schema_of
 from mqtool.store.selection import Selection
 
 BATCH_BYTES, BATCH_ROWS = 4 << 20, 8192
@@ -33,6 +36,8 @@ KNOWN = (
     "body",
     "redact",
     "mode",
+    "where",
+    "trust",
     "table",
     "damageColumn",
     "splitSize",
@@ -57,6 +62,8 @@ class SourceOptions:
         fail_on_data_loss: a stream ends if the log lost what it had not read yet.
         from_latest: a new stream begins at the end of the log.
         max_bytes: bytes of log in a micro-batch, about; None for no limit.
+        condition: in words of SQL (`scan.conditions`), that every message of the table messages meets; "" for none.
+        trust: what may decide, besides the log, which records are not read.
     """
 
     sources: tuple[Source, ...]
@@ -67,6 +74,23 @@ class SourceOptions:
     fail_on_data_loss: bool = True
     from_latest: bool = False
     max_bytes: int | None = None
+    condition: str = ""
+    trust: frozenset[Trust] = frozenset()
+
+    @property
+    def where(self) -> Where:
+        """The condition; text is what travels, as Arrow's expressions do not."""
+        return where_of(self.condition)
+
+
+def where_of(condition: str) -> Where:
+    """Returns a condition on messages.
+
+    Raises:
+        UsageError: it is none.
+    """
+    schema = schema_of()
+    return Where.of(expression_of(condition, schema) if condition else None, schema)
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
@@ -86,16 +110,30 @@ def parse(options: Mapping[str, str]) -> SourceOptions:
     found = _Values(given)
     sources = resolve(found.paths(), given.get("config"))
     table = Table(found.one_of("table", [str(table) for table in Table]))
+    read = _read(found)
     return SourceOptions(
         tuple(sources),
-        _read(found),
+        read,
         table,
         _damage_column(given.get("damagecolumn"), table),
         found.size("splitSize") or SPLIT_BYTES,
         found.one_of("failOnDataLoss", ["true", "false"]) == "true",
         found.one_of("startingOffsets", ["earliest", "latest"]) == "latest",
         found.size("maxBytesPerTrigger"),
+        _condition(given.get("where", ""), table, read),
+        found.trust(),
     )
+
+
+def _condition(condition: str, table: Table, read: ReadRequest) -> str:
+    if not condition.strip():
+        return ""
+    if table is not Table.MESSAGES:
+        raise UsageError(f"option 'where' is for the table messages, not for {table}")
+    hidden = sorted((where_of(condition).columns or frozenset(BY_NAME)) & read.redact)
+    if hidden:
+        raise UsageError(f"option 'where': column {hidden[0]!r} is redacted, so no condition on it can be met")
+    return condition
 
 
 def _damage_column(name: str | None, table: Table) -> str | None:
@@ -158,6 +196,14 @@ class _Values:
     def names(self, name: str) -> tuple[str, ...]:
         """Returns a list written with commas."""
         return tuple(part.strip() for part in self._given.get(name, "").split(",") if part.strip())
+
+    def trust(self) -> frozenset[Trust]:
+        """Returns what is trusted."""
+        known = [str(one) for one in Trust]
+        for name in self.names("trust"):
+            if name not in known:
+                raise UsageError(f"option 'trust': expected {' or '.join(known)}, found {name!r}")
+        return frozenset(map(Trust, self.names("trust")))
 
     def one_of(self, name: str, values: list[str]) -> str:
         """Returns one of some words, the first if none is given."""

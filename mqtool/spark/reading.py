@@ -4,19 +4,26 @@ import json
 import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from mqtool.errors import ExportError
 from mqtool.export.plan import Partition, StorePlan, partitions
-from mqtool.export.read import accept, read_partition
-from mqtool.export.rows import Rows
-from mqtool.export.schema import REJECTED_VALUE_SCHEMA, Table
+from mqtool.export.read import accept, pieces, read_partition
+from mqtool.export.rows import Rows, rows_of
+from mqtool.export.schema import BY_NAME, REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.sources import Source
 from mqtool.export.task import damage_batch
+from mqtool.export.views import compact
 from mqtool.records.damage import Damage, DamageKind
+from mqtool.records.frames import Frames
+from mqtool.scan.paths import Named
+from mqtool.scan.reading import Reading
+from mqtool.scan.zones import possible
 from mqtool.spark.options import SourceOptions, narrowed
 from mqtool.spark.schema import for_spark
 
@@ -30,17 +37,28 @@ class Split(InputPartition):
     Attributes:
         partition: spans of the log, None for none.
         damage: that planning found.
+        source, named: a store, and records of it that a queue or an index names; None for none.
     """
 
     partition: Partition | None = None
     damage: tuple[tuple[Source, Damage], ...] = ()
+    source: Source | None = None
+    named: Named | None = None
 
 
 def splits_of(plans: list[StorePlan], split_bytes: int) -> list[Split]:
-    """Returns the tasks of a plan."""
+    """Returns the tasks of a plan; none for what holds nothing."""
     found = [Split(partition) for partition in partitions(plans, split_bytes)]
     gaps = tuple((plan.source, damage) for plan in plans for damage in plan.damage)
     return [*found, Split(None, gaps)] if gaps else found
+
+
+def splits_of_named(source: Source, named: Named, split_bytes: int) -> list[Split]:
+    """Returns the tasks that read named records of a store."""
+    number = np.cumsum(named.sizes) // split_bytes
+    edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
+    parts = (slice(low, high) for low, high in pairwise(edges) if low < high)
+    return [Split(source=source, named=Named(named.offsets[part], named.sizes[part], named.by_index)) for part in parts]
 
 
 def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_on_loss: bool = False) -> Iterator[Any]:
@@ -57,17 +75,35 @@ def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_o
         ExportError: a segment is missing.
     """
     shape = _Shape(options, names)
-    for source, damage in split.damage:
-        _require_there(damage, source, fail_on_loss=fail_on_loss)
-        yield from shape.damage(accept(damage, options.read), source)
-    if split.partition is None:
+    for where, damage in split.damage:
+        _require_there(damage, where, fail_on_loss=fail_on_loss)
+        yield from shape.damage(accept(damage, options.read), where)
+    source = split.source if split.partition is None else split.partition.source
+    if source is None:
         return
-    for item in read_partition(split.partition, shape.request):
+    for item in _items(split, shape):
         if isinstance(item, Damage):
-            _require_there(item, split.partition.source, fail_on_loss=fail_on_loss)
-            yield from shape.damage(item, split.partition.source)
+            _require_there(item, source, fail_on_loss=fail_on_loss)
+            yield from shape.damage(item, source)
         else:
-            yield from shape.rows(item, split.partition.source)
+            yield from shape.rows(item, source)
+
+
+def _items(split: Split, shape: "_Shape") -> Iterator[Rows | Damage]:
+    """Yields the rows of a task that may match, and damage."""
+    if split.partition is not None:
+        yield from read_partition(split.partition, shape.request, shape.narrow)
+    if split.source is None or split.named is None:
+        return
+    with split.source.open() as store:
+        for item in Reading(store.commit_log).named(split.named):
+            if isinstance(item, Damage):
+                yield accept(item, shape.request)
+                continue
+            for frames in pieces(shape.narrow(shape.request.selection.narrow(item)), shape.request):
+                rows = rows_of(frames, split.source.broker, shape.request)
+                if rows is not None:
+                    yield rows
 
 
 def _require_there(damage: Damage, source: Source, *, fail_on_loss: bool) -> None:
@@ -85,13 +121,23 @@ class _Shape:
         self._options = options
         self._names = names
         self._messages = [name for name in names if name != options.damage_column]
+        self._where = options.where
         wanted = tuple(self._messages) if options.table is Table.MESSAGES else options.read.columns
+        if self._where.test is not None:  # columns that are only tested are dropped again
+            tested = BY_NAME if self._where.columns is None else self._where.columns
+            wanted = tuple(dict.fromkeys((*wanted, *tested)))
         self.request = narrowed(options, wanted or ("physical_offset",)).read
+
+    def narrow(self, frames: Frames) -> Frames:
+        """Leaves out records that cannot meet the condition."""
+        return possible(frames, self._where.facts)
 
     def rows(self, rows: Rows, source: Source) -> Iterator[Any]:
         if self._options.table is Table.MESSAGES:
             extra = self._options.damage_column
-            yield for_spark(rows.batch, self._names, {extra: pa.string()} if extra else None)
+            batch = rows.batch if self._where.test is None else self._where.test(compact(rows.batch))
+            if len(batch):
+                yield for_spark(batch, self._names, {extra: pa.string()} if extra else None)
         elif self._options.table is Table.REJECTED_VALUES and rows.rejected_values:
             rejected = [{"broker": source.broker, **value} for value in rows.rejected_values]
             yield for_spark(pa.RecordBatch.from_pylist(rejected, REJECTED_VALUE_SCHEMA), self._names)

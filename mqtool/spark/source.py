@@ -1,30 +1,36 @@
 """`spark.read.format("rocketmq-store")`: stores as DataFrames.
 
 Filters are not pushed down: in Spark 4.3 a pushed filter stays with the DataFrame and gives later queries wrong
-answers. What is to be read less is said by options, which belong to one `load()`. Columns are chosen by a schema
-given to `.schema(…)` or by the option `columns`.
+answers. What is to be read less is said by options, which belong to one `load()`: `spark.asking` derives them from the
+plan of a query. Columns are chosen by a schema given to `.schema(…)` or by the option `columns`.
 """
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceReader
 from pyspark.sql.types import StructType
 
+from mqtool.choices import Trust
 from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import check_split
 from mqtool.export.plan import StorePlan, plan_store
+from mqtool.export.sources import Source
+from mqtool.scan.paths import FOREVER, Named, Path, Planner, Walk
+from mqtool.spark.asking import FORMAT
 from mqtool.spark.kinds import KindReader, source_of
 from mqtool.spark.options import SourceOptions, parse
-from mqtool.spark.reading import Split, read_split, splits_of
+from mqtool.spark.reading import Split, read_split, splits_of, splits_of_named
 from mqtool.spark.schema import require_subset, table_schema
+from mqtool.store.cuts import Cuts
+from mqtool.store.selection import Selection
+from mqtool.store.store import Store
 
 if TYPE_CHECKING:
     from mqtool.spark.stream import StoreStreamReader
-
-FORMAT = "rocketmq-store"
 
 
 class RocketMQStore(DataSource):
@@ -39,6 +45,7 @@ class RocketMQStore(DataSource):
         startOffset, endOffset: physical offsets, half-open. startTime, endTime: ms or RFC 3339, half-open.
         include: `committed` (what a consumer could see) or `all`.
         columns: names with commas. body: `binary`, `text` or `json`. redact: columns with commas.
+        where: a condition in words of SQL that every message meets; trust: `queues`, `index`, `clock`, with commas.
         mode: `permissive` or `failfast`. damageColumn: name of a column that reports damage among the messages.
         table: `messages`, `damage` or `rejected_values`.
         splitSize: log bytes of a task, e.g. `128m`.
@@ -95,7 +102,7 @@ class StoreReader(DataSourceReader):
 
     def partitions(self) -> list[Split]:
         """Plans: record-aligned byte ranges of segments, a few for every core."""
-        return splits_of(plan_all(self._options), self._options.split_bytes)
+        return splits_of_all(self._options)
 
     def read(self, partition: Any) -> Iterator[Any]:
         """Yields the Arrow batches of a partition."""
@@ -103,21 +110,53 @@ class StoreReader(DataSourceReader):
             yield from read_split(partition, self._options, self._names)
 
 
-def plan_all(options: SourceOptions) -> list[StorePlan]:
-    """Returns the plans of all stores.
+def splits_of_all(options: SourceOptions) -> list[Split]:
+    """Returns the tasks that read all stores.
 
     Raises:
         UsageError: two stores hold the same log.
     """
+    plans: list[StorePlan] = []
+    named: list[Split] = []
     with ExitStack() as opened:
         stores = [opened.enter_context(source.open()) for source in options.sources]
         require_different_logs(stores)
-        for store in stores:
+        for source, store in zip(options.sources, stores, strict=True):
             check_split(options.split_bytes, store.commit_log.max_offset - store.commit_log.min_offset)
-        return [
-            plan_store(store, source, options.read.selection, target=options.split_bytes)
-            for source, store in zip(options.sources, stores, strict=True)
-        ]
+            for part in _parts(options, source, store):
+                if isinstance(part, Named):
+                    named += splits_of_named(source, part, options.split_bytes)
+                else:
+                    plans.append(plan_store(store, source, part, target=options.split_bytes))
+    return splits_of(plans, options.split_bytes) + named
+
+
+def _parts(options: SourceOptions, source: Source, store: Store) -> Iterator[Selection | Named]:
+    """Yields what is read of a store: ranges of its log, and records that a queue or an index names."""
+    selection, facts = options.read.selection, options.where.facts
+    if facts.is_impossible or not facts["broker"].admits(source.broker):
+        return
+    path = Planner(store, facts, options.trust).path()
+    if len(path.parts) > 1 and not _begin_at_records(store, path):  # then two tasks might read a record
+        path = Planner(store, facts, options.trust - {Trust.INDEX}).path()
+    for part in path.parts:
+        if isinstance(part, Named):
+            kept = part.offsets >= (selection.start or 0)
+            if selection.end is not None:
+                kept &= part.offsets < selection.end
+            yield Named(part.offsets[kept], part.sizes[kept], part.by_index)
+            continue
+        start, end = max(part.low, selection.start or 0), part.high
+        end = end if selection.end is None else min(end, selection.end)
+        if start < end:
+            yield replace(selection, start=start or None, end=None if end == FOREVER else end)
+
+
+def _begin_at_records(store: Store, path: Path) -> bool:
+    """Whether the ranges of a path that has several parts begin and end at records, as far as they are in the log."""
+    log, cuts = store.commit_log, Cuts(store)
+    edges = {edge for part in path.parts if isinstance(part, Walk) for edge in (part.low, part.high)}
+    return all(cuts.is_start(edge) for edge in edges if log.min_offset < edge < log.max_offset)
 
 
 def register(spark: SparkSession) -> None:

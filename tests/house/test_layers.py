@@ -35,7 +35,7 @@ ALLOWED = {
     "duckdb": READING | {"export", "scan"},
     "polars": READING | {"export", "scan"},
     "replay": READING | {"engine", "ingest", "export"},
-    "spark": READING | {"export", "verify", "siblings"},
+    "spark": READING | {"export", "scan", "verify", "siblings"},
     "repair": READING | {"recovery", "verify", "rebuild", "engine", "diff", "convert", "replay"},
     "siblings": READING | {"verify"},
     "convert": READING | {"rebuild"},

@@ -47,7 +47,7 @@ print(json.dumps([result.manifest.totals["rows"], *said(checked)]), flush=True)
 """
 
 
-@pytest.mark.long
+@pytest.mark.night
 @pytest.mark.slow
 @pytest.mark.timeout(900)
 @pytest.mark.skipif(not Path("/proc/self/task").exists(), reason="finds executors through /proc")

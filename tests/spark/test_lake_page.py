@@ -14,7 +14,7 @@ from tests.support import lake
 ROOT = Path(__file__).resolve().parents[2]
 
 
-@pytest.mark.long
+@pytest.mark.night
 def test_the_script_runs_and_counts_the_brokers_messages(tmp_path):
     pytest.importorskip("duckdb")
     pytest.importorskip("polars")

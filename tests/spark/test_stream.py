@@ -76,6 +76,16 @@ def test_each_run_adds_what_is_new(streaming):
     assert streaming.rows() == EXPECTED[:100]
 
 
+@pytest.mark.night
+def test_a_stream_has_the_messages_that_meet_its_condition(streaming):
+    topic = EXPECTED[50]["topic"]
+    condition = f"topic = '{topic}' AND queue_offset > 2"
+    streaming.run(where=condition)
+    expected = [row for row in EXPECTED if row["topic"] == topic and row["queue_offset"] > 2]
+    assert 0 < len(expected) < len(EXPECTED)
+    assert streaming.rows() == expected
+
+
 def test_batches_end_at_records_soon_after_the_limit(streaming):
     streaming.run(maxBytesPerTrigger=9000)
     assert streaming.rows() == EXPECTED

@@ -1,5 +1,6 @@
 """Questions to a store, each as a condition of Arrow and as plain Python over messages read one by one."""
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -29,6 +30,18 @@ class Question:
     where: Any
     matches: Callable[[Message], bool]
     sql: str
+
+    @property
+    def text(self) -> str:
+        """The same as an option takes it."""
+        plain = self.sql.replace("epoch_ms(store_timestamp)", "store_timestamp")
+        return re.sub(r"make_timestamptz\((\d+)000\)", r"\1", plain)
+
+    @property
+    def spark(self) -> str:
+        """The same as Spark takes it."""
+        plain = self.sql.replace("epoch_ms(store_timestamp)", "unix_millis(store_timestamp)")
+        return plain.replace("make_timestamptz(", "timestamp_micros(")
 
 
 def committed(store: Store) -> list[Message]:

@@ -1,5 +1,8 @@
 """DuckDB, Polars, Arrow and pandas give the answers of a full scan in plain Python."""
 
+import threading
+import time
+
 import duckdb
 import polars as pl
 import pyarrow.compute as pc
@@ -7,10 +10,14 @@ import pytest
 
 import mqtool.duckdb
 from mqtool.duckdb import Session
+from mqtool.engine import StoreOptions
+from mqtool.engine import open_store as open_engine
 from mqtool.errors import StoreError, UsageError
 from mqtool.polars import facts_of, scan_store
 from mqtool.scan.bounds import Bounds
+from mqtool.scan.conditions import expression_of
 from mqtool.scan.dataset import dataset
+from mqtool.scan.messages import scan
 from mqtool.store import open_store
 from mqtool.store.commit_log import CommitLog
 from tests.support.builder import FIRST_TIME, StoreBuilder
@@ -66,6 +73,75 @@ def test_the_questions_in_arrow_and_pandas(asked):
         assert found["physical_offset"].tolist() == [m.physical_offset for m in messages if question.matches(m)]
     assert table.head(3, columns=["topic"]).num_rows == 3
     assert table.count_rows() == len(messages)
+
+
+def test_the_questions_as_text(asked):
+    path, messages = asked
+    table = dataset(str(path))
+    for question in questions(messages):
+        where = expression_of(question.text, table.schema)
+        found = table.to_table(columns=["physical_offset"], filter=where)["physical_offset"].to_pylist()
+        assert found == [m.physical_offset for m in messages if question.matches(m)], question.name
+
+
+def answers_of(path, question):
+    """The physical offsets that each engine finds."""
+    with open_store(path) as store:
+        yield "scan", [place for batch in scan(store, ["physical_offset"], question.where) for place in places(batch)]
+    with Session(path, trust=["queues", "index", "clock"]) as session:
+        sql = f"SELECT physical_offset FROM messages WHERE {question.sql}"
+        yield "duckdb", [place for batch in session.ask(sql)[1] for place in places(batch)]
+    if "store_timestamp" not in question.sql:
+        frame = scan_store(path).filter(pl.sql_expr(question.sql)).select("physical_offset")
+        yield "polars", frame.collect()["physical_offset"].to_list()
+    table = dataset(str(path)).to_table(columns=["physical_offset"], filter=question.where)
+    yield "pandas", table.to_pandas()["physical_offset"].tolist()
+
+
+def places(batch):
+    return batch["physical_offset"].to_pylist()
+
+
+def test_answers_while_the_engine_appends_are_those_of_some_moment(tmp_path):
+    """Each has what was there before it was asked, nothing that was not there after it, and no hole between."""
+    path, ends = tmp_path / "store", threading.Event()
+    with open_engine(path, StoreOptions(commit_log_file_size=1 << 16, consume_queue_file_size=2000)) as engine:
+
+        def put(number):
+            stored = f"KEYS\x01k{number}\x02UNIQ_KEY\x01u{number}\x02TAGS\x01{'ab'[number % 2]}\x02".encode()
+            engine.put(f"T{number % 3}", number % 2, b"x" * (number % 700), stored)
+
+        def write():
+            number = 100
+            while not ends.is_set():
+                put(number)
+                number += 1
+                time.sleep(0.005)  # so that there is something to put in all the time, and not too much to read
+
+        for number in range(100):
+            put(number)
+        with open_store(path) as store:
+            messages = committed(store)
+        assert len(messages) == 100
+        writer = threading.Thread(target=write)
+        writer.start()
+        try:
+            given = [
+                (question, name, found)
+                for question in questions(messages)
+                for name, found in answers_of(path, question)
+            ]
+        finally:
+            ends.set()
+            writer.join()
+    with open_store(path) as store:
+        after = committed(store)
+    assert len(after) > 100
+    last = messages[-1].physical_offset
+    for question, name, found in given:
+        whole = [m.physical_offset for m in after if question.matches(m)]
+        assert found == whole[: len(found)], (question.name, name)
+        assert len(found) >= sum(place <= last for place in whole), (question.name, name)
 
 
 def test_polars_hands_over_columns_conditions_and_limits():

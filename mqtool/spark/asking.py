@@ -1,0 +1,194 @@
+"""Questions of Spark that read only what they need: conditions and columns as options of one `load()`.
+
+What Spark pushes down to a source in Python stays with the frame and answers later queries of it too (Spark 4.3). An
+option belongs to one frame, so it cannot. `ask` takes both from the optimized plan of a query, so that nobody writes
+them twice; Spark computes the whole query on the rows all the same, so an option can only leave out what the query
+would have dropped. Why: docs/decisions/0012-spark-predicates.md.
+"""
+
+from collections.abc import Callable, Collection, Iterator
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from mqtool.choices import Trust
+from mqtool.errors import UsageError
+from mqtool.export.schema import check_columns
+from mqtool.scan.conditions import expression_of
+from mqtool.scan.messages import schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, DataFrameReader
+    from pyspark.sql.streaming.readwriter import DataStreamReader
+
+    Reader = TypeVar("Reader", DataFrameReader, DataStreamReader)
+else:
+    Reader = TypeVar("Reader")
+
+FORMAT = "rocketmq-store"
+"""What `spark.read.format` calls the source."""
+
+_COMPARISONS = {
+    "EqualTo": "=",
+    "EqualNullSafe": "=",
+    "LessThan": "<",
+    "LessThanOrEqual": "<=",
+    "GreaterThan": ">",
+    "GreaterThanOrEqual": ">=",
+}
+_MIRRORED = {"=": "=", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
+_MOST_VALUES = 1000
+
+
+def where(
+    reader: "Reader", condition: str, *, columns: Collection[str] = (), trust: Collection[Trust | str] = ()
+) -> "Reader":
+    """Returns a reader of messages that meet a condition, to `load` or to stream from.
+
+    Args:
+        reader: `spark.read.format("rocketmq-store")`, or `spark.readStream` of that format.
+        condition: in words of SQL, e.g. `topic = 'orders' AND queue_id IN (0, 3)`; see docs/lake.md.
+        columns: names; empty for all.
+        trust: "queues", "index", "clock": what may decide which records are not read; see docs/sql.md.
+
+    Raises:
+        UsageError: no condition, or an unknown column.
+    """
+    expression_of(condition, schema_of())
+    found: Any = reader.option("where", condition)
+    if columns:
+        found = found.option("columns", ",".join(check_columns(columns)))
+    if trust:
+        found = found.option("trust", ",".join(str(Trust(one)) for one in trust))
+    return found
+
+
+def ask(reader: "DataFrameReader", paths: str | list[str], question: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
+    """Returns the answer to a question as a lazy frame that reads the columns and the records that it needs.
+
+    The question is put together twice: on a frame of everything, whose plan says what it uses, and on a frame of that.
+
+    Args:
+        reader: `spark.read.format("rocketmq-store")` with any options but `where` and `columns`.
+        paths: of stores.
+        question: makes the answer's frame from the frame of messages; it must not run a query itself.
+
+    Raises:
+        UsageError: Spark Connect, which shows no plans.
+    """
+    whole = reader.load(paths)
+    plan = _Plan(question(whole))
+    read = reader.options(**plan.options(whole.columns))
+    return question(read.load(paths))
+
+
+class _Plan:
+    """What the optimized plan of a query says about the messages that it reads."""
+
+    def __init__(self, frame: "DataFrame") -> None:
+        """Lets Spark optimize the query; nothing is run.
+
+        Raises:
+            UsageError: Spark Connect.
+        """
+        frame_in_java = getattr(frame, "_jdf", None)
+        if frame_in_java is None:
+            raise UsageError("Spark Connect shows no plans; write the condition as where(reader, condition)")
+        self._root = frame_in_java.queryExecution().optimizedPlan()
+
+    def options(self, known: list[str]) -> dict[str, str]:
+        """Returns the options `columns` and `where` of what is read, where they say anything."""
+        nodes = list(_nodes(self._root))
+        reads = [node for node in nodes if _reads_messages(node)]
+        used = {name for node in nodes if node not in reads for name in _names(node.references())}
+        used |= set(_names(self._root.outputSet()))
+        conditions = [self._condition(nodes, node) for node in reads]
+        found = {"columns": ",".join(name for name in known if name in used) or known[0]}
+        said = list(dict.fromkeys(one for one in conditions if one is not None))
+        if reads and None not in conditions:
+            found["where"] = " OR ".join(f"({one})" for one in said)
+        return found
+
+    def _condition(self, nodes: list[Any], read: Any) -> str | None:
+        """Returns what every row of one read that the query uses meets; None if nothing is known."""
+        above = [node for node in nodes if any(child.equals(read) for child in _items(node.children()))]
+        conditions = [_text_of(node.condition()) if _kind(node) == "Filter" else None for node in above]
+        if not above or None in conditions:
+            return None
+        return " OR ".join(f"({one})" for one in dict.fromkeys(conditions))
+
+
+def _kind(node: Any) -> str:
+    return str(node.getClass().getSimpleName())
+
+
+def _items(sequence: Any) -> Iterator[Any]:
+    for number in range(sequence.size()):
+        yield sequence.apply(number)
+
+
+def _nodes(node: Any) -> Iterator[Any]:
+    """Yields a node of a plan and all below it, those of subqueries too."""
+    yield node
+    for inner in (*_items(node.children()), *_items(node.subqueries())):
+        yield from _nodes(inner)
+
+
+def _reads_messages(node: Any) -> bool:
+    return _kind(node) == "DataSourceV2ScanRelation" and str(node.relation().table().name()) == FORMAT
+
+
+def _names(attributes: Any) -> Iterator[str]:
+    for attribute in _items(attributes.toSeq()):
+        yield str(attribute.name())
+
+
+def _text_of(condition: Any) -> str | None:
+    """Returns a condition that an expression of Spark's implies, in words of SQL; None if nothing is known."""
+    kind = _kind(condition)
+    if kind == "And":
+        both = [text for text in map(_text_of, _items(condition.children())) if text is not None]
+        return " AND ".join(f"({text})" for text in both) or None
+    if kind == "Or":
+        either = [_text_of(child) for child in _items(condition.children())]
+        return None if None in either else " OR ".join(f"({text})" for text in either)
+    if kind in _COMPARISONS:
+        left, right = _items(condition.children())
+        sign = _COMPARISONS[kind]
+        if _kind(left) == "Literal":
+            left, right, sign = right, left, _MIRRORED[sign]
+        value = _constant(right)
+        return None if value is None or not _is_column(left) else f"{left.name()} {sign} {value}"
+    if kind == "In":
+        value, *listed = _items(condition.children())
+        return _listed(value, [_constant(one) for one in listed])
+    return None
+
+
+def _listed(column: Any, values: list[str | None]) -> str | None:
+    if not _is_column(column) or not values or None in values or len(values) > _MOST_VALUES:
+        return None
+    return f"{column.name()} IN ({', '.join(map(str, values))})"
+
+
+def _is_column(expression: Any) -> bool:
+    return _kind(expression) == "AttributeReference"
+
+
+def _constant(expression: Any) -> str | None:
+    """Returns a literal of Spark's as a condition has it; None for one of another kind, and for null."""
+    if _kind(expression) != "Literal" or expression.value() is None:
+        return None
+    kind, value = str(expression.dataType().typeName()), expression.value()
+    if kind in ("integer", "long", "short", "byte"):
+        return str(value)
+    if kind.startswith("string"):
+        return "'" + str(value).replace("'", "''") + "'"
+    if kind == "timestamp":  # microseconds
+        seconds, micros = divmod(int(value), 1_000_000)
+        return f"'{_moment(seconds)}.{micros:06}Z'"
+    return None
+
+
+def _moment(seconds: int) -> str:
+    from datetime import UTC, datetime, timedelta  # noqa: PLC0415
+
+    return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
