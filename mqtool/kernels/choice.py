@@ -37,6 +37,7 @@ class Kernels:
         number, pack_units: of `queues`.
         put_entries: of `index`.
         take_units, copy_records: of `gets`.
+        group: of `groups`.
     """
 
     scan: Callable[..., Any]
@@ -53,6 +54,7 @@ class Kernels:
     put_entries: Callable[..., Any]
     take_units: Callable[..., Any]
     copy_records: Callable[..., Any]
+    group: Callable[..., Any]
 
 
 _loaded: list[Kernels] = []

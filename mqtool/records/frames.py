@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mqtool.formats import codec, commit_log
+from mqtool.formats import codec, commit_log, java
 from mqtool.kernels import kernels, tables
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frame_scan import FrameScan, ended, room_for, scan_frames
@@ -17,6 +17,8 @@ _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
 _ABOVE_PORT = np.uint64(0xFFFF << 32)
 """In the eight bytes of an IPv4 host, the first one lowest: the upper half of the port's four bytes."""
+_MOST_TOPICS = 4096
+"""Topics in one set of frames that are told apart by compiled loops; a power of two."""
 _COMMON = {field.name for field in commit_log.HEADS[0] if field.offset < commit_log.field_offset("born_host")}
 
 
@@ -150,6 +152,25 @@ class Frames:
         if not self._has_v2:
             return short
         return np.where(self._is_v2, _i16_at(self.bytes, at), short)
+
+    @cached_property
+    def coded_topics(self) -> tuple[np.ndarray, list[str]]:
+        """The topic of each frame as a number (int32), and the topics by number. Only meaningful where `valid`."""
+        compiled, count = kernels(), len(self)
+        if compiled is not None:
+            codes, firsts = np.empty(count, np.int32), np.empty(_MOST_TOPICS, np.int64)
+            table = np.full(2 * _MOST_TOPICS, -1, np.int32)
+            known = compiled.group(self.bytes, self.topic_start, self.topic_length, table, firsts, codes)
+            if known >= 0:
+                starts, lengths = self.topic_start[firsts[:known]], self.topic_length[firsts[:known]]
+                return codes, [self._text(at, length) for at, length in zip(starts, lengths, strict=True)]
+        numbers: dict[str, int] = {}
+        spans = zip(self.topic_start.tolist(), self.topic_length.tolist(), strict=True)
+        found = (numbers.setdefault(self._text(at, length), len(numbers)) for at, length in spans)
+        return np.fromiter(found, np.int32, count), list(numbers)
+
+    def _text(self, start: int, length: int) -> str:
+        return java.decode_utf8(self.view[start : start + length].tobytes())
 
     @cached_property
     def properties_start(self) -> np.ndarray:

@@ -23,6 +23,7 @@ from mqtool.export.views import compact
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import NO_FACTS, Facts
+from mqtool.scan.fields import SIZE, is_plain, plain_batch
 from mqtool.scan.paths import Path, Planner
 from mqtool.scan.reading import Reading
 from mqtool.scan.substrait import condition_of
@@ -163,6 +164,8 @@ class Scan:
         self._tested = schema_of([name for name in whole.names if name in tested | {_PLACE}], keyed=self.options.keyed)
         needed = [*self.schema.names, *(name for name in self._tested.names if name not in self.schema.names)]
         self._needed = schema_of(needed, keyed=self.options.keyed)
+        self._every = self.options.every_class
+        self._is_plain = not self.options.keyed and is_plain(self._needed.names)
 
     def __iter__(self) -> Iterator[Any]:
         """Yields `pa.RecordBatch`, in CommitLog order."""
@@ -211,11 +214,24 @@ class Scan:
         return self.report
 
     def _batches(self, frames: Frames) -> Iterator[Any]:
+        if self._is_plain:
+            batch = plain_batch(frames, self.where.facts, self._needed, self.report.broker, every_class=self._every)
+            if batch is not None:
+                yield from self._plain(batch)
+                return
         request = ReadRequest(columns=_stored(self._needed), batch_rows=self.options.batch_rows)
         for some in pieces(possible(frames, self.where.facts), request):
             found = self._matching(some)
             if found is not None and len(found):
                 yield found
+
+    def _plain(self, batch: Any) -> Iterator[Any]:
+        """Yields the rows of columns that need no more than their fields, tested all at once."""
+        found = batch if self.where.test is None else self.where.test(batch)
+        self.report.bytes_needed += int(np.asarray(found[SIZE]).sum())
+        chosen = found.select(self.schema.names)
+        for start in range(0, len(chosen), self.options.batch_rows):
+            yield chosen.slice(start, self.options.batch_rows)
 
     def _matching(self, frames: Frames) -> Any:
         """Returns the rows that match: first what the test reads is built, then the rest, for what passes it."""

@@ -7,10 +7,8 @@ question need not look for there. Nothing is written: this lasts as long as the 
 from dataclasses import dataclass, field
 
 import numpy as np
-import pyarrow as pa
 
 from mqtool.formats.commit_log import SysFlag
-from mqtool.records import columns as scan_columns
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import Facts
@@ -44,7 +42,7 @@ class Zone:
         self.first_time = first if self.first_time is None else min(first, self.first_time)
         self.last_time = last if self.last_time is None else max(last, self.last_time)
         if self.topics is not None:
-            self.topics.update(topics_of(item).dictionary.to_pylist())
+            self.topics.update(item.coded_topics[1])
             if len(self.topics) > _MOST_TOPICS:
                 self.topics = None
 
@@ -79,22 +77,24 @@ def _identity(segment: Segment) -> tuple[str, int, int]:
         return str(segment.path), segment.size, -1
 
 
-def topics_of(frames: Frames) -> "pa.DictionaryArray":
-    """Returns the topic of each frame, dictionary-encoded."""
-    return scan_columns.BY_NAME["topic"].build(scan_columns.Rows(frames)).dictionary_encode()
+def mask_of(frames: Frames, facts: Facts) -> np.ndarray:
+    """Returns which frames the bounds of topic, queue, time and place let pass."""
+    keep = np.ones(len(frames), bool)
+    if "physical_offset" in facts.columns:
+        keep &= facts["physical_offset"].mask(frames.positions + frames.base)
+    for column in ("queue_id", "store_timestamp"):
+        if column in facts.columns:
+            keep &= facts[column].mask(frames.column(column))
+    if "queue_offset" in facts.columns:  # messages of an inner batch count on from the record's
+        inner = (frames.column("sys_flag") & SysFlag.INNER_BATCH) != 0
+        keep &= inner | facts["queue_offset"].mask(frames.column("queue_offset"))
+    if "topic" in facts.columns and len(frames):
+        codes, names = frames.coded_topics
+        keep &= np.array([facts["topic"].admits(name) for name in names], bool)[codes]
+    return keep
 
 
 def possible(frames: Frames, facts: Facts) -> Frames:
     """Returns the frames that bounds of topic, queue, time and place let pass."""
-    keep = facts["physical_offset"].mask(frames.positions + frames.base)
-    keep &= facts["queue_id"].mask(frames.column("queue_id"))
-    keep &= facts["store_timestamp"].mask(frames.column("store_timestamp"))
-    if "queue_offset" in facts.columns:  # messages of an inner batch count on from the record's
-        inner = (frames.column("sys_flag") & SysFlag.INNER_BATCH) != 0
-        keep &= inner | facts["queue_offset"].mask(frames.column("queue_offset"))
-    found = frames if keep.all() else frames.select(keep)
-    if "topic" in facts.columns and len(found):
-        coded = topics_of(found)
-        wanted = np.array([facts["topic"].admits(name) for name in coded.dictionary.to_pylist()], bool)
-        found = found.select(wanted[np.asarray(coded.indices)])
-    return found
+    keep = mask_of(frames, facts)
+    return frames if keep.all() else frames.select(keep)

@@ -6,6 +6,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
+from mqtool import kernels
 from mqtool.errors import UsageError
 from mqtool.scan.messages import Options, Scan, scan
 from mqtool.scan.zones import Zones
@@ -224,3 +225,33 @@ def test_any_condition_has_the_rows_that_arrow_finds(where, tmp_path):
         every = pa.Table.from_batches(list(scan(store)))
         found = scan(store, ["physical_offset"], where, trust=ALL)
         assert offsets(found) == every.filter(where)["physical_offset"].to_pylist()
+
+
+def test_columns_that_are_fields_are_those_of_an_export(tmp_path):
+    """With and without compiled loops, with system records, transactions and unusual topics among the others."""
+    names = [
+        "topic",
+        "broker",
+        "queue_offset",
+        "store_timestamp",
+        "born_timestamp",
+        "sys_flag",
+        "body_crc",
+        "store_size",
+    ]
+    builder = StoreBuilder()
+    for number in range(400):
+        topic = ["T", "Tö", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", f"many-{number}"][number % 5]
+        builder.put(topic=topic, queue_id=number % 3, sys_flag=[0, 4, 8, 12][number // 3 % 4])
+    path = builder.write(tmp_path / "store")
+    for every_class in (False, True):
+        for where in (None, F("queue_id") == 1, F("topic") == "Tö", F("store_timestamp") > moment(FIRST_TIME + 99)):
+            found = []
+            for size in (0, kernels.LARGE):
+                with kernels.use(size), open_store(path) as store:
+                    plain = pa.Table.from_batches(list(scan(store, names, where, every_class=every_class)))
+                    whole = pa.Table.from_batches(list(scan(store, [*names, "flag"], where, every_class=every_class)))
+                assert plain.num_rows
+                assert plain.equals(whole.select(names))
+                found.append(plain)
+            assert found[0].equals(found[1])
