@@ -292,7 +292,7 @@ class Http2Connection:
         if frame.kind == quick.WINDOW_UPDATE and quick.take_window(self._h2, frame):
             self._widen(frame.stream_id)
             return True
-        return False
+        return frame.kind == quick.PING and quick.take_ping(self._h2, frame)
 
     def _take_data(self, frame: "quick.Frame", data: bytes) -> None:
         call = self._calls.get(frame.stream_id)

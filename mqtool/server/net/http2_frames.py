@@ -18,7 +18,7 @@ import hpack
 from h2 import connection as h2_connection
 from h2.config import H2Configuration
 from h2.connection import AllowedStreamIDs, ConnectionState, H2Connection
-from h2.events import DataReceived, StreamEnded
+from h2.events import DataReceived, PingAckReceived, StreamEnded
 from h2.exceptions import ProtocolError as H2ProtocolError
 from h2.stream import StreamClosedBy, StreamState
 from hpack.exceptions import HPACKDecodingError, InvalidTableIndex, OversizedHeaderListError
@@ -28,8 +28,10 @@ from hpack.table import HeaderTable
 _LOG = logging.getLogger(__name__)
 
 _HEADER = 9
-DATA, HEADERS, WINDOW_UPDATE = 0, 1, 8
+DATA, HEADERS, PING, WINDOW_UPDATE = 0, 1, 6, 8
 """Kinds of frames."""
+_ACK = 1
+_PING_SIZE = 8
 _END_STREAM, _END_HEADERS, _PRIORITY = 1, 4, 0x20
 _PRIORITY_SIZE = 5
 _31_BITS = _LARGEST_WINDOW = 2**31 - 1
@@ -283,6 +285,23 @@ def take_window(h2: H2Connection, frame: Frame) -> bool:
     return True
 
 
+def take_ping(h2: H2Connection, frame: Frame) -> bool:
+    """Answers a frame that measures the time to the answer; returns False if it is to be given to `h2`.
+
+    Clients for Java send one after nearly every answer, to find out how large their windows should be.
+    """
+    if (
+        frame.flags
+        or frame.stream_id
+        or len(frame.data) != _HEADER + _PING_SIZE
+        or h2.state_machine.state is not ConnectionState.SERVER_OPEN
+        or h2.incoming_buffer._headers_buffer
+    ):
+        return False
+    h2._data_to_send += _frame(PING, _ACK, 0, frame.data[_HEADER:])
+    return True
+
+
 def constant_block(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
     """Returns headers encoded without the dynamic table: the same bytes in every place of a connection."""
     return bytes(hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(*one) for one in headers]))
@@ -354,15 +373,19 @@ def _rehearse() -> bool:
     client.send_headers(1, headers)
     client.send_data(1, b"asked", end_stream=True)
     client.increment_flow_control_window(1000)
+    client.ping(b"12345678")
     taken: list[object] = []
     for frame in FrameCutter(server).feed(client.data_to_send()):
         if frame.kind == HEADERS:
             taken.append(open_stream(server, frame, 1))
+        elif frame.kind == PING:
+            taken.append(take_ping(server, frame))
         else:
             taken.append(take_data(server, frame) if frame.kind == DATA else take_window(server, frame))
     first, last = constant_block([(b":status", b"200")]), constant_block([(b"grpc-status", b"0")])
-    if taken != [dict(headers), b"asked", True] or not write_answer(server, 1, first, b"answered", last):
+    if taken != [dict(headers), b"asked", True, True] or not write_answer(server, 1, first, b"answered", last):
         return False
     events = client.receive_data(server.data_to_send())
     answered = [bytes(one.data or b"") for one in events if isinstance(one, DataReceived)]
-    return answered == [b"answered"] and any(isinstance(one, StreamEnded) for one in events)
+    kinds = {type(one) for one in events}
+    return answered == [b"answered"] and kinds >= {StreamEnded, PingAckReceived}

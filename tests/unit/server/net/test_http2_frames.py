@@ -8,7 +8,7 @@ import hpack
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import DataReceived, ResponseReceived, StreamEnded, TrailersReceived
+from h2.events import DataReceived, PingAckReceived, ResponseReceived, StreamEnded, TrailersReceived
 from hpack.exceptions import HPACKError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -24,6 +24,7 @@ from mqtool.server.net.http2_frames import (
     is_supported,
     open_stream,
     take_data,
+    take_ping,
     take_window,
     write_answer,
 )
@@ -133,6 +134,19 @@ def test_a_call_is_taken_and_answered(step, priority):
     assert pair.server.outbound_flow_control_window == pair.client.inbound_flow_control_window
 
 
+def test_a_ping_is_answered_with_its_bytes():
+    pair = Pair()
+    pair.client.ping(b"12345678")
+    (frame,) = pair.cutter.feed(pair.client.data_to_send())
+    for other in (frame._replace(flags=1), frame._replace(stream_id=1), frame._replace(data=frame.data[:-1])):
+        assert not take_ping(pair.server, other)
+    assert pair.server.data_to_send() == b""
+    assert take_ping(pair.server, frame)
+    (answer,) = pair.client.receive_data(pair.server.data_to_send())
+    assert isinstance(answer, PingAckReceived)
+    assert answer.ping_data == b"12345678"
+
+
 def test_an_answer_beyond_a_window_is_left_to_the_library():
     pair = Pair()
     stream = pair.begin(end=False)
@@ -187,7 +201,7 @@ def test_what_is_not_plain_is_left_to_the_library(what):
 
 
 @pytest.mark.parametrize(
-    "name", ["open_stream", "take_data", "take_window", "write_answer", "FrameCutter", "HeaderDecoder"]
+    "name", ["open_stream", "take_data", "take_ping", "take_window", "write_answer", "FrameCutter", "HeaderDecoder"]
 )
 def test_a_library_with_other_objects_is_not_supported(name, monkeypatch, caplog):
     def other(*_, **__):
