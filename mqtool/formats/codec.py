@@ -7,9 +7,11 @@ construct's errors. construct itself never runs in a loop over records: it costs
 """
 
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass
 from dataclasses import fields as dataclass_fields
 from functools import cached_property
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import construct as cs
@@ -147,6 +149,9 @@ class Unit(Generic[T]):
             raise TypeError(f"{name}: fields of {view.__name__} are not those of the layout: {declared}")
         self.struct = struct_of(self.fields)
         self.size = self.struct.size
+        self._values: Callable[[T], tuple[Any, ...]] = (
+            attrgetter(*declared) if len(declared) > 1 else lambda one: (getattr(one, declared[0]),)
+        )
 
     @cached_property
     def dtype(self) -> "np.dtype[np.void]":
@@ -179,7 +184,7 @@ class Unit(Generic[T]):
             FormatError: a value does not fit its field.
         """
         try:
-            return self.struct.pack(*(getattr(value, field.name) for field in self.fields))
+            return self.struct.pack(*self._values(value))
         except struct.error as error:
             raise FormatError(f"cannot be written: {error}; value {value!r}", layout=self.name) from error
 

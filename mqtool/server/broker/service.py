@@ -47,6 +47,7 @@ class BrokerService:
         tasks: the background services.
         transactions: half messages and their ends.
         fast_sends: the fast path of sends, None if every send goes the ordinary one.
+        acks: acknowledgements of popped messages.
     """
 
     def __init__(
@@ -72,6 +73,7 @@ class BrokerService:
         waits = not broker.is_writable or store.options.sync  # the fast path cannot wait for a flush
         self.fast_sends = SendFastPath(broker, sends) if fast_sends and not waits else None
         self._pops = PopProcessor(broker, self._timer)
+        self.acks = self._pops.acks
         self._lite = Lite(broker, self._pops)
         self._processors: tuple[Processor, ...] = (
             self.fast_sends or sends,

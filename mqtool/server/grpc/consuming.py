@@ -6,16 +6,21 @@ ForwardMessageToDLQActivity, PopMessageResultFilterImpl (rocketmq-proxy 5.5.0).
 
 import asyncio
 import time
-from collections.abc import Iterator
+from collections.abc import Awaitable, Iterator
+from functools import partial
 from typing import NamedTuple
 
+from mqtool.errors import MqtoolError
 from mqtool.formats import properties
 from mqtool.formats.config_files import GroupConfig
+from mqtool.formats.service_records import QueueKey
+from mqtool.formats.topics import lite_queue
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE
+from mqtool.server.broker.answers import RefusalError
+from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE, ExtraInfo
 from mqtool.server.broker.stored import Stored, stored
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
@@ -172,26 +177,25 @@ class Consuming:
             "maxReconsumeTimes": "0",
         }
         await self._core.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields, call.peer)
-        await self._acknowledge(call, group, topic, receipt, lite)
+        try:
+            stored = self._acknowledge(call, group, topic, receipt, lite)
+            if stored is not None:
+                await stored
+        except (MqtoolError, OSError) as error:
+            status = _ack_status(error)
+            raise StatusError(status.code, status.message) from error
 
     # -- acknowledging -------------------------------------------------------------------------------------------
 
-    async def _acknowledge(self, call: Call, group: str, topic: str, receipt: Receipt, lite: str) -> None:
-        fields = {
-            "consumerGroup": group,
-            "topic": receipt.topic(group, topic),
-            "queueId": str(receipt.queue_id),
-            "extraInfo": receipt.extra_info,
-            "offset": str(receipt.offset),
-            "liteTopic": lite,
-        }
-        answer = await self._core.ask(RequestCode.ACK_MESSAGE, fields, call.peer)
-        if answer.code == ResponseCode.NO_MESSAGE:
-            raise StatusError(d.INVALID_RECEIPT_HANDLE, "there is no message of this receipt handle")
-        if answer.code != ResponseCode.SUCCESS:
-            raise refused(answer)
+    def _acknowledge(
+        self, call: Call, group: str, topic: str, receipt: Receipt, lite: str
+    ) -> "asyncio.Future[None] | None":
+        name = receipt.topic(group, topic)
+        key = QueueKey(group, lite_queue(name, lite) if lite else name, receipt.queue_id)
+        info = ExtraInfo(*receipt[:4], receipt.broker_name)
+        return self._core.acks.acknowledge(key, receipt.offset, info, call.peer)
 
-    async def ack(self, call: Call, data: bytes) -> bytes:
+    def ack(self, call: Call, data: bytes) -> Awaitable[bytes] | bytes:
         """AckMessage."""
         request = s.AckMessageRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
@@ -199,28 +203,57 @@ class Consuming:
         if not request.entries:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "there is no entry")
         receipts = [parse_receipt(one.receipt_handle) for one in request.entries]
-        answer, status = s.AckMessageResponse(), OK
+        stored: list[asyncio.Future[None] | d.Status] = []
         for one, receipt in zip(request.entries, receipts, strict=True):
             current = self.renewals.take(client_id, group, one.receipt_handle)
             try:
                 if current != one.receipt_handle:
                     receipt = parse_receipt(current)  # noqa: PLW2901 - the same message, renewed
                 check_fresh(receipt)
-                await self._acknowledge(call, group, topic, receipt, one.lite_topic)
-                status = OK
-            except StatusError as error:
-                status = error.status
-            if status is OK and len(receipts) == 1:
-                entry = self._acknowledged.entries[0]  # filled again and again: a new answer takes three times as long
-                entry.message_id, entry.receipt_handle = one.message_id, one.receipt_handle
-                return self._acknowledged.SerializeToString()
-            answer.entries.add(message_id=one.message_id, receipt_handle=one.receipt_handle, status=status)
-        codes = {one.status.code for one in answer.entries}
-        if len(codes) == 1:
-            answer.status.CopyFrom(answer.entries[0].status)
+                stored.append(self._acknowledge(call, group, topic, receipt, one.lite_topic) or OK)
+            except (MqtoolError, OSError) as error:
+                stored.append(_ack_status(error))
+        if len(stored) > 1:
+            return self._acked_later(request, stored)
+        if isinstance(stored[0], d.Status):
+            return _acked(request, [stored[0]])
+        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        stored[0].add_done_callback(partial(self._acked_one, request, answer))
+        return answer
+
+    def _acked_one(
+        self, request: s.AckMessageRequest, answer: "asyncio.Future[bytes]", stored: "asyncio.Future[None]"
+    ) -> None:
+        """Answers when the acknowledgement is stored; without a coroutine, because it is the most frequent call."""
+        error = None if stored.cancelled() else stored.exception()
+        if answer.done():  # its client gave up
+            return
+        if stored.cancelled():
+            answer.cancel()
+        elif isinstance(error, MqtoolError | OSError):
+            answer.set_result(_acked(request, [_ack_status(error)]))
+        elif error is not None:
+            answer.set_exception(error)
         else:
-            answer.status.code, answer.status.message = d.MULTIPLE_RESULTS, "MULTIPLE_RESULTS"
-        return answer.SerializeToString()
+            entry = self._acknowledged.entries[0]  # filled again and again: a new answer takes three times as long
+            entry.message_id = request.entries[0].message_id
+            entry.receipt_handle = request.entries[0].receipt_handle
+            answer.set_result(self._acknowledged.SerializeToString())
+
+    async def _acked_later(
+        self, request: s.AckMessageRequest, stored: "list[asyncio.Future[None] | d.Status]"
+    ) -> bytes:
+        statuses = []
+        for one in stored:
+            if isinstance(one, d.Status):
+                statuses.append(one)
+                continue
+            try:
+                await one
+                statuses.append(OK)
+            except (MqtoolError, OSError) as error:
+                statuses.append(_ack_status(error))
+        return _acked(request, statuses)
 
     async def change(self, call: Call, data: bytes) -> bytes:
         """ChangeInvisibleDuration."""
@@ -245,6 +278,29 @@ class Consuming:
         handle = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
         await self._bury(call, group, topic, parse_receipt(handle), request.lite_topic)
         return s.ForwardMessageToDeadLetterQueueResponse(status=d.Status(code=d.OK, message="0")).SerializeToString()
+
+
+def _ack_status(error: MqtoolError | OSError) -> d.Status:
+    """Returns the status of an acknowledgement that failed."""
+    if isinstance(error, StatusError):
+        return error.status
+    if isinstance(error, RefusalError) and error.code == ResponseCode.NO_MESSAGE:
+        return d.Status(code=d.INVALID_RECEIPT_HANDLE, message="there is no message of this receipt handle")
+    if not isinstance(error, RefusalError):
+        error = RefusalError(ResponseCode.SYSTEM_ERROR, str(error))
+    return refused(error).status
+
+
+def _acked(request: s.AckMessageRequest, statuses: list[d.Status]) -> bytes:
+    """Returns the answer to acknowledgements with these statuses."""
+    answer = s.AckMessageResponse()
+    for one, status in zip(request.entries, statuses, strict=True):
+        answer.entries.add(message_id=one.message_id, receipt_handle=one.receipt_handle, status=status)
+    if len({one.code for one in statuses}) == 1:
+        answer.status.CopyFrom(statuses[0])
+    else:
+        answer.status.code, answer.status.message = d.MULTIPLE_RESULTS, "MULTIPLE_RESULTS"
+    return answer.SerializeToString()
 
 
 def _check_invisible(invisible_ms: int, least: int) -> None:

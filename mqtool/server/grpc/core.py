@@ -15,6 +15,7 @@ from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.pop.acks import PopAcks
 from mqtool.server.broker.send.fast_path import SendFastPath
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.net.peer import Answer, Handler, Peer
@@ -74,12 +75,13 @@ class Core:
     Attributes:
         broker: its tables are read; what changes them goes through a handler.
         handlers: those that remoting clients reach too.
-        fast_sends: as of `BrokerService`.
+        acks, fast_sends: as of `BrokerService`.
     """
 
     broker: Broker
     handlers: Mapping[int, Handler]
-    fast_sends: SendFastPath | None = None
+    acks: PopAcks
+    fast_sends: SendFastPath | None
     _accept: dict[str, tuple[TopicConfig, int]] = field(default_factory=dict)
 
     def start(

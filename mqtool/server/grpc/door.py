@@ -3,6 +3,7 @@
 Source: GrpcMessagingApplication, RouteActivity (rocketmq-proxy 5.5.0).
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -41,7 +42,7 @@ class Door:
     ) -> None:
         """Takes the broker, its request handlers, and users and permissions if calls are checked."""
         self._service = service
-        self._core = core = Core(service.broker, handlers, service.fast_sends)
+        self._core = core = Core(service.broker, handlers, service.acks, service.fast_sends)
         producing = Producing(core)
         check = None if auth is None else partial(permissions.check, auth)
         self.clients = producing.clients = clients = Clients(core, producing.deliver, check)
@@ -144,7 +145,7 @@ def answering(
     """Returns a handler that answers with a status where the given one raises StatusError.
 
     Args:
-        handler: it.
+        handler: it; a future that it returns ends in an answer, whatever happens.
         answer: makes the answer from its status.
         check: called before it; raises StatusError to refuse the call.
     """
@@ -169,6 +170,8 @@ def answering(
             return failed(error)
         except DecodeError as error:
             raise GrpcError(GrpcStatus.INTERNAL, "Invalid protobuf byte sequence") from error
+        if isinstance(result, asyncio.Future):  # it raises no StatusError
+            return result
         return later(result) if isinstance(result, Awaitable) else result
 
     return handle

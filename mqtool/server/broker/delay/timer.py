@@ -6,6 +6,7 @@ that time. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMes
 
 import time
 from collections.abc import Mapping
+from functools import lru_cache
 
 from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
@@ -31,6 +32,7 @@ _ROLL_WINDOW_SLOTS = 2 * 86_400
 _RECALL_TAG = "_RECALL_TAG_"
 _WANTS = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
 _OUT_MARK = properties.mark(properties.TIMER_OUT_MS)
+_topic_hash = lru_cache(1024)(java.string_hash)
 
 
 class Timer:
@@ -254,7 +256,7 @@ class Timer:
             due = write + (window // 2 if due - write - window < window // 3 else window)
         record = message.record
         topic = found.get(properties.REAL_TOPIC)
-        topic_hash = java.string_hash(topic) if topic else 0
+        topic_hash = _topic_hash(topic) if topic else 0
         self._files.add(due, write, magic, record.physical_offset, record.total_size, topic_hash)
         return True
 

@@ -68,18 +68,37 @@ class PopAcks:
 
     async def ack(self, command: Command, peer: Peer) -> Command:
         """Stores that a message was consumed; answers when that is as durable as messages are."""
-        key = self._key(command, peer)
-        offset = number(command, "offset")
+        key, offset = self._key(command, peer), number(command, "offset")
+        self._check_offset(key, offset)
+        stored = self._acknowledge(key, offset, parse_extra_info(text(command, "extraInfo")), peer)
+        if stored is not None:
+            await stored
+        return ok(command)
+
+    def acknowledge(self, key: QueueKey, offset: int, info: ExtraInfo, peer: Peer) -> "asyncio.Future[None] | None":
+        """Acknowledges a message for a client of another protocol, as `ack` does.
+
+        Returns:
+            The future end of storing that; None if nothing is stored, because the message was popped in order.
+
+        Raises:
+            RefusalError: here, or by the future: there is no such message, or it cannot be acknowledged.
+        """
+        self._check_key(key, peer)
+        self._check_offset(key, offset)
+        return self._acknowledge(key, offset, info, peer)
+
+    def _acknowledge(self, key: QueueKey, offset: int, info: ExtraInfo, peer: Peer) -> "asyncio.Future[None] | None":
+        if info.revive_queue == ORDER_REVIVE_QUEUE:
+            self._ack_in_order(key, offset, info.pop_time, peer)
+            return None
+        return self._gather(key, info, offset)
+
+    def _check_offset(self, key: QueueKey, offset: int) -> None:
         lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
         if not lowest <= offset <= highest:
             remark = f"offset is illegal, key:{key.topic}@{key.queue_id}, commit:{offset}, store:{lowest}~{highest}"
             raise RefusalError(ResponseCode.NO_MESSAGE, remark)
-        info = parse_extra_info(text(command, "extraInfo"))
-        if info.revive_queue == ORDER_REVIVE_QUEUE:
-            self._ack_in_order(key, offset, info.pop_time, peer)
-        else:
-            await self._gather(key, info, offset)
-        return ok(command)
 
     async def batch_ack(self, command: Command, peer: Peer) -> Command:
         """Stores that messages were consumed: the request has a bit for each, from an offset on."""
@@ -140,13 +159,16 @@ class PopAcks:
         if lite := command.fields.get("liteTopic"):
             topic = lite_queue(topic, lite)
         key = QueueKey(text(command, "consumerGroup"), topic, number(command, "queueId"))
+        self._check_key(key, peer)
+        return key
+
+    def _check_key(self, key: QueueKey, peer: Peer) -> None:
         config = self._broker.topics.get(key.topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{key.topic}] not exist, apply first please! {FAQ}")
         if not 0 <= key.queue_id < config.read_queue_nums:
             remark = illegal_queue(key.topic, key.queue_id, config.read_queue_nums, peer.address)
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
-        return key
 
     def _gather(self, key: QueueKey, info: ExtraInfo, offset: int) -> "asyncio.Future[None]":
         """Returns the future end of storing an acknowledgement.

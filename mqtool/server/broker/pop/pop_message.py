@@ -59,7 +59,7 @@ class PopProcessor:
         self._broker = broker
         self.revive = Revive(broker, timer)
         self.orders = OrderTable(broker.persister, kept=broker.release >= (5, 5))
-        self._acks = PopAcks(broker, self.revive.topic, self.orders)
+        self.acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[QueueKey, int] = {}
         self._looks = PopLooks(broker, self.orders, self._ahead)
         self._turns = itertools.count()
@@ -67,7 +67,7 @@ class PopProcessor:
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
         own: dict[int, Handler] = {RequestCode.POP_MESSAGE: self.pop}
-        return {**own, **self._acks.handlers(), **self._looks.handlers()}
+        return {**own, **self.acks.handlers(), **self._looks.handlers()}
 
     async def pop(self, command: Command, peer: Peer) -> Command:
         """Returns messages; waits for them as long as the request allows."""
