@@ -3,12 +3,15 @@
     python benchmarks/ask.py --messages 100000 --rounds 5
 
 A scan of three columns beside DuckDB on the exported Parquet of the same rows; bytes read to bytes needed, with and without
-trust; a look-up by unique key in a log of 100 GiB, most of it sparse.
+trust; a look-up by unique key, `mqtool story` and `mqtool find --key` in a log of 100 GiB,
+most of it sparse.
 """
 
 import argparse
 import json
+import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -25,7 +28,7 @@ from mqtool.export.sources import resolve
 from mqtool.export.workers import LocalRunner
 from mqtool.scan.messages import scan
 from mqtool.store import open_store
-from tests.support.big_store import write_big_store
+from tests.support.big_store import add_empty_segments, write_big_store
 
 SEGMENT = 1 << 26
 THREE = "count(*), min(queue_offset), max(store_timestamp), min(topic)"
@@ -41,8 +44,9 @@ def main() -> None:
         store = write_big_store(Path(directory) / "bench" / "store", options.messages, segment=SEGMENT, index=True)
         three_columns(store, Path(directory) / "lake", options.rounds)
         questions(store)
-        make_sparse(store)
+        add_empty_segments(store, 100)
         look_up(store, options.rounds)
+        commands(store, options.rounds)
 
 
 def three_columns(store: Path, lake: Path, rounds: int) -> None:
@@ -89,15 +93,6 @@ def questions(path: Path) -> None:
             print_row(name, trust=bool(trust), path=report.path, rows=rows, read_of_needed=ratio)
 
 
-def make_sparse(store: Path, gib: int = 100) -> None:
-    """Adds empty segments, as if the broker had made them ahead."""
-    log = store / "commitlog"
-    last = max(int(file.name) for file in log.iterdir())
-    for base in range(last + SEGMENT, gib << 30, SEGMENT):
-        with (log / f"{base:020}").open("wb") as file:
-            file.truncate(SEGMENT)
-
-
 def look_up(path: Path, rounds: int) -> None:
     with open_store(path) as store:
         keys = [batch["unique_key"][0].as_py() for batch in scan(store, ["unique_key"])][-rounds:]
@@ -114,6 +109,21 @@ def look_up(path: Path, rounds: int) -> None:
     print_row(
         "a key in 100 GiB", open_ms=opened * 1000, first_ms=times[0] * 1000, median_ms=statistics.median(times) * 1000
     )
+
+
+def commands(path: Path, rounds: int) -> None:
+    """Whole commands that find one message through the index, each in a process of its own."""
+    with open_store(path) as store:
+        message = store.message_at(store.commit_log.min_offset)
+    for words in (["story", str(path), message.unique_key], ["find", str(path), "--key", message.keys[0]]):
+        spent, waited = [], []
+        for _ in range(rounds):
+            before, begun = os.times(), time.perf_counter()
+            subprocess.run([sys.executable, "-m", "mqtool", *words], check=True, stdout=subprocess.DEVNULL)
+            waited.append(time.perf_counter() - begun)
+            after = os.times()
+            spent.append(after.children_user + after.children_system - before.children_user - before.children_system)
+        print_row(f"{words[0]} in 100 GiB", cpu_s=statistics.median(spent), wall_s=statistics.median(waited))
 
 
 def print_row(job: str, **figures: object) -> None:

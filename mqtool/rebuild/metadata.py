@@ -65,14 +65,9 @@ class Composed:
 
 def composable(store: Store) -> frozenset[str]:
     """Returns the paths of the files that `compose` makes for a store."""
-    names = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, _offsets_name(store), file_names.DELAY_OFFSETS)
-    return frozenset((*(f"{file_names.CONFIG}/{name}" for name in names), file_names.CHECKPOINT))
-
-
-def _offsets_name(store: Store) -> str:
-    known = store.metadata.offsets_file
-    has_lmq = known is not None and known.lmq_offset_table is not None
-    return file_names.LMQ_CONSUMER_OFFSETS if has_lmq else file_names.CONSUMER_OFFSETS
+    names = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.DELAY_OFFSETS)
+    written = store.metadata.offset_tables.written
+    return frozenset((*(f"{file_names.CONFIG}/{name}" for name in names), written, file_names.CHECKPOINT))
 
 
 def compose(store: Store, survey: LogSurvey) -> Composed:
@@ -172,9 +167,10 @@ class _Composer:
 
     def consumer_offsets(self) -> None:
         """Keeps offsets, put back into the range of their queue."""
-        known = self._metadata.offsets_file or ConsumerOffsets({}, data_version=None)
+        tables = self._metadata.offset_tables
+        known = tables.offsets or ConsumerOffsets({}, data_version=None)
         has_lmq = known.lmq_offset_table is not None
-        name = _offsets_name(self._store)
+        name = tables.written.rpartition("/")[2]
         offsets = {
             key: {queue_id: self._inside(name, key, queue_id, offset) for queue_id, offset in table.items()}
             for key, table in known.offset_table.items()

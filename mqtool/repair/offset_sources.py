@@ -12,12 +12,11 @@ from mqtool.repair.backup.pieces import Pieces
 from mqtool.repair.backup.snapshots import DIRECTORY, load
 from mqtool.store.files import read_file
 from mqtool.store.offset_moves import Committed
-from mqtool.store.offset_tables import offset_tables
+from mqtool.store.offset_tables import FILES
 from mqtool.store.store import open_store
 
 Positions = dict[str, dict[str, dict[int, int]]]
 """Group to topic to queue id to next queue offset."""
-_NAMES = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
 
 
 class Place(NamedTuple):
@@ -57,7 +56,7 @@ def positions_at(path: Path) -> Positions:
 
 def _in_store(path: Path) -> Positions:
     with open_store(path) as store:
-        tables = offset_tables(store)
+        tables = store.metadata.offset_tables
         if tables.read is None:
             raise StoreError(f"no positions of consumer groups can be read: {'; '.join(tables.problems)}", path)
         return tables.read.offsets.by_group()
@@ -66,14 +65,14 @@ def _in_store(path: Path) -> Positions:
 def _in_backup(path: Path) -> Positions:
     snapshot, pieces = load(path), Pieces(path)
     files = {file.path: file for file in snapshot.files}
-    for name in _NAMES:
+    for name in FILES:
         file = files.get(f"{file_names.CONFIG}/{name}")
         if file is not None:
             data = bytearray(file.size)
             for piece in file.pieces:
                 data[piece.position : piece.position + piece.length] = pieces.read(piece.sha256, piece.length)
             return _parsed(bytes(data), path / file.path)
-    raise UsageError(f"{path}: snapshot {snapshot.name} has none of {', '.join(_NAMES)}; restore it and name the store")
+    raise UsageError(f"{path}: snapshot {snapshot.name} has none of {', '.join(FILES)}; restore it and name the store")
 
 
 def _parsed(data: bytes, path: Path) -> Positions:

@@ -14,7 +14,7 @@ from mqtool.repair.changes import MoveOffsets
 from mqtool.repair.copies import write_new
 from mqtool.store.files import read_file
 from mqtool.store.offset_moves import Move, case_lints, effect_of, words_of
-from mqtool.store.offset_tables import OffsetTable, OffsetTables, offset_tables
+from mqtool.store.offset_tables import OffsetTable, OffsetTables
 from mqtool.store.queue_messages import StoredQueues
 from mqtool.store.store import Store
 from mqtool.words import moment
@@ -30,11 +30,11 @@ def move_offsets(store: Store, change: MoveOffsets, out: Path, built: Built) -> 
         UsageError: a position is not the one that the move starts from, or no position at all.
     """
     check_offsets(store)
-    tables = offset_tables(store)
+    tables = store.metadata.offset_tables
     table = tables.read
     has_database = any(one.is_database for one in tables.tables)  # it keeps what the file does not name
     known = ConsumerOffsets({}) if table is None else table.offsets
-    name = _file_of(store, table)
+    name = tables.written
     offsets = {key: dict(value) for key, value in known.offset_table.items()}
     lmq = None if known.lmq_offset_table is None else dict(known.lmq_offset_table)
     if lmq is None and name.endswith(file_names.LMQ_CONSUMER_OFFSETS):
@@ -42,20 +42,12 @@ def move_offsets(store: Store, change: MoveOffsets, out: Path, built: Built) -> 
     pulled = known.pull_offset_table and {key: dict(value) for key, value in known.pull_offset_table.items()}
     for move in change.moves:
         _move(move, offsets, lmq, pulled or {}, keeps_keys=has_database)
-    version = _version(store, table)
+    version = data_version(store, table)
     made = replace(known, offset_table=offsets, lmq_offset_table=lmq, pull_offset_table=pulled, data_version=version)
     write_new(out / name, config_files.build_consumer_offsets(made, _style(store, table)))
     built.put(name, out / name)
     built.notes.extend(_notes(store, tables, change, name))
     built.read_settings(store)
-
-
-def _file_of(store: Store, table: OffsetTable | None) -> str:
-    """Returns the file to write: a RocksDB takes a newer consumerOffset.json over."""
-    if table is not None:
-        return f"{file_names.CONFIG}/{file_names.CONSUMER_OFFSETS}" if table.is_database else table.name
-    name = file_names.LMQ_CONSUMER_OFFSETS if store.config.flag("enableLmq") else file_names.CONSUMER_OFFSETS
-    return f"{file_names.CONFIG}/{name}"
 
 
 def _move(
@@ -91,7 +83,7 @@ def _require(move: Move, found: int | None) -> None:
         raise UsageError(f"{where}: expected position {move.before}, found {found}; plan again")
 
 
-def _version(store: Store, table: OffsetTable | None) -> DataVersion | None:
+def data_version(store: Store, table: OffsetTable | None) -> DataVersion | None:
     """Returns the data version to write: a new file has one since 5.x, and RocksDB asks for a larger counter."""
     if table is None:
         return None if store.version.release < (5, 5) else DataVersion(1, 0, 0)

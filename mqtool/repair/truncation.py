@@ -20,6 +20,7 @@ from mqtool.records.damage import Damage
 from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import Truncate
 from mqtool.repair.copies import copy_patched, write_new
+from mqtool.repair.offsets import data_version
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import ReadFile, list_directory, read_file
 from mqtool.store.index_file import IndexFile
@@ -216,7 +217,8 @@ def _cut_checkpoint(store: Store, cut: Cut, out: Path, built: Built) -> None:
 
 def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, built: Built) -> None:
     """Sets consumer offsets back to the new ends: else groups would skip what is written there next."""
-    known = store.metadata.offsets_file
+    tables = store.metadata.offset_tables
+    known, name = tables.offsets, tables.written
     if known is None:
         return
     is_lmq = known.lmq_offset_table is not None
@@ -235,9 +237,8 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, buil
     lmq = {key: bound(key, 0, offset) for key, offset in (known.lmq_offset_table or {}).items()} if is_lmq else None
     if (table, lmq) == (known.offset_table, known.lmq_offset_table):
         return
-    file = file_names.LMQ_CONSUMER_OFFSETS if is_lmq else file_names.CONSUMER_OFFSETS
-    name = f"{file_names.CONFIG}/{file}"
     style = json_style(store.version.release)
-    made = replace(known, offset_table=table, lmq_offset_table=lmq)
+    version = data_version(store, tables.read)
+    made = replace(known, offset_table=table, lmq_offset_table=lmq, data_version=version)
     write_new(out / name, config_files.build_consumer_offsets(made, style))
     built.put(name, out / name)

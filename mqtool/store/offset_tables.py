@@ -6,19 +6,19 @@ RocksDB takes a `consumerOffset.json` over if its data version is newer. Source:
 ConfigManager.load, LmqConsumerOffsetManager, RocksDBConsumerOffsetManager.merge (4.9.7, 5.5.0).
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from mqtool.errors import FormatError, StoreError, UnavailableError
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import ConsumerOffsets
-from mqtool.store import rocksdb
-from mqtool.store.files import noting_unlisted, read_file
-from mqtool.store.store import Store
+from mqtool.store import config_tables
+from mqtool.store.broker_config import BrokerConfig
 
 DATABASE = "consumerOffsets"
 """Directory of the RocksDB below config/."""
-_FILES = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
+FILES = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
+"""Names of the files with positions, below config/."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,19 @@ class OffsetTable:
     offsets: ConsumerOffsets
 
     @property
+    def file_name(self) -> str:
+        """Last part of the name."""
+        return self.name.rpartition("/")[2]
+
+    @property
     def is_database(self) -> bool:
         """Whether it is a RocksDB."""
-        return self.name.endswith(f"/{DATABASE}")
+        return self.file_name == DATABASE
 
     @property
     def is_lmq(self) -> bool:
         """Whether it is the file of a broker with `enableLmq`."""
-        return self.name.endswith(f"/{file_names.LMQ_CONSUMER_OFFSETS}")
+        return self.file_name == file_names.LMQ_CONSUMER_OFFSETS
 
     @property
     def counter(self) -> int:
@@ -58,57 +63,62 @@ class OffsetTables:
     Attributes:
         tables: those that can be read.
         read: the one that a broker reads; None if it has none.
+        written: file, below the root, from which the next start of a broker takes positions: it has them after a
+            change. A broker with RocksDB takes a consumerOffset.json over if its data version is newer.
         evidence: why that one, in words; empty if there is no other.
         problems: files that cannot be read, in words.
     """
 
-    tables: tuple[OffsetTable, ...]
-    read: OffsetTable | None
-    evidence: str
-    problems: tuple[str, ...]
+    tables: tuple[OffsetTable, ...] = ()
+    read: OffsetTable | None = None
+    written: str = f"{file_names.CONFIG}/{file_names.CONSUMER_OFFSETS}"
+    evidence: str = ""
+    problems: tuple[str, ...] = ()
+
+    @property
+    def offsets(self) -> ConsumerOffsets | None:
+        """Content of the place that a broker reads; None if it has none."""
+        return None if self.read is None else self.read.offsets
 
 
-def offset_tables(store: Store) -> OffsetTables:
-    """Returns the places of a store with positions of consumer groups."""
-    directory = store.path / file_names.CONFIG
+def load(directory: Path, config: BrokerConfig) -> OffsetTables:
+    """Returns the places below a store's config/ with positions of consumer groups; `Metadata.offset_tables` has them.
+
+    Args:
+        directory: config/ of the store; nothing in it has to be there.
+        config: decides which place a broker reads.
+    """
     problems: list[str] = []
-    found = [table for name in _FILES if (table := _file(directory, name, problems)) is not None]
-    database = _database(directory, problems)
-    tables = (*found, *([database] if database else []))
-    read, evidence = _choose(store, {table.name.rpartition("/")[2]: table for table in tables})
-    return OffsetTables(tables, read, evidence, tuple(problems))
+    tables = list(_files(directory, problems))
+    parsed = config_tables.from_database(
+        directory, file_names.CONSUMER_OFFSETS, config_files.parse_consumer_offsets, problems
+    )
+    if parsed is not None:
+        tables.append(OffsetTable(f"{file_names.CONFIG}/{DATABASE}", directory / DATABASE, parsed))
+    read, evidence = _choose(config, {table.file_name: table for table in tables})
+    return OffsetTables(tuple(tables), read, _written(config, read), evidence, tuple(problems))
 
 
-def _file(directory: Path, name: str, problems: list[str]) -> OffsetTable | None:
-    for path in (directory / name, directory / (name + file_names.BACKUP_SUFFIX)):
-        try:
-            if path.exists():
-                parsed = config_files.parse_consumer_offsets(read_file(path))
-                return OffsetTable(f"{file_names.CONFIG}/{name}", path, parsed)
-        except (FormatError, StoreError, OSError) as error:
-            problems.append(f"{file_names.CONFIG}/{path.name}: {error}")
-    return None
+def _files(directory: Path, problems: list[str]) -> Iterator[OffsetTable]:
+    for name in FILES:
+        found = config_tables.from_file(directory, name, config_files.parse_consumer_offsets, problems)
+        if found is not None:
+            yield OffsetTable(f"{file_names.CONFIG}/{name}", *found)
 
 
-def _database(directory: Path, problems: list[str]) -> OffsetTable | None:
-    try:
-        with noting_unlisted(None):
-            kept = rocksdb.table(directory, file_names.CONSUMER_OFFSETS)
-        if kept is None:
-            return None
-        parsed = config_files.parse_consumer_offsets(kept)
-    except (FormatError, StoreError, UnavailableError, OSError) as error:
-        problems.append(f"{file_names.CONFIG}/{DATABASE}: {error}")
-        return None
-    return OffsetTable(f"{file_names.CONFIG}/{DATABASE}", directory / DATABASE, parsed)
+def _written(config: BrokerConfig, read: OffsetTable | None) -> str:
+    if read is not None:
+        return f"{file_names.CONFIG}/{file_names.CONSUMER_OFFSETS}" if read.is_database else read.name
+    name = file_names.LMQ_CONSUMER_OFFSETS if config.flag("enableLmq") else file_names.CONSUMER_OFFSETS
+    return f"{file_names.CONFIG}/{name}"
 
 
-def _choose(store: Store, tables: dict[str, OffsetTable]) -> tuple[OffsetTable | None, str]:
+def _choose(config: BrokerConfig, tables: dict[str, OffsetTable]) -> tuple[OffsetTable | None, str]:
     """Returns the table that a broker reads, and why."""
     plain, lmq = tables.get(file_names.CONSUMER_OFFSETS), tables.get(file_names.LMQ_CONSUMER_OFFSETS)
     database = tables.get(DATABASE)
-    kind, with_lmq = store.config.text("storeType"), store.config.flag("enableLmq")
-    if database is not None and (kind == "defaultRocksDB" or (kind is None and store.config.file is None)):
+    kind, with_lmq = config.text("storeType"), config.flag("enableLmq")
+    if database is not None and (kind == "defaultRocksDB" or (kind is None and config.file is None)):
         if plain is not None and plain.counter > database.counter:
             return plain, f"a broker with RocksDB takes {plain.name} over: its data version is newer"
         return database, f"a broker with storeType=defaultRocksDB reads {database.name}"

@@ -17,7 +17,6 @@ from mqtool.formats.topics import REVIVE_TOPIC_PREFIX
 from mqtool.store import kv_popped
 from mqtool.store.files import read_file
 from mqtool.store.globs import Globs
-from mqtool.store.offset_tables import OffsetTables
 from mqtool.store.pending import timer_offsets
 from mqtool.store.popped import open_check_points, open_offsets
 from mqtool.store.queue_messages import QueueMessages, StoredQueues
@@ -69,7 +68,6 @@ class Position:
 
 def positions_of(
     store: Store,
-    tables: OffsetTables,
     groups: Iterable[str] | None = None,
     topics: Iterable[str] | None = None,
     broadcast: Iterable[Path] = (),
@@ -78,7 +76,6 @@ def positions_of(
 
     Args:
         store: opened.
-        tables: of it.
         groups, topics: globs; None for all. Files of clients do not name their group, so `groups` leaves them out.
         broadcast: `offsets.json` files of clients of broadcasting groups.
 
@@ -87,7 +84,7 @@ def positions_of(
         StoreError: a file cannot be read.
     """
     queues, wanted, named = StoredQueues(store), Globs(groups), Globs(topics)
-    popped = in_flight(store)
+    popped, tables = in_flight(store), store.metadata.offset_tables
     for table in tables.tables:
         is_read = table is tables.read
         kinds = (

@@ -116,7 +116,7 @@ class Store:
     @cached_property
     def metadata(self) -> metadata.Metadata:
         """Topics, groups and offsets from config/."""
-        return metadata.load(self.path / file_names.CONFIG)
+        return metadata.load(self.path / file_names.CONFIG, self.config)
 
     @cached_property
     def version(self) -> version.Version:

@@ -44,7 +44,7 @@ def detect(root: Path, metadata: Metadata, checkpoint: Checkpoint | None, first_
         return Version("5.5", "checkpoint has the sixth field, logicsPhysicalOffset")
     if (root / file_names.ROCKSDB_STORE).is_dir():
         return Version("5.5", f"{file_names.ROCKSDB_STORE}/ exists")
-    offsets = metadata.offsets_file
+    offsets = metadata.offset_tables.offsets
     if offsets and offsets.pull_offset_table is not None:
         return Version("5.5", "consumer offsets hold a pullOffsetTable")
     if checkpoint and checkpoint.confirm_physical_offset:
@@ -82,6 +82,6 @@ def _first_three(checkpoint: Checkpoint) -> tuple[int, int, int]:
 
 
 def _has_state_version(metadata: Metadata) -> bool:
-    files = (metadata.topics_file, metadata.groups_file, metadata.offsets_file, metadata.delay_file)
+    files = (metadata.topics_file, metadata.groups_file, metadata.offset_tables.offsets, metadata.delay_file)
     versions = [file.data_version for file in files if file is not None]
     return any(version is not None and version.state_version is not None for version in versions)

@@ -6,7 +6,7 @@ Source: TransactionalMessageBridge, TransactionalMessageServiceImpl, Transaction
 from collections.abc import Iterator, Sequence
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import file_names, properties, service_records, topics
+from mqtool.formats import properties, service_records, topics
 from mqtool.store import pull
 from mqtool.store.message import Message
 from mqtool.store.store import Store
@@ -106,5 +106,5 @@ def op_of(store: Store, half: Message) -> Message | str:
 
 def positions_file(store: Store) -> str:
     """Returns the name of the file that the positions of groups are from."""
-    names = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
-    return next((name for name in names if name in store.metadata.sources), "consumer offsets")
+    read = store.metadata.offset_tables.read
+    return "consumer offsets" if read is None else read.file_name

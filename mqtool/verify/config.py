@@ -154,9 +154,8 @@ def check_offsets(
     survey: Survey, metadata: Metadata, queues: Mapping[tuple[str, int], QueueFacts], collector: FindingCollector
 ) -> None:
     """Compares consumer offsets with the queues."""
-    names = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
-    name = next((name for name in names if name in metadata.sources), "")
-    path = metadata.sources.get(name, survey.root / file_names.CONFIG / file_names.CONSUMER_OFFSETS)
+    tables = metadata.offset_tables
+    path = survey.root / tables.written if tables.read is None else tables.read.path
     for group, by_topic in sorted(metadata.consumer_offsets.items()):
         for topic, offsets in sorted(by_topic.items()):
             for queue_id, offset in sorted(offsets.items()) if survey.wants(topic) else ():

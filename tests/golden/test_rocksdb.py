@@ -295,5 +295,5 @@ def test_tables_that_were_never_counted_up_get_a_version_that_a_broker_takes(tmp
     with mqtool.open(root) as store:
         into_rocksdb(store, tmp_path / "made")
     with mqtool.open(tmp_path / "made") as store:
-        assert store.metadata.offsets_file.data_version.counter == 1
+        assert store.metadata.offset_tables.offsets.data_version.counter == 1
         assert store.metadata.consumer_offsets == {"G": {"T": {0: 5}}}

@@ -12,7 +12,9 @@ from collections import defaultdict
 
 import pytest
 
+from tests.support import acl, auth
 from tests.support.remoting import Client, bodies
+from tests.support.tiers import night
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
 
@@ -125,7 +127,7 @@ def predicted(document, group, now, arrived):
     return found
 
 
-@pytest.mark.parametrize("version", ["4.9.7", "5.5.0"])
+@pytest.mark.parametrize("version", [night("4.9.7"), "5.5.0"])
 def test_positions_on_a_running_broker_move_and_go_back(version, rocketmq, mqtool, tmp_path):
     real = rocketmq(version)
     broker = real.start_broker(tmp_path, **KEYS)
@@ -171,7 +173,48 @@ def test_positions_on_a_running_broker_move_and_go_back(version, rocketmq, mqtoo
     assert sorted(found["stopped"]) == [(queue, offset) for queue in (0, 1) for offset in range(5, 10)]
 
 
-@pytest.mark.parametrize("version", [pytest.param("4.9.7", marks=pytest.mark.night), "5.5.0"])
+ADMINISTRATOR = {"4.9.7": ("AdminKey", "AdminSecret"), "5.5.0": (auth.ADMIN, auth.ADMIN_PASSWORD)}
+"""Access key and secret key of the account that may do everything, by release: ACL 1.0 and 2.0."""
+
+
+@pytest.mark.night
+@pytest.mark.parametrize("version", ADMINISTRATOR)
+def test_a_broker_with_access_control_takes_signed_positions_only(version, rocketmq, mqtool, monkeypatch, tmp_path):
+    broker = rocketmq(version).start_broker(tmp_path, **KEYS)
+    fill(broker, {"G": (8, 8)})
+    broker.stop()
+    (tmp_path / "conf").mkdir(exist_ok=True)
+    (tmp_path / "conf" / "plain_acl.yml").write_text(acl.ACCOUNTS, "utf-8")
+    broker.start(KEYS | ({"aclEnable": True} if version == "4.9.7" else auth.KEYS))
+    plan, undo = tmp_path / "plan.json", tmp_path / "plan.undo.json"
+    ask = ("plan", "offsets", "--broker", broker.address, "--group", "G", "--topic", "T", "--shift", "-3", "-o", plan)
+
+    def sign(secret):
+        monkeypatch.setenv("MQTOOL_ACCESS_KEY", ADMINISTRATOR[version][0])
+        monkeypatch.setenv("MQTOOL_SECRET_KEY", secret)
+
+    for secret in (None, "wrong secret"):
+        if secret:
+            sign(secret)
+        refused = mqtool(*ask)
+        assert refused.code != 0, refused.stdout
+        assert not plan.exists()
+    sign(ADMINISTRATOR[version][1])
+    assert mqtool(*ask).code == 0
+    sign("wrong secret")
+    assert mqtool("apply", plan, "--yes").code != 0
+    sign(ADMINISTRATOR[version][1])
+    moved = mqtool("apply", plan, "--yes", "--format", "json")
+    assert (moved.code, moved.document["moved"]) == (0, 2), moved.stderr
+    back = mqtool("apply", undo, "--yes", "--format", "json")
+    assert (back.code, back.document["moved"]) == (0, 2), back.stderr
+    assert mqtool("apply", plan, "--yes").code == 0
+    broker.stop()
+    shown = mqtool("offsets", "show", broker.store, "--group", "G", "--topic", "T", "--format", "jsonl").lines
+    assert [row["offset"] for row in shown if row["kind"] == "committed"] == [5, 5]
+
+
+@pytest.mark.parametrize("version", [night("4.9.7"), "5.5.0"])
 def test_running_consumers_are_refused_and_moved_by_the_broker_s_reset(version, rocketmq, mqtool, tmp_path):
     real = rocketmq(version)
     broker = real.start_broker(tmp_path, **KEYS)

@@ -43,6 +43,13 @@ MAKING = {
 }
 """Commands that make something new."""
 
+CHANGES = {
+    "rebuild": ["rebuild", "consumequeue", "STORE"],
+    "offsets": ["offsets", "STORE", "--group", "*", "--to", "earliest"],
+    "purge": ["purge", "STORE", "--topic", "Meta"],
+}
+"""Plans of changes that `undo` or `finalize` ends."""
+
 
 @pytest.fixture(params=STORES)
 def store(request, in_memory):
@@ -176,12 +183,13 @@ def test_a_purge_killed_between_two_calls_is_finished_or_undone(store, in_memory
 
 
 @pytest.mark.long
+@pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("ending", [["undo", "STORE"], ["finalize", "STORE", "--yes"]], ids=lambda words: words[0])
-def test_the_end_of_a_change_killed_between_two_calls_is_run_again(store, in_memory, ending):
+def test_the_end_of_a_change_killed_between_two_calls_is_run_again(store, in_memory, ending, change):
     without_most_queues(store)
     before = contents(store)
     plan, applied = in_memory / "plan.json", in_memory / "applied"
-    assert cli(["plan", "rebuild", "consumequeue", str(store), "-o", str(plan)]) == 0
+    assert cli(["plan", *fill(CHANGES[change], store, in_memory), "-o", str(plan)]) == 0
     assert cli(["apply", str(plan), "--yes"]) == 0
     shutil.copytree(store, applied)
     after = {name: data for name, data in contents(store).items() if not name.startswith(".mqtool")}

@@ -64,6 +64,15 @@ def write_big_store(
     return root
 
 
+def add_empty_segments(root: Path, gib: int) -> None:
+    """Adds empty segments to a log until it has a size, as if a broker had made them ahead; they take no space."""
+    last = max((root / "commitlog").iterdir())
+    segment = last.stat().st_size
+    for base in range(int(last.name) + segment, gib << 30, segment):
+        with (root / "commitlog" / f"{base:020}").open("wb") as file:
+            file.truncate(segment)
+
+
 def _placed(block: "_Block", messages: int, segment: int) -> Iterator[tuple[int, list[tuple[int, int, int]]]]:
     """Yields for each segment its base and runs of (first message, row of the block, how many)."""
     done = base = 0

@@ -112,22 +112,21 @@ def show(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints the positions; ends with 1 if there are none."""
-    from mqtool.store.offset_tables import offset_tables
     from mqtool.store.positions import positions_of
     from mqtool.store.store import open_store
 
     wide = output_format is Format.TABLE and compare is not None
     output = Output(ctx.obj, SHOW, Format.WIDE if wide else output_format)
     with open_store(store, config) as opened:
-        tables = offset_tables(opened)
+        tables = opened.metadata.offset_tables
         for words in (*tables.problems, *([tables.evidence] if tables.evidence else [])):
             note(words)
-        rows = list(positions_of(opened, tables, group, topic, broadcast or ()))
+        rows = list(positions_of(opened, group, topic, broadcast or ()))
         if compare is None:
             output.rows(_row(one) for one in rows)
         else:
             with open_store(compare) as other:
-                others = list(positions_of(other, offset_tables(other), group, topic))
+                others = list(positions_of(other, group, topic))
             rows += others
             output.rows(_compared(rows[: len(rows) - len(others)], others))
     if not rows:

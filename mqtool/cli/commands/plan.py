@@ -421,11 +421,9 @@ def _offsets(store: Store, options: _Options) -> tuple[Change, dict[str, Any]]:
     """Returns the change of positions that the options ask for, and what it does, as columns of the output."""
     from mqtool.repair import MoveOffsets
     from mqtool.store.offset_moves import moves_of
-    from mqtool.store.offset_tables import offset_tables
     from mqtool.store.queue_messages import StoredQueues
 
-    read = offset_tables(store).read
-    committed = read.offsets.by_group() if read is not None else {}
+    committed = store.metadata.consumer_offsets
     queues, filters = StoredQueues(store), options.filters
     scope = offset_plan.scope_of(options.offsets, filters.topic, filters.queue)
     target = offset_plan.target_of(options.offsets, options.findings, committed)

@@ -378,10 +378,10 @@ def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
     """Returns name and bytes of every table that can be read, of the first copy that has it."""
     found: dict[str, bytes] = {}
     for store in stores:
-        for name, path in store.metadata.sources.items():
-            found.setdefault(name, read_file(path))
         for name, data in _from_databases(store):
             found.setdefault(name, data)
+        for name, path in store.metadata.sources.items():
+            found.setdefault(name, read_file(path))
         for entry in list_directory(store.path / file_names.CONFIG):
             if not entry.name.endswith(".json") or entry.name in found or entry.name in _KNOWN or not entry.is_file():
                 continue
@@ -431,6 +431,6 @@ def _from_databases(store: Store) -> Iterator[tuple[str, bytes]]:
         yield file_names.TOPICS, config_files.build_topics(tables.topics_file, style)
     if tables.groups_file is not None and file_names.SUBSCRIPTION_GROUPS not in tables.sources:
         yield file_names.SUBSCRIPTION_GROUPS, config_files.build_groups(tables.groups_file, style)
-    offsets = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
-    if tables.offsets_file is not None and not any(name in tables.sources for name in offsets):
-        yield file_names.CONSUMER_OFFSETS, config_files.build_consumer_offsets(tables.offsets_file, style)
+    positions = tables.offset_tables.read
+    if positions is not None and positions.is_database:
+        yield file_names.CONSUMER_OFFSETS, config_files.build_consumer_offsets(positions.offsets, style)

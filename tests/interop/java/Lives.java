@@ -12,98 +12,101 @@ import org.apache.rocketmq.client.producer.TransactionMQProducer;
 import org.apache.rocketmq.common.message.Message;
 import org.apache.rocketmq.common.message.MessageClientExt;
 import org.apache.rocketmq.common.message.MessageExt;
-import org.apache.rocketmq.common.message.MessageRequestMode;
 import org.apache.rocketmq.tools.admin.DefaultMQAdminExt;
 
 /**
  * NAMESRV BROKER: gives some 200 messages scripted lives, and prints what the clients saw of each as one JSON object a line. The key of a
- * message is KIND-NUMBER. The broker needs the keys in made.txt of the fixture lives-5.5.0.
+ * message is KIND-NUMBER. The broker needs the keys in made.txt of the fixtures lives-*. Timers and POP are in LivesSince5.
  */
-public final class Lives {
+public class Lives {
     private static final String GROUP = "LivesGroup";
     private static final String OTHER = "LivesOther";
-    private static final String POPPING = "LivesPopping";
-    private static final String HANGING = "LivesHanging";
-
-    private Lives() { }
 
     public static void main(String[] args) throws Exception {
+        new Lives().run(args);
+    }
+
+    /** How many lives of a kind; more of them than LivesSince5, which has more kinds. */
+    protected int count(int number) {
+        return number * 3 / 2;
+    }
+
+    protected List<String> topics() {
+        return List.of("LivesPlain", "LivesDelay", "LivesTx", "LivesRetry");
+    }
+
+    protected List<String> topicsOfGroup() {
+        return topics();
+    }
+
+    protected void prepare(DefaultMQAdminExt admin, String broker) throws Exception { }
+
+    protected void consumeMore(String server) throws Exception { }
+
+    protected void sendMore(DefaultMQProducer producer) throws Exception { }
+
+    protected void sendLast(DefaultMQProducer producer) throws Exception { }
+
+    protected final void run(String[] args) throws Exception {
         DefaultMQAdminExt admin = new DefaultMQAdminExt("LivesAdmin");
         admin.setNamesrvAddr(args[0]);
         admin.start();
-        for (String topic : List.of("LivesPlain", "LivesDelay", "LivesTimer", "LivesRecall", "LivesTx", "LivesRetry", "LivesPop",
-            "LivesHang")) {
+        for (String topic : topics()) {
             org.apache.rocketmq.common.TopicConfig config = new org.apache.rocketmq.common.TopicConfig(topic, 2, 2, 6);
             admin.createAndUpdateTopicConfig(args[1], config);
         }
-        admin.setMessageRequestMode(args[1], "LivesPop", POPPING, MessageRequestMode.POP, 8, 30_000);
-        admin.setMessageRequestMode(args[1], "LivesHang", HANGING, MessageRequestMode.POP, 8, 30_000);
+        prepare(admin, args[1]);
         DefaultMQProducer producer = new DefaultMQProducer("LivesProducer", null, true, null);
         producer.setNamesrvAddr(args[0]);
         producer.setSendMsgTimeout(30_000);
         producer.start();
         TransactionMQProducer transactions = transactions(args[0]);
         List<DefaultMQPushConsumer> consumers = new ArrayList<>();
-        consumers.add(consumer(args[0], GROUP, "LivesPlain", "LivesDelay", "LivesTimer", "LivesRecall", "LivesTx", "LivesRetry"));
-        consumers.add(consumer(args[0], OTHER, "LivesPlain"));
-        consumers.add(consumer(args[0], POPPING, "LivesPop"));
-        consumers.add(consumer(args[0], HANGING, "LivesHang"));
+        consumers.add(consumer(args[0], GROUP, topicsOfGroup()));
+        consumers.add(consumer(args[0], OTHER, List.of("LivesPlain")));
+        consumeMore(args[0]);
         Thread.sleep(15_000);
         send(producer, transactions);
         Thread.sleep(Long.getLong("wait", 75_000));
         consumers.get(0).shutdown();
         consumers.get(1).shutdown();
-        for (int i = 0; i < 5; i++) {
+        for (int i = 0; i < count(5); i++) {
             plain(producer, "LivesPlain", "unread-" + i, null, null);
         }
-        for (int i = 0; i < 4; i++) {
+        for (int i = 0; i < count(4); i++) {
             transaction(transactions, "txopen-" + i);
         }
-        for (int i = 0; i < 3; i++) {
-            plain(producer, "LivesHang", "pophang-" + i, null, null);
-        }
+        sendLast(producer);
         Thread.sleep(3_000);
         System.exit(0);
     }
 
-    private static void send(DefaultMQProducer producer, TransactionMQProducer transactions) throws Exception {
-        for (int i = 0; i < 20; i++) {
+    private void send(DefaultMQProducer producer, TransactionMQProducer transactions) throws Exception {
+        for (int i = 0; i < count(20); i++) {
             plain(producer, "LivesPlain", "plain-" + i, null, null);
             plain(producer, "LivesDelay", "delay-" + i, "DELAY", String.valueOf(1 + i % 3));
         }
-        for (int i = 0; i < 10; i++) {
+        for (int i = 0; i < count(10); i++) {
             plain(producer, "LivesDelay", "delaywait-" + i, "DELAY", String.valueOf(17 + i % 2));
-            plain(producer, "LivesTimer", "timerwait-" + i, "TIMER_DELAY_SEC", String.valueOf(3600 + i));
         }
-        for (int i = 0; i < 15; i++) {
-            plain(producer, "LivesTimer", "timer-" + i, "TIMER_DELAY_SEC", String.valueOf(2 + i % 4));
-        }
-        for (int i = 0; i < 10; i++) {
-            SendResult sent = plain(producer, "LivesRecall", "recall-" + i, "TIMER_DELAY_SEC", "40");
-            String id = producer.recallMessage("LivesRecall", sent.getRecallHandle());
-            say("recall-" + i, "recalled", "\"msgId\":\"" + id + "\"");
-        }
-        for (int i = 0; i < 15; i++) {
+        for (int i = 0; i < count(15); i++) {
             transaction(transactions, "txcommit-" + i);
             transaction(transactions, "txrollback-" + i);
         }
-        for (int i = 0; i < 10; i++) {
+        for (int i = 0; i < count(10); i++) {
             transaction(transactions, "txchecked-" + i);
             transaction(transactions, "txgivenup-" + i);
         }
-        for (int i = 0; i < 20; i++) {
+        for (int i = 0; i < count(20); i++) {
             plain(producer, "LivesRetry", "retry" + (1 + i % 2) + "-" + i, null, null);
         }
-        for (int i = 0; i < 10; i++) {
+        for (int i = 0; i < count(10); i++) {
             plain(producer, "LivesRetry", "dead-" + i, null, null);
         }
-        for (int i = 0; i < 15; i++) {
-            plain(producer, "LivesPop", "pop-" + i, null, null);
-            plain(producer, "LivesPop", "popretry-" + i, null, null);
-        }
+        sendMore(producer);
     }
 
-    private static SendResult plain(DefaultMQProducer producer, String topic, String key, String name, String value) throws Exception {
+    protected static SendResult plain(DefaultMQProducer producer, String topic, String key, String name, String value) throws Exception {
         Message message = new Message(topic, "tag", key, key.getBytes(StandardCharsets.UTF_8));
         if (name != null) {
             message.getProperties().put(name, value);
@@ -148,46 +151,40 @@ public final class Lives {
         }
     }
 
-    private static DefaultMQPushConsumer consumer(String server, String group, String... topics) throws Exception {
-        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, null, new org.apache.rocketmq.client.consumer.rebalance
-            .AllocateMessageQueueAveragely(), group.equals(GROUP), null);
-        consumer.setNamesrvAddr(server);
-        consumer.setInstanceName(group);
-        consumer.setMaxReconsumeTimes(group.equals(GROUP) ? 2 : 16);
-        consumer.setConsumeThreadMin(32);
-        consumer.setConsumeThreadMax(32);
-        if (group.equals(POPPING) || group.equals(HANGING)) {
-            consumer.setClientRebalance(false);
-            consumer.setPopInvisibleTime(group.equals(POPPING) ? 10_000 : 300_000);
-        }
-        for (String topic : topics) {
-            consumer.subscribe(topic, "*");
-        }
+    private static DefaultMQPushConsumer consumer(String server, String group, List<String> topics) throws Exception {
+        DefaultMQPushConsumer consumer = newConsumer(server, group, topics, group.equals(GROUP) ? 2 : 16);
         consumer.registerMessageListener((MessageListenerConcurrently) (messages, context) -> {
             MessageExt one = messages.get(0);
             String key = one.getKeys();
             context.setDelayLevelWhenNextConsume(1);
             boolean isDone = !key.startsWith("dead") && one.getReconsumeTimes() >= failures(key);
-            if (!isDone && (group.equals(POPPING) || group.equals(HANGING))) {
-                got(one, group, false);
-                sleep(key.startsWith("pophang") ? 3_600_000 : 13_000);
-            } else {
-                got(one, group, isDone);
-            }
+            got(one, group, isDone);
             return isDone ? ConsumeConcurrentlyStatus.CONSUME_SUCCESS : ConsumeConcurrentlyStatus.RECONSUME_LATER;
         });
         consumer.start();
         return consumer;
     }
 
-    private static int failures(String key) {
-        if (key.startsWith("pophang")) {
-            return 99;
+    /** A consumer without listener, not started. */
+    protected static DefaultMQPushConsumer newConsumer(String server, String group, List<String> topics, int tries) throws Exception {
+        DefaultMQPushConsumer consumer = new DefaultMQPushConsumer(group, null, new org.apache.rocketmq.client.consumer.rebalance
+            .AllocateMessageQueueAveragely(), group.equals(GROUP), null);
+        consumer.setNamesrvAddr(server);
+        consumer.setInstanceName(group);
+        consumer.setMaxReconsumeTimes(tries);
+        consumer.setConsumeThreadMin(32);
+        consumer.setConsumeThreadMax(32);
+        for (String topic : topics) {
+            consumer.subscribe(topic, "*");
         }
-        return key.startsWith("retry2") ? 2 : key.startsWith("retry") || key.startsWith("popretry") ? 1 : 0;
+        return consumer;
     }
 
-    private static void got(MessageExt one, String group, boolean isDone) {
+    private static int failures(String key) {
+        return key.startsWith("retry2") ? 2 : key.startsWith("retry") ? 1 : 0;
+    }
+
+    protected static void got(MessageExt one, String group, boolean isDone) {
         String id = ((MessageClientExt) one).getOffsetMsgId();
         say(one.getKeys(), "delivered", "\"group\":\"" + group + "\",\"topic\":\"" + one.getTopic() + "\",\"queue\":" + one.getQueueId()
             + ",\"queueOffset\":" + one.getQueueOffset() + ",\"msgId\":\"" + one.getMsgId() + "\",\"offsetMsgId\":\"" + id + "\",\"offset\":"
@@ -199,15 +196,7 @@ public final class Lives {
             + "\",\"queue\":" + sent.getMessageQueue().getQueueId() + ",\"queueOffset\":" + sent.getQueueOffset());
     }
 
-    private static void sleep(long ms) {
-        try {
-            Thread.sleep(ms);
-        } catch (InterruptedException e) {
-            Thread.currentThread().interrupt();
-        }
-    }
-
-    private static synchronized void say(String life, String event, String more) {
+    protected static synchronized void say(String life, String event, String more) {
         System.out.println("{\"life\":\"" + life + "\",\"event\":\"" + event + "\",\"at\":" + System.currentTimeMillis() + "," + more + "}");
         System.out.flush();
     }
