@@ -26,11 +26,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import numpy as np
 from check import run as run_command
-from engine_messages import Shape
 from page import machine, replace
 
-from mqtool.engine import StoreOptions, open_store
 from mqtool.records.crc import crc32
+from mqtool.store import open_store
 from tests.support.rocketmq import JAVA, release
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -62,14 +61,9 @@ class Sides:
     def __init__(self, scratch: Path, size: int, log: int) -> None:
         self.scratch, self.size = scratch, size
         self.messages = max(COLUMN, (log << 20) // (size + 121)) // COLUMN * COLUMN
-        self.store = scratch / f"store-{size}"
+        self.store = scratch / str(size) / "store"
         self.rocketmq = release("5.5.0")
-        shape = Shape(size)
-        shape.bodies = [body.hex()[:size].encode() for body in shape.bodies]  # text, as `dump` and its rival print it
-        with open_store(self.store, StoreOptions()) as store:
-            for first in range(0, self.messages, COLUMN):
-                store.put_many(shape.columns(first, COLUMN))
-            shape.wait_for(store, self.messages)
+        self.script("engine_read.py", f"size={size}", f"messages={self.messages}", "jobs=", "text=yes", wanted="")
 
     def java(self, job: str, *extra: int) -> float:
         """Returns the rate of a job of the Java store."""
@@ -107,13 +101,14 @@ class Sides:
         return self.messages / result["seconds"]
 
     def script(self, name: str, *words: str, wanted: str = "rate", job: str = "") -> float:
-        """Returns a figure of another benchmark."""
-        place = self.scratch / "own"
+        """Returns a figure of another benchmark, on a new store or, where it only reads, on the one of both sides."""
+        place = self.store.parent if name == "engine_read.py" else self.scratch / "own"
         command = [sys.executable, str(ROOT / "benchmarks" / name), str(place), *words]
-        result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
-        shutil.rmtree(place, ignore_errors=True)
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+        shutil.rmtree(self.scratch / "own", ignore_errors=True)
         rows = [json.loads(line) for line in result.stdout.splitlines()]
-        return float(next(row for row in rows if job in ("", row["job"]))[wanted])
+        return float(next((row for row in rows if job in ("", row["job"])), {"": 0})[wanted])
 
 
 def jobs_of(sides: Sides) -> list[tuple[Measured, Callable[[Measured], float], Callable[[], float]]]:
@@ -124,8 +119,8 @@ def jobs_of(sides: Sides) -> list[tuple[Measured, Callable[[Measured], float], C
     def verify(jobs: int) -> Callable[[Measured], float]:
         return lambda row: sides.command(row, f"verify {{store}} --jobs {jobs} --format json {QUIET}")
 
-    def append(batch: str, wanted: str) -> Callable[[Measured], float]:
-        return lambda _: sides.script("engine_append.py", *words, f"batch={batch}", wanted=wanted)
+    def append(batch: str) -> Callable[[Measured], float]:
+        return lambda _: sides.script("engine_append.py", *words, f"batch={batch}", wanted="dispatched_rate")
 
     def read(job: str) -> Callable[[Measured], float]:
         return lambda _: sides.script("engine_read.py", *words, f"jobs={job}", job=job)
@@ -147,13 +142,13 @@ def jobs_of(sides: Sides) -> list[tuple[Measured, Callable[[Measured], float], C
             lambda row: sides.command(row, f"dump {{store}} --jobs 2 --format jsonl {QUIET}"),
             lambda: sides.java("decode"),
         ),
+        (Measured("put until dispatched", size, 1.3 if large else 1.2), append("1"), lambda: sides.java("put")),
+        (Measured("put_batch of 32 until dispatched", size, 1.3), append("32"), lambda: sides.java("batch", 32)),
         (
-            Measured("put until dispatched", size, 1.3 if large else 1.2),
-            append("1", "dispatched_rate"),
-            lambda: sides.java("put"),
+            Measured("put_many until dispatched (Java: batches of 32)", size, 4),
+            append("many"),
+            lambda: sides.java("batch", 32),
         ),
-        (Measured("put_batch of 32", size, 1.3), append("32", "rate"), lambda: sides.java("batch", 32)),
-        (Measured("put_many (Java: batches of 32)", size, 4), append("many", "rate"), lambda: sides.java("batch", 32)),
         (
             Measured("SYNC_FLUSH, 64 threads", size, 1),
             lambda _: sides.script("engine_sync.py", f"size={size}", "threads=64", job="sync"),
@@ -176,17 +171,66 @@ def limits(store: Path) -> list[str]:
     source = np.frombuffer(data, np.uint8)
     target = source.copy()  # its pages are there before the clock starts
     rows = []
-    for name, step in (("copy in memory", lambda _: np.copyto(target, source)), ("CRC-32", crc32)):
-        begin = time.perf_counter()
-        step(data)
-        rows.append(f"| {name} | {len(data) / (time.perf_counter() - begin) / 1e9:.1f} GB/s |")
+    for name, step in (("copy in memory", lambda _: np.copyto(target, source)), ("CRC-32 (isal)", crc32)):
+        seconds = timed(lambda step=step: step(data))
+        rows.append(f"| {name} | {len(data) / seconds / 1e9:.1f} GB/s |")
+    rows.append(
+        f"| pyarrow writes all columns, in memory, as Parquet (zstd 1) | {parquet_rate(store):,.0f} messages/s |"
+    )
     with tempfile.NamedTemporaryFile(dir=store) as file:
-        begin, count = time.perf_counter(), 200
-        for _ in range(count):
-            file.write(bytes(1024))
-            file.flush()
-            os.fdatasync(file.fileno())
-        rows.append(f"| `fdatasync` after 1 KiB | {count / (time.perf_counter() - begin):,.0f}/s |")
+        count = 200
+
+        def sync() -> None:
+            for _ in range(count):
+                file.write(bytes(1024))
+                file.flush()
+                os.fdatasync(file.fileno())
+
+        rows.append(f"| `fdatasync` after 1 KiB | {count / timed(sync):,.0f}/s |")
+    return rows
+
+
+def parquet_rate(store: Path, messages: int = 100_000) -> float:
+    """Returns how many messages a second pyarrow writes from one thread whose columns are there."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    batches, count = [], 0
+    with open_store(store) as opened:
+        for batch in opened.batches():
+            batches.append(batch)
+            count += batch.num_rows
+            if count >= messages:
+                break
+    table = pa.Table.from_batches(batches)
+    with tempfile.NamedTemporaryFile(dir=store) as file:
+        seconds = timed(lambda: pq.write_table(table, file.name, compression="zstd", compression_level=1))
+    return table.num_rows / seconds
+
+
+def timed(work: Callable[[], object]) -> float:
+    """Returns the seconds that a call takes."""
+    begin = time.perf_counter()
+    work()
+    return time.perf_counter() - begin
+
+
+STARTS = (
+    ("--help", "--help", 60),
+    ("info of a small store", f"info {{store}} --format json {QUIET}", 150),
+    ("verify of a small store", f"verify {{store}} --jobs 1 --format json {QUIET}", 200),
+)
+"""What a start costs: words of a row, command, goal in milliseconds."""
+
+
+def starts(rounds: int) -> list[str]:
+    """Returns rows: milliseconds of commands that have next to nothing to do, medians."""
+    small = str(ROOT / "fixtures" / "ha-5.5.0" / "store-master")
+    rows = []
+    for name, command, goal in STARTS:
+        run_command(command, small)  # compiles the modules
+        found = statistics.median(run_command(command, small)["seconds"] for _ in range(max(3, rounds)))
+        rows.append(f"| {name} | {1000 * found:,.0f} | {goal} |")
     return rows
 
 
@@ -210,17 +254,19 @@ def main() -> None:
                     row.pairs.append((ours(row), theirs()))
                     print(row.job, size, *(round(rate) for rate in row.pairs[-1]), file=sys.stderr, flush=True)
             found += [row for row, _, _ in jobs]
+        begun = starts(options.rounds)
         bounds = limits(sides.store)  # last: a command's peak would not be less than this process's memory
-    print(table := text(found, about, bounds, options))
+    print(table := text(found, about, bounds, begun, options))
     if options.write:
         replace("beside Java", table)
 
 
-def text(found: list[Measured], about: list[str], bounds: list[str], options: Any) -> str:
+def text(found: list[Measured], about: list[str], bounds: list[str], begun: list[str], options: Any) -> str:
     """Returns the tables in Markdown."""
     lines = ["", "| | |", "|---|---|", *about, f"| Log, rounds | {options.log} MiB, {options.rounds} |", *bounds, ""]
     lines += ["| Job | Body, bytes | mqtool, messages/s | RocketMQ 5.5.0 | Ratio | Goal | Memory, MiB |"]
-    lines += ["|---|---:|---:|---:|---:|---:|---:|", *(row.row() for row in found), "", ""]
+    lines += ["|---|---:|---:|---:|---:|---:|---:|", *(row.row() for row in found), ""]
+    lines += ["| Start | ms | Goal |", "|---|---:|---:|", *begun, "", ""]
     return "\n".join(lines)
 
 

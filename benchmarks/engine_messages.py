@@ -24,10 +24,13 @@ class Shape:
         bodies: 1,024 different ones; message i has number `i & 1023`.
     """
 
-    def __init__(self, size: int) -> None:
+    def __init__(self, size: int, *, text: bool = False) -> None:
+        """Makes the bodies, of any bytes or of text as `dump` and its rival print it."""
         self.size = size
         self.queues = [(f"bench-{slot // QUEUES}", slot % QUEUES) for slot in range(TOPICS * QUEUES)]
         self.bodies = [os.urandom(size) for _ in range(1024)]
+        if text:
+            self.bodies = [body.hex()[:size].encode() for body in self.bodies]
 
     def units(self, store: MessageStore) -> int:
         """Units in all queues."""

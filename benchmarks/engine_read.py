@@ -1,9 +1,9 @@
 """Reads of the engine on a store of its own making; jobs and messages are StoreBench.java's.
 
-    python benchmarks/engine_read.py DIR [size=1024] [messages=300000] [jobs=pull,query,open] [passes=3] [sparse=100]
+    python benchmarks/engine_read.py DIR [size=1024] [messages=300000] [jobs=pull,query,open] [passes=3] [sparse=100] [text=]
 
-`pull` gets each queue 32 by 32 and copies what it found into one buffer; `query` asks for random keys that exist; `open`
-opens a store whose log has `sparse` GiB of holes, after a clean stop. The best pass counts.
+DIR is new, or has the store of an earlier run with the same messages. `pull` gets each queue 32 by 32 and copies what it found into one buffer; `query` asks for random keys that exist; `open`
+opens a store whose log has `sparse` GiB of holes, after a clean stop. The best pass counts. With `text` bodies are text.
 """
 
 import json
@@ -20,7 +20,7 @@ from mqtool.engine import GetStatus, MessageStore, StoreOptions, open_store
 Job = Callable[[MessageStore, Shape, int], int]
 
 COLUMN = 1024
-SETTINGS = ("size", "messages", "jobs", "passes", "sparse")
+SETTINGS = ("size", "messages", "jobs", "passes", "sparse", "text")
 
 
 def fill(store: MessageStore, shape: Shape, count: int) -> None:
@@ -92,10 +92,13 @@ def opening(directory: Path, gib: int, passes: int) -> dict[str, float]:
 def main(directory: Path, given: dict[str, str]) -> None:
     """Makes the store, runs the jobs, prints a line for each."""
     size, count = int(given.get("size", "1024")), int(given.get("messages", "300000")) // COLUMN * COLUMN
-    jobs, passes, shape = given.get("jobs", "pull,query,open").split(","), int(given.get("passes", "3")), Shape(size)
+    jobs, passes = given.get("jobs", "pull,query,open").split(","), int(given.get("passes", "3"))
+    shape = Shape(size, text="text" in given)
     measured: list[dict[str, object]] = []
+    is_new = not (directory / "store").exists()
     with open_store(directory / "store", StoreOptions()) as store:
-        fill(store, shape, count)
+        if is_new:
+            fill(store, shape, count)
         measured += [
             {"job": name, "size": size, **best(JOBS[name], store, shape, count, passes)}
             for name in jobs
