@@ -38,6 +38,7 @@ class Kernels:
         put_entries: of `index`.
         take_units, copy_records: of `gets`.
         group: of `groups`.
+        json_lines: of `json_lines`.
     """
 
     scan: Callable[..., Any]
@@ -55,6 +56,7 @@ class Kernels:
     take_units: Callable[..., Any]
     copy_records: Callable[..., Any]
     group: Callable[..., Any]
+    json_lines: Callable[..., Any]
 
 
 _loaded: list[Kernels] = []

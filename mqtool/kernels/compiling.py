@@ -42,6 +42,11 @@ def inlined(function: F) -> F:
     return cast("F", njit(function, inline="always", _nrt=False))
 
 
+def called(function: F) -> F:
+    """Makes a function that kernels call in many places: it is compiled once, which takes less time than `inlined`."""
+    return cast("F", njit(function, **_OPTIONS))
+
+
 @intrinsic
 def array_at(_context: Any, address: Any, lengths: Any, kind: Any) -> Any:
     """Makes an array, C-contiguous, from its address, its lengths and the kind of its items; for compiled code."""

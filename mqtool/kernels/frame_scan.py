@@ -23,7 +23,7 @@ _LEAST, _PORTS = commit_log.MIN_RECORD_SIZE, 1 << 16
 
 
 @inlined
-def _places(data: Any, body: Any, end: Any, is_v2: bool) -> Any:
+def places(data: Any, body: Any, end: Any, is_v2: bool) -> Any:
     """Returns whether the inner lengths of a record add up to its end, and `tables.PLACES` after the first."""
     body_length = topic = topic_length = properties = properties_length = np.int64(0)
     wide = 2 if is_v2 else 1
@@ -71,7 +71,7 @@ def scan(
         stored_at = at + _STORED_AT + (_LONGER if flags & _BORN_V6 else 0)
         retries_at = stored_at + _RETRIES_AT - _STORED_AT + (_LONGER if flags & _STORE_V6 else 0)
         body = retries_at + _BODY_AT - _RETRIES_AT
-        adds_up, body_length, topic, topic_length, properties, length = _places(data, body, at + total, magic == V2)
+        adds_up, body_length, topic, topic_length, properties, length = places(data, body, at + total, magic == V2)
         if adds_up and offset == base + at:
             ints[0, count], ints[1, count], ints[2, count] = total, magic, i32_at(data, at + _CRC_AT)
             ints[3, count], ints[4, count] = i32_at(data, at + _QUEUE_AT), flags

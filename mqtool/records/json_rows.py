@@ -1,11 +1,12 @@
-"""Frames as JSON Lines, columns first: the text of each column is made by array operations, then joined.
+"""Frames as JSON Lines: by a compiled loop, or columns first, whose texts are made by array operations, then joined.
 
-Only rows that need it (a quote or control byte in a string, names that repeat, bytes that are no UTF-8) are
-encoded one by one; `row_of` says what a row is, and a test compares the two.
+The loop leaves rare rows to the columns. Of these, only rows that need it (a quote or control byte in a string, names
+that repeat, bytes that are no UTF-8) are encoded one by one; `row_of` says what a row is, and tests compare all three.
 """
 
 import base64
 import binascii
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ import pyarrow.compute as pc
 
 from mqtool.formats import properties
 from mqtool.formats.java import decode_utf8
+from mqtool.kernels import Kernels, json_texts, kernels, use
 from mqtool.records.arrow import binary_view
 from mqtool.records.columns import BY_NAME, Rows
 from mqtool.records.frames import Frames
@@ -23,6 +25,7 @@ from mqtool.records.property_columns import NameGroup, name_groups
 from mqtool.records.trailers import Trailers
 
 BODY_MODES = ("none", "text", "hex", "base64")
+_COMPILED_MODES = ("none", "text")
 
 _INTEGERS_BEFORE = ("queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "store_timestamp")
 
@@ -71,6 +74,16 @@ def encode_body(body: bytes, mode: str) -> tuple[str | None, str]:
     return base64.b64encode(body).decode("ascii"), "base64"
 
 
+def compiled_for(size: int) -> AbstractContextManager[None]:
+    """Uses compiled loops within it if so many bytes of log make that worthwhile; see `kernels.use`."""
+    return use(size)
+
+
+def is_compiled(body_mode: str) -> bool:
+    """Whether a compiled loop makes the lines, which runs outside the interpreter's lock."""
+    return kernels() is not None and body_mode in _COMPILED_MODES
+
+
 def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) -> memoryview:
     """Returns one line of JSON per frame, each ended by a line feed; fields as in `row_of`.
 
@@ -81,6 +94,35 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
     """
     if not len(frames):
         return memoryview(b"")
+    compiled = kernels()
+    if compiled is not None and is_compiled(body_mode):
+        return _compiled_lines(compiled, frames, body_mode, raw=raw)
+    return _lines_of_columns(frames, body_mode, raw=raw)
+
+
+def _compiled_lines(compiled: Kernels, frames: Frames, body_mode: str, *, raw: bool) -> memoryview:
+    """Makes lines by a compiled loop, and those that it leaves out from columns."""
+    sizes = frames.sizes
+    room = int(sizes.sum()) * 2 + len(sizes) * json_texts.FIXED + int(sizes.max()) * json_texts.ESCAPED
+    target, ends = np.empty(room, np.uint8), np.empty(len(frames), np.int64)
+    known = np.empty(2 * json_texts.MOST_NAMES, np.int64)
+    texts = np.frombuffer(json_texts.TEXTS, np.uint8)
+    positions = np.ascontiguousarray(frames.positions, np.int64)
+    used = compiled.json_lines(frames.bytes, positions, body_mode == "text", raw, texts, known, target, ends)
+    lines = target[:used].data
+    left_out = np.flatnonzero(np.diff(ends, prepend=0) == 0)
+    if not len(left_out):
+        return lines
+    others = _lines_of_columns(frames.select(left_out), body_mode, raw=raw).tobytes().split(b"\n")
+    pieces: list[bytes | memoryview] = []
+    done = 0
+    for line, end in zip(others, ends[left_out].tolist(), strict=False):  # after the last line feed there is nothing
+        pieces += lines[done:end], line, b"\n"
+        done = end
+    return memoryview(b"".join([*pieces, lines[done:]]))
+
+
+def _lines_of_columns(frames: Frames, body_mode: str, *, raw: bool) -> memoryview:
     rows = Rows(frames)
     lines = Lines(len(frames))
     lines.text('{"physical_offset":').integers(frames.column("physical_offset"))

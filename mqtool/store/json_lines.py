@@ -7,7 +7,8 @@ import numpy as np
 from mqtool.formats import commit_log
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.store.line_workers import in_processes
+from mqtool.records.json_rows import compiled_for, is_compiled
+from mqtool.store.line_workers import in_processes, in_threads
 from mqtool.store.lines import LineMaker, Lines
 from mqtool.store.message import from_record
 from mqtool.store.selection import Selection
@@ -26,14 +27,27 @@ def json_lines(
         store: where.
         body_mode: "none", "text", "hex" or "base64"; see `records.json_rows.row_of`.
         raw: bodies as stored.
-        jobs: processes, this one included; the lines are the same.
+        jobs: processes, or threads where a compiled loop makes the lines, this one included; the lines are the same.
         wanted: as for `Store.messages`.
     """
-    make = LineMaker(body_mode, raw)
-    items = _items(store, Selection.of(**wanted))
-    if jobs > 1:
-        return in_processes(store.commit_log, items, make, jobs - 1)
-    return (item if isinstance(item, Damage) else make(item) for item in items)
+    make, selection = LineMaker(body_mode, raw), Selection.of(**wanted)
+    with compiled_for(_bytes_of(store, selection)):
+        items = _items(store, selection)
+        if jobs > 1 and is_compiled(body_mode):
+            yield from in_threads(items, make, jobs - 1)
+        elif jobs > 1:
+            yield from in_processes(store.commit_log, items, make, jobs - 1)
+        else:
+            yield from (item if isinstance(item, Damage) else make(item) for item in items)
+
+
+def _bytes_of(store: Store, selection: Selection) -> int:
+    """Returns how many bytes of the log will be read; 0 if a limit is likely to end that early."""
+    log = store.commit_log
+    if selection.limit is not None:
+        return 0
+    end = log.max_offset if selection.end is None else min(selection.end, log.max_offset)
+    return max(0, end - max(selection.start or 0, log.min_offset))
 
 
 def _items(store: Store, selection: Selection) -> Iterator[Frames | Damage]:

@@ -1,4 +1,4 @@
-"""Lines of JSON made in other processes, in order: this one walks the log and proves it, they write it out.
+"""Lines of JSON made side by side, in order: this process walks the log and proves it, others or threads write it out.
 
 What is a message is decided by one walk alone, so the lines are the same whatever the number of processes. A worker
 is told only which bytes of which file to make lines of.
@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import MqtoolError
-from mqtool.jobs.pool import in_order, start_worker, worker_pool
+from mqtool.jobs.pool import in_order, start_worker, thread_pool, worker_pool
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.commit_log import CommitLog
@@ -44,6 +44,14 @@ class Block:
     base: int
     positions: np.ndarray
     sizes: np.ndarray
+
+
+def in_threads(items: Iterator[Frames | Damage], make: LineMaker, workers: int) -> Iterator[Lines | Damage]:
+    """Yields the lines of each block of frames, and damage, in order; so many threads make the lines."""
+    with thread_pool(workers) as (pool, _):
+        begun = (_Here(item) if isinstance(item, Damage) else pool.submit(make, item) for item in items)
+        for piece in in_order(begun, workers + _AHEAD):
+            yield piece.result()
 
 
 def in_processes(

@@ -10,6 +10,8 @@ from mqtool.records.json_rows import BODY_MODES, json_lines, row_of
 from mqtool.store import Message
 from tests.support.stores import STORES, StoreFixture
 
+pytestmark = pytest.mark.usefixtures("either_way")
+
 
 @pytest.mark.parametrize("mode", BODY_MODES)
 @pytest.mark.parametrize("fixture", [store for store in STORES if store.directory], ids=str)

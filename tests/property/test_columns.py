@@ -9,6 +9,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from mqtool import kernels
 from mqtool.formats import commit_log
 from mqtool.records import columns
 from mqtool.records.arrow import binary_view
@@ -91,6 +92,48 @@ def test_every_line_of_json_is_the_row_of_its_message(made, mode, raw):
             row["body"], row["body_encoding"] = encode_body(message.raw_body, mode)
     assert [json.loads(line) for line in lines] == rows
     assert all(line.endswith(b"\n") for line in lines)
+
+
+@pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+@given(made=records, mode=st.sampled_from(["none", "text"]), raw=st.booleans())
+@example(
+    made=[{**USUAL, "body": bytes(range(256))}, {**USUAL, "body": bytes(range(128))}, USUAL], mode="text", raw=False
+)
+@example(made=[{**USUAL, "body": b"x" * 63 + "ß€😀".encode() * 9}, USUAL], mode="text", raw=False)
+@example(made=[{"properties": b"a\1b\2a\1c\2"}] + [USUAL] * 3, mode="text", raw=False)
+@example(made=[{"properties": b"\1b\2a\1\2a\1c\1\x1f\2d"}] * 2, mode="text", raw=False)
+def test_a_compiled_loop_writes_the_lines_of_columns(made, mode, raw):
+    data, _ = log_of(made)
+    frames = frames_of(data, before=b"before", behind=b"behind")
+    lines = json_lines(frames, mode, raw=raw).tobytes()
+    with kernels.use(kernels.LARGE):
+        assert json_lines(frames, mode, raw=raw).tobytes() == lines
+
+
+INVALID = (
+    b"\x80",
+    b"\xc0\xaf",
+    b"\xc2",
+    b"\xe0\x9f\xbf",
+    b"\xed\xa0\x80",
+    b"\xf0\x8f\xbf\xbf",
+    b"\xf4\x90\x80\x80",
+    b"\xf5",
+)
+VALID = ("\x7f", "\x80", "\u07ff", "\u0800", "\ud7ff", "\ue000", "\uffff", "\U00010000", "\U0010ffff")
+
+
+@pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+@pytest.mark.parametrize("where", ["body", "properties", "name"])
+def test_a_compiled_loop_tells_what_is_utf8(where):
+    for piece in (*INVALID, *(text.encode() for text in VALID)):
+        for text in (piece, b"a" * 64 + piece + b"z", b'"' + piece[:-1], piece + b"\n" + piece):
+            one = {"body": text} if where == "body" else {"properties": b"k\1" + text + b"\2"}
+            data, _ = log_of([{"properties": text + b"\1v\2"} if where == "name" else one, USUAL])
+            frames = frames_of(data)
+            lines = json_lines(frames).tobytes()
+            with kernels.use(kernels.LARGE):
+                assert json_lines(frames).tobytes() == lines
 
 
 @given(data=st.binary(max_size=200), cuts=st.lists(st.integers(0, 200), max_size=20), gaps=st.booleans())

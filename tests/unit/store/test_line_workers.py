@@ -6,8 +6,12 @@ from concurrent.futures.process import BrokenProcessPool
 import pytest
 
 import mqtool
+from mqtool import kernels
+from mqtool.jobs.pool import thread_pool
+from mqtool.kernels import choice
 from mqtool.records.damage import Damage
 from mqtool.store import json_lines as module
+from mqtool.store import line_workers
 from mqtool.store.json_lines import json_lines
 from mqtool.store.line_workers import spread
 from mqtool.store.lines import LineMaker, Lines
@@ -98,6 +102,18 @@ def test_what_a_worker_does_not_find_in_the_file_any_more_is_made_here(root):
 def test_another_process_gives_the_same(root):
     with mqtool.open(root) as store:
         assert plain(json_lines(store, jobs=2)) == alone(root)
+
+
+@pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+def test_threads_make_the_same_lines_where_a_loop_is_compiled(root, monkeypatch):
+    expected, hexadecimal, counts = alone(root), alone(root, body_mode="hex"), []
+    monkeypatch.setattr(line_workers, "thread_pool", lambda count: counts.append(count) or thread_pool(count))
+    monkeypatch.setattr(choice, "LARGE", 1)
+    with mqtool.open(root) as store:
+        assert plain(json_lines(store, jobs=3)) == expected
+        assert counts == [2]
+        assert plain(json_lines(store, "hex", jobs=3)) == hexadecimal
+        assert counts == [2]
 
 
 def test_reading_may_stop_in_the_middle(root):
