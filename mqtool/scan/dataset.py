@@ -148,32 +148,24 @@ class MessagesDataset(_Lazy):
         return self._stores.messages(names, Where.of(where, self._schema), self._options)
 
 
-class RowsDataset(_Lazy):
-    """A table that is made row by row when it is asked for."""
+class TableDataset(_Lazy):
+    """A table that is made whole when it is asked for, batch by batch."""
 
-    def __init__(self, stores: Stores, schema: Any, rows: Callable[[Stores], Iterator[dict[str, Any]]]) -> None:
+    def __init__(self, stores: Stores, schema: Any, made: Callable[[Stores], Iterator[Any]]) -> None:
         """Takes the table.
 
         Args:
             stores: to read.
             schema: of the table.
-            rows: makes them.
+            made: yields its `pa.RecordBatch`es.
         """
-        super().__init__(stores, schema, self._made)
-        self._rows = partial(rows, stores)
+        super().__init__(stores, schema, self._chosen)
+        self._made = partial(made, stores)
 
-    def _made(self, names: list[str], where: Any) -> Iterator[Any]:
-        made: list[dict[str, Any]] = []
-        for row in self._rows():
-            made.append(row)
-            if len(made) == Options.batch_rows:
-                yield from self._chosen(made, names, where)
-                made = []
-        yield from self._chosen(made, names, where)
-
-    def _chosen(self, rows: list[dict[str, Any]], names: list[str], where: Any) -> Iterator[Any]:
-        table = pa.Table.from_pylist(rows, self._schema)
-        yield from (table if where is None else table.filter(where)).select(names).to_batches()
+    def _chosen(self, names: list[str], where: Any) -> Iterator[Any]:
+        for batch in self._made():
+            table = pa.Table.from_batches([batch], self._schema)
+            yield from (table if where is None else table.filter(where)).select(names).to_batches()
 
 
 def dataset(*stores: str, options: Options | None = None) -> MessagesDataset:

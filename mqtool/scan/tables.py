@@ -1,6 +1,7 @@
 """The tables that SQL sees besides the messages: what the other files of a store say, and what is wrong with it."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -11,12 +12,13 @@ from mqtool.export.schema import DAMAGE_SCHEMA, TIMESTAMP
 from mqtool.export.sources import Source
 from mqtool.export.task import damage_batch
 from mqtool.records.damage import Damage
-from mqtool.scan.dataset import MessagesDataset, RowsDataset, Stores
+from mqtool.scan.dataset import MessagesDataset, Stores, TableDataset
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.pending import pending_messages
 from mqtool.store.store import Store
 
 Rows = Iterator[dict[str, Any]]
+_BATCH_ROWS = 1 << 16
 
 
 def _schema(*fields: tuple[str, Any]) -> Any:
@@ -99,48 +101,65 @@ def _opened(stores: Stores) -> Iterator[tuple[Source, Store]]:
             yield source, store
 
 
-def _queue_units(stores: Stores) -> Rows:
+def _queue_units(stores: Stores) -> Iterator[Any]:
     for source, store in _opened(stores):
         for queue in store.queues():
             yield from _units_of(source, queue)
 
 
-def _units_of(source: Source, queue: Queue) -> Rows:
+def _units_of(source: Source, queue: Queue) -> Iterator[Any]:
     for number, file in enumerate(queue.files):
-        units = queue.units_of(number)
-        if queue.is_batch:
-            offsets = units["base_queue_offset"].astype(np.int64)
-        else:
-            offsets = np.arange(len(units), dtype=np.int64) + file.base // queue.unit_size
-        for at in np.flatnonzero(has_record(units)).tolist():
-            unit = units[at]
-            yield {
-                "broker": source.broker,
-                "topic": queue.topic,
-                "queue_id": queue.queue_id,
-                "queue_offset": int(offsets[at]),
-                "physical_offset": int(unit["physical_offset"]),
-                "size": int(unit["size"]),
-                "tags_code": int(unit["tags_code"]),
-            }
+        whole = queue.units_of(number)
+        for start in range(0, len(whole), _BATCH_ROWS):
+            units = whole[start : start + _BATCH_ROWS]
+            there = np.flatnonzero(has_record(units))
+            if queue.is_batch:
+                offsets = units["base_queue_offset"].astype(np.int64)
+            else:
+                offsets = np.arange(start, start + len(units), dtype=np.int64) + file.base // queue.unit_size
+            known = {"broker": source.broker, "topic": queue.topic, "queue_id": queue.queue_id}
+            fields = {name: units[name][there] for name in ("physical_offset", "size", "tags_code")}
+            yield _batch(QUEUE_UNITS, len(there), known, {"queue_offset": offsets[there], **fields})
 
 
-def _index_entries(stores: Stores) -> Rows:
+def _index_entries(stores: Stores) -> Iterator[Any]:
     for source, store in _opened(stores):
         for file in store.index_files():
-            begin = file.header.begin_timestamp
-            names = file.entries.dtype.names or ()
-            for number, entry in enumerate(file.entries.tolist(), 1):
-                named = dict(zip(names, entry, strict=True))
-                yield {
-                    "broker": source.broker,
-                    "file": file.path.name,
-                    "number": number,
-                    "key_hash": named["key_hash"],
-                    "physical_offset": named["physical_offset"],
-                    "store_timestamp": begin + named["time_diff"] * 1000,
-                    "previous": named["previous"],
-                }
+            known = {"broker": source.broker, "file": file.path.name}
+            begin, whole = file.header.begin_timestamp, file.entries
+            for start in range(0, len(whole), _BATCH_ROWS):
+                entries = whole[start : start + _BATCH_ROWS]
+                fields = {name: entries[name] for name in ("key_hash", "physical_offset", "previous")}
+                numbers = np.arange(start + 1, start + 1 + len(entries))
+                times = entries["time_diff"].astype(np.int64) * 1000 + begin
+                made = {"number": numbers, "store_timestamp": times, **fields}
+                yield _batch(INDEX_ENTRIES, len(entries), known, made)
+
+
+def _batch(schema: Any, count: int, known: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
+    """Returns a batch of columns that have one value, and of columns from numbers."""
+    columns = []
+    for field in schema:
+        if field.name in known:
+            columns.append(pa.repeat(pa.scalar(known[field.name], field.type), count))
+            continue
+        values = arrays[field.name]
+        if pa.types.is_timestamp(field.type):
+            columns.append(pa.array(values).view(field.type))
+        else:
+            columns.append(pa.array(np.ascontiguousarray(values, field.type.to_pandas_dtype()), field.type))
+    return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+
+def _by_row(schema: Any, rows: Callable[[Stores], Rows]) -> Callable[[Stores], Iterator[Any]]:
+    """Returns what makes the batches of a table whose rows are made one by one, because they are few."""
+
+    def made(stores: Stores) -> Iterator[Any]:
+        left = rows(stores)
+        while some := list(islice(left, _BATCH_ROWS)):
+            yield pa.RecordBatch.from_pylist(some, schema)
+
+    return made
 
 
 def _offsets(stores: Stores) -> Rows:
@@ -216,15 +235,15 @@ def _damage(stores: Stores) -> Rows:
         yield from damage_batch(found, source.broker, source.path).to_pylist()
 
 
-_MADE: dict[str, tuple[Any, Callable[[Stores], Rows]]] = {
+_MADE: dict[str, tuple[Any, Callable[[Stores], Iterator[Any]]]] = {
     "queue_units": (QUEUE_UNITS, _queue_units),
     "index_entries": (INDEX_ENTRIES, _index_entries),
-    "offsets": (OFFSETS, _offsets),
-    "pending": (PENDING, _pending),
-    "findings": (FINDINGS, _findings),
-    "topics": (TOPICS, _topics),
-    "segments": (SEGMENTS, _segments),
-    "damage": (DAMAGE_SCHEMA, _damage),
+    "offsets": (OFFSETS, _by_row(OFFSETS, _offsets)),
+    "pending": (PENDING, _by_row(PENDING, _pending)),
+    "findings": (FINDINGS, _by_row(FINDINGS, _findings)),
+    "topics": (TOPICS, _by_row(TOPICS, _topics)),
+    "segments": (SEGMENTS, _by_row(SEGMENTS, _segments)),
+    "damage": (DAMAGE_SCHEMA, _by_row(DAMAGE_SCHEMA, _damage)),
 }
 
 TABLES = ("messages", "message_keys", *_MADE)
@@ -233,5 +252,5 @@ TABLES = ("messages", "message_keys", *_MADE)
 
 def tables_of(stores: Stores) -> dict[str, Any]:
     """Returns the tables of stores by name, each a `pyarrow.dataset.Dataset` that reads nothing yet."""
-    made = {name: RowsDataset(stores, schema, rows) for name, (schema, rows) in _MADE.items()}
+    made = {name: TableDataset(stores, schema, batches) for name, (schema, batches) in _MADE.items()}
     return {"messages": MessagesDataset(stores), "message_keys": MessagesDataset(stores, keyed=True), **made}

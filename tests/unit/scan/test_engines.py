@@ -14,12 +14,14 @@ from mqtool.engine import StoreOptions
 from mqtool.engine import open_store as open_engine
 from mqtool.errors import StoreError, UsageError
 from mqtool.polars import facts_of, scan_store
+from mqtool.scan import tables
 from mqtool.scan.bounds import Bounds
 from mqtool.scan.conditions import expression_of
 from mqtool.scan.dataset import dataset
 from mqtool.scan.messages import scan
 from mqtool.store import open_store
 from mqtool.store.commit_log import CommitLog
+from mqtool.store.consume_queue import has_record
 from tests.support.builder import FIRST_TIME, StoreBuilder
 from tests.support.damage import damage_case
 from tests.support.questions import committed, questions
@@ -216,6 +218,46 @@ def test_the_other_tables_say_what_the_library_says(tmp_path):
         assert one("SELECT messages FROM topics WHERE topic = 'Orders'") == [(96,)]
         joined = "SELECT count(*) FROM messages m JOIN queue_units u USING (broker, physical_offset) WHERE m.topic = 'Orders'"
         assert one(joined) == [(96,)]
+
+
+def one_by_one(queue):
+    """The units of a queue with their queue offsets."""
+    for number, file in enumerate(queue.files):
+        for at, unit in enumerate(queue.units_of(number)):
+            if has_record(queue.units_of(number)[at : at + 1])[0]:
+                place = unit["base_queue_offset"] if queue.is_batch else file.base // queue.unit_size + at
+                yield int(place), unit
+
+
+@pytest.mark.parametrize("name", ["orders-5.5.0", "bcq-5.5.0"])
+def test_units_and_entries_are_those_of_the_library_one_by_one(name, tmp_path, monkeypatch):
+    monkeypatch.setattr(tables, "_BATCH_ROWS", 10)
+    path = copy_store(name, tmp_path)
+    with open_store(path) as store, Session(f"b={path}") as session:
+        units = [row for batch in session.ask("SELECT * FROM queue_units")[1] for row in batch.to_pylist()]
+        assert units == [
+            {
+                "broker": "b",
+                "topic": queue.topic,
+                "queue_id": queue.queue_id,
+                "queue_offset": place,
+                **{name: int(unit[name]) for name in ("physical_offset", "size", "tags_code")},
+            }
+            for queue in store.queues()
+            for place, unit in one_by_one(queue)
+        ]
+        entries = [row for batch in session.ask("SELECT * FROM index_entries")[1] for row in batch.to_pylist()]
+        numbered = [
+            (file, number, entry) for file in store.index_files() for number, entry in enumerate(file.entries, 1)
+        ]
+        assert len(entries) == len(numbered) > 0
+        for row, (file, number, entry) in zip(entries, numbered, strict=True):
+            assert (row["file"], row["number"]) == (file.path.name, number)
+            assert [row[name] for name in ("key_hash", "physical_offset", "previous")] == [
+                entry[name] for name in ("key_hash", "physical_offset", "previous")
+            ]
+            millis = row["store_timestamp"].timestamp() * 1000
+            assert round(millis) == file.header.begin_timestamp + int(entry["time_diff"]) * 1000
 
 
 def test_damage_and_findings_are_tables(tmp_path):
