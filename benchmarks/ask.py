@@ -3,8 +3,8 @@
     python benchmarks/ask.py --messages 100000 --rounds 5
 
 A scan of three columns beside DuckDB on the exported Parquet of the same rows; bytes read to bytes needed, with and without
-trust; a look-up by unique key, `mqtool story` and `mqtool find --key` in a log of 100 GiB,
-most of it sparse.
+trust; tables of units and entries; memory of engines that stream; a look-up by unique key, `mqtool story` and
+`mqtool find --key` in a log of 100 GiB, most of it sparse.
 """
 
 import argparse
@@ -44,9 +44,42 @@ def main() -> None:
         store = write_big_store(Path(directory) / "bench" / "store", options.messages, segment=SEGMENT, index=True)
         three_columns(store, Path(directory) / "lake", options.rounds)
         questions(store)
+        tables(store)
+        memory(store)
         add_empty_segments(store, 100)
         look_up(store, options.rounds)
         commands(store, options.rounds)
+
+
+def tables(store: Path) -> None:
+    with Session(store) as session:
+        for table in ("queue_units", "index_entries"):
+            begun = time.process_time()
+            (found,) = [
+                row for batch in session.ask(f"SELECT count(*) AS n FROM {table}")[1] for row in batch.to_pylist()
+            ]
+            print_row(f"rows of {table}", rows=found["n"], cpu_s=time.process_time() - begun)
+
+
+STREAMS = {
+    "scan": "from mqtool.scan.messages import scan; from mqtool.store import open_store\n"
+    "with open_store(path) as store: print(sum(map(len, scan(store))))",
+    "duckdb": "import mqtool.duckdb\n"
+    "print(mqtool.duckdb.connect(path).sql('SELECT count(body), count(DISTINCT topic) FROM messages').fetchall()[0][0])",
+    "polars": "import polars as pl; from mqtool.polars import scan_store\n"
+    "print(scan_store(path).select(pl.col('body').bin.size().gt(0).sum()).collect(engine='streaming').item())",
+    "arrow": "from mqtool.scan.dataset import dataset\nprint(sum(map(len, dataset(path).scanner().to_batches())))",
+}
+"""What reads all columns, bodies too, by each engine that streams."""
+
+
+def memory(store: Path) -> None:
+    size = sum(file.stat().st_blocks * 512 for file in (store / "commitlog").iterdir())
+    for engine, code in STREAMS.items():
+        said = "print(next(int(line.split()[1]) >> 10 for line in open('/proc/self/status') if 'VmHWM' in line))"
+        command = [sys.executable, "-c", f"path = {str(store)!r}\n{code}\n{said}"]
+        out = subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+        print_row(f"memory: {engine}", rows=int(out[-2]), log_mib=size >> 20, peak_mib=int(out[-1]))
 
 
 def three_columns(store: Path, lake: Path, rounds: int) -> None:

@@ -1,13 +1,27 @@
 """`mqtool sql`."""
 
+import contextlib
+import io
 import json
+import os
+import pty
+import re
+import select
+import shlex
 import subprocess
 import sys
+import time
+from pathlib import Path
+
+import pytest
 
 from mqtool.cli.app import run
+from mqtool.scan.reading import Reading
 from tests.support.damage import damage_case
-from tests.support.stores import store_fixture
+from tests.support.stores import copy_store, store_fixture
 
+ROOT = Path(__file__).resolve().parents[2]
+PAGE = (ROOT / "docs" / "sql.md").read_text()
 STORE = str(store_fixture("orders-5.5.0").directory)
 
 
@@ -56,3 +70,80 @@ def test_damage_is_reported(tmp_path, capsys):
     path = damage_case("old-flip-body@4.9.7-clean", tmp_path)
     assert run(["sql", str(path), "SELECT count(*) FROM messages"]) == 1
     assert "1 damaged range(s)" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("code", re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL))
+def test_python_of_the_page_runs(code, monkeypatch):
+    monkeypatch.chdir(ROOT)
+    with contextlib.redirect_stdout(io.StringIO()) as out:
+        exec(compile(code, "docs/sql.md", "exec"), {})
+    assert "40" in out.getvalue() or "store_size" in out.getvalue()
+
+
+@pytest.mark.parametrize("line", re.findall(r"^\$ mqtool (sql /data/store .*|sql fixtures.*)$", PAGE, re.MULTILINE))
+def test_commands_of_the_page_run(line, monkeypatch, capsys):
+    monkeypatch.chdir(ROOT)
+    arguments = shlex.split(line.replace("/data/store", STORE))
+    assert run(arguments) == 0
+    assert capsys.readouterr().out
+
+
+class Terminal:
+    """`mqtool sql` on a terminal of its own."""
+
+    def __init__(self, home: Path) -> None:
+        self.master, slave = pty.openpty()
+        command = [sys.executable, "-m", "mqtool", "sql", STORE, "--format", "csv"]
+        settings = {"XDG_STATE_HOME": str(home), "TERM": "dumb", "NO_COLOR": "1"}
+        self.process = subprocess.Popen(
+            command, stdin=slave, stdout=slave, stderr=slave, env=os.environ | settings, close_fds=True
+        )
+        os.close(slave)
+        self.text = ""
+
+    def until(self, words: str) -> str:
+        """Reads to some words, and returns what came since they were last waited for."""
+        ends = time.monotonic() + 60
+        while words not in self.text:
+            assert time.monotonic() < ends, self.text
+            if select.select([self.master], [], [], 1)[0]:
+                self.text += os.read(self.master, 4096).decode()
+        before, _, self.text = self.text.partition(words)
+        return before
+
+    def type(self, line: str) -> None:
+        os.write(self.master, line.encode())
+
+
+def test_the_prompt_answers_goes_on_after_mistakes_completes_and_remembers(tmp_path):
+    terminal = Terminal(tmp_path)
+    terminal.until("mqtool> ")
+    terminal.type("SELECT count(*) AS n\n")
+    terminal.until("...> ")
+    terminal.type("FROM topics WHERE topic = 'Orders';\n")
+    assert "n\r\n1\r\n" in terminal.until("mqtool> ")
+    terminal.type("SELECT tpoic FROM messages;\n")
+    assert 'column "tpoic" not found' in terminal.until("mqtool> ")
+    terminal.type("SELECT count(*) AS all FROM index_ent\t;\n")
+    assert "index_entries" in terminal.until("mqtool> ")
+    terminal.type("exit\n")
+    assert terminal.process.wait(60) == 0
+    os.close(terminal.master)
+    assert "tpoic" in (tmp_path / "mqtool" / "sql_history").read_text()
+
+
+def test_a_store_that_is_cut_meanwhile_is_one_line(tmp_path, capsys, monkeypatch):
+    store = copy_store("orders-5.5.0", tmp_path)
+    opened = Reading.items
+
+    def cut(reading, path):
+        for segment in sorted((store / "commitlog").iterdir())[1:]:
+            os.truncate(segment, 100)
+        return opened(reading, path)
+
+    monkeypatch.setattr(Reading, "items", cut)
+    code = run(["sql", str(store), "SELECT count(*) FROM messages"])
+    said = capsys.readouterr()
+    assert code == 1
+    (line,) = said.err.splitlines()
+    assert "damaged range(s) of the log were skipped" in line
