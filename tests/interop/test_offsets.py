@@ -169,7 +169,6 @@ def test_positions_on_a_running_broker_move_and_go_back(version, rocketmq, mqtoo
         commit(client, "stopped", 0, 8)
     assert mqtool("apply", plan, "--yes").code == 0
     found = receive(real, broker, tmp_path, {"stopped": 10})
-    broker.stop()
     assert sorted(found["stopped"]) == [(queue, offset) for queue in (0, 1) for offset in range(5, 10)]
 
 
@@ -245,7 +244,6 @@ def test_running_consumers_are_refused_and_moved_by_the_broker_s_reset(version, 
     expected = predicted(made.document, "running", (10, 10), 0)
     assert min(offset for queue, offset in expected if queue == 0) == 7
     assert set(received(log.read_text())["running"]) == expected
-    broker.stop()
 
 
 def until(condition, seconds=60):

@@ -42,7 +42,7 @@ def test_the_real_broker_takes_dead_letters_and_given_up_transactions_as_ordinar
         for resend in (Resend(Kind.DEAD_LETTERS, "LivesGroup"), Resend(Kind.HALF)):
             report = replay_to(SendRequest(Source(root, Selection(), resend=resend), broker.name_server), sender)
             assert (report.refused, report.reasons) == (0, [])
-    broker.stop()
+    broker.stop(kill=True)  # a proper stop takes ten seconds
     found = {topic: set() for topic in ("LivesRetry", "LivesTx")}
     with mqtool.open(broker.store) as store:
         for message in store.messages(topics=[*found, "RMQ_SYS_TRANS_HALF_TOPIC", "SCHEDULE_TOPIC_XXXX"]):

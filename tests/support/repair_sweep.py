@@ -8,23 +8,26 @@ import json
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from mqtool.errors import MqtoolError, NotAStoreError, UsageError
-from mqtool.repair import apply, changes_of, make_plan, undo
+from mqtool.repair import Purge, apply, changes_of, make_plan, undo
 from mqtool.repair.outlook import Comparison, Outlook, compare, outlook
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.repair.runbooks.model import Case
 from mqtool.repair.salvage import salvage
+from mqtool.store import Message
+from mqtool.store.purgeable import purgeable_topics
 from mqtool.store.store import open_store
 from mqtool.verify import State, verify
 from tests.support.damage import CASES, damage_case
 from tests.support.stores import tree_digest
 
-WAYS = ("plan", "runbook", "salvage")
+WAYS = ("plan", "runbook", "salvage", "purge")
 COPIES = ("RB-12", "RB-16", "RB-22")
 """Runbooks that copy a store or replay its messages, whatever its state: they repair nothing."""
 
@@ -35,7 +38,7 @@ class Row:
 
     Attributes:
         case: id of the damaged store.
-        way: plan, runbook or salvage.
+        way: plan, runbook, salvage or purge.
         book: id of the runbook, else "".
         result: applied, refused, or why it ended otherwise.
         claims_success: it said that all is repaired.
@@ -75,6 +78,19 @@ def release_of_case(case: str) -> str:
     return case.partition("@")[2][:3]
 
 
+_Kept = tuple[str, int, int, bytes, str | None]
+
+
+def _without(root: Path, topic: str) -> set[_Kept]:
+    """Topic, queue, queue offset, body and unique key of every intact message but those of a topic."""
+    with open_store(root) as store:
+        return {
+            (one.topic, one.queue_id, one.queue_offset, one.body, one.unique_key)
+            for one in store.messages()
+            if isinstance(one, Message) and one.topic != topic
+        }
+
+
 class _Sweep:
     def __init__(self, case: str, root: Path, scratch: Path) -> None:
         self.case, self.root, self.scratch = case, root, scratch
@@ -91,6 +107,8 @@ class _Sweep:
                 yield from self._runbooks()
         if "salvage" in ways:
             yield self._salvage()
+        if "purge" in ways:
+            yield self._purge()
 
     def _row(
         self, way: str, book: str, result: str, *, success: bool, undone: bool | None, state: str, root: Path | None
@@ -192,6 +210,31 @@ class _Sweep:
         row = self._row("salvage", "", "applied", success=success, undone=True, state=found.verify, root=target)
         shutil.rmtree(target)
         return Row(**{**asdict(row), "is_undone": tree_digest(self.root) == digest})
+
+    def _purge(self) -> Row:
+        """Purges the topic with the most messages; what is counted are the messages of all others."""
+        digest = tree_digest(self.root)
+        kept: set[_Kept] = set()
+        try:
+            with open_store(self.root) as store:
+                counts = Counter(one.topic for one in store.messages() if isinstance(one, Message))
+                topic = max(purgeable_topics([store], ["*"]), key=lambda name: counts[name])
+            kept = _without(self.root, topic)
+            plan = make_plan(self.root, Purge((topic,)))
+            done = apply(plan, backup_acknowledged=True, verify_after=True)
+        except MqtoolError as error:
+            same = tree_digest(self.root) == digest
+            return self._purged(f"refused: {error}", kept, None, state="", undone=same)
+        left = _without(self.root, "")
+        state = done.verification.state.value if done.verification else ""
+        undo(self.root)
+        return self._purged("applied", kept, left, state=state, undone=tree_digest(self.root) == digest)
+
+    def _purged(self, result: str, kept: set[_Kept], left: set[_Kept] | None, *, state: str, undone: bool) -> Row:
+        count, after = len(kept), -1 if left is None else len(left)
+        lost = None if left is None else len(kept ^ left)
+        numbers = (count, count, count, after, 0, lost)
+        return Row(self.case, "purge", "", result, left is not None, undone, state, *numbers, harm=bool(lost))
 
 
 def sweep(case: str, ways: Iterable[str] = WAYS) -> list[Row]:
