@@ -19,6 +19,10 @@ Positions = dict[str, dict[str, dict[int, int]]]
 """Group to topic to queue id to next queue offset."""
 
 
+_SHOWN = 60
+"""Characters of an invalid line that an error prints."""
+
+
 class Place(NamedTuple):
     """Where a message is in its queue."""
 
@@ -109,7 +113,15 @@ def _places(line: bytes, where: str) -> tuple[Place, Place] | None:
         before = Place(str(row["topic"]), int(old["queue_id"]), int(old["queue_offset"]))
         return before, Place(str(new["topic"]), int(new["queue_id"]), int(new["queue_offset"]))
     except (ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{where}: expected a line of `mqtool replay --ids`: {error!r}") from error
+        raise UsageError(
+            f"{where}: expected topic, old and new, as `mqtool replay --ids` writes them, found {_start(line)}"
+        ) from error
+
+
+def _start(line: bytes) -> str:
+    """Returns the first characters of a line for a message."""
+    text = line.decode("utf-8", "replace").strip()
+    return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
 def mapped(positions: Committed, places: Iterable[tuple[Place, Place]]) -> Positions:

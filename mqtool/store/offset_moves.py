@@ -170,6 +170,8 @@ def moves_of(
                 found.append(Move(group, topic, queue_id, before, after))
     if not matched:
         words = f"{' '.join(scope.groups)} in {' '.join(scope.topics) or 'any topic'}"
+        if scope.queue_id is not None:
+            words += f", queue {scope.queue_id}"
         hint = "" if scope.topics else "; name the topics with --topic to set positions in queues without one"
         raise UsageError(f"no queue to move: no position of {words}{hint}")
     return found

@@ -178,6 +178,7 @@ def test_positions_go_through_the_ids_of_a_replay(mqtool, store, tmp_path):
         (("--group", "pull-group", "--to", "never"), "earliest, latest"),
         (("--group", "PULL-GROUP", "--clamp"), "pull-group differs by case only"),
         (("--group", "pull-group", "--from-group", "nobody"), "has no positions"),
+        (("--group", "pull-group", "--topic", "Orders", "--to", "0", "--queue", "9"), "in Orders, queue 9"),
         (("--group", "pull-group", "--clamp", "--before", "3"), "--before does not go with it"),
     ],
 )
@@ -185,6 +186,14 @@ def test_what_makes_no_sense_is_refused(mqtool, store, tmp_path, words, expected
     found = mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json")
     assert found.code == 2
     assert expected in found.stderr
+
+
+def test_a_file_that_is_not_a_map_of_ids_is_refused_with_its_line(mqtool, store, tmp_path):
+    ids = tmp_path / "ids.jsonl"
+    ids.write_text('{"msgId": "7F"}\n')
+    found = mqtool("plan", "offsets", store, "--group", "pull-group", "--through", ids, "-o", tmp_path / "plan.json")
+    assert (found.code, f"{ids}:1: expected topic, old and new" in found.stderr) == (2, True), found.stderr
+    assert """'{"msgId": "7F"}'""" in found.stderr
 
 
 def test_other_verbs_take_no_group(mqtool, store, tmp_path):

@@ -86,6 +86,13 @@ def test_topic_and_group_select(mqtool, lives):
     assert {row["kind"] for row in rows} == {"popped"}
 
 
+def test_a_topic_that_does_not_exist_is_an_error(mqtool, lives):
+    found = mqtool("pending", lives, "--topic", "Nope")
+    assert (found.code, "no topic matches 'Nope'" in found.stderr) == (ExitCode.NO, True), found.stderr
+    found = mqtool("pending", lives, "--topic", "LivesRecall")
+    assert (found.code, "nothing waits" in found.stderr) == (ExitCode.OK, True), found.stderr
+
+
 def test_a_database_of_pops_that_cannot_be_read_is_unknown_and_not_nothing(mqtool, lives):
     (lives / "kvStore").mkdir()
     (lives / "kvStore" / "CURRENT").write_text("MANIFEST-000001\n")

@@ -101,6 +101,7 @@ def pending(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints counts or messages."""
+    from mqtool.cli.selected import require_selected
     from mqtool.store import open_readable
     from mqtool.store.globs import Globs
     from mqtool.store.pending import pending_counts, pending_messages
@@ -115,6 +116,8 @@ def pending(
     with open_readable(store, config) as opened:
         problems += [*opened.unlisted_parts(), *opened.go_on_without_unreadable()]
         counts = [row for row in pending_counts(opened) if is_selected(row)]
+        if not counts:  # messages can wait for a topic that is not there yet
+            require_selected([opened], topic)
         output = Output(ctx.obj, PENDING_MESSAGE if show else PENDING, output_format)
         if show:
             output.rows(_message(one) for one in pending_messages(opened) if is_selected(one))
