@@ -78,4 +78,4 @@ class TableFormat(enum.StrEnum):
     DELTA = "delta"
     """A Delta table in `messages/`."""
     ICEBERG = "iceberg"
-    """The table rocketmq.messages of the SQL catalogue `mqtool` in `iceberg.db`."""
+    """The table rocketmq.messages of the catalogue `mqtool` in pyiceberg's configuration, or in `iceberg.db`."""

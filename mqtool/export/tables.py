@@ -108,9 +108,7 @@ class _Delta:
 class _Iceberg:
     def __init__(self, target: Target) -> None:
         self._root = real_path(Path(target.url))
-        sql = import_module("pyiceberg.catalog.sql")
-        place = f"sqlite:///{self._root}/iceberg.db"
-        self._catalog = sql.SqlCatalog(CATALOGUE, uri=place, warehouse=_url(self._root))
+        self._catalog = _catalogue(self._root)
 
     def sequence(self) -> int:
         if not self._catalog.table_exists(ICEBERG_NAME):
@@ -130,6 +128,23 @@ class _Iceberg:
 
     def close(self) -> None:
         self._catalog.close()
+
+
+def _catalogue(root: Path) -> Any:
+    """Returns the catalogue that pyiceberg's own configuration calls `mqtool`, else one in a file of the target.
+
+    Raises:
+        UsageError: the configured catalogue cannot be reached or is not configured completely.
+    """
+    configured = import_module("pyiceberg.utils.config").Config().get_catalog_config(CATALOGUE)
+    if not configured:
+        sql = import_module("pyiceberg.catalog.sql")
+        return sql.SqlCatalog(CATALOGUE, uri=f"sqlite:///{root}/iceberg.db", warehouse=_url(root))
+    try:
+        return import_module("pyiceberg.catalog").load_catalog(CATALOGUE, **configured)
+    except Exception as error:  # whatever the client of a catalogue raises
+        words = " ".join(str(error).split()) or type(error).__name__
+        raise UsageError(f"the catalogue {CATALOGUE!r} of pyiceberg's configuration cannot be used: {words}") from error
 
 
 def _with_partitions(root: Path, entries: list[FileEntry], partition_by: list[str]) -> Any:

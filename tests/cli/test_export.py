@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -204,3 +205,34 @@ def test_several_stores_are_told_apart(mqtool, tmp_path):
     assert {name: brokers.count(name) for name in set(brokers)} == {
         name: len(lake.expected_rows(name, every_class=False, broker="")) for name in (NAME, "ipv6")
     }
+
+
+def test_an_export_that_follows_has_what_is_appended_soon_after(tmp_path):
+    name = "rollover-5.5.0"
+    store, target = copy_store(name, tmp_path), tmp_path / "lake"
+    ends = lake.record_ends(name)
+    lake.grow(name, store, ends[39])
+    command = [sys.executable, "-m", "mqtool", "export", str(store), "--output", str(target), "--include", "all"]
+    command += ["--state", str(tmp_path / "state"), "--follow", "--every", "0.2", "--format", "json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+        try:
+            for records in (40, 90, len(ends)):
+                lake.grow(name, store, ends[records - 1])
+                until = time.monotonic() + 60
+                while not (target / "messages").exists() or len(lake.rows(target)) < records:
+                    assert time.monotonic() < until
+                    assert running.poll() is None
+                    time.sleep(0.1)
+        finally:
+            running.terminate()
+        out, said = running.communicate(timeout=60)
+    assert running.returncode == 0, said
+    assert json.loads(out)["sequence"] == 3
+    assert said.count("messages; Ctrl-C ends") == 3
+    assert len(lake.rows(target)) == len(ends)
+
+
+def test_following_needs_a_state(mqtool, tmp_path):
+    result = mqtool("export", STORE, "--output", tmp_path / "lake", "--follow")
+    assert result.code == 2
+    assert "--follow needs --state FILE" in result.stderr

@@ -92,3 +92,28 @@ def test_a_table_in_object_storage_is_refused(tmp_path):
     pytest.importorskip("s3fs")
     with pytest.raises(UsageError, match="tables are made in local directories"):
         lake.run_export(copy_store(NAME, tmp_path), "memory://lake", table=TableFormat.DELTA)  # type: ignore[arg-type]
+
+
+def test_the_catalogue_of_pyicebergs_configuration_is_used(tmp_path, monkeypatch):
+    sql = pytest.importorskip("pyiceberg.catalog.sql")
+    place = f"sqlite:///{tmp_path}/elsewhere.db"
+    for name, value in (("TYPE", "sql"), ("URI", place), ("WAREHOUSE", f"file://{tmp_path}/warehouse")):
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__MQTOOL__{name}", value)
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state"), "table": TableFormat.ICEBERG}
+    for records in (40, len(ENDS)):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export(f"b={store}", target, **wanted)
+    assert not (target / "iceberg.db").exists()
+    catalog = sql.SqlCatalog("mqtool", uri=place)
+    assert catalog.load_table("rocketmq.messages").scan().to_arrow().num_rows == len(ENDS)
+    catalog.close()
+
+
+def test_a_catalogue_that_cannot_be_reached_is_one_line(tmp_path, monkeypatch):
+    pytest.importorskip("pyiceberg.catalog.rest")
+    monkeypatch.setenv("PYICEBERG_CATALOG__MQTOOL__TYPE", "rest")
+    monkeypatch.setenv("PYICEBERG_CATALOG__MQTOOL__URI", "http://127.0.0.1:1/catalog")
+    with pytest.raises(UsageError, match="the catalogue 'mqtool' of pyiceberg's configuration") as failure:
+        lake.run_export(str(copy_store(NAME, tmp_path)), tmp_path / "lake", table=TableFormat.ICEBERG)
+    assert "\n" not in str(failure.value)

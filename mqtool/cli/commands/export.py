@@ -189,6 +189,11 @@ TableOption = Annotated[
     option("--table-format", panel=FILES, help="Also commit the messages to a Delta or Iceberg table."),
 ]
 
+FollowOption = Annotated[
+    bool, option("--follow", help="Go on until Ctrl-C or SIGTERM: export what is new, again and again. Needs --state.")
+]
+EveryOption = Annotated[float, option("--every", metavar="SECONDS", min=0.1, help="Pause between runs of --follow.")]
+
 
 @prints(EXPORT, EXPORT_KIND)
 def export(
@@ -198,6 +203,8 @@ def export(
     to: ToOption,
     state: StateOption = None,
     rewind: RewindOption = False,
+    follow: FollowOption = False,
+    every: EveryOption = 5.0,
     include: IncludeOption = Include.COMMITTED,
     columns: ColumnsOption = None,
     body: BodyOption = LakeBody.BINARY,
@@ -246,8 +253,36 @@ def export(
     with ExitStack() as shown:
         move = _bar_in(shown, progress)
         runner = LocalRunner(workers) if where is None else _spark_runner(shown, where, move)
+        if follow:
+            return _follow(ctx.obj, request, runner, every, output_format)
         result = export_messages(request, runner, move)
     return _print(ctx.obj, request, result, output_format)
+
+
+def _follow(
+    invocation: Invocation, request: ExportRequest, runner: Runner, every: float, output_format: Format
+) -> ExitCode:
+    """Exports until a signal asks to end; says each commit on stderr, and prints the last one's result."""
+    import signal
+    import threading
+
+    from mqtool.export.follow import follow
+
+    ends = threading.Event()
+    previous = {one: signal.signal(one, lambda *_: ends.set()) for one in (signal.SIGINT, signal.SIGTERM)}
+    found = ExitCode.OK
+    try:
+        last = None
+        for last in follow(request, runner, lambda: not ends.wait(every)):
+            rows = last.manifest.totals["rows"]["messages"]
+            note(f"commit {last.manifest.state.sequence}: {rows} messages; Ctrl-C ends")
+            damaged = last.manifest.totals["rows"]["damage"]
+            found = ExitCode.NO if damaged else found
+        assert last is not None
+        return max(found, _print(invocation, request, last, output_format))
+    finally:
+        for one, handler in previous.items():
+            signal.signal(one, handler)
 
 
 @dataclass(frozen=True)
