@@ -120,6 +120,12 @@ def test_popped_messages_are_lost_with_their_segment(mqtool, lives):
     }
 
 
+def test_a_plan_to_trim_counts_what_waits_in_the_segments_that_go(mqtool, lives, tmp_path):
+    found = mqtool("plan", "trim", lives, "--before", "262144", "-o", tmp_path / "plan.json", "-f", "json")
+    notes = [note for note in found.document["notes"] if note.endswith("that go are not delivered yet")]
+    assert [note.split(" message(s) of ")[0] for note in notes] == ["5 delay", "5 delay", "10 timer"]
+
+
 def test_a_store_where_nothing_waits_says_so(mqtool, tmp_path):
     root = tmp_path / "store"
     shutil.copytree(FIXTURES / "rollover-5.5.0" / "store", root)
