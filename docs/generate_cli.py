@@ -28,8 +28,8 @@ from mqtool.verify.catalogue import CATALOGUE  # noqa: E402
 
 HEAD = """# Commands
 
-Generated from the commands' own help by `python docs/generate_cli.py`. How output is made up:
-[JSON output](json-output.md). How runs end: [exit codes](exit-codes.md). The same from Python: every command calls one
+Generated from the commands' own help by `python docs/generate_cli.py`. Output:
+[JSON output](json-output.md). Results: [exit codes](exit-codes.md). The same from Python: every command calls one
 function of the library.
 
 | Command | What it does |
@@ -39,9 +39,9 @@ function of the library.
 RANGES = """## Ranges and times
 
 `--offset` takes offsets: physical ones of messages; queue offsets, entry numbers or positions in other files. A
-range is half-open, `[start, end)`; what is outside of what is there is cut off.
+range is half-open, `[start, end)`; it is clipped to the existing offsets.
 
-| Written | Means |
+| Form | Meaning |
 |---|---|
 | `start`, `end` | from the first offset; from the end (with `--follow`: only what is new) |
 | `4096` | from offset 4096 |
