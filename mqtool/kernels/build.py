@@ -5,19 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-MODULES = (
-    "frame_scan",
-    "gets",
-    "groups",
-    "index",
-    "json_lines",
-    "objects",
-    "queues",
-    "records",
-    "sums",
-    "trailers",
-    "units",
-)
+MODULES = ("frame_scan", "gets", "groups", "json_lines", "objects", "records", "sums", "trailers", "units")
 """That declare kernels."""
 
 

@@ -30,12 +30,10 @@ class Kernels:
     Attributes:
         scan: of `frame_scan`.
         dispatch: of `trailers`.
-        add_units, add_entries, follow, chain: of `sums`.
+        add_units, add_entries: of `sums`.
         plain_units: of `units`.
         encode: of `records`.
         find_bytes: of `objects`.
-        number, pack_units: of `queues`.
-        put_entries: of `index`.
         take_units, copy_records: of `gets`.
         group: of `groups`.
         json_lines: of `json_lines`.
@@ -45,14 +43,9 @@ class Kernels:
     dispatch: Callable[..., Any]
     add_units: Callable[..., Any]
     add_entries: Callable[..., Any]
-    follow: Callable[..., Any]
-    chain: Callable[..., Any]
     plain_units: Callable[..., Any]
     encode: Callable[..., Any]
     find_bytes: Callable[..., Any]
-    number: Callable[..., Any]
-    pack_units: Callable[..., Any]
-    put_entries: Callable[..., Any]
     take_units: Callable[..., Any]
     copy_records: Callable[..., Any]
     group: Callable[..., Any]

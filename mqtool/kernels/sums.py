@@ -1,4 +1,4 @@
-"""Units and index entries added up by bucket, and the queue offsets of a stretch of the log followed."""
+"""Units and index entries added up by bucket."""
 
 from typing import Any
 
@@ -50,68 +50,3 @@ def add_entries(total: Any, count: Any, buckets: Any, key_hashes: Any, physical:
         mixed += np.uint64(times[row]) * _TIME
         total[buckets[row]] += _finish(mixed)
         count[buckets[row]] += 1
-
-
-@compiled("int64", I32, I64, I64, "int64", I64, I64, I64, I64, I64, I64)
-def follow(
-    codes: Any,
-    offsets: Any,
-    physical: Any,
-    room: int,
-    first: Any,
-    first_at: Any,
-    following: Any,
-    last_at: Any,
-    messages: Any,
-    jumps: Any,
-) -> int:
-    """Follows the queue offsets of units of one message each, in the order of the log.
-
-    Args:
-        codes: number of each unit's queue.
-        offsets, physical: of each unit.
-        room: jumps that are kept.
-        first, first_at, following, last_at, messages: of each queue, see `verify.continuity.QueueSpan`; are changed.
-        jumps: gets queue, expected and found queue offset, and the physical offsets of both sides, five for a jump.
-
-    Returns:
-        How many jumps were kept.
-    """
-    count = 0
-    for row in range(len(codes)):
-        code, offset = codes[row], offsets[row]
-        if messages[code] == 0:
-            first[code], first_at[code] = offset, physical[row]
-        elif offset != following[code] and count < room:
-            at = 5 * count
-            jumps[at], jumps[at + 1], jumps[at + 2] = code, following[code], offset
-            jumps[at + 3], jumps[at + 4] = last_at[code], physical[row]
-            count += 1
-        following[code] = offset + 1
-        last_at[code] = physical[row]
-        messages[code] += 1
-    return count
-
-
-@compiled("int64", I32, I64, I64, "int64", I64)
-def chain(heads: Any, key_hashes: Any, previous: Any, first: int, wrong: Any) -> int:
-    """Compares the predecessor of index entries with the newest entry of their slots before them.
-
-    Args:
-        heads: number of the newest entry by slot; is changed.
-        key_hashes, previous: of each entry.
-        first: number of the first of them.
-        wrong: gets row and due predecessor of each entry that names another one, two for an entry.
-
-    Returns:
-        How many are wrong.
-    """
-    count, slots = 0, len(heads)
-    for row in range(len(key_hashes)):
-        slot = max(key_hashes[row], 0) % slots
-        due = heads[slot]
-        heads[slot] = first + row
-        if due != previous[row]:
-            wrong[2 * count], wrong[2 * count + 1] = row, due
-            count += 1
-    return count

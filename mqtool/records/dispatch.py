@@ -157,22 +157,22 @@ class _Window:
 
     def _units(self) -> QueueUnits:
         """Every record without a transaction or of a committed one, LMQ units after their record's own."""
-        row = np.flatnonzero(self.queued)
         frames = self.frames
-        queue_offset = frames.column("queue_offset")[row]
-        batch_size = np.ones(len(row), np.int16)
-        self._set_batches(row, queue_offset, batch_size)
         units = QueueUnits(
-            row,
-            self.topic[row],
-            frames.column("queue_id")[row],
-            queue_offset,
-            self.offsets[row],
-            frames.column("total_size")[row],
-            self.tags_code[row],
-            self.times[row],
-            batch_size,
+            np.arange(len(frames)),
+            self.topic,
+            frames.column("queue_id"),
+            frames.column("queue_offset"),
+            self.offsets,
+            frames.column("total_size"),
+            self.tags_code,
+            self.times,
+            np.ones(len(frames), np.int16),
         )
+        if not self.queued.all() or self._batches:
+            units = units.select(self.queued)  # copies, so that offsets of batches may be changed
+            self._set_batches(units.row, units.queue_offset, units.batch_size)
+        row = units.row
         extra = [unit for found in sorted(self._lmq) for unit in self._lmq_units(*found)]
         if not extra:
             return units

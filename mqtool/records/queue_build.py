@@ -10,8 +10,6 @@ import numpy as np
 
 from mqtool.formats import java
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
-from mqtool.kernels import Kernels, kernels
-from mqtool.kernels.numbering import numbered
 from mqtool.records.dispatched import QueueUnits
 
 _ROW_BITS = 24
@@ -87,11 +85,6 @@ def pack(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
         units: at least one.
         keys: int64, the same number for units of the same queue, see `queue_keys`.
     """
-    compiled = kernels()
-    return _pack_by_arrays(units, keys) if compiled is None else _pack_by_kernel(compiled, units, keys)
-
-
-def _pack_by_arrays(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
     keys, order = _sorted(keys)
     packed = np.empty(len(order), CONSUME_QUEUE_UNIT.dtype)
     packed["physical_offset"] = units.physical_offset[order]
@@ -103,22 +96,6 @@ def _pack_by_arrays(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
     is_gap = np.append(~changes & (offset[1:] != offset[:-1] + 1), False)
     gaps = np.logical_or.reduceat(is_gap, starts)
     return PackedUnits(order, packed, order[starts], np.append(starts[1:], len(order)), gaps)
-
-
-def _pack_by_kernel(compiled: Kernels, units: QueueUnits, keys: np.ndarray) -> PackedUnits:
-    firsts, numbers = numbered(compiled, keys)
-    packed = np.empty(len(units), CONSUME_QUEUE_UNIT.dtype)
-    order, stops = np.empty(len(units), np.int64), np.zeros(len(firsts), np.int64)
-    gaps = np.zeros(len(firsts), np.int32)
-    columns = (
-        (units.queue_offset, np.int64),
-        (units.physical_offset, np.int64),
-        (units.size, np.int32),
-        (units.tags_code, np.int64),
-    )
-    arrays = (np.ascontiguousarray(*column) for column in columns)
-    compiled.pack_units(numbers, *arrays, packed.view(np.uint8), order, stops, gaps, np.full(len(firsts), -1))
-    return PackedUnits(order, packed, firsts, stops, gaps)
 
 
 def _sorted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

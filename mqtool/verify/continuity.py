@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mqtool.kernels import Kernels, kernels
 from mqtool.records.dispatched import QueueUnits
 from mqtool.records.words import WordTable
 
@@ -92,10 +91,7 @@ class Continuity:
         """Takes the units of one window, in the order of the log."""
         if not len(units):
             return
-        span, compiled = self.span, kernels()
-        if compiled is not None and (units.batch_size == 1).all():
-            self._follow_compiled(compiled, codes, units)
-            return
+        span = self.span
         after = units.queue_offset + units.batch_size
         single = bool((units.batch_size == 1).all())
         count = np.bincount(codes, None if single else units.batch_size, len(span.queues)).astype(np.int64)
@@ -114,25 +110,6 @@ class Continuity:
         odd = (span.following - before != count) | (total != count * (count - 1) / 2)
         if ((count > 0) & odd).any():
             self._find_jumps(codes, units, before, before_at, fresh)
-
-    def _follow_compiled(self, compiled: Kernels, codes: np.ndarray, units: QueueUnits) -> None:
-        span = self.span
-        room = MOST_JUMPS - len(span.jumps)
-        jumps = np.empty(5 * min(room, len(codes)), np.int64)
-        count = compiled.follow(
-            codes,
-            units.queue_offset,
-            units.physical_offset,
-            room,
-            span.first,
-            span.first_at,
-            span.following,
-            span.last_at,
-            span.messages,
-            jumps,
-        )
-        for code, *numbers in jumps[: 5 * count].reshape(-1, 5).tolist():
-            span.jumps.append(Jump(*span.queues[code], *numbers))
 
     def _find_jumps(
         self, codes: np.ndarray, units: QueueUnits, before: np.ndarray, before_at: np.ndarray, fresh: np.ndarray

@@ -12,7 +12,7 @@ import numpy as np
 from mqtool.engine.disk.files import File
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, IndexHeader
-from mqtool.kernels import Kernels, kernels
+from mqtool.kernels import kernels
 from mqtool.records import index_lookup
 from mqtool.records.index_build import CHUNK, append
 
@@ -99,39 +99,17 @@ class IndexWriter:
             return 0
         self._reserve(first + count)
         hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
-        compiled = kernels()
-        if compiled is None:
-            heads = np.frombuffer(self._map, _HEAD, self.slots, index_file.HEADER_SIZE)
-            entries = np.frombuffer(self._map, ENTRY.dtype, count, self._entries_at + first * ENTRY.size)
-            for start in range(0, count, CHUNK):
-                part = slice(start, start + CHUNK)
-                header = append(header, heads, entries[part], hashes[part], offsets[part], timestamps[part])
-        else:
-            fresh = self._append_by_kernel(compiled, hashes, offsets, timestamps)
-            ends = (int(timestamps[0]), int(offsets[0])), (int(timestamps[-1]), int(offsets[-1]))
-            header = header.after(*ends, count, fresh)
-        self._set_header(header)
-        return count
-
-    def _append_by_kernel(
-        self, compiled: Kernels, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray
-    ) -> int:
-        if self._populated < self._reserved:  # whoever has kernels puts so much that all of it will be touched
+        if kernels() is not None and self._populated < self._reserved:
+            # so much was written that compiled loops are in use: all of the reserved part will be touched
             self.file.populate(self._populated, self._reserved)
             self._populated = self._reserved
-        first, begin, time = self.header.index_count, self.header.begin_timestamp, int(timestamps[0])
-        fresh: int = compiled.put_entries(
-            np.frombuffer(self._map, np.uint8),
-            self.slots,
-            self._entries_at,
-            first,
-            index_file.time_diff(time, begin),
-            time if first <= 1 else begin,
-            np.ascontiguousarray(hashes, np.int32),
-            np.ascontiguousarray(offsets, np.int64),
-            np.ascontiguousarray(timestamps, np.int64),
-        )
-        return fresh
+        heads = np.frombuffer(self._map, _HEAD, self.slots, index_file.HEADER_SIZE)
+        entries = np.frombuffer(self._map, ENTRY.dtype, count, self._entries_at + first * ENTRY.size)
+        for start in range(0, count, CHUNK):
+            part = slice(start, start + CHUNK)
+            header = append(header, heads, entries[part], hashes[part], offsets[part], timestamps[part])
+        self._set_header(header)
+        return count
 
     def _reserve(self, numbers: int) -> None:
         end = self._entries_at + numbers * index_file.ENTRY_SIZE

@@ -20,7 +20,6 @@ from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.formats import codec, commit_log
 from mqtool.formats.checksums import CRC_MASK
 from mqtool.kernels import Kernels, kernels
-from mqtool.kernels.numbering import numbered
 from mqtool.records.crc import crc32
 
 _BETWEEN = b"\2"
@@ -398,7 +397,7 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
         or not len(columns)
     ):
         return None
-    states, state_of = _states(log, columns, compiled)
+    states, state_of = _states(log, columns)
     bodies, pieces = pieces_of(columns.bodies, compiled), pieces_of(held, compiled)
     fixed = np.array([state.fixed_size for state in states], np.int64)
     sizes = fixed[state_of] + bodies.sizes + pieces.sizes
@@ -410,13 +409,17 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
     return Plain(columns, states, state_of, bodies, pieces, sizes, born, host)
 
 
-def _states(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> tuple[list[QueueState], np.ndarray]:
-    """Returns the topic-queues of the columns, and which of them each message is for."""
-    key = (np.asarray(columns.topic, np.int64) << 32) | np.asarray(columns.queue_id, np.int64)
-    if compiled is None:
-        distinct, state_of = np.unique(key, return_inverse=True)
+def _states(log: CommitLog, columns: MessageColumns) -> tuple[list[QueueState], np.ndarray]:
+    """Returns the topic-queues of the columns, and which of them each message is for: int32."""
+    topic, queue_id = np.asarray(columns.topic, np.int64), np.asarray(columns.queue_id, np.int64)
+    lowest = int(queue_id.min())
+    span = int(queue_id.max()) - lowest + 1
+    key = topic * span + (queue_id - lowest)
+    if len(columns.topics) * span <= len(key):  # few queues: counting is faster than sorting
+        counts = np.bincount(key)
+        distinct = np.flatnonzero(counts)
+        state_of = (np.cumsum(counts > 0) - 1)[key]
     else:
-        firsts, state_of = numbered(compiled, key)
-        distinct = key[firsts]
-    states = [log.offsets.state(columns.topics[one >> 32], one & 0xFFFFFFFF) for one in distinct.tolist()]
-    return states, state_of
+        distinct, state_of = np.unique(key, return_inverse=True)
+    states = [log.offsets.state(columns.topics[one // span], lowest + one % span) for one in distinct.tolist()]
+    return states, state_of.astype(np.int32)

@@ -22,7 +22,7 @@ def test_arrays_of_another_kind_are_refused():
 
 def test_wrong_number_of_arguments():
     with pytest.raises(ValueError, match="zip"):
-        compiled.chain(np.zeros(1, np.int32))
+        compiled.add_units(np.zeros(1, np.uint64))
 
 
 def test_an_unknown_c_function():

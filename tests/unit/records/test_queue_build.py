@@ -4,7 +4,6 @@ import struct
 from itertools import pairwise
 
 import numpy as np
-import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -70,13 +69,11 @@ def check(units: QueueUnits) -> None:
     }
 
 
-@pytest.mark.usefixtures("either_way")
 @given(st.lists(unit, min_size=1, max_size=60))
 def test_any_units_are_packed_as_those_of_each_queue_one_by_one(rows):
     check(columns(rows))
 
 
-@pytest.mark.usefixtures("either_way")
 @given(st.integers(0, 1 << 30))
 def test_units_of_queues_with_gaps_are_packed_as_those_of_each_queue_one_by_one(seed):
     check(units_of(seed))
