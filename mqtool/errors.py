@@ -15,7 +15,7 @@ MqtoolError
 │   ├── ReadOnlyStoreError a write was asked of a store opened for reading
 │   ├── StoreClosedError   used after close
 │   ├── ConfigFileError    a configuration file cannot be read
-│   ├── ExportError        an export cannot go on: another log, another directory, another shape
+│   ├── ExportError        an export cannot continue: another log, another directory, another shape
 │   ├── RefusedError       gate; a change is not carried out: its plan is stale, the store in use, space short
 │   └── CorruptionError    physical offset, reason; raised from a FormatError
 ├── UsageError             the caller's own words are wrong: a range, a filter, an option
@@ -127,7 +127,7 @@ class ConfigFileError(StoreError):
 
 
 class ExportError(StoreError):
-    """An export cannot go on where it was told to: the log, the directory or the shape is another one."""
+    """An export cannot continue at its state: the log, the directory or the shape is another one."""
 
 
 class RefusedError(StoreError):

@@ -41,7 +41,7 @@ MEANINGS = {
     "--file": "A file of the store.",
     "--file-size": "Target size of the files that are written.",
     "--flush": "When stored messages are on disk.",
-    "--follow": "Wait for new messages and go on.",
+    "--follow": "Wait for new messages and continue.",
     "--format": "Output format.",
     "--from": "Input: a file, - for stdin, a store or a backup.",
     "--from-group": "Consumer group to copy positions from.",

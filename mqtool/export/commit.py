@@ -192,13 +192,16 @@ def starting_state(last: Manifest | None, saved: State | None, state_url: str | 
 def check_shape(state: State, shape: dict[str, Any], url: str) -> None:
     """Compares what must stay the same between the runs of one export.
 
+    Columns may be added, by a newer release or on request: earlier files lack them, and readers find null there.
+
     Raises:
-        ExportError: something changed.
+        ExportError: something else changed.
     """
     for name, value in shape.items():
-        if state.shape and state.shape.get(name) != value:
-            was = state.shape.get(name)
-            raise ExportError(f"{name} was {was!r} and is {value!r} now; export that into a new directory", url)
+        was = state.shape.get(name) if state.shape else value
+        if was == value or (name == "columns" and set(was or ()) < set(value)):
+            continue
+        raise ExportError(f"{name} was {was!r} and is {value!r} now; export that into a new directory", url)
 
 
 def totals_of(files: Iterable[FileEntry]) -> dict[str, int]:

@@ -84,6 +84,9 @@ class _Delta:
         by = list(manifest.state.shape["partition-by"])
         schema = deltalake.Schema.from_arrow(_with_partitions(self._root, entries, by))
         table = self._open() or deltalake.DeltaTable.create(str(self._root), schema=schema, partition_by=by)
+        known = {field.name for field in table.schema().fields}
+        if added := [field for field in schema.fields if field.name not in known]:
+            table.alter.add_columns(added)
         actions = [
             transaction.AddAction(
                 entry.path.removeprefix(f"{Table.MESSAGES}/"),
@@ -122,6 +125,8 @@ class _Iceberg:
         location = _url(self._root / Table.MESSAGES)
         schema = _with_partitions(self._root / Table.MESSAGES, entries, [])
         table = self._catalog.create_table_if_not_exists(ICEBERG_NAME, schema=schema, location=location)
+        with table.update_schema() as update:
+            update.union_by_name(schema)
         paths = [_url(self._root / entry.path) for entry in entries if entry.rows]
         if paths:
             table.add_files(paths, snapshot_properties={_SEQUENCE: str(manifest.state.sequence)})

@@ -43,4 +43,4 @@ class LocalRunner:
                 for _, result in as_completed(pool, run_task, tasks, others * _AHEAD, helps=True):
                     done(result)
             except BrokenProcessPool as error:
-                raise WorkerDiedError("a worker process died, maybe for want of memory: try fewer --jobs") from error
+                raise WorkerDiedError("a worker process died, maybe for lack of memory: try fewer --jobs") from error

@@ -12,6 +12,7 @@ from mqtool.errors import UsageError
 from mqtool.export import tables
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.request import ReadRequest
+from mqtool.export.schema import ALL_COLUMNS
 from mqtool.export.tables import TableFormat
 from tests.support import lake
 from tests.support.stores import copy_store
@@ -51,6 +52,18 @@ def test_each_run_becomes_one_commit_of_the_table(tmp_path, kind, partition_by):
         lake.grow(NAME, store, ENDS[records - 1])
         lake.run_export(f"b={store}", target, **wanted)
         assert read(kind, target) == EXPECTED[:records]
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_a_column_that_is_added_is_added_to_the_table(tmp_path, kind):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    older = ReadRequest(every_class=True, columns=tuple(name for name in ALL_COLUMNS if name != "body_crc"))
+    for records, request in ((40, older), (90, ALL), (len(ENDS), ALL)):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export(f"b={store}", target, read=request, state=str(tmp_path / "state"), table=kind)
+    assert all(any(row["body_crc"] for row in part) for part in (EXPECTED[:40], EXPECTED[40:]))
+    assert read(kind, target) == [row | {"body_crc": None} for row in EXPECTED[:40]] + EXPECTED[40:]
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))

@@ -191,7 +191,7 @@ def _messages(
 
 
 def _extent(store: Store, wanted: dict[str, Any]) -> tuple[int, int]:
-    """Returns the first and last physical offset that will be looked at."""
+    """Returns the first and last physical offset that will be read."""
     log = store.commit_log
     return wanted.get("start", log.min_offset), wanted.get("end", log.max_offset)
 

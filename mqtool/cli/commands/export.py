@@ -189,9 +189,7 @@ TableOption = Annotated[
     option("--table-format", panel=FILES, help="Also commit the messages to a Delta or Iceberg table."),
 ]
 
-FollowOption = Annotated[
-    bool, option("--follow", help="Go on until Ctrl-C or SIGTERM: export what is new, again and again. Needs --state.")
-]
+FollowOption = Annotated[bool, option("--follow", help="Repeat the export until Ctrl-C or SIGTERM. Needs --state.")]
 EveryOption = Annotated[float, option("--every", metavar="SECONDS", min=0.1, help="Pause between runs of --follow.")]
 
 

@@ -1,4 +1,4 @@
-"""`mqtool finalize`: the way back given up, the space freed."""
+"""`mqtool finalize`: discards the undo data of a change and frees its space."""
 
 from pathlib import Path
 from typing import Annotated

@@ -56,7 +56,7 @@ def mirror(
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Follows until it is told to stop, or has caught up with --once; prints where the copy ends."""
+    """Follows until it is stopped, or has caught up with --once; prints where the copy ends."""
     from mqtool.server.replication.mirror import follow
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")

@@ -198,7 +198,7 @@ class _Options:
     filters: Filters
     offsets: offset_plan.OffsetOptions
     damage: list[str] = field(default_factory=list)
-    """What could not be looked at, in words."""
+    """What could not be checked, in words."""
     read: list[tuple[str, list[Finding]]] = field(default_factory=list)
     """The findings, once they are read: a pipe can be read only once."""
 

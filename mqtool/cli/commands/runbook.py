@@ -71,7 +71,7 @@ RUNBOOK = OutputSchema(
         text("runbook", "id"),
         text("name", "the trouble"),
         text("store", "root of the store"),
-        text("broker", "release that the start was worked out for"),
+        text("broker", "release that the start was predicted for"),
         text("begun", "RFC 3339"),
         flag("present", "the trouble is there"),
         flag("applied", "something was applied"),

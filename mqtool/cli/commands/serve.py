@@ -189,7 +189,7 @@ def serve(
     _format: ServeFormatOption = ServeFormat.JSON,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Serves until it is told to stop; prints one line when clients are served.
+    """Serves until it is stopped; prints one line when clients are served.
 
     Raises:
         NotAStoreError: there is a file where the store should be.

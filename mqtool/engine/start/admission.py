@@ -42,7 +42,9 @@ def check(root: Path, options: StoreOptions) -> None:
     if any(name.startswith(file_names.DLEDGER_PREFIX) for name in names):
         raise UnsupportedFormatError(f"{root}: holds a DLedger log; convert it to an ordinary one first")
     if file_names.EPOCH_FILE in names:
-        raise UnsupportedFormatError(f"{root}: belongs to a broker in controller mode; its epochs cannot go on here")
+        raise UnsupportedFormatError(
+            f"{root}: belongs to a broker in controller mode; its epochs cannot be continued here"
+        )
     queue_names = [entry.name for entry in list_directory(root / file_names.CONSUME_QUEUE)]
     if any(name.startswith(_ROCKSDB_MARKS) for name in queue_names):
         raise UnsupportedFormatError(f"{root}: its ConsumeQueues are in RocksDB; mqtool writes file queues only")

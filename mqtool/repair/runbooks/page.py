@@ -4,15 +4,15 @@ from mqtool.repair.runbooks.model import Runbook
 
 _COMMON = """## How it runs
 
-1. **detect**: `mqtool verify` and other checks of the runbook; if the symptom is absent it ends (exit code 4)
-2. **explain**: what a start of the broker would do to the store as it is, and how many messages that would cost
-3. **plan**: every file that would change, with its SHA-256 before and after, or the new directory
-4. **gate**: the lock is free and taken, nobody writes, enough space, a backup acknowledged (`--yes`)
-5. **apply**: only with `--apply`; built aside, old files kept in `.mqtool/quarantine`, every step in a journal
-6. **verify**: the complete store, the symptom again, and the broker's start again
+1. **detect**: `mqtool verify` and other checks of the runbook; if the symptom is absent, the runbook ends (exit code 4)
+2. **explain**: what a start of the broker would do to the store now, and how many messages it would lose
+3. **plan**: lists every file that would change, with its SHA-256 before and after, or the new directory
+4. **gate**: takes the lock; checks that nothing writes to the store, that there is space, and a backup (`--yes`)
+5. **apply**: only with `--apply`; builds new files, keeps old ones in `.mqtool/quarantine`, and a journal of each step
+6. **verify**: verifies the whole store, checks the symptom again, and predicts the broker's startup again
 7. **undo or finalize**: `mqtool undo STORE` restores every byte; `mqtool finalize STORE --yes` discards the undo data
 
-Without `--apply` it ends after the plan and has changed nothing. `--protocol FILE` writes the evidence as Markdown.
+Without `--apply`, it stops after the plan and changes nothing. `--protocol FILE` writes the evidence as Markdown.
 """
 
 

@@ -68,7 +68,7 @@ class TieredQueue:
                     found = f"the record there states {message.physical_offset} and {message.store_size} bytes"
                     raise StoreError(f"at {position}: {found}", segment.path)
                 return message
-        raise StoreError(f"holds no byte at {position}", self.path)
+        raise StoreError(f"has no data at {position}", self.path)
 
     def units(self) -> Iterator[tuple[int, ConsumeQueueUnit, Path]]:
         """Yields queue offset, unit and file.

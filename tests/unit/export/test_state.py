@@ -3,12 +3,15 @@
 import shutil
 from pathlib import Path
 
+import pyarrow.dataset as ds
+import pyarrow.parquet as pq
 import pytest
 
 from mqtool.errors import ConfigFileError, ExportError, UsageError
 from mqtool.export.commit import load_state
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.request import ReadRequest
+from mqtool.export.schema import ALL_COLUMNS
 from mqtool.store.selection import Selection
 from tests.support import lake
 from tests.support.stores import copy_store
@@ -159,6 +162,23 @@ def test_a_shape_that_changed_is_refused(growing, changed):
     with pytest.raises(ExportError, match="export that into a new directory"):
         growing.export(**changed)
     assert growing.rows() == EXPECTED[:10]
+
+
+def test_columns_that_are_added_are_null_in_earlier_rows(growing):
+    """As after an upgrade: the state of an older release does not know a column that a newer one writes."""
+    added = "body_crc"
+    older = ReadRequest(every_class=True, columns=tuple(name for name in ALL_COLUMNS if name != added))
+    growing.grow(40)
+    growing.export(read=older)
+    growing.grow(90)
+    assert growing.export()
+    schema = pq.read_schema(max(lake.files(growing.target)))
+    found = ds.dataset(growing.target / "messages", schema=schema).to_table().to_pylist()
+    assert any(row[added] for row in EXPECTED[40:90])
+    assert lake.in_log_order(found) == [row | {added: None} for row in EXPECTED[:40]] + EXPECTED[40:90]
+    assert load_state(str(growing.state)).shape["columns"] == list(ALL_COLUMNS)
+    with pytest.raises(ExportError, match="columns was"):
+        growing.export(read=older)
 
 
 def test_a_directory_with_an_export_is_refused_without_a_state(growing):
