@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -29,7 +30,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Has hypothesis try fewer examples in the fast tier."""
+    """Has hypothesis try fewer examples in the fast tier, and children end at Ctrl-C whatever the shell set."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, shells have their children ignore it
     settings.load_profile("fast" if config.getoption("--tier") == "fast" else "no deadline")
 
 

@@ -15,7 +15,7 @@ from mqtool.repair.sole_records import sole_records
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store
-from mqtool.store.waiting import waiting_messages
+from mqtool.store.waiting import waiting_by_segment
 
 
 def trim(store: Store, change: Trim, _out: Path, built: Built) -> None:
@@ -40,9 +40,10 @@ def trim(store: Store, change: Trim, _out: Path, built: Built) -> None:
         built.remove(path)
     _tell_unread(store, begins, built)
     built.notes.extend(
-        f"{one.before(begins)} {one.kind.value} message(s) of {one.topic}/{one.queue_id} that go are not delivered yet"
-        for one in waiting_messages(store)
-        if one.before(begins)
+        held.words_of(segment)
+        for segment, waiting in waiting_by_segment(store)
+        if segment.base < begins
+        for held in waiting
     )
     built.read_log(store, full=False)
 

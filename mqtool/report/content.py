@@ -12,7 +12,7 @@ from mqtool.report.maps import Cell, Mark, damage_map, segment_map
 from mqtool.report.timeline import Chart, chart
 from mqtool.store import Store
 from mqtool.store.lags import Lag
-from mqtool.store.waiting import Waiting, waiting_messages
+from mqtool.store.waiting import waiting_by_segment
 from mqtool.verify import CATALOGUE, Area, Finding, Severity, State, Verification
 from mqtool.verify.facts import Facts
 from mqtool.verify.findings import LostRange
@@ -92,7 +92,7 @@ class Content:
         cells, rows_of_cells, marks, ranges: the log drawn.
         chart: messages over time; None if there are none.
         queues, lags: queues, and groups with lag.
-        waiting: messages that the broker has still to deliver.
+        waiting: which segment holds messages that the broker has still to deliver, a line for each queue.
         notes: what is left out because it would be too much, as text.
     """
 
@@ -114,7 +114,7 @@ class Content:
     chart: Chart | None
     queues: tuple[QueueRow, ...]
     lags: tuple[Lag, ...]
-    waiting: tuple[Waiting, ...] = ()
+    waiting: tuple[str, ...] = ()
     notes: dict[str, int] = field(default_factory=dict)
     commands: dict[str, str] = field(default_factory=dict)
 
@@ -129,10 +129,12 @@ def gather(
     lint = tuple(group for group in groups if CATALOGUE[group.code].area is Area.LINT)
     others = tuple(group for group in groups if group not in lint)
     queues, lags = _queues(store, answer)
+    waiting = [held.words_of(segment) for segment, undelivered in waiting_by_segment(store) for held in undelivered]
     notes = {
         "ranges": max(0, len(losses.ranges) - MOST_ROWS),
         "queues": max(0, len(queues) - MOST_ROWS),
         "lags": max(0, len(lags) - MOST_ROWS),
+        "waiting": max(0, len(waiting) - MOST_ROWS),
     }
     steps = dict.fromkeys(step for group in others if group.severity is not Severity.NOTE for step in group.next_steps)
     end = max([survey.end, *(one.end for one in losses.ranges)])
@@ -155,10 +157,11 @@ def gather(
         chart=chart(facts.timeline),
         queues=tuple(queues[:MOST_ROWS]),
         lags=tuple(lags[:MOST_ROWS]),
-        waiting=tuple(waiting_messages(store)[:MOST_ROWS]),
+        waiting=tuple(waiting[:MOST_ROWS]),
         notes=notes,
         commands={
             "verify": command("verify", opened(store.path, store.config.file), "--format", "json"),
+            "pending": command("pending", opened(store.path, store.config.file)),
             "info": command("info", opened(store.path, store.config.file)),
         },
     )

@@ -16,7 +16,7 @@ import numpy as np
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, properties, service_records, timer, topics
 from mqtool.store.consume_queue import Queue
-from mqtool.store.files import ReadFile, list_mapped_files, read_file
+from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.store.popped import open_check_points, open_offsets
 from mqtool.store.queue_units import units_from
 from mqtool.store.store import Store
@@ -48,9 +48,43 @@ class Waiting:
     queue_offsets: np.ndarray
     physical_offsets: np.ndarray
 
-    def before(self, physical_offset: int) -> int:
-        """Returns how many have their record before a physical offset."""
-        return int((self.physical_offsets < physical_offset).sum())
+
+@dataclass(frozen=True, slots=True)
+class Undelivered:
+    """Waiting messages of one queue in one segment.
+
+    Attributes:
+        kind: what they wait for.
+        topic, queue_id: of the system topic that keeps them; of popped messages their own.
+        messages: how many.
+    """
+
+    kind: WaitingKind
+    topic: str
+    queue_id: int
+    messages: int
+
+    def words_of(self, segment: MappedFile) -> str:
+        """Returns one line about the segment that holds them."""
+        queue = f"{self.topic}/{self.queue_id}"
+        return f"segment {segment.path.name}: {self.messages} {self.kind.value} message(s) of {queue} not delivered yet"
+
+
+def waiting_by_segment(store: Store) -> list[tuple[MappedFile, tuple[Undelivered, ...]]]:
+    """Returns all segments of the log, oldest first, each with the waiting messages whose records lie in it.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    segments = store.commit_log.segments
+    bases = [one.base for one in segments]
+    found: list[list[Undelivered]] = [[] for _ in bases]
+    for one in waiting_messages(store):
+        files = np.searchsorted(bases, one.physical_offsets, side="right") - 1
+        numbers, counts = np.unique(files[files >= 0], return_counts=True)
+        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
+            found[number].append(Undelivered(one.kind, one.topic, one.queue_id, count))
+    return [(segment, tuple(held)) for segment, held in zip(segments, found, strict=True)]
 
 
 def waiting_messages(store: Store) -> list[Waiting]:

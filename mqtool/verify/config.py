@@ -180,16 +180,9 @@ def _offset(
         if offset > 0 and not survey.has_rocksdb:
             words = f"group {group}: offset {offset}, the queue has no files"
             collector.add("config-offset-orphan", path, words, queue=queue, group=group)
-    elif offset > _end(facts) and not survey.live and not facts.failure:
-        words = f"group {group}: offset {offset}, the queue ends at {_end(facts)}"
+    elif offset > facts.end and not survey.live and not facts.failure:
+        words = f"group {group}: offset {offset}, the queue ends at {facts.end}"
         collector.add("config-offset-ahead", path, words, queue=queue, group=group)
-
-
-def _end(facts: QueueFacts) -> int:
-    """Returns the queue offset after the last unit, also of units that point beyond the log or before it."""
-    behind = max((run.last_offset + 1 for run in facts.ahead), default=0)
-    expired = facts.used_end if facts.min_offset is None else 0
-    return max(facts.max_offset, behind, expired)
 
 
 def check_delay_offsets(
@@ -244,8 +237,8 @@ def _due_before(store: Store, queue_id: int, time: int) -> int:
 def _delay_offset(path: Path, level: int, offset: int, facts: QueueFacts, collector: FindingCollector) -> None:
     """Compares one position with its queue."""
     queue = (facts.topic, facts.queue_id)
-    if offset > _end(facts):
-        words = f"level {level}: offset {offset}, the queue ends at {_end(facts)}"
+    if offset > facts.end:
+        words = f"level {level}: offset {offset}, the queue ends at {facts.end}"
         collector.add("config-delay-ahead", path, words, queue=queue)
     elif facts.min_offset is not None and 0 <= offset < facts.min_offset:
         words = f"level {level}: offset {offset}, the queue begins at {facts.min_offset}"

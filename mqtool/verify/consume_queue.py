@@ -86,6 +86,13 @@ class QueueFacts:
     failure: str = ""
     failed_file: str = ""
 
+    @property
+    def end(self) -> int:
+        """The queue offset after the last unit, also of units that point beyond the log or before it."""
+        behind = max((run.last_offset + 1 for run in self.ahead), default=0)
+        expired = self.used_end if self.min_offset is None else 0
+        return max(self.max_offset, behind, expired)
+
 
 def check_queue(survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle) -> QueueFacts:
     """Reads all units of a queue and adds those inside the log to the sums; a read error is noted, not raised."""

@@ -141,10 +141,10 @@ class TimerCheck:
         if found.last_timer_log_flush_position > end:
             words = f"lastTimerLogFlushPos {found.last_timer_log_flush_position}, the timer log ends at {end}"
             self._ahead(path, words)
-        if self._queue is not None and found.last_timer_queue_offset > self._queue.max_offset and not self._survey.live:
+        if self._queue is not None and found.last_timer_queue_offset > self._queue.end and not self._survey.live:
             self._ahead(
                 path,
-                f"lastTimerQueueOffset {found.last_timer_queue_offset}, queue {TOPIC} ends at {self._queue.max_offset}",
+                f"lastTimerQueueOffset {found.last_timer_queue_offset}, queue {TOPIC} ends at {self._queue.end}",
             )
         return found
 

@@ -1,6 +1,7 @@
 """`mqtool clean`: what it says would go is what goes, and what consumers would miss is counted message by message."""
 
 import os
+import time
 
 import pytest
 
@@ -18,7 +19,7 @@ def aged(root, hours_ago):
     """Sets the last change of each file of the log, oldest first; returns the time that this counts from."""
     with library.open(root) as store:
         paths = [segment.path for segment in store.commit_log.segments]
-    now = paths[-1].stat().st_mtime_ns // 1_000_000
+    now = time.time_ns() // 1_000_000
     for path, hours in zip(paths, hours_ago(len(paths)), strict=True):
         os.utime(path, ns=(0, (now - hours * HOUR) * 1_000_000))
     return now
@@ -187,6 +188,14 @@ def test_clean_can_be_undone(mqtool, tmp_path):
     assert tree_digest(root) != before
     assert mqtool(*document["undo"].split()[1:]).code == ExitCode.OK
     assert tree_digest(root) == before
+
+
+def test_a_timer_whose_messages_were_all_deleted_is_not_past_its_queue(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    assert mqtool("clean", root, "--now", "--yes", "-f", "json").document["waiting_going"] == 22
+    found = mqtool("verify", root, "-f", "json").document["findings"]
+    assert not [one for one in found if one["code"].startswith("timer-")]
 
 
 def test_clean_counts_messages_that_the_broker_has_not_delivered_yet(mqtool, tmp_path):

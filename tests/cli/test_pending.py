@@ -5,6 +5,8 @@ import shutil
 import pytest
 
 from mqtool.cli.exits import ExitCode
+from mqtool.repair.runbooks import RUNBOOKS, Request, run
+from tests.support.html_page import Page
 from tests.support.stores import FIXTURES, answers, copy_store, tree_digest
 
 
@@ -120,10 +122,40 @@ def test_popped_messages_are_lost_with_their_segment(mqtool, lives):
     }
 
 
+FIRST = [
+    f"segment 00000000000000000000: {words} not delivered yet"
+    for words in (
+        "5 delay message(s) of SCHEDULE_TOPIC_XXXX/16",
+        "5 delay message(s) of SCHEDULE_TOPIC_XXXX/17",
+        "10 timer message(s) of rmq_sys_wheel_timer/0",
+    )
+]
+SECOND = [
+    f"segment 00000000000000262144: {words} not delivered yet"
+    for words in (
+        "3 timer message(s) of rmq_sys_wheel_timer/0",
+        "1 popped message(s) of LivesHang/0",
+        "2 popped message(s) of LivesHang/1",
+    )
+]
+
+
 def test_a_plan_to_trim_counts_what_waits_in_the_segments_that_go(mqtool, lives, tmp_path):
     found = mqtool("plan", "trim", lives, "--before", "262144", "-o", tmp_path / "plan.json", "-f", "json")
-    notes = [note for note in found.document["notes"] if note.endswith("that go are not delivered yet")]
-    assert [note.split(" message(s) of ")[0] for note in notes] == ["5 delay", "5 delay", "10 timer"]
+    assert [note for note in found.document["notes"] if "not delivered yet" in note] == FIRST
+
+
+def test_the_runbook_of_a_full_disk_says_which_segments_hold_waiting_messages(lives):
+    found = run(RUNBOOKS["RB-11"], lives, Request(free_ratio=0.05))
+    lines = [line for step in found.steps for line in step.evidence if "not delivered yet" in line]
+    assert lines == [*FIRST, *SECOND]
+
+
+def test_the_report_says_which_segments_hold_waiting_messages(mqtool, lives, tmp_path):
+    mqtool("report", lives, "-o", tmp_path / "report.html")
+    text = Page((tmp_path / "report.html").read_text("utf-8")).text
+    for line in (*FIRST, *SECOND):
+        assert line in text
 
 
 def test_a_store_where_nothing_waits_says_so(mqtool, tmp_path):

@@ -74,8 +74,8 @@ def test_messages_that_the_broker_has_not_delivered_are_named(mqtool, tmp_path):
     target = tmp_path / "page.html"
     assert mqtool("report", fixture("metadata-4.9.7/store"), "-o", target).code in (0, 1)
     text = target.read_text("utf-8")
-    assert "2 transaction message(s) in RMQ_SYS_TRANS_HALF_TOPIC/0" in text
-    assert "2 delay message(s) in SCHEDULE_TOPIC_XXXX/17" in text
+    assert "2 transaction message(s) of RMQ_SYS_TRANS_HALF_TOPIC/0 not delivered yet" in text
+    assert "2 delay message(s) of SCHEDULE_TOPIC_XXXX/17 not delivered yet" in text
 
 
 def test_every_topic_is_drawn_with_its_messages(report):

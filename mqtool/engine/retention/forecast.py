@@ -18,7 +18,7 @@ from mqtool.store import Store
 from mqtool.store.consume_queue import has_record
 from mqtool.store.files import MappedFile
 from mqtool.store.queue_units import units_from
-from mqtool.store.waiting import WaitingKind, waiting_messages
+from mqtool.store.waiting import Undelivered, waiting_by_segment
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +35,6 @@ class Unread:
     queue_id: int
     first: int
     last: int
-
-
-@dataclass(frozen=True, slots=True)
-class Undelivered:
-    """Messages in one file that wait: delays, timers, open transactions, popped messages without an ack.
-
-    Attributes:
-        kind: what they wait for.
-        topic, queue_id: the system topic's queue that keeps them.
-        messages: how many.
-    """
-
-    kind: WaitingKind
-    topic: str
-    queue_id: int
-    messages: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +105,7 @@ def forecast(
     candidates = [Candidate(one.path, files.modified(one.path)) for one in segments]
     verdicts = rules.judge(policy, candidates, now, trigger)
     unread = _unread(store, [one.base for one in segments])
-    waiting = _waiting(store, [one.base for one in segments])
+    waiting = [held for _, held in waiting_by_segment(store)]
     times = _times(policy, candidates, now, trigger)
     found = tuple(
         FileForecast(
@@ -182,17 +166,6 @@ def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
             if first <= last:
                 file.append(Unread(lag.group, lag.topic, lag.queue_id, first, last))
     return [tuple(one) for one in held]
-
-
-def _waiting(store: Store, bases: list[int]) -> list[tuple[Undelivered, ...]]:
-    """Returns for each segment the number of messages in it that the broker has not delivered."""
-    found: list[list[Undelivered]] = [[] for _ in bases]
-    for one in waiting_messages(store):
-        files = np.searchsorted(bases, one.physical_offsets, side="right") - 1
-        numbers, counts = np.unique(files[files >= 0], return_counts=True)
-        for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
-            found[number].append(Undelivered(one.kind, one.topic, one.queue_id, count))
-    return [tuple(one) for one in found]
 
 
 def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tuple[int, int]]:

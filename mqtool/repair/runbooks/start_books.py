@@ -26,7 +26,7 @@ from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.store.real_path import real_path
 from mqtool.store.rocksdb import is_database
 from mqtool.store.store import open_store
-from mqtool.store.waiting import waiting_messages
+from mqtool.store.waiting import waiting_by_segment
 from mqtool.verify import CATALOGUE, Finding
 
 _TAILS = ("log-torn-tail", "log-stale-tail", "log-garbage-tail")
@@ -117,9 +117,7 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
         if lag.lag
     ]
     waiting = [
-        f"{len(one.queue_offsets)} {one.kind.value} message(s) of {one.topic}/{one.queue_id} are not delivered yet, "
-        f"from physical offset {int(one.physical_offsets.min())} on"
-        for one in waiting_messages(case.store)
+        held.words_of(segment) for segment, undelivered in waiting_by_segment(case.store) for held in undelivered
     ]
     ends = [segment.end for segment in log.segments[: log.last_used][:1]]
     steps = tuple(run_again("RB-11", case.root, case.request, "--before", end) for end in ends)
