@@ -1,11 +1,12 @@
 """Messages a second with the official Java client for gRPC, at `mqtool serve` and at any other server, in turns.
 
-    python benchmarks/grpc_java.py [--rounds 2] [--seconds 5] [--messages 5000] [--jobs send-1,send-8,…]
+    python benchmarks/grpc_java.py [--rounds 2] [--seconds 5] [--messages 5000] [--jobs send-1,send-8,…] [--limit]
         [--rival HOST:PORT --rival-broker HOST:PORT [--rival-pids N,N,N]]
 
 A rival is any server that runs already, such as rocketmq-proxy in front of a broker: `--rival` is where gRPC clients
 connect, `--rival-broker` the broker's port for remoting, which creates the topics. Each job is a JVM of its own; in each
-round a job at one server follows the same job at the other. A line of JSON per measurement, and in the end one per job
+round a job at one server follows the same job at the other. With `--limit` each job runs at a third server too, which
+stores nothing and answers at once (java/GrpcLimit.java): no server makes the client faster on this machine. A line of JSON per measurement, and in the end one per job
 with the median ratio of the rounds. `cpu_us` is the processor time of all processes of a server for one message,
 filling and warming up included; `load` is what the machine did in the minute before.
 
@@ -16,6 +17,7 @@ consumer that waits. Needs Java 17 and Maven, which fetches the client once.
 
 import argparse
 import asyncio
+import contextlib
 import json
 import os
 import statistics
@@ -23,6 +25,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -32,15 +35,18 @@ from mqtool.protocol import Command
 from tests.support.clients import grpc_java
 
 LOAD = Path(__file__).resolve().parent / "java" / "GrpcLoad.java"
+LIMIT = LOAD.with_name("GrpcLimit.java")
+UNLIMITED = ("latency",)
+"""Jobs that need a server which stores what is sent."""
 JOBS = "send-1,send-8,send-32,async,receive-1,receive-8,push,latency"
 QUEUES = 8
 JOB_SECONDS = 300
 
 
 class Side:
-    """A server: where gRPC clients connect, its broker, and its processes."""
+    """A server: where gRPC clients connect, its broker if it has one, and its processes."""
 
-    def __init__(self, name: str, endpoints: str, broker: str, pids: list[int]) -> None:
+    def __init__(self, name: str, endpoints: str, broker: str | None, pids: list[int]) -> None:
         self.name, self.endpoints, self.broker, self.pids = name, endpoints, broker, pids
 
     def cpu_s(self) -> float:
@@ -48,7 +54,9 @@ class Side:
         return sum(usage(pid).cpu_s or 0 for pid in self.pids)
 
     async def create_topic(self, name: str) -> None:
-        """Creates a topic for messages of type NORMAL."""
+        """Creates a topic for messages of type NORMAL; one without a broker has every topic."""
+        if self.broker is None:
+            return
         fields = {
             "topic": name,
             "defaultTopic": "TBW102",
@@ -68,8 +76,20 @@ class Side:
 def compiled(directory: Path) -> list[str]:
     """Returns the command that runs the load, without its arguments."""
     libraries = grpc_java()[-2].split(":")[1]
-    subprocess.run(["javac", "-nowarn", "-proc:none", "-cp", libraries, "-d", str(directory), str(LOAD)], check=True)
+    sources = (str(LOAD), str(LIMIT))
+    subprocess.run(["javac", "-nowarn", "-proc:none", "-cp", libraries, "-d", str(directory), *sources], check=True)
     return ["java", "-Xmx1g", f"-Duser.home={directory}", "-cp", f"{directory}:{libraries}", "GrpcLoad"]
+
+
+@contextlib.contextmanager
+def limit(command: list[str]) -> Iterator[Side]:
+    """Runs the server that does nothing."""
+    words = [*command[:-1], "GrpcLimit"]
+    with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield Side("limit", f"127.0.0.1:{int(process.stdout.readline())}", None, [process.pid])
+        process.stdin.close()
 
 
 def measure(command: list[str], side: Side, job: str, options: Any) -> dict[str, Any]:
@@ -111,19 +131,25 @@ def main() -> None:
     parser.add_argument("--rival", help="HOST:PORT where gRPC clients connect to another server that runs")
     parser.add_argument("--rival-broker", help="HOST:PORT of its broker")
     parser.add_argument("--rival-pids", default="", help="its process ids, separated by commas")
+    parser.add_argument("--limit", action="store_true", help="also at a server that does nothing")
     options = parser.parse_args()
     if bool(options.rival) != bool(options.rival_broker):
         parser.error("--rival and --rival-broker belong together")
-    with tempfile.TemporaryDirectory(prefix="mqtool-bench-") as directory, serve() as server:
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory(prefix="mqtool-bench-"))
+        server = stack.enter_context(serve())
         command, sides = compiled(Path(directory)), [_side(server)]
         if options.rival:
             pids = [int(one) for one in options.rival_pids.split(",") if one]
             sides.append(Side("rival", options.rival, options.rival_broker, pids))
+        nothing = stack.enter_context(limit(command)) if options.limit else None
         print(json.dumps({"job": "rest", "server": "serve", "ready_s": server.ready_s, "rss_mb": usage(server.pid)[1]}))
         found: dict[str, list[Any]] = {}
         for _ in range(options.rounds):
             for job in options.jobs.split(","):
                 found.setdefault(job, []).append(tuple(measure(command, side, job, options) for side in sides))
+                if nothing and job not in UNLIMITED:
+                    measure(command, nothing, job, options)
         if options.rival:
             for job, rounds in found.items():
                 print(json.dumps(summary(job, rounds)))
