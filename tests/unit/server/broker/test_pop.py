@@ -250,7 +250,7 @@ def test_only_a_client_that_does_not_wait_for_answers_is_made_to_wait(monkeypatc
 
         assert max(acknowledge(offset) for offset in range(5)) < gathering
         assert acknowledge(5, 6) < gathering
-        assert acknowledge(7) >= gathering  # it sent several at once: more may come
+        assert acknowledge(7) > 0.9 * gathering  # it sent several at once: more may come; timers end a little early
         assert acknowledge(8) < gathering  # none came
 
 
