@@ -7,7 +7,7 @@ import pytest
 
 from tests.house.modules import ROOT
 
-LINES = (ROOT / "docs" / "limits.md").read_text("utf-8").partition("## What was run")[0].splitlines()
+LINES = (ROOT / "docs" / "limits.md").read_text("utf-8").partition("## Test runs")[0].splitlines()
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in LINES
