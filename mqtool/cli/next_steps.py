@@ -11,7 +11,7 @@ from mqtool.store import Store
 from mqtool.verify import Finding, Severity, Verification
 
 if TYPE_CHECKING:
-    from mqtool.repair.from_findings import Mending
+    from mqtool.repair.from_findings import RepairProposal
     from mqtool.repair.runbooks.model import Runbook
 
 _SALVAGE, _SEGMENTS = "RB-05", "RB-13"
@@ -37,17 +37,17 @@ def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tu
     """
     if found.live or not found.complete or not any(one.severity is not Severity.NOTE for one in found.findings):
         return ()
-    from mqtool.repair.from_findings import Mending, changes_of, try_out  # a clean store does without
+    from mqtool.repair.from_findings import RepairProposal, changes_of, try_out  # a clean store does without
 
-    mending = changes_of(store, found.findings)
-    if mending.changes and may_try and found.next_start is not None and _is_small(store, found):
+    proposal = changes_of(store, found.findings)
+    if proposal.changes and may_try and found.next_start is not None and _is_small(store, found):
         try:
-            return _judged(store, try_out(store, mending, found.findings), found)
+            return _judged(store, try_out(store, proposal, found.findings), found)
         except MqtoolError:  # `mqtool plan` ends with the same error
-            mending = Mending((), tuple(one for one in found.findings if one.severity is not Severity.NOTE))
+            proposal = RepairProposal((), tuple(one for one in found.findings if one.severity is not Severity.NOTE))
         except OSError:  # no space for what the plan would change
             pass
-    return _by_codes(store, mending, found)
+    return _by_codes(store, proposal, found)
 
 
 def _is_small(store: Store, found: Verification) -> bool:
@@ -56,7 +56,7 @@ def _is_small(store: Store, found: Verification) -> bool:
     return size <= TRIED_LOG and len(found.findings) <= TRIED_FINDINGS
 
 
-def _judged(store: Store, tried: Mending | RefusedError, found: Verification) -> tuple[str, ...]:
+def _judged(store: Store, tried: RepairProposal | RefusedError, found: Verification) -> tuple[str, ...]:
     """Returns the steps where it is known what a plan does: the plan, then runbooks for the errors that it leaves."""
     named = opened(store.path, store.config.file)
     if isinstance(tried, RefusedError):
@@ -70,12 +70,12 @@ def _judged(store: Store, tried: Mending | RefusedError, found: Verification) ->
     return (command("plan", "repair", named, "-o", PLAN_FILE), *books)
 
 
-def _by_codes(store: Store, mending: Mending, found: Verification) -> tuple[str, ...]:
+def _by_codes(store: Store, proposal: RepairProposal, found: Verification) -> tuple[str, ...]:
     """Returns the steps where nothing was tried out."""
     named = opened(store.path, store.config.file)
-    plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if mending.changes else ()
-    left = [one for one in mending.left if one.severity.is_serious]
-    if plan and (mending.again or not left):
+    plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if proposal.changes else ()
+    left = [one for one in proposal.left if one.severity.is_serious]
+    if plan and (proposal.again or not left):
         return plan
     ways = _needed(left)
     stuck = found.next_start is not None and found.next_start.lost_messages is None

@@ -1,7 +1,8 @@
 """Files and directories that appear complete and durable under their name, or not at all.
 
-Every file that mqtool writes for a user in one go is written here: state files, results, plans, manifests. The
-engine and changes of a store have their own seam for faults (`engine.disk.files`, `repair.files`) and stay on it.
+Every file that mqtool writes for a user as a whole is written here: state files, results, plans, manifests. The
+engine and
+changes of a store write through `engine.disk.files` and `repair.files`, where tests inject faults.
 """
 
 import contextlib
@@ -35,14 +36,15 @@ _NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, err
 
 
 def replace_file(path: Path, data: bytes, *, sync_name: bool = True) -> None:
-    """Writes a file completely; whoever reads it, also after a power cut, finds the old content or the new one.
+    """Replaces a file atomically: a reader sees the old or the new content, also after a power cut.
 
     Durable on return. An old file's mode is kept. Several processes may do this to one file: the last one wins.
 
     Args:
         path: in a directory that exists.
         data: the new content.
-        sync_name: False if the caller calls `sync_directory` once for many files; until then a power cut may bring the
+        sync_name: False if the caller calls `sync_directory` once for many files; until then a power cut may bring
+            the
             old content back.
 
     Raises:
@@ -66,7 +68,7 @@ def replace_file(path: Path, data: bytes, *, sync_name: bool = True) -> None:
 
 
 def create_file(path: Path, data: bytes) -> None:
-    """Writes a new file completely, durable on return. It gets its name when it is complete, if the system can do that.
+    """Writes a new file, durable on return. It gets its name once it is complete, if the system supports that.
 
     Raises:
         FileExistsError: it exists.
@@ -84,7 +86,7 @@ def create_file(path: Path, data: bytes) -> None:
 
 
 def leftovers(path: Path) -> list[Path]:
-    """Returns the temporary files that killed calls of `replace_file` for a path left."""
+    """Returns the temporary files left by killed calls of `replace_file` for a path."""
     stem = _stem(path.name)
     try:
         return sorted(entry for entry in path.parent.iterdir() if _is_temporary(entry.name, stem))
@@ -93,7 +95,7 @@ def leftovers(path: Path) -> list[Path]:
 
 
 class NewFile:
-    """A file that does not exist yet, open for writing; its content is durable when it has been closed."""
+    """A new file, open for writing. Its content is durable once it is closed."""
 
     def __init__(self, path: Path) -> None:
         """Creates it.
@@ -108,12 +110,12 @@ class NewFile:
         return getattr(self._file, name)
 
     def write(self, data: Any) -> int:
-        """Writes at the end; the system's error for a full disk names no file, this one does."""
+        """Appends data. Errors name the file; the system's own error for a full disk does not."""
         with naming(self._path):
             return self._file.write(data)
 
     def close(self) -> None:
-        """Closes it after everything is on disk; may be repeated."""
+        """Makes the content durable and closes the file; may be called again."""
         if not self._file.closed:
             with naming(self._path), self._file:
                 self._file.flush()
@@ -121,7 +123,7 @@ class NewFile:
 
 
 def sync(path: Path) -> None:
-    """Returns when the content of a file is on disk."""
+    """Makes the content of a file durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
@@ -130,7 +132,7 @@ def sync(path: Path) -> None:
 
 
 def sync_directory(path: Path) -> None:
-    """Returns when the names in a directory are on disk; does nothing where the file system cannot do that."""
+    """Makes the names in a directory durable; does nothing if the file system cannot do that."""
     try:
         descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     except PermissionError:  # a drop box: names may be added, but not listed
@@ -146,7 +148,7 @@ def sync_directory(path: Path) -> None:
 
 @contextlib.contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Lets an error of the system name this path, not a temporary one or none."""
+    """Makes errors of the system name this path instead of a temporary one."""
     try:
         yield
     except OSError as error:
@@ -156,7 +158,7 @@ def naming(path: Path) -> Iterator[None]:
 
 
 def _temporary(path: Path) -> tuple[Path, int]:
-    """Creates an empty file next to a path; its name is unique, since two processes may replace one file."""
+    """Creates an empty file next to a path, with a unique name because two processes may replace one file."""
     while True:
         temporary = path.with_name(f".{_stem(path.name)}.{os.getpid()}-{next(_NUMBERS)}{PART}")
         with contextlib.suppress(FileExistsError):  # of a killed process with this id
@@ -174,7 +176,7 @@ def _is_temporary(name: str, stem: str) -> bool:
 
 
 def _create_unnamed_first(path: Path, data: bytes) -> bool:
-    """Creates a file that is complete when it gets its name; returns whether the system can."""
+    """Creates a file that is complete when it gets its name; returns False if the system cannot do that."""
     try:
         descriptor = os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
     except OSError as error:
@@ -196,7 +198,7 @@ def _create_unnamed_first(path: Path, data: bytes) -> bool:
 
 
 def _write(descriptor: int, data: bytes) -> None:
-    """Writes everything and waits until it is on disk."""
+    """Writes all data and makes it durable."""
     view = memoryview(data)
     while view:
         view = view[os.write(descriptor, view) :]
@@ -208,7 +210,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 @contextlib.contextmanager
 def built_aside(target: Path, *, into_empty: bool = False) -> Iterator[Path]:
-    """Yields a directory to build in; on leaving without an error its `store` is renamed to the target, durably.
+    """Yields a directory to build in. On exit without an error its `store` is renamed to the target, durably.
 
     Args:
         target: must not exist.
@@ -260,7 +262,7 @@ def _clear_way(target: Path, work: Path, *, into_empty: bool) -> None:
 
 
 def sync_tree(root: Path) -> None:
-    """Returns when every file and directory below a root is on disk."""
+    """Makes every file and directory below a root durable."""
     for directory, _, names in os.walk(root, topdown=False):
         for name in names:
             sync(Path(directory) / name)

@@ -1,4 +1,4 @@
-"""Cutting a range of bytes, such as a segment of a log, into parts that several processes read side by side."""
+"""Cuts a range of bytes, such as a segment of a log, into parts that several processes read in parallel."""
 
 from collections.abc import Callable, Iterator
 
@@ -7,14 +7,15 @@ PART_BYTES = 32 << 20
 
 
 def cut(low: int, high: int, size: int, find: Callable[[int, int], int | None], least: int = 1) -> Iterator[int]:
-    """Yields places between two bounds that cut the range into parts of about one size, all about equally large.
+    """Yields positions that cut a range into parts of about equal size.
 
     Args:
         low, high: bounds, half-open; neither is yielded.
-        size: wanted bytes of a part.
-        find: returns the first place in `[wanted, limit)` at which the range may be cut, such as the start of a record;
-            None if there is none, then two parts stay one.
-        least: bytes between two places, at least.
+        size: target size of a part, bytes.
+        find: returns the first position in `[wanted, limit)` at which the range may be cut, such as the start of a
+            record; None
+            if there is none, and the two parts stay one.
+        least: minimum distance of two positions, bytes.
     """
     count = max(1, round((high - low) / size))
     step = max(1, -(-(high - low) // count))

@@ -1,4 +1,4 @@
-"""Processes and threads that share the work on one machine, and two ways of sharing it: in order, as it gets done."""
+"""Worker processes and threads on one machine, with results in order or as they are completed."""
 
 import os
 import signal
@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 
 class Begun(Protocol):
-    """A piece of work that was begun, here or in a worker; a future is one."""
+    """A started piece of work, here or in a worker; a future is one."""
 
     def done(self) -> bool:
-        """Whether its result can be had without waiting."""
+        """Whether its result is available without waiting."""
 
 
 Piece = TypeVar("Piece", bound=Begun)
@@ -28,12 +28,12 @@ Answer = TypeVar("Answer")
 
 
 def available() -> int:
-    """Returns the processors that this process may use."""
+    """Returns the number of processors that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def start_worker() -> None:
-    """Begins a worker process: it keeps to one processor, and leaves Ctrl-C to its parent."""
+    """Initializes a worker process: it uses one processor, and leaves Ctrl-C to its parent."""
     import pyarrow as pa  # noqa: PLC0415 - the parent need not load it
 
     leave_interrupts()
@@ -41,7 +41,7 @@ def start_worker() -> None:
 
 
 def leave_interrupts() -> None:
-    """Makes a process leave Ctrl-C to its parent, which tells it when to end, and end when it is told so."""
+    """Makes a process leave Ctrl-C to its parent, and end when its parent tells it to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy has its parent's handler
     signal.pthread_sigmask(signal.SIG_UNBLOCK, (signal.SIGTERM,))
@@ -51,13 +51,14 @@ def leave_interrupts() -> None:
 def worker_pool(
     count: int, initializer: Callable[..., object] = leave_interrupts, arguments: tuple[Any, ...] = ()
 ) -> "Iterator[ProcessPoolExecutor]":
-    """Gives processes that begin as copies of this one where that is safe, else as new ones.
+    """Yields a pool of processes that are copies of this one where that is safe, otherwise new ones.
 
-    A new process imports numpy and all of mqtool again, which takes as long as reading a hundred megabytes. A copy is
-    safe if no thread of Python runs that could hold a lock; the threads of numpy's own library look after themselves.
+    A new process imports numpy and all of mqtool again, which takes as long as reading a hundred megabytes. A copy
+    is safe if
+    no Python thread runs that could hold a lock; the threads of numpy's own library are safe.
 
     Args:
-        count: of processes.
+        count: number of processes.
         initializer: called first in each.
         arguments: of the initializer.
     """
@@ -73,16 +74,17 @@ def worker_pool(
 def process_pool(
     count: int, initializer: Callable[..., object], arguments: tuple[Any, ...] = (), *, copies: bool
 ) -> "Iterator[ProcessPoolExecutor]":
-    """Gives processes, and ends them at once if an exception, such as Ctrl-C, leaves their work unneeded.
+    """Yields a pool of processes that are killed at once if an exception, such as Ctrl-C, makes their work unneeded.
 
-    Without that the parent would wait for a throttled worker, which can take hours, or leave it behind. They are
-    killed, which also ends one that was stopped; none holds anything that has to be put in order.
+    Otherwise the parent would wait for a throttled worker, which can take hours, or leave it behind. Killing also
+    ends a
+    stopped worker; no worker holds anything that needs cleaning up.
 
     Args:
-        count: of processes.
+        count: number of processes.
         initializer: called first in each, with `arguments`; it calls `leave_interrupts`.
         arguments: of the initializer.
-        copies: of this process, not new ones.
+        copies: copies of this process instead of new ones.
     """
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one process does without
     from multiprocessing import active_children  # noqa: PLC0415
@@ -103,16 +105,17 @@ def process_pool(
 
 @contextmanager
 def thread_pool(count: int) -> "Iterator[tuple[ThreadPoolExecutor, threading.Event]]":
-    """Gives threads, for work that mostly runs outside the interpreter's lock.
+    """Yields a pool of threads, for work that mostly runs without the interpreter's lock.
 
-    They share this process's memory: none has to start, and results are not copied.
+    Threads share this process's memory: no process has to start, and results are not copied.
 
     Args:
-        count: of threads.
+        count: number of threads.
 
     Yields:
-        The pool, and an event that is set if an exception, such as Ctrl-C, leaves the work unneeded: it should then end
-        soon, since a thread cannot be killed.
+        The pool, and an event that is set if an exception, such as Ctrl-C, makes the work unneeded. The work should
+        then end
+        soon, because a thread cannot be killed.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - one thread does without
 
@@ -127,17 +130,18 @@ def thread_pool(count: int) -> "Iterator[tuple[ThreadPoolExecutor, threading.Eve
 
 
 def in_order(begun: Iterable[Piece], window: int) -> Iterator[Piece]:
-    """Yields pieces of work in the order in which they were begun, each as soon as it is done.
+    """Yields pieces of work in the order in which they were started, each as soon as it is done.
 
-    More are begun while the first is not done and the window is not full, so workers are busy while the caller deals
-    with a result, and memory is bounded.
+    While the first piece is not done and the window is not full, more are started. So workers are busy while the
+    caller
+    handles a result, and memory is bounded.
 
     Args:
-        begun: begins a piece whenever it is asked for the next one.
-        window: pieces that are in work or wait to be yielded, at most.
+        begun: starts a piece each time it is asked for the next one.
+        window: maximum number of pieces in work or waiting to be yielded.
 
     Yields:
-        A piece that is done, or the first of a full window, whose result has to be waited for.
+        A piece that is done, or the first of a full window, whose result must be waited for.
     """
     source, waiting, is_more = iter(begun), deque[Piece](), True
     while is_more or waiting:
@@ -149,7 +153,7 @@ def in_order(begun: Iterable[Piece], window: int) -> Iterator[Piece]:
 
 
 def _take(source: Iterator[Piece], waiting: deque[Piece]) -> bool:
-    """Begins one more piece; returns whether there was one."""
+    """Starts one more piece; returns False if there is none."""
     for piece in source:
         waiting.append(piece)
         return True
@@ -157,11 +161,11 @@ def _take(source: Iterator[Piece], waiting: deque[Piece]) -> bool:
 
 
 def ahead(items: Iterator[Item], count: int) -> Iterator[Item]:
-    """Yields items while a thread makes the next ones, which is ended when the caller wants no more.
+    """Yields items while a thread produces the next ones; the thread ends when the caller stops iterating.
 
     Args:
-        items: made by the thread alone.
-        count: of items that may wait to be taken.
+        items: produced by the thread only.
+        count: maximum number of items waiting to be taken.
     """
     made: Queue[tuple[list[Item], BaseException | None]] = Queue()
     room, is_over = threading.Semaphore(count), threading.Event()
@@ -204,15 +208,15 @@ def as_completed(
     helps: bool = False,
     may_begin: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[Item, Answer]]:
-    """Yields items and what the work made of them, whichever is done first.
+    """Yields items with their results as they are completed.
 
     Args:
-        pool: of worker processes or threads.
-        work: for processes, it and its arguments and answers can be pickled.
-        items: begun in this order.
-        window: items handed to the pool at a time.
+        pool: worker processes or threads.
+        work: with processes, it and its arguments and results must be picklable.
+        items: started in this order.
+        window: maximum number of items handed to the pool at a time.
         helps: this process works too, whenever the pool has enough to do.
-        may_begin: asked before each item; once it says no, only what was begun is waited for.
+        may_begin: asked before each item; once it returns False, only started items are waited for.
     """
     from concurrent.futures import FIRST_COMPLETED, Future, wait  # noqa: PLC0415 - one process does without
 

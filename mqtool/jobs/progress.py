@@ -1,4 +1,4 @@
-"""How far long work has come: one callback for all of it."""
+"""The progress callback of all long work."""
 
 from collections.abc import Callable
 
@@ -10,4 +10,4 @@ OnProgress = Callable[[int, int], None]
 
 
 def ignore(_done: int, _total: int) -> None:
-    """Is the `OnProgress` of callers that want none."""
+    """The `OnProgress` of callers that want none."""

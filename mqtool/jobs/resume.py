@@ -1,7 +1,8 @@
-"""Resume files: how far a run has come, so that the next one goes on there.
+"""Resume files: how far a run has come, so that the next one continues there.
 
-Two forms. A run whose progress is one state replaces a `ResumeFile`; a run of many independent tasks adds a line for
-each to a `TaskLog`. What a state or a result contains is known to the run alone.
+There are two forms. A run whose progress is one state replaces a `ResumeFile`; a run of many independent tasks
+appends a
+line for each to a `TaskLog`. Only the run knows what a state or a result contains.
 """
 
 import json
@@ -21,7 +22,7 @@ _LONGEST_HEAD = 1 << 12
 
 
 def build(version: int, fields: Mapping[str, Any], indent: int | None = None) -> bytes:
-    """Returns the bytes of a state."""
+    """Returns a state as bytes."""
     return json.dumps({"version": version, **fields}, indent=indent).encode()
 
 
@@ -29,13 +30,13 @@ def parse(data: bytes, version: int, what: str, where: Path | str) -> dict[str, 
     """Returns the fields of a state, without its version.
 
     Args:
-        data: of the file.
-        version: that is expected.
+        data: content of the file.
+        version: expected version.
         what: the run, with its article: "a replay".
         where: path or URL of the file.
 
     Raises:
-        ConfigFileError: it is something else.
+        ConfigFileError: it is not such a state.
     """
     try:
         return fields_of(json.loads(data), version, what, where)
@@ -44,7 +45,7 @@ def parse(data: bytes, version: int, what: str, where: Path | str) -> dict[str, 
 
 
 def fields_of(document: Any, version: int, what: str, where: Path | str) -> dict[str, Any]:
-    """Returns the fields of a state that is a part of a larger document; raises as `parse`."""
+    """Returns the fields of a state inside a larger document; raises like `parse`."""
     if not isinstance(document, dict) or "version" not in document:
         raise not_the_state(what, where, "expected a JSON object with a version")
     if document["version"] != version:
@@ -54,7 +55,7 @@ def fields_of(document: Any, version: int, what: str, where: Path | str) -> dict
 
 
 def not_the_state(what: str, where: Path | str, reason: object) -> ConfigFileError:
-    """Returns the error for a file that is something else."""
+    """Returns the error for a file that is not such a state."""
     return ConfigFileError(f"is not the state of {what}: {reason}. Name another file, or a new one", where)
 
 
@@ -66,7 +67,7 @@ class ResumeFile:
     """
 
     def __init__(self, path: Path, version: int, what: str) -> None:
-        """Reads and writes nothing yet; arguments as for `parse`."""
+        """Takes the arguments of `parse`; does not access the file yet."""
         self.path = path
         self._version, self._what = version, what
 
@@ -74,7 +75,7 @@ class ResumeFile:
         """Returns what was saved, None if there is no file.
 
         Raises:
-            ConfigFileError: the file is something else, which `save` would destroy.
+            ConfigFileError: it is not such a state; `save` would destroy it.
             OSError: it cannot be read.
         """
         try:
@@ -92,29 +93,30 @@ class ResumeFile:
         replace_file(self.path, build(self._version, fields))
 
     def remove(self) -> None:
-        """Deletes the file; there may be none."""
+        """Deletes the file, if it exists."""
         for path in (self.path, *leftovers(self.path)):
             path.unlink(missing_ok=True)
 
     def refuse(self, reason: object) -> ConfigFileError:
-        """Returns the error for fields that are not those of such a run."""
+        """Returns the error for fields that do not belong to such a run."""
         return not_the_state(self._what, self.path, reason)
 
 
 class TaskLog(Generic[Result]):
-    """Results of finished tasks: a line of JSON for each, after a line that states what they are results of.
+    """Results of finished tasks: a line of JSON for each, after a header line that states what they are results of.
 
     Attributes:
-        done: results of an earlier run with the same first line, by key.
+        done: results of an earlier run with the same header line, by key.
     """
 
     def __init__(self, path: Path, head: Mapping[str, str], what: str, decode: Callable[[Any], Result]) -> None:
-        """Opens or creates the file; a last line that is incomplete is cut off.
+        """Opens or creates the file. An incomplete last line is cut off.
 
         Args:
             path: of the file.
-            head: what the results are of; the first key says that it is such a file at all. If the values are others
-                now, the file starts again.
+            head: what the results are of; the first key identifies the kind of file. If values have changed, the
+                file is started
+                over.
             what: the command.
             decode: returns a result from its JSON.
 
@@ -130,7 +132,7 @@ class TaskLog(Generic[Result]):
             self._write(dict(head))
 
     def _read(self, path: Path, head: dict[str, str]) -> int:
-        """Reads what was finished; returns the bytes that are kept, 0 if they are results of something else."""
+        """Reads finished results; returns the number of bytes to keep, 0 if they are results of something else."""
         with path.open("rb") as file:
             first = file.readline(_LONGEST_HEAD)
             if first and self._head_of(first, path, next(iter(head))) != head:
@@ -158,7 +160,7 @@ class TaskLog(Generic[Result]):
         return found
 
     def add(self, key: str, result: Any) -> None:
-        """Writes one result, already JSON; it survives the end of the process, not a power cut."""
+        """Appends one result, already JSON. It survives the end of the process, but not a power cut."""
         self._write([key, result])
 
     def _write(self, line: object) -> None:
@@ -173,11 +175,11 @@ class TaskLog(Generic[Result]):
 
 
 def open_after(path: Path, kept: int) -> IO[bytes]:
-    """Opens a file to write after its first bytes; what follows them is of an interrupted run, and cut off.
+    """Opens a file for writing after its first `kept` bytes; the rest, from an interrupted run, is cut off.
 
     Raises:
         UsageError: it has fewer bytes.
-        OSError: it cannot be opened, or created.
+        OSError: it cannot be opened or created.
     """
     file = path.open("r+b" if path.exists() else "xb")
     found = file.seek(0, os.SEEK_END)

@@ -1,4 +1,4 @@
-"""Work no faster than asked for: bytes read while a broker uses the same disk, messages sent to a broker."""
+"""Limits the rate of work: bytes read while a broker uses the same disk, messages sent to a broker."""
 
 import time
 from collections.abc import Callable
@@ -6,7 +6,7 @@ from typing import Protocol
 
 
 class Throttle:
-    """Lets so many units, bytes or messages, through in a second."""
+    """Limits units, bytes or messages, to a rate per second."""
 
     def __init__(
         self,
@@ -22,7 +22,7 @@ class Throttle:
         Args:
             rate: units per second; None for no limit.
             on_spent: called with each number of units.
-            makes_up: whether time in which fewer units came through is made up for, so that the rate holds on average.
+            makes_up: whether slower times are made up for later, so that the rate holds on average.
             clock, sleep: of the system.
         """
         self._rate = rate
@@ -33,7 +33,7 @@ class Throttle:
         self._free_at = clock()
 
     def spend(self, count: int) -> None:
-        """Counts units, and waits until the rate allows for the next ones."""
+        """Counts units, and waits until the rate allows more."""
         if self._on_spent is not None:
             self._on_spent(count)
         if self._rate is None:
@@ -46,32 +46,32 @@ class Throttle:
 
 
 class Readable(Protocol):
-    """What is read: a `store.files.ReadFile`."""
+    """A file that can be read, such as a `store.files.ReadFile`."""
 
     def read(self, position: int, count: int) -> bytes:
         """Returns the bytes at a position."""
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Fills a buffer; returns how much of it."""
+        """Fills a buffer; returns the number of bytes read."""
 
     def data_end(self) -> int:
         """Returns a position after which there are only zeros."""
 
 
 class ThrottledFile:
-    """A file whose bytes are read through a throttle."""
+    """A file that is read through a throttle."""
 
     def __init__(self, file: Readable, throttle: Throttle) -> None:
         self._file, self._throttle = file, throttle
 
     def read(self, position: int, count: int) -> bytes:
-        """Reads as `ReadFile.read`, and pays."""
+        """Reads like `ReadFile.read`, at the limited rate."""
         data = self._file.read(position, count)
         self._throttle.spend(len(data))
         return data
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Reads as `ReadFile.read_into`, and pays."""
+        """Reads like `ReadFile.read_into`, at the limited rate."""
         count = self._file.read_into(position, target)
         self._throttle.spend(count)
         return count

@@ -1,4 +1,4 @@
-"""Worker processes that leave Ctrl-C to their parent from their first instruction on."""
+"""Worker processes that leave Ctrl-C to their parent from their first instruction."""
 
 import signal
 from collections.abc import Iterator
@@ -9,7 +9,7 @@ from multiprocessing.context import BaseContext, ForkContext, ForkProcess, Spawn
 
 @contextmanager
 def held(*numbers: signal.Signals) -> Iterator[None]:
-    """Holds signals back; a process that begins meanwhile holds them back for good."""
+    """Blocks signals; a process that is started meanwhile blocks them permanently."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
         yield
@@ -39,5 +39,5 @@ class _News(SpawnContext):
 
 
 def context(*, copies: bool) -> BaseContext:
-    """Returns what makes worker processes: copies of this one, or new ones."""
+    """Returns the multiprocessing context for copies of this process or for new ones."""
     return _Copies() if copies else _News()

@@ -1,4 +1,4 @@
-"""The record core: records of a log found, proved, decoded and dispatched, as columns of numpy and Arrow.
+"""The record core: finds, proves, decodes and dispatches the records of a log, as numpy and Arrow columns.
 
-Opens no file, knows no directory. Offsets and record types come from `formats`; no construct here.
+Opens no file and knows no directory. Offsets and record types come from `formats`; construct is not used here.
 """

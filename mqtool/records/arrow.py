@@ -1,4 +1,4 @@
-"""Arrow columns over a buffer, without copying what is not asked for."""
+"""Builds Arrow columns over a buffer without copying values."""
 
 import numpy as np
 import pyarrow as pa
@@ -13,7 +13,7 @@ _HEADS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], _U64)
 
 
 def binary_view(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> "pa.BinaryViewArray":
-    """Returns the ranges of a buffer as a `binary_view` array that points into it.
+    """Returns ranges of a buffer as a `binary_view` array that points into it.
 
     A view has 16 bytes: the length, then the value itself if it has up to 12 bytes, else its first four, the number
     of the buffer and the position in it. Here they are made as two words of eight bytes.

@@ -1,6 +1,6 @@
-"""Frames as Arrow columns, one builder per column; only what is asked for is computed.
+"""Frames as Arrow columns, with one builder for each column. Only requested columns are computed.
 
-Column names, types and meaning are in `COLUMNS`; `dump`, `export` and the Spark schema use the same names.
+`COLUMNS` has their names, types and meaning; `dump`, `export` and the Spark schema use the same names.
 """
 
 import binascii
@@ -28,15 +28,15 @@ class Rows:
 
     @cached_property
     def trailers(self) -> list[Trailers]:
-        """Topics and properties of all records, side by side."""
+        """Topics and properties of all records, copied side by side."""
         return trailers_of(self.frames)
 
     def of_trailers(self, build: Callable[[Trailers], Any], empty: Any) -> Any:
-        """A column from topics and properties.
+        """Builds a column from topics and properties.
 
         Args:
-            build: makes it for the rows of one buffer.
-            empty: its type, for no rows at all.
+            build: builds it for the rows of one buffer.
+            empty: its type, used if there are no rows.
         """
         parts = [build(trailers) for trailers in self.trailers]
         if len(parts) <= 1:
@@ -46,7 +46,7 @@ class Rows:
         return pa.concat_arrays(parts).take(pa.array(order))
 
     def binary(self, starts: np.ndarray, lengths: np.ndarray) -> Any:
-        """Ranges of the buffer as a binary_view array."""
+        """Ranges of the buffer as a `binary_view` array."""
         return binary_view(self.frames.bytes, starts, lengths)
 
     def host(self, name: str) -> tuple[np.ndarray, np.ndarray]:
@@ -57,7 +57,7 @@ class Rows:
         return self.frames.positions + offsets, np.array([field.size for field in by_shape])[shape]
 
     def coded_host(self, name: str) -> Any:
-        """Born or store host as text, dictionary-encoded: few of them are distinct."""
+        """Born or store host as text, dictionary-encoded because few values are distinct."""
         words = self.frames.host_words(name)
         if words is None:
             coded = self.binary(*self.host(name)).cast(pa.binary()).dictionary_encode()
@@ -71,7 +71,7 @@ class Rows:
         return pa.DictionaryArray.from_arrays(codes, texts)
 
     def coded_ids(self) -> tuple[str, Any] | None:
-        """Offset message ids as their common beginning and the rest of each; None if store hosts differ."""
+        """Offset message ids as a common prefix and the rest of each; None if store hosts differ."""
         words = self.frames.host_words("store_host")
         if words is None or not len(words) or (words != words[0]).any():
             return None
@@ -87,7 +87,7 @@ class Column:
         name: as in every output of mqtool.
         type: Arrow type.
         docs: meaning and unit.
-        build: makes it.
+        build: builds the column.
     """
 
     name: str
@@ -123,7 +123,7 @@ def _body(rows: Rows) -> Any:
 
 
 def _decoded(body: bytes, sys_flag: int) -> bytes:
-    """A body that cannot be decompressed stays as stored; `body_decoded` tells."""
+    """Returns the decompressed body, or the stored one if that fails; column `body_decoded` shows which."""
     try:
         return compression.decode(body, sys_flag)
     except FormatError:
@@ -234,7 +234,7 @@ DEFAULT_COLUMNS = tuple(column.name for column in COLUMNS if column.name not in 
 
 
 def schema(names: Iterable[str] = DEFAULT_COLUMNS) -> Any:
-    """Returns the Arrow schema of some columns, each field with its docs as metadata.
+    """Returns the Arrow schema of columns; each field has its docs as metadata.
 
     Raises:
         UsageError: an unknown column.
@@ -246,7 +246,7 @@ def schema(names: Iterable[str] = DEFAULT_COLUMNS) -> Any:
 
 
 def record_batch(frames: Frames, names: Iterable[str] = DEFAULT_COLUMNS) -> Any:
-    """Returns frames as a `pa.RecordBatch` with the columns asked for, one row per frame."""
+    """Returns frames as a `pa.RecordBatch` with the requested columns, one row for each frame."""
     chosen = tuple(names)
     made = schema(chosen)
     rows = Rows(frames)

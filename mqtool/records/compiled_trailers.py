@@ -1,4 +1,4 @@
-"""Topics, tags codes and index keys of records by a kernel, for whoever dispatches them: read or just written."""
+"""Topics, tags codes and index keys of records, read by a compiled loop."""
 
 from typing import NamedTuple
 
@@ -9,7 +9,7 @@ from mqtool.records.topics import TopicTable
 
 
 class Place(NamedTuple):
-    """Where topics and properties of records are, int64 each; inside the buffer."""
+    """Positions of topics and properties in a buffer, int64 arrays with one item for each record."""
 
     topic_start: np.ndarray
     topic_length: np.ndarray
@@ -18,14 +18,14 @@ class Place(NamedTuple):
 
     @property
     def most_keys(self) -> int:
-        """How many keys there can be: each word of KEYS takes a byte at least."""
+        """The maximum number of keys: each word of KEYS takes at least one byte."""
         return int(self.properties_length.sum()) + 2 * len(self.properties_length)
 
 
 class Found(NamedTuple):
-    """Arrays that are filled: topic number and tags code of each record, record and hash of each key.
+    """Output arrays: topic number and tags code of each record, record and hash of each key.
 
-    There must be room for `Place.most_keys` keys.
+    They must have room for `Place.most_keys` keys.
     """
 
     topic: np.ndarray
@@ -37,18 +37,18 @@ class Found(NamedTuple):
 def read_trailers(
     compiled: Kernels, topics: TopicTable, data: np.ndarray, place: Place, wanted: tuple[int, bool, bool], found: Found
 ) -> tuple[int, np.ndarray]:
-    """Fills what can be told of records; topics that are new get numbers.
+    """Fills the output arrays; new topics get numbers.
 
     Args:
         compiled: the kernels.
-        topics: get numbers here.
+        topics: assigns topic numbers.
         data: uint8, the buffer.
-        place: where its records have what is read.
-        wanted: number of the schedule topic; whether keys are wanted; whether a tag is one.
-        found: is filled.
+        place: where the records' topics and properties are.
+        wanted: number of the schedule topic; whether keys are wanted; whether tags count as keys.
+        found: filled.
 
     Returns:
-        How many keys there are, and the records that are left to array arithmetic.
+        The number of keys, and the records that are left to the array form.
     """
     count, slots = len(place.topic_start), topics.slots
     others = np.empty(count, np.int64)

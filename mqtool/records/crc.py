@@ -24,7 +24,7 @@ _LARGE = 512
 
 
 def body_crc(body: "bytes | memoryview") -> int:
-    """Returns the CRC of a body as records store it; `formats.checksums.crc32`, seven times faster where isal is."""
+    """Returns the CRC of a body as records store it, like `formats.checksums.crc32`; seven times faster with isal."""
     return int(crc32(body)) & CRC_MASK
 
 
@@ -62,7 +62,10 @@ _kept: list[_Kept] = []
 
 
 def _slices(view: memoryview, starts: np.ndarray, ends: np.ndarray) -> Iterable[list[memoryview]]:
-    """Returns slices of a view, some at a time: the very same ones where records of one size fill one memory again."""
+    """Yields lists of slices of a view.
+
+    If records have one size and reuse one memory, the same slices are returned again.
+    """
     if not isinstance(view.obj, bytearray):
         return _cut(view, starts, ends)
     place = int(np.frombuffer(view, np.uint8).__array_interface__["data"][0])

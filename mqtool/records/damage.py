@@ -1,4 +1,4 @@
-"""Damage: a byte range of the CommitLog that holds no valid record, as a value."""
+"""Damage: a byte range of the CommitLog without a valid record, as a value."""
 
 import enum
 from dataclasses import dataclass, replace
@@ -6,7 +6,7 @@ from pathlib import Path
 
 
 class DamageKind(enum.StrEnum):
-    """What is wrong with a range. Stable names: they appear in output and findings."""
+    """What is wrong with a range. The names are stable: they appear in output and findings."""
 
     BAD_CRC = "bad-crc"
     """Framing is intact, the body is not what was written."""
@@ -48,7 +48,7 @@ class Damage:
 
     @property
     def file_name(self) -> str:
-        """Name of the file; empty where the bytes are of no file."""
+        """Name of the file; empty if the bytes come from no file."""
         return self.path.name if self.path is not None else ""
 
     def at(self, path: Path, base: int) -> "Damage":
@@ -66,10 +66,11 @@ class Tail:
 
     Attributes:
         end: physical offset after the last record.
-        kind: `clean` (zeros or the end of the file), `torn` (a record that was not finished: not yet, or never),
-            `stale` (whole records of an earlier life of the file), `garbage` (other bytes),
-            `unreadable` (the last file cannot be read: `end` is its end).
-        length: bytes from `end` to the last byte that is not zero.
+        kind: `clean` (zeros or the end of the file), `torn` (an unfinished record), `stale` (complete records from
+            before
+            the file was reused), `garbage` (other bytes), `unreadable` (the last file cannot be read: `end` is its
+            end).
+        length: bytes from `end` to the last nonzero byte.
         detail: in words.
     """
 

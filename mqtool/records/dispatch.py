@@ -1,10 +1,11 @@
-"""Dispatch, the columnar form: what the broker would write to queues and index for the records of some frames.
+"""Dispatch in columns: what the broker would write to queues and index for the records of some frames.
 
-The broker looks at one record at a time (DispatchRequest); here one call answers for all frames of a window,
-and only what is rare (multi-dispatch, inner batches, numbers in properties) is looked at record by record.
-Where units and keys end up is another question: `queue_build`, `index_build`. Source:
-CommitLog.checkMessageAndReturnSize, DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue,
-ConsumeQueue.multiDispatchLmqQueue, IndexService.buildIndex (4.9.7, 5.5.0). Docs page: docs/rebuild.md.
+The broker dispatches one record at a time (DispatchRequest). Here one call dispatches all frames of a window, and
+only
+rare cases (multi-dispatch, inner batches, numbers in properties) are handled record by record. `queue_build` and
+`index_build` decide where units and keys are stored. Source: CommitLog.checkMessageAndReturnSize,
+DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue, ConsumeQueue.multiDispatchLmqQueue, IndexService.buildIndex
+(4.9.7, 5.5.0). Docs page: docs/rebuild.md.
 """
 
 import numpy as np
@@ -25,11 +26,11 @@ from mqtool.records.words import index_hashes, java_hashes, joined_hashes
 
 
 class Dispatcher:
-    """Dispatches window after window; topics keep their numbers.
+    """Dispatches one window after another; topics keep their numbers.
 
     Attributes:
-        rules: what the broker was set to.
-        topics: number of each topic met.
+        rules: settings of the broker.
+        topics: number of each topic seen so far.
         schedule: number of the schedule topic.
     """
 
@@ -39,11 +40,11 @@ class Dispatcher:
         self.schedule = self.topics.number_of(SCHEDULE_TOPIC)
 
     def dispatch(self, frames: Frames, *, keys: bool = True) -> Dispatched:
-        """Returns what the broker would write for frames that are valid (`Frames.valid`).
+        """Returns what the broker would write for valid frames (`Frames.valid`).
 
         Args:
             frames: in CommitLog order.
-            keys: whether index keys are wanted; without, there are none.
+            keys: whether to compute index keys; if False there are none.
         """
         window = _Window(frames, self)
         compiled = kernels()
@@ -56,7 +57,7 @@ class Dispatcher:
 
 
 class _Window:
-    """The frames of one call, and what is known of them so far."""
+    """The frames of one call, and the results so far."""
 
     def __init__(self, frames: Frames, dispatcher: Dispatcher) -> None:
         self.frames = frames
@@ -74,7 +75,7 @@ class _Window:
         self._batches: dict[int, tuple[str, str]] = {}
 
     def add(self, trailers: Trailers, *, keys: bool) -> None:
-        """Works out topics, tags codes and keys of one buffer of trailers."""
+        """Computes topics, tags codes and keys of one buffer of trailers."""
         topic = self.dispatcher.topics.numbers_of(trailers)
         self.topic[trailers.rows] = topic
         starts, lengths = trailers.property_slices.value_of(names.TAGS)
@@ -92,7 +93,7 @@ class _Window:
         self._find_batches(trailers, topic)
 
     def add_compiled(self, compiled: Kernels, *, keys: bool) -> np.ndarray:
-        """Works out topics, tags codes and keys of all records for which a kernel can; returns the others."""
+        """Computes topics, tags codes and keys by a kernel; returns the records that the kernel leaves out."""
         frames, dispatcher = self.frames, self.dispatcher
         place = Place(frames.topic_start, frames.topic_length, frames.properties_start, frames.properties_length)
         key_rows, hashes = np.empty(place.most_keys, np.int64), np.empty(place.most_keys, np.uint32)
@@ -114,7 +115,7 @@ class _Window:
         self._keys.append((trailers.rows[rows], joined_hashes(left, hashes, units)))
 
     def _delay(self, trailers: Trailers, topic: np.ndarray) -> None:
-        """Puts the deliver time in place of the tag's hash in the schedule topic."""
+        """Replaces the tag's hash by the deliver time in records of the schedule topic."""
         delayed = np.flatnonzero(topic == self.dispatcher.schedule)
         if not len(delayed):
             return
@@ -152,11 +153,11 @@ class _Window:
         self.oddities.append(Oddity(int(self.offsets[frame]), detail))
 
     def dispatched(self) -> Dispatched:
-        """Returns all that was found."""
+        """Returns the result."""
         return Dispatched(self.topic, self._units(), self._index_keys(), tuple(self.oddities), self.has_batches)
 
     def _units(self) -> QueueUnits:
-        """Every record without a transaction or of a committed one, LMQ units after their record's own."""
+        """Returns a unit for each record in no transaction or in a committed one, LMQ units after its own."""
         frames = self.frames
         units = QueueUnits(
             np.arange(len(frames)),
@@ -239,18 +240,18 @@ class _Window:
 
 
 def is_queued(frames: Frames) -> np.ndarray:
-    """Returns which records get a unit, as `commit_log.is_queued`; bool."""
+    """Returns which records get a unit, bool per frame; the columnar form of `commit_log.is_queued`."""
     return np.asarray(frames.column("sys_flag") & commit_log.SysFlag.TRANSACTION_PREPARED == 0)
 
 
 def is_indexed(frames: Frames) -> np.ndarray:
-    """Returns which records' keys are indexed, as `commit_log.is_indexed`; bool."""
+    """Returns which records' keys are indexed, bool per frame; the columnar form of `commit_log.is_indexed`."""
     rollback = commit_log.SysFlag.TRANSACTION_ROLLBACK
     return np.asarray(frames.column("sys_flag") & commit_log.TRANSACTION_MASK != rollback)
 
 
 def _spaces(trailers: Trailers, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
-    """Returns the positions of the spaces inside values, of which every row of the trailers has one or none."""
+    """Returns the positions of all spaces inside values; each row of the trailers has at most one value."""
     there = lengths > 0
     column = (starts - trailers.row_start)[there]
     if not len(column):
@@ -267,7 +268,7 @@ def _spaces(trailers: Trailers, starts: np.ndarray, lengths: np.ndarray) -> np.n
 def _words(
     rows: np.ndarray, starts: np.ndarray, lengths: np.ndarray, spaces: np.ndarray
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Cuts values at the spaces inside them; empty words are left out."""
+    """Splits values at their spaces; empty words are left out."""
     ends = starts + lengths
     owner = np.searchsorted(ends, spaces, side="right")
     first = np.sort(np.concatenate([starts, spaces + 1]))

@@ -1,4 +1,4 @@
-"""DispatchRequest: what dispatch makes of one record. The scalar form of the rule, and the one to read first.
+"""DispatchRequest: what dispatch does with one record. The scalar form of the rule; read it first.
 
 `records.dispatch` is its form for columns of records; `tests/property/test_dispatch.py` compares the two.
 Source: DispatchRequest, CommitLog.checkMessageAndReturnSize, IndexService.buildIndex (4.9.7, 5.5.0).
@@ -44,22 +44,22 @@ class DispatchRequest(NamedTuple):
 
     @property
     def is_queued(self) -> bool:
-        """Whether it gets a unit (CommitLogDispatcherBuildConsumeQueue)."""
+        """Whether the record gets a unit (CommitLogDispatcherBuildConsumeQueue)."""
         return commit_log.is_queued(self.sys_flag)
 
     @property
     def is_indexed(self) -> bool:
-        """Whether its keys are indexed: prepared records are, rolled-back ones not (IndexService.buildIndex)."""
+        """Whether the record's keys are indexed; those of rolled-back records are not (IndexService.buildIndex)."""
         return commit_log.is_indexed(self.sys_flag)
 
     def further_queues(self, rules: DispatchRules) -> FurtherQueues:
-        """Returns the queues besides its own that get a unit for it."""
+        """Returns the further queues that get a unit for the record."""
         names = self.properties.get(properties.INNER_MULTI_DISPATCH, "")
         offsets = self.properties.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
         return multi_dispatch.further_queues(self.topic, names, offsets, rules)
 
     def key_hashes(self, *, with_tags: bool) -> list[int]:
-        """Returns the hashes to index: of the unique key, of each word of KEYS, in 5.5 of TAGS.
+        """Returns the hashes to index: of the unique key, of each word of KEYS and, in 5.5, of TAGS.
 
         Args:
             with_tags: whether TAGS are indexed too.

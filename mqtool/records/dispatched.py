@@ -1,4 +1,4 @@
-"""What dispatch is told, and what it answers: rules in, columns of queue units and index keys out."""
+"""Input and output of dispatch: its rules, and columns of queue units and index keys."""
 
 from dataclasses import dataclass, field
 
@@ -9,16 +9,18 @@ from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 
 @dataclass(frozen=True)
 class DispatchRules:
-    """What a broker's release and settings change.
+    """Settings of a broker that change dispatch.
 
     Attributes:
         index_tags: TAGS gets an index entry too (5.5).
-        multi_dispatch: INNER_MULTI_DISPATCH is followed (enableMultiDispatch). The property with the offsets is only
-            there where the broker had it on.
+        multi_dispatch: INNER_MULTI_DISPATCH is followed (enableMultiDispatch). Records have the property with the
+            offsets
+            only if the broker had this enabled.
         lmq_everywhere: also for retry, system and schedule topics (4.9).
-        light_queues: `%LMQ%` names mean queue 0 (enableLmq).
-        drops_paths: further queues whose name has a slash get no unit (5.5); False lists them with the others, for who
-            has to say that a queue cannot be made.
+        light_queues: names that begin with `%LMQ%` mean queue 0 (enableLmq).
+        drops_paths: further queues with a slash in their name get no unit (5.5). False lists them too, for callers
+            that
+            report that such a queue cannot be created.
         delay_levels: delay of each level in ms.
         batch_topics: topics with BatchConsumeQueues (topic attribute queue.type=BatchCQ).
     """
@@ -34,18 +36,18 @@ class DispatchRules:
 
 @dataclass(frozen=True, slots=True)
 class QueueUnits:
-    """Units as columns, in the order in which the broker writes them; the arrays are of one length.
+    """Units as columns of equal length, in the order in which the broker writes them.
 
     Attributes:
-        row: int64, which frame each is for; a frame has several if it is dispatched to LMQs.
+        row: int64, the frame of each unit; a frame has several units if it is dispatched to LMQs.
         topic: int32, number in `Dispatcher.topics`.
         queue_id: int32.
-        queue_offset: int64; of the record's first message in a BatchConsumeQueue.
+        queue_offset: int64; in a BatchConsumeQueue that of the record's first message.
         physical_offset: int64, as the record states it.
         size: int32, total_size.
-        tags_code: int64; an extension's address is not known here.
+        tags_code: int64; never an address in an extension.
         store_timestamp: int64 ms.
-        batch_size: int16, messages in the record: 1 but for inner batches.
+        batch_size: int16, messages in the record; more than 1 only in inner batches.
     """
 
     row: np.ndarray
@@ -68,10 +70,10 @@ class QueueUnits:
 
 @dataclass(frozen=True, slots=True)
 class IndexKeys:
-    """Index keys as columns, in the broker's order: of each record the unique key, the words of KEYS, TAGS.
+    """Index keys as columns, in the broker's order: for each record the unique key, the words of KEYS, TAGS.
 
     Attributes:
-        row: int64, which frame each is of; ascending.
+        row: int64, the frame of each key; ascending.
         key_hash: int32, as an index entry stores it.
         physical_offset: int64, as the record states it.
         store_timestamp: int64 ms.
@@ -92,7 +94,7 @@ class IndexKeys:
 
 @dataclass(frozen=True, slots=True)
 class Oddity:
-    """A record that the broker could not dispatch as it is; its plain unit is made all the same."""
+    """A record that the broker could not dispatch as it is. Its plain unit is built nevertheless."""
 
     physical_offset: int
     detail: str
@@ -100,13 +102,13 @@ class Oddity:
 
 @dataclass(frozen=True, slots=True)
 class Dispatched:
-    """What becomes of some frames.
+    """Result of dispatching some frames.
 
     Attributes:
         topic: int32 per frame, number in `Dispatcher.topics`.
         units, keys: for the queues and for the index.
-        oddities: what no broker could have written, or could read.
-        has_batches: whether some record has INNER_BASE, a number that recovery parses too.
+        oddities: records that no broker can have written, or that no broker can read.
+        has_batches: whether a record has INNER_BASE, a number that recovery parses too.
     """
 
     topic: np.ndarray

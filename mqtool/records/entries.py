@@ -1,7 +1,7 @@
-"""A data file of a DLedger log: records after entry headers, walked like a segment.
+"""A data file of a DLedger log: records preceded by entry headers, walked like a segment.
 
-`Frames` hold the records as everywhere; only where the next one begins is told by the entry header. An entry is
-believed when its header states its own place and agrees with the size of its record, and the record is valid.
+`Frames` contain the records as everywhere; only the place of the next one follows from the entry header. An entry is
+valid if its header states its own place and agrees with the size of its record, and the record is valid.
 """
 
 import struct
@@ -45,13 +45,13 @@ def walk_of(
     read_into: ReadInto | None = None,
     with_crc: bool = False,
 ) -> SegmentWalk:
-    """Returns the walk over a segment, whatever stands before its records; see `SegmentWalk`."""
+    """Returns the walk over a segment, with or without entry headers; see `SegmentWalk`."""
     kind = EntryWalk if span.entries else SegmentWalk
     return kind(read, span, check_crc=check_crc, start_index=start_index, read_into=read_into, with_crc=with_crc)
 
 
 def scan_entries(view: memoryview, start: int) -> FrameScan:
-    """Follows the sizes in entry headers; the positions and sizes returned are those of the records."""
+    """Follows the sizes in entry headers; returns positions and sizes of the records."""
     unpack, last = _HEADS.unpack_from, len(view) - _HEAD
     v1, v2, least = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE
     positions: list[int] = []
@@ -90,15 +90,16 @@ def _stop_of(magic: int, size: int) -> Stop:
 class EntryWalk(SegmentWalk):
     """Iterator over one data file; see `SegmentWalk`.
 
-    Damage runs from entry to entry, headers included; a wrong body is the damage of its record alone. A record whose
-    entry header is damaged is not given up: the header is the damage, the record follows.
+    Damage extends from entry to entry and includes headers; a wrong body damages its record only. If an entry header
+    is
+    damaged but its record is valid, only the header counts as damage.
     """
 
     _head = _HEAD
     _before = ENTRY_HEADER_SIZE
 
     def _first(self) -> int:
-        """Returns the entry to begin with; the span may start at a record."""
+        """Returns the first entry; the span may start at a record."""
         start = self._span.start
         is_record = start >= ENTRY_HEADER_SIZE and self._segment.states_its_offset(start)
         return start - ENTRY_HEADER_SIZE if is_record and self._segment.record(start) is not None else start
@@ -196,7 +197,7 @@ class EntryWalk(SegmentWalk):
         return next((found for found in self._candidates(at + 1) if self._is_entry(found)), None)
 
     def _is_entry(self, position: int) -> bool:
-        """Whether a whole entry is proved at a position."""
+        """Whether a complete valid entry is at a position."""
         header, record = self._header(position), self._segment.record(position + ENTRY_HEADER_SIZE)
         if header is None or record is None or header.body_length != int(record.sizes[0]):
             return False
@@ -205,7 +206,7 @@ class EntryWalk(SegmentWalk):
         return not denied and bool(record.crc_matches[0])
 
     def _candidates(self, start: int) -> Iterator[int]:
-        """Yields positions from which a record's magic code stands as far away as after an entry header."""
+        """Yields positions followed by a record's magic code at the distance of an entry header."""
         ahead, at = _HEAD - 4, start
         while at < self._data_end:
             data = self._segment.read(at, min(_STEP, self._data_end - at) + _HEAD - 1)

@@ -1,8 +1,10 @@
-"""Frame scan: where the records of a run of CommitLog bytes are, by magic code and total_size alone.
+"""Frame scan: finds the records in a range of CommitLog bytes by magic code and total_size only.
 
-The rule is `formats.commit_log.frame_size`; here it is followed through many records, one by one. `kernels.frame_scan`
-does it compiled, together with the proof of each record, for large logs (`frames.frames_at`). Nothing else follows
-total_size.
+The rule for one record is `formats.commit_log.frame_size`; this module follows it from record to record. For large
+logs
+`kernels.frame_scan` does the same compiled, together with the proof of each record (`frames.frames_at`). No other
+code
+follows total_size.
 """
 
 import enum
@@ -26,10 +28,10 @@ class Stop(enum.Enum):
 
 @dataclass(frozen=True, slots=True)
 class FrameScan:
-    """A chain of frames by magic and total_size alone.
+    """A chain of frames found by magic and total_size only.
 
     Attributes:
-        positions: int64, where each frame starts in the view.
+        positions: int64, start of each frame in the view.
         sizes: int64, its total_size.
         end: position after the last frame.
         stop: why the chain ends there.
@@ -42,7 +44,7 @@ class FrameScan:
 
 
 def scan_frames(view: memoryview, start: int) -> FrameScan:
-    """Follows total_size from record to record, as far as it goes: 90 to 170 ns a record."""
+    """Follows total_size from record to record to the end of the chain; takes 90 to 170 ns a record."""
     found, end, stop = scan_some(view, start, room_for(view, start) + 1)
     assert stop is not None
     positions = np.array(found[:-1] if stop is Stop.MORE else found, np.int64)
@@ -50,12 +52,12 @@ def scan_frames(view: memoryview, start: int) -> FrameScan:
 
 
 def room_for(view: memoryview, start: int) -> int:
-    """Returns how many frames there may be."""
+    """Returns the maximum number of frames in a view."""
     return max(0, len(view) - start) // commit_log.MIN_RECORD_SIZE + 1
 
 
 def ended(view: memoryview, start: int, found: np.ndarray) -> FrameScan:
-    """Returns a scan from the positions of all its complete frames: adds where and why it ends."""
+    """Returns a scan from the positions of all complete frames: adds where and why it ends."""
     at = start
     if len(found):
         last = int(found[-1])
@@ -66,11 +68,12 @@ def ended(view: memoryview, start: int, found: np.ndarray) -> FrameScan:
 
 
 def scan_some(view: memoryview, start: int, most: int) -> tuple[list[int], int, Stop | None]:
-    """Follows a limited number of frames one by one.
+    """Follows at most `most` frames, one by one.
 
     Returns:
-        Their positions; where the next one begins; why the scan ended, None if it did not. After `Stop.MORE` the last
-        position is that of the incomplete frame, and the next one begins there.
+        Their positions; where the next frame begins; why the scan ended, None if `most` was reached. After
+        `Stop.MORE` the
+        last position is that of the incomplete frame, and the next frame begins there.
     """
     unpack = commit_log.FRAME.unpack_from
     v1, v2, least = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE

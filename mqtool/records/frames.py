@@ -1,7 +1,8 @@
-"""Frames: where the records of a run of CommitLog bytes are, proved, and their fields as columns.
+"""Frames: the proved records in a range of CommitLog bytes, and their fields as columns.
 
-A frame is believed when its magic, its own physical offset and the sum of its lengths agree
-(`Frames.valid`); the body CRC is a separate question (`Frames.crc_matches`).
+A frame is valid if its magic code, its own physical offset and the sum of its lengths agree (`Frames.valid`). The
+body
+CRC is checked separately (`Frames.crc_matches`).
 """
 
 from functools import cached_property
@@ -47,7 +48,7 @@ class Frames:
         return Frames(self.view, self.base, self.positions[which], self.sizes[which])
 
     def know(self, columns: dict[str, np.ndarray], crcs: np.ndarray | None, *, has_plain_ports: bool) -> None:
-        """Takes what a kernel has found out about these frames: all are valid, and have these fields and places."""
+        """Takes results of a kernel: all frames are valid, and have these fields and positions."""
         self._columns.update((name, columns[name]) for name in tables.INTS + tables.LONGS)
         known: dict[str, object] = {name: columns[name] for name in tables.PLACES}
         known |= {"valid": np.ones(len(self), bool), "has_plain_ports": has_plain_ports}
@@ -183,29 +184,29 @@ class Frames:
         return np.maximum(_i16_at(self.bytes, self._inside(self.properties_start - 2)), 0)
 
     def _inside(self, at: np.ndarray) -> np.ndarray:
-        """Keeps positions derived from unproved lengths inside the buffer."""
+        """Limits positions derived from unproved lengths to the buffer."""
         last = max(0, len(self.view) - 2)
         return at if len(at) and at.min() >= 0 and at.max() <= last else np.clip(at, 0, last)
 
     @cached_property
     def true_offset(self) -> np.ndarray:
-        """Which frames state the physical offset at which they stand."""
+        """Which frames state the physical offset at which they are stored."""
         return self.column("physical_offset") == self.positions + self.base
 
     @cached_property
     def adds_up(self) -> np.ndarray:
-        """Which frames' inner lengths sum up to total_size."""
+        """Which frames have inner lengths that add up to total_size."""
         total = self.properties_start + self.properties_length - self.positions
         return (total == self.sizes) & (self.topic_length >= 0)
 
     @cached_property
     def valid(self) -> np.ndarray:
-        """Which frames are proved by their own offset and by arithmetic."""
+        """Which frames are valid: their own offset is right and their lengths add up."""
         return self.true_offset & self.adds_up
 
     @cached_property
     def crc_matches(self) -> np.ndarray:
-        """Which frames' body CRC is right; an empty body always is (CommitLog.checkMessageAndReturnSize).
+        """Which frames have the right body CRC; an empty body always has (CommitLog.checkMessageAndReturnSize).
 
         Only meaningful where `valid`.
         """
@@ -220,13 +221,14 @@ class Frames:
 
 
 def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False) -> tuple[FrameScan, Frames]:
-    """Follows total_size from record to record, as `scan_frames`, and returns the frames too.
+    """Scans frames like `scan_frames`, and returns them as `Frames` too.
 
     Args:
         view: the bytes.
         start: position of the first frame.
         base: physical offset of the view's first byte.
-        with_crc: whether CRCs of all bodies will be asked for: then they are computed in passing, where that is faster.
+        with_crc: the caller will ask for the CRCs of all bodies; they are then computed in the same pass if that is
+            faster.
     """
     compiled = kernels()
     if compiled is None:

@@ -1,8 +1,9 @@
-"""Index files from a stream of keys, byte for byte as the broker's IndexService and IndexFile make them.
+"""Builds index files from a stream of keys, byte for byte as the broker's IndexService and IndexFile do.
 
-A chunk of keys is one pass of array operations: the slots' heads before it are the predecessors of its entries,
-except where two keys of the chunk share a slot; only those are put in order. So a file of twenty million entries
-costs as much per key as a small one, and no more memory than its slots. Source: IndexFile.putKey,
+A chunk of keys is one pass of array operations: the heads of the slots before the chunk are the predecessors of its
+entries, except where two keys of the chunk share a slot; only those are sorted. So a key costs the same in a file of
+twenty
+million entries as in a small one, and memory is that of the slots. Source: IndexFile.putKey,
 IndexService.buildIndex, getAndCreateLastIndexFile (4.9.7, 5.5.0). Docs page: docs/formats/index-file.md.
 """
 
@@ -34,7 +35,7 @@ class Entries:
 
 
 class IndexFileBuilder:
-    """One index file as it grows.
+    """An index file under construction.
 
     Attributes:
         slots: maxHashSlotNum.
@@ -47,8 +48,9 @@ class IndexFileBuilder:
 
         Args:
             slots, capacity: of the file.
-            end_timestamp, end_physical_offset: of the file before it, which the broker writes into the new header:
-                the first entry's time difference is against that, though begin_timestamp is then its own.
+            end_timestamp, end_physical_offset: of the file before it. The broker writes them into the new header,
+                and the time
+                difference of the first entry refers to that time, although begin_timestamp is then the file's own.
         """
         self.slots = slots
         self.capacity = capacity
@@ -57,7 +59,7 @@ class IndexFileBuilder:
 
     @classmethod
     def resumed(cls, header: IndexHeader, heads: np.ndarray, capacity: int) -> "IndexFileBuilder":
-        """Goes on with a file that is there.
+        """Continues an existing file.
 
         Args:
             header: of that file.
@@ -71,7 +73,7 @@ class IndexFileBuilder:
 
     @property
     def header(self) -> IndexHeader:
-        """The header as it is after the last entry."""
+        """The header after the last entry."""
         return self._header
 
     @property
@@ -80,10 +82,10 @@ class IndexFileBuilder:
         return self._header.index_count >= self.capacity
 
     def add(self, keys: IndexKeys) -> Entries:
-        """Puts keys in, as many as there is room for.
+        """Adds keys until the file is full.
 
         Returns:
-            The entries made; as many as keys were taken, from the first one on.
+            One entry for each key that was added.
         """
         head = self._header
         taken = min(len(keys), max(0, self.capacity - head.index_count), CHUNK)
@@ -93,7 +95,7 @@ class IndexFileBuilder:
         return Entries(head.index_count, entries)
 
     def slot_bytes(self) -> bytes:
-        """Returns the slots as the file holds them."""
+        """Returns the slots as the file stores them."""
         return self.heads.astype(f">i{SLOT_SIZE}").tobytes()
 
 
@@ -105,18 +107,18 @@ def append(
     offsets: np.ndarray,
     timestamps: np.ndarray,
 ) -> IndexHeader:
-    """Appends entries to a file that has room for them, as so many calls of IndexFile.putKey.
+    """Appends entries to a file that has room for them, like as many calls of IndexFile.putKey.
 
     Args:
         header: of the file.
-        heads: number of the newest entry of each slot, of any integer type; is changed.
-        entries: where to put them, of `ENTRY.dtype`; is filled.
+        heads: number of the newest entry of each slot, of any integer type; updated.
+        entries: output, of `ENTRY.dtype`; filled.
         hashes: int32 key hashes.
         offsets: int64 physical offsets.
         timestamps: int64 store timestamps, ms.
 
     Returns:
-        The header after them.
+        The header after the last entry.
     """
     if not len(hashes):
         return header
@@ -132,15 +134,15 @@ def append(
 
 
 def chain(heads: np.ndarray, slots: np.ndarray, first: int) -> np.ndarray:
-    """Makes entries first, first + 1 … the heads of their slots.
+    """Makes entries first, first + 1, … the heads of their slots.
 
     Args:
-        heads: number of the newest entry of each slot, of any integer type; is changed.
-        slots: of each entry.
-        first: number of the first of them.
+        heads: number of the newest entry of each slot, of any integer type; updated.
+        slots: slot of each entry.
+        first: number of the first entry.
 
     Returns:
-        The entry before each in its slot, 0 for none: int32.
+        The previous entry in the slot of each, 0 for none: int32.
     """
     numbers = np.arange(first, first + len(slots), dtype=np.int32)
     previous = heads[slots].astype(np.int32, copy=False)
@@ -163,7 +165,7 @@ def chain(heads: np.ndarray, slots: np.ndarray, first: int) -> np.ndarray:
 
 
 def time_diffs(timestamps: np.ndarray, begin: "int | np.ndarray") -> np.ndarray:
-    """Returns the seconds that entries state, as `index_file.time_diff`: int64.
+    """Returns the time differences that entries store, int64 seconds; the columnar form of `index_file.time_diff`.
 
     Args:
         timestamps: store timestamps of the records, ms.
@@ -177,18 +179,18 @@ def time_diffs(timestamps: np.ndarray, begin: "int | np.ndarray") -> np.ndarray:
 
 
 class IndexBuilder:
-    """File after file.
+    """Builds one index file after another.
 
     Attributes:
         current: the file that is being filled, None before the first record.
     """
 
     def __init__(self, slots: int, capacity: int, current: IndexFileBuilder | None = None) -> None:
-        """Starts where there is no index, or after a file that is there.
+        """Starts without an index, or after an existing file.
 
         Args:
             slots, capacity: of new files.
-            current: the last file that is there, full or not.
+            current: the last existing file, full or not.
         """
         self._slots = slots
         self._capacity = capacity
@@ -198,12 +200,13 @@ class IndexBuilder:
         """Indexes the keys of a run of records.
 
         Args:
-            keys: of records that follow those before.
-            last_record: physical offset of the run's last record, whether it has keys or not: any record
-                after a full file makes the broker start a new one.
+            keys: of records that follow the previous ones.
+            last_record: physical offset of the run's last record, with or without keys: any record after a full file
+                makes the
+                broker start a new one.
 
         Yields:
-            A file and the entries that it got, none for a new file; a file is complete when the next one comes.
+            A file and its new entries, none for a new file. A file is complete when the next one is yielded.
         """
         if self.current is not None and len(keys):
             # a record is left out if it starts before the last one indexed, so that one itself comes twice

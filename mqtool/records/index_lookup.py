@@ -1,4 +1,4 @@
-"""Look-up of a key hash in index files: newest file first, newest entry first.
+"""Looks up a key hash in index files, newest file and newest entry first.
 
 Source: IndexService.queryOffset, IndexFile.selectPhyOffset (4.9.7, 5.5.0). Docs page: docs/formats/index-file.md.
 """
@@ -13,11 +13,11 @@ Entry = tuple[int, int, int, int]
 
 
 class KeyFile(Protocol):
-    """An index file: one that the engine writes, or one on disk."""
+    """An index file that the engine writes, or one on disk."""
 
     @property
     def header(self) -> IndexHeader:
-        """Its header."""
+        """Header of the file."""
 
     def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
         """Returns physical offsets of entries with a hash and a time in [begin, end], newest first."""
@@ -49,14 +49,15 @@ def offsets_in_chain(
     wanted: tuple[int, int, int],
     max_num: int,
 ) -> list[int]:
-    """Returns physical offsets of the entries of a slot with a key hash and a time, newest first.
+    """Returns physical offsets of the entries in a slot's chain that match a key hash and a time range, newest first.
 
-    The time of an entry is known to the second, below its record's. An older entry has a smaller number. The chain ends
-    at a negative time and at an entry older than the range. The broker trusts that chains end; here one that leads
-    back ends too.
+    Times of entries are rounded down to seconds. An older entry has a smaller number. The chain ends at a negative
+    time and at
+    an entry older than the range. The broker trusts that chains end; this function also ends at an entry that points
+    forward.
 
     Args:
-        read: returns an entry by its number, None where the file ends before it.
+        read: returns an entry by its number, None if the file ends before it.
         newest: number of the newest entry, as the slot states it.
         header: of the file.
         highest: largest number that an entry can have.

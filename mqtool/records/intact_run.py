@@ -1,7 +1,8 @@
-"""The records that follow each other from a position, up to the first bytes that are no valid record.
+"""The consecutive valid records from a position up to the first invalid byte.
 
-For whoever writes or recovers a log and must go no further than the broker would: no search after damage, no tail
-(that is `records.walk`).
+For code that writes or recovers a log and must not read further than the broker would. It does not search after
+damage
+and reports no tail; `records.walk` does.
 """
 
 from collections.abc import Iterator
@@ -18,10 +19,10 @@ def intact_run(read: Read, base: int, start: int, end: int) -> Iterator[Frames]:
     """Yields valid records (`Frames.valid`) window by window, in order.
 
     Args:
-        read: of one segment.
+        read: reads one segment.
         base: physical offset of the segment's first byte.
         start: position of the first record.
-        end: position that no record reaches beyond.
+        end: position past which no record extends.
     """
     at, count = start, WINDOW
     while at + commit_log.FRAME.size <= end:

@@ -1,7 +1,8 @@
-"""Frames as JSON Lines: by a compiled loop, or columns first, whose texts are made by array operations, then joined.
+"""Frames as JSON Lines, by a compiled loop or from columns of text that are built by array operations and joined.
 
-The loop leaves rare rows to the columns. Of these, only rows that need it (a quote or control byte in a string, names
-that repeat, bytes that are no UTF-8) are encoded one by one; `row_of` says what a row is, and tests compare all three.
+The loop leaves rare rows to the columns. Of these, only rows that need it (a quote or control byte in a string,
+repeated
+names, invalid UTF-8) are encoded one by one. `row_of` defines a row; tests compare all three forms.
 """
 
 import base64
@@ -31,7 +32,7 @@ _INTEGERS_BEFORE = ("queue_id", "queue_offset", "flag", "sys_flag", "born_timest
 
 
 def row_of(message: Any, body_mode: str) -> dict[str, Any]:
-    """Returns the row of one message (an object with the fields of `store.Message`).
+    """Returns one message (an object with the fields of `store.Message`) as a row.
 
     Args:
         message: what to show.
@@ -61,7 +62,7 @@ def row_of(message: Any, body_mode: str) -> dict[str, Any]:
 
 
 def encode_body(body: bytes, mode: str) -> tuple[str | None, str]:
-    """Returns a body as text and the name of its encoding; "text" falls back to base64, so nothing is lost."""
+    """Returns a body as text, and the name of its encoding; "text" falls back to base64 for invalid UTF-8."""
     if mode == "none":
         return None, "none"
     if mode == "hex":
@@ -75,22 +76,22 @@ def encode_body(body: bytes, mode: str) -> tuple[str | None, str]:
 
 
 def compiled_for(size: int) -> AbstractContextManager[None]:
-    """Uses compiled loops within it if so many bytes of log make that worthwhile; see `kernels.use`."""
+    """Returns a context that uses compiled loops if they pay off for this many bytes of log; see `kernels.use`."""
     return use(size)
 
 
 def is_compiled(body_mode: str) -> bool:
-    """Whether a compiled loop makes the lines, which runs outside the interpreter's lock."""
+    """Whether a compiled loop builds the lines. It runs without the interpreter's lock."""
     return kernels() is not None and body_mode in _COMPILED_MODES
 
 
 def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) -> memoryview:
-    """Returns one line of JSON per frame, each ended by a line feed; fields as in `row_of`.
+    """Returns one line of JSON for each frame, each ended by a line feed; fields as in `row_of`.
 
     Args:
-        frames: valid ones.
+        frames: valid frames.
         body_mode: as in `row_of`.
-        raw: bodies as stored, not decompressed.
+        raw: keep bodies as stored, compressed or not.
     """
     if not len(frames):
         return memoryview(b"")
@@ -101,7 +102,7 @@ def json_lines(frames: Frames, body_mode: str = "text", *, raw: bool = False) ->
 
 
 def _compiled_lines(compiled: Kernels, frames: Frames, body_mode: str, *, raw: bool) -> memoryview:
-    """Makes lines by a compiled loop, and those that it leaves out from columns."""
+    """Builds lines by a compiled loop, and the lines that it leaves out from columns."""
     sizes = frames.sizes
     room = int(sizes.sum()) * 2 + len(sizes) * json_texts.FIXED + int(sizes.max()) * json_texts.ESCAPED
     target, ends = np.empty(room, np.uint8), np.empty(len(frames), np.int64)
@@ -143,7 +144,7 @@ def _lines_of_columns(frames: Frames, body_mode: str, *, raw: bool) -> memoryvie
 
 
 def _topics(trailers: Trailers) -> Any:
-    """Makes the quoted topics; few are distinct."""
+    """Returns the quoted topics, dictionary-encoded because few are distinct."""
     coded = (
         binary_view(trailers.data, trailers.topic_start, trailers.topic_length).cast(pa.binary()).dictionary_encode()
     )
@@ -174,7 +175,7 @@ def _properties(trailers: Trailers) -> Any:
 
 
 def _add_group(lines: Lines, trailers: Trailers, group: NameGroup) -> bool:
-    """Adds the objects of rows with the same names; False if some must be encoded one by one."""
+    """Adds the objects of rows with the same names; returns False if some must be encoded one by one."""
     if group.names is None or len(set(group.names)) != len(group.names):
         return False
     columns = group.values(trailers.data)
@@ -194,7 +195,7 @@ def _decoded(trailers: Trailers, rows: np.ndarray) -> list[bytes]:
 
 
 def _add_body(lines: Lines, rows: Rows, mode: str, *, raw: bool) -> None:
-    """Adds the value of `body` and, behind it, `body_encoding`."""
+    """Adds the values of `body` and `body_encoding`."""
     if mode == "none":
         lines.text('null,"body_encoding":"none"')
         return

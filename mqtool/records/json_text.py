@@ -1,4 +1,4 @@
-"""Texts of JSON made by array operations: what may stand in a string as it is, and lines joined from columns."""
+"""Builds JSON text by array operations: finds strings that need no escaping, and joins columns to lines."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ _WIDE = 64
 
 
 def offsets_of(values: Any) -> np.ndarray:
-    """Returns where each value of a binary array begins in its data, and the last ends; int64."""
+    """Returns the start of each value in a binary array's data, and the end of the last; int64."""
     return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
 
 
@@ -23,7 +23,7 @@ def data_of(values: Any) -> np.ndarray:
 
 
 def is_constant(values: Any) -> bool:
-    """Whether all values of a binary array without nulls are the same; longer ones are not looked at."""
+    """Whether all values of a binary array without nulls are equal; long values are not compared."""
     offsets = offsets_of(values)
     size = int(offsets[1] - offsets[0])
     if size > _WIDE or not (np.diff(offsets) == size).all():
@@ -33,7 +33,7 @@ def is_constant(values: Any) -> bool:
 
 
 def needs_escape(values: Any) -> np.ndarray | None:
-    """Returns which values a JSON string cannot hold as they are, or that are no UTF-8; None if there are none.
+    """Returns which values need escaping in a JSON string or are invalid UTF-8; None if no value does.
 
     Args:
         values: binary, without nulls.
@@ -76,15 +76,15 @@ def _is_utf8(data: bytes) -> bool:
 
 
 def replaced(values: Any, which: np.ndarray, texts: list[bytes]) -> Any:
-    """Returns a binary array with other texts in the marked places."""
+    """Returns a binary array with other texts in marked places."""
     return pc.replace_with_mask(values, pa.array(which), pa.array(texts, pa.binary()))
 
 
 class Lines:
-    """Lines of equal make: constant text and columns in turn. What is the same in all rows becomes constant text."""
+    """Lines built from constant text and columns in turn. A column with one value becomes constant text."""
 
     def __init__(self, count: int) -> None:
-        """Begins lines for so many rows, at least one."""
+        """Starts `count` lines, at least one."""
         self.count = count
         self._parts: list[Any] = []
 
@@ -98,13 +98,13 @@ class Lines:
         return self
 
     def integers(self, values: np.ndarray) -> "Lines":
-        """Adds a column of whole numbers."""
+        """Adds a column of integers."""
         if (values == values[0]).all():
             return self.text(str(int(values[0])))
         return self._column(pc.cast(pa.array(values), pa.string()))
 
     def values(self, values: Any) -> "Lines":
-        """Adds a column of texts: string, binary, or dictionary-encoded."""
+        """Adds a column of text: string, binary, or dictionary-encoded."""
         if pa.types.is_dictionary(values.type):
             if len(values.dictionary) == 1:
                 return self.text(values.dictionary[0].as_py())
@@ -124,7 +124,7 @@ class Lines:
         return pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.binary()))
 
     def data(self) -> memoryview:
-        """Returns the lines one after the other, as Arrow holds them."""
+        """Returns all lines as one buffer."""
         joined = self.joined()
         offsets = offsets_of(joined)
         return memoryview(joined.buffers()[2] or b"")[int(offsets[0]) : int(offsets[-1])]

@@ -17,13 +17,14 @@ _PATH_SEPARATOR = "/"
 
 
 class FurtherQueues(NamedTuple):
-    """The queues that a record names besides its own.
+    """The further queues that a record names.
 
     Attributes:
-        queues: name and queue offset of each, up to the first that cannot be read.
+        queues: name and queue offset of each, up to the first unreadable one.
         problem: why others are missing, in words; "" if none are.
-        not_a_number: the queue offset that Java cannot parse; None if there is none. There the broker's dispatch stops
-            forever; where the numbers of names and offsets differ it drops all of them.
+        not_a_number: queue offset that Java cannot parse; None if there is none. At such a record the broker's
+            dispatch
+            stops forever; if the numbers of names and offsets differ, it drops all of them.
     """
 
     queues: list[tuple[str, int]]
@@ -35,7 +36,7 @@ _NONE = FurtherQueues([])
 
 
 def applies(topic: str, rules: DispatchRules) -> bool:
-    """Whether records of a topic are dispatched further under these rules."""
+    """Whether records of a topic are dispatched to further queues under these rules."""
     is_excluded = topic == SCHEDULE_TOPIC or topic.startswith(_NEVER)
     return rules.multi_dispatch and (rules.lmq_everywhere or not is_excluded)
 
@@ -45,7 +46,7 @@ def further_queues(topic: str, queues: str, offsets: str, rules: DispatchRules) 
 
     Args:
         topic: of the record.
-        queues, offsets: its INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET, "" where it has none.
+        queues, offsets: its INNER_MULTI_DISPATCH and INNER_MULTI_QUEUE_OFFSET, "" if missing.
         rules: of the store.
     """
     if not queues.strip() or not offsets.strip() or not applies(topic, rules):
@@ -66,7 +67,7 @@ def further_queues(topic: str, queues: str, offsets: str, rules: DispatchRules) 
 
 
 def queue_id_of(name: str, own: int, rules: DispatchRules) -> int:
-    """Returns the queue id that a record has in a further queue: a light queue has only queue 0.
+    """Returns the queue id of a record in a further queue; a light queue has only queue 0.
 
     Args:
         name: of the further queue.

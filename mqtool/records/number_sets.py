@@ -1,14 +1,15 @@
-"""Sets of offsets, as sorted arrays.
+"""Sets of offsets as sorted arrays.
 
-numpy 2.3 and later find distinct numbers by a hash table, which for a million physical offsets takes half a second;
-sorting them takes two milliseconds, since offsets mostly ascend already. `numpy.isin` and the like have the same table.
+Since numpy 2.3 `numpy.unique` uses a hash table, which takes half a second for a million physical offsets. Sorting
+them
+takes two milliseconds, because offsets are mostly ascending already. `numpy.isin` uses the same table.
 """
 
 import numpy as np
 
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
-    """Returns the distinct ones of some numbers, ascending."""
+    """Returns the distinct numbers, ascending."""
     ordered = np.sort(numbers, kind="stable")  # in one pass where they ascend
     kept = np.ones(len(ordered), bool)
     np.not_equal(ordered[1:], ordered[:-1], out=kept[1:])
@@ -21,7 +22,7 @@ def union(left: np.ndarray, right: np.ndarray) -> np.ndarray:
 
 
 def among(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Returns for each number whether it is one of the wanted; bool."""
+    """Returns a bool for each number: whether it is in `wanted`."""
     if not len(wanted) or not len(numbers):
         return np.zeros(len(numbers), bool)
     ordered = wanted if (wanted[1:] >= wanted[:-1]).all() else np.sort(wanted)

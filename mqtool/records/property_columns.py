@@ -15,7 +15,7 @@ _MOST_GROUPS = 64
 
 
 def value_column(trailers: Trailers, name: str) -> Any:
-    """Returns the value of one property in each row as strings, null where there is none."""
+    """Returns the value of one property in each row as strings, null if the row does not have it."""
     return text(binary_view(trailers.data, *trailers.property_slices.value_of(name)))
 
 
@@ -47,7 +47,7 @@ def _words(values: Any) -> Any:
 
 
 def map_column(trailers: Trailers) -> Any:
-    """Returns all properties of each row: name to value, in stored order; of equal names the last value counts."""
+    """Returns all properties of each row, name to value, in stored order; the last of equal names counts."""
     slices = trailers.property_slices
     groups = name_groups(slices)
     shared = groups[0].names if len(groups) == 1 else None
@@ -69,11 +69,11 @@ class NameGroup:
 
     Attributes:
         rows: int64, ascending.
-        names: decoded; None where rows are too different to be grouped.
+        names: decoded; None if the rows are too different to be grouped.
     """
 
     def __init__(self, slices: PropertySlices, rows: np.ndarray, names: list[str] | None, places: np.ndarray) -> None:
-        """Takes rows, and for each of them (n, number of names) which slices are its own."""
+        """Takes rows, and the slices of each: (n, number of names)."""
         self.rows = rows
         self.names = names
         self._slices = slices
@@ -87,7 +87,7 @@ class NameGroup:
 
 
 def name_groups(slices: PropertySlices) -> list[NameGroup]:
-    """Returns the rows by their names of properties: those of one producer have the same in the same order."""
+    """Groups rows by the names of their properties. Records of one producer have the same names in the same order."""
     each, rest = divmod(len(slices.owner), max(1, slices.count))
     rows = np.arange(slices.count)
     places = np.arange(0 if rest else len(slices.owner)).reshape(slices.count, -1 if each and not rest else 0)
@@ -106,7 +106,7 @@ def name_groups(slices: PropertySlices) -> list[NameGroup]:
 
 
 def _shared_names(slices: PropertySlices, rows: np.ndarray, places: np.ndarray) -> list[str] | None:
-    """Returns the names at places (n, number of names) if they are the rows' own and the same in all, else None."""
+    """Returns the names at places (n, number of names) if all rows have exactly these, otherwise None."""
     if places.size and int(places[-1, -1]) >= len(slices.owner):
         return None  # equal patterns by accident
     starts, lengths, each = slices.name_start[places], slices.name_length[places], places.shape[1]
@@ -124,7 +124,7 @@ def _shared_names(slices: PropertySlices, rows: np.ndarray, places: np.ndarray) 
 
 
 def _repeated(names: list[str], count: int) -> Any:
-    """Returns the names again and again."""
+    """Returns the names, repeated `count` times."""
     encoded = [name.encode() for name in names]
     ends = np.cumsum([len(name) for name in encoded], dtype=np.int64)
     width = int(ends[-1]) if len(ends) else 0
@@ -142,7 +142,7 @@ def _is_utf8(values: Any) -> bool:
 
 
 def _decoded(trailers: Trailers) -> Any:
-    """Decodes row by row, where names repeat or are no UTF-8."""
+    """Decodes row by row: for repeated names and invalid UTF-8."""
     spans = zip(trailers.properties_start.tolist(), trailers.properties_length.tolist(), strict=True)
     stored = (trailers.data[start : start + length].tobytes() for start, length in spans)
     return pa.array([list(properties.decode(one).items()) for one in stored], MAP)

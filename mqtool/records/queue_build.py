@@ -1,4 +1,4 @@
-"""ConsumeQueues from units: where a unit goes, and units sorted by queue and packed as their files hold them.
+"""Builds ConsumeQueues from units: decides where a unit goes, sorts units by queue, packs them as files store them.
 
 Source: ConsumeQueue.putMessagePositionInfo (4.9.7, 5.5.0). Docs page: docs/formats/consume-queue.md.
 """
@@ -17,7 +17,7 @@ _ROW_BITS = 24
 
 
 class Place(enum.Enum):
-    """Where the broker puts a record's unit, by the queue offset that the record states."""
+    """Where the broker puts a record's unit, according to the record's queue offset."""
 
     PRESENT = enum.auto()
     """The queue has a unit at that offset: the record gets none."""
@@ -28,23 +28,23 @@ class Place(enum.Enum):
 
 
 def is_dispatched(record_end: int, max_physical_offset: int) -> bool:
-    """Whether a queue has the unit of a record already, or of a later one; then it is passed over before all else.
+    """Whether a queue already has the unit of a record or of a later one; the broker then skips the record.
 
     Args:
         record_end: physical offset after the record.
-        max_physical_offset: physical offset after the newest record that has a unit; -1 if there is none.
+        max_physical_offset: physical offset after the newest record with a unit; -1 if there is none.
     """
     return record_end <= max_physical_offset
 
 
 def place_of(queue_offset: int, end: int) -> Place:
-    """Returns where the unit of a record goes that the queue has not passed yet.
+    """Returns the place of a unit that the queue does not have yet.
 
-    Offset 0 is not compared with anything: its unit is appended wherever the queue ends.
+    Offset 0 is not checked: its unit is appended at the end of the queue, wherever that is.
 
     Args:
         queue_offset: as the record states it.
-        end: bytes of the queue up to which it is written, after pre-blank units if it is new.
+        end: bytes written to the queue, including pre-blank units if it is new.
     """
     if queue_offset == 0 or queue_offset * UNIT_SIZE == end:  # nearly always
         return Place.NEXT
@@ -55,14 +55,14 @@ def place_of(queue_offset: int, end: int) -> Place:
 
 
 class PackedUnits(NamedTuple):
-    """Units sorted by queue; within a queue they keep their order.
+    """Units sorted by queue, in their original order within a queue.
 
     Attributes:
         order: int64, rows of the units, queue by queue.
         units: of `CONSUME_QUEUE_UNIT.dtype`, in that order.
         firsts: int64, row of each queue's first unit.
         stops: int64, number of units of each queue and all queues before it.
-        gaps: whether queue offsets are missing between those of a queue.
+        gaps: whether queue offsets are missing within a queue.
     """
 
     order: np.ndarray
@@ -73,7 +73,7 @@ class PackedUnits(NamedTuple):
 
 
 def queue_keys(units: QueueUnits) -> np.ndarray:
-    """Returns a number for the topic and queue id of each unit, int64: small ones, so that they sort fast."""
+    """Returns a small int64 number for the topic and queue id of each unit, so that sorting is fast."""
     lowest, highest = int(units.queue_id.min()), int(units.queue_id.max())
     return units.topic.astype(np.int64) * (highest - lowest + 1) + (units.queue_id.astype(np.int64) - lowest)
 
@@ -83,7 +83,7 @@ def pack(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
 
     Args:
         units: at least one.
-        keys: int64, the same number for units of the same queue, see `queue_keys`.
+        keys: int64, equal for units of the same queue; see `queue_keys`.
     """
     keys, order = _sorted(keys)
     packed = np.empty(len(order), CONSUME_QUEUE_UNIT.dtype)

@@ -1,8 +1,9 @@
-"""Whether bytes pass as a record: the broker's own test, in its own order.
+"""Tests whether the broker accepts bytes as a record: its own checks, in its own order.
 
-Not the proof that `records.frames` asks for: the record's own physical offset, its queue offset and a BLANK's size
-are not looked at. Recovery and dispatch both stop where this test fails, so what it lets through is the log.
-Source: CommitLog.checkMessageAndReturnSize, MessageVersion (4.9.7, 5.5.0).
+This is weaker than `records.frames`: the record's own physical offset, its queue offset and the size of a BLANK are
+not
+checked. Recovery and dispatch both stop where this test fails, so what passes it is the log. Source:
+CommitLog.checkMessageAndReturnSize, MessageVersion (4.9.7, 5.5.0).
 """
 
 import zlib
@@ -29,13 +30,13 @@ Read = Callable[[int, int], bytes]
 
 @dataclass(frozen=True, slots=True)
 class Checked:
-    """The answer of the test, as the broker's DispatchRequest holds it.
+    """Result of the test, like the broker's DispatchRequest.
 
     Attributes:
-        size: the record's; 0 for a BLANK; -1 where nothing was recognised.
-        ok: passed. With a positive size and not ok: a "half message", whose lengths do not add up.
-        reason: why not.
-        consumed: bytes that were read of a half message: dispatch continues after them.
+        size: size of the record; 0 for a BLANK; -1 if nothing was recognised.
+        ok: passed. Not ok with a positive size is a "half message", whose lengths do not add up.
+        reason: why it failed.
+        consumed: bytes read of a half message; dispatch continues after them.
     """
 
     size: int
@@ -48,10 +49,10 @@ BLANK = Checked(0, ok=True)
 
 
 class HeapExhausted(Exception):  # noqa: N818 - an answer, not an error
-    """The broker asks for an array that does not fit its heap: an OutOfMemoryError ends what it is doing.
+    """The broker would allocate an array that does not fit its heap, and end with an OutOfMemoryError.
 
     Attributes:
-        refusal: the broker's words.
+        refusal: the broker's message.
     """
 
     def __init__(self, refusal: str) -> None:
@@ -60,20 +61,20 @@ class HeapExhausted(Exception):  # noqa: N818 - an answer, not an error
 
 
 class _Underrun(Exception):  # noqa: N818 - an answer, not an error
-    """A read beyond the buffer: Java's BufferUnderflowException, which the test takes as a failure."""
+    """A read past the end of the buffer: Java's BufferUnderflowException, which fails the test."""
 
 
 class RecordCheck:
-    """The test with one release's rules.
+    """The test with the rules of one release.
 
     Attributes:
-        rules: release and the keys that matter here.
-        delay_levels: levels that the store knows while it tests; 4.9 has not read them when it recovers.
-        largest_array: bytes of the largest array that a test asked for, before it knew whether there is a record.
+        rules: release and the relevant keys.
+        delay_levels: levels known to the store during the test; 4.9 has not read them yet during recovery.
+        largest_array: bytes of the largest array that a test allocated before it knew whether there is a record.
     """
 
     def __init__(self, rules: RecoveryRules, *, recovering: bool) -> None:
-        """Makes the test of recovery (body read, CRC compared) or of dispatch (neither)."""
+        """Creates the test of recovery (reads the body, compares its CRC) or of dispatch (neither)."""
         self.rules = rules
         self.recovering = recovering
         self.check_crc = recovering and rules.check_crc
@@ -90,10 +91,10 @@ class RecordCheck:
         Args:
             read: reads the segment.
             position: where the record would start.
-            limit: where the buffer ends: the segment's end, or what counts as written.
+            limit: end of the buffer: the segment's end, or the end of what counts as written.
 
         Raises:
-            HeapExhausted: 4.9 asks for an array that no Java heap can hold.
+            HeapExhausted: 4.9 allocates an array that no Java heap can hold.
         """
         try:
             return self._check(_Cursor(read, position, limit))
@@ -129,7 +130,7 @@ class RecordCheck:
         return self._rest(cursor, start, total, magic, fields)
 
     def _allocate(self, total: int) -> None:
-        """Follows `new byte[totalSize]`, before anything else is known of the record."""
+        """Models `new byte[totalSize]`, which 4.9 does before it checks anything else."""
         if total < 0:
             raise FormatError(f"TOTALSIZE {total} is negative", layout="record")
         if total > LARGEST_JAVA_ARRAY:
@@ -181,7 +182,7 @@ class RecordCheck:
         return Checked(total, ok=True)
 
     def numbers_pass(self, topic: bytes, stored: bytes) -> bool:
-        """Whether the numbers in a record's properties can be parsed; where not, Java throws and the test fails."""
+        """Whether Java can parse the numbers in a record's properties; otherwise it throws and the test fails."""
         found = properties.decode(stored)
         try:
             self._parse_delay(topic, found)
@@ -202,7 +203,7 @@ class RecordCheck:
 
 
 def _property_crc_fault(cursor: "_Cursor", total: int, stored: bytes) -> str:
-    """Compares `__CRC32#` with the bytes before the last 20, wherever the record is taken to start."""
+    """Compares `__CRC32#` with the bytes before the last 20, as the broker does from any assumed start."""
     value = properties.decode(stored).get(properties.CRC32)
     if value is None:
         return "no __CRC32# property"
@@ -219,7 +220,7 @@ def _property_crc_fault(cursor: "_Cursor", total: int, stored: bytes) -> str:
 
 
 class _Cursor:
-    """A position in a segment, moved by reads that must end before the limit, as in a ByteBuffer."""
+    """A position in a segment whose reads must end before a limit, like a ByteBuffer."""
 
     def __init__(self, read: Read, position: int, limit: int) -> None:
         self._read = read

@@ -1,7 +1,8 @@
-"""Searching for records by their magic codes, where no chain of records leads.
+"""Searches for records by their magic codes where no chain of records leads.
 
-What is found here is not proved to be of the log: `records.resync` adds that proof. It serves those who look for
-records that may be in another place than they state, as in a file under a wrong name.
+Results are not proved to belong to the log; `records.resync` adds that proof. This serves searches for records that
+may
+be in another place than they state, such as a file under a wrong name.
 """
 
 from collections.abc import Iterator
@@ -20,24 +21,24 @@ BLANK_CODE = commit_log.MAGIC_BLANK.to_bytes(4, "big", signed=True)
 
 
 class Source(Protocol):
-    """An opened file."""
+    """An open file."""
 
     size: int
 
     def read(self, position: int, count: int) -> bytes:
-        """Returns the bytes from a position; fewer only where the file ends."""
+        """Returns the bytes from a position; fewer at the end of the file."""
 
     def next_data(self, position: int) -> int:
-        """Returns the first position from one on that may hold other bytes than zeros; the size if there is none."""
+        """Returns the first position at or after `position` that may hold a nonzero byte; the size if there is none."""
 
 
 def frame_starts(data: bytes, codes: tuple[bytes, ...] = RECORD_CODES, magic_at: int = _MAGIC_AT) -> Iterator[int]:
-    """Yields, ascending, the positions in some bytes at which a frame would begin, by its magic code alone.
+    """Yields, ascending, the positions at which a frame would begin according to its magic code only.
 
     Args:
-        data: where to look.
-        codes: the magic codes to look for. One `bytes.find` for each is faster than a regular expression for all.
-        magic_at: how far after the beginning the code is.
+        data: bytes to search.
+        codes: magic codes. One `bytes.find` for each is faster than a regular expression for all.
+        magic_at: distance of the code from the start of the frame.
     """
     return merge(*(_places(data, code, magic_at) for code in codes))
 
@@ -50,7 +51,7 @@ def _places(data: bytes, code: bytes, magic_at: int) -> Iterator[int]:
 
 
 def holds_record(data: bytes) -> bool:
-    """Whether the bytes contain a complete record; its CRC is not looked at."""
+    """Whether the bytes contain a complete record; its CRC is not checked."""
     for at in frame_starts(data):
         try:
             commit_log.parse_record(data, at)
@@ -61,9 +62,9 @@ def holds_record(data: bytes) -> bool:
 
 
 def records_anywhere(file: Source) -> Iterator[tuple[int, Record]]:
-    """Yields position and value of every record whose lengths and body CRC are right, whatever offset it states.
+    """Yields position and value of each record with consistent lengths and a matching body CRC, at any offset.
 
-    What is inside the body of such a record is not looked at.
+    The bodies of such records are not searched.
     """
     at = 0
     while (magic := next_magic(file, at)) is not None:
@@ -77,7 +78,7 @@ def records_anywhere(file: Source) -> Iterator[tuple[int, Record]]:
 
 
 def next_magic(file: Source, at: int) -> int | None:
-    """Returns the first position at or after one where a record's magic code is stored; holes are not read."""
+    """Returns the first position at or after `at` with a record's magic code; holes are not read."""
     while (at := file.next_data(at)) < file.size:
         found = next(frame_starts(file.read(at, _BLOCK + 3), magic_at=0), None)
         if found is not None:

@@ -1,4 +1,4 @@
-"""The broker's keys that decide what recovery takes for a record and where it begins to scan.
+"""The broker's keys that decide what recovery accepts as a record and where it begins to scan.
 
 Source: MessageStoreConfig (4.9.7, 5.5.0).
 """
@@ -17,13 +17,13 @@ class RecoveryRules:
     """What recovery of the CommitLog depends on besides the store's files.
 
     Attributes:
-        release: whose rules apply.
+        release: release whose rules apply.
         check_crc, force_property_crc: checkCRCOnRecover, forceVerifyPropCRC (5.5).
         check_offset_on_recover: checkCommitLogOffsetOnRecover (5.5).
         index_safe: messageIndexEnable and messageIndexSafe.
-        recover_max: commitLogRecoverMaxNum (5.5): the maximum number of segments that are tested for a starting point.
-        delay_levels_ms: delay of level 1, 2, …
-        heap_bytes: the broker's heap; an array of half of it is assumed not to fit.
+        recover_max: commitLogRecoverMaxNum (5.5): maximum number of segments that are tested as starting point.
+        delay_levels_ms: delay of levels 1, 2, …
+        heap_bytes: heap of the broker; an array of half of it is assumed not to fit.
     """
 
     release: Release

@@ -1,9 +1,11 @@
-"""Finding the next record after bytes that are none, with proof.
+"""Finds the next proven record after invalid bytes.
 
-Two questions, in this order. Does what is left of the damaged record tell where it ends? Then nothing inside
-is looked at: a body may hold whole frames. Otherwise: which later position holds a frame whose magic,
+It answers two questions in this order. Does the rest of the damaged record show where it ends? Then nothing inside
+it is
+searched, because a body may contain complete frames. Otherwise: which later position has a frame whose magic code,
 lengths, own physical offset and CRC all agree, and is not denied by a record-start index (a ConsumeQueue that names
-other record starts)?
+other
+record starts)?
 """
 
 from collections.abc import Callable, Iterator
@@ -29,17 +31,20 @@ RecordStartIndex = Callable[[int], bool | None]
 
 
 def extent(segment: SegmentBytes, position: int, data_end: int) -> int | None:
-    """Returns where the damaged or unfinished record at a position ends, if what is there of it tells, else None.
+    """Returns where the damaged or unfinished record at a position ends, or None if its remains do not show that.
 
-    An end is proved by a record that follows it. It may be the stated one, or the one that the inner lengths imply
-    for some host shape and version; the less a producer could have put it into a body, the sooner it is believed.
-    Without such proof the stated size is believed where the inner lengths add up to it, or where magic, own offset
-    and body length agree with it; it may then reach beyond the segment.
+    A following record proves an end. The end may be the stated one, or the one implied by the inner lengths for some
+    host
+    shape and version; ends that a producer is less able to forge in a body are tried first. Without such proof the
+    stated size
+    is accepted if the inner lengths add up to it, or if magic code, own offset and body length agree with it; it may
+    then
+    extend past the segment.
 
     Args:
-        segment: where.
+        segment: the segment.
         position: of the record.
-        data_end: position after which the segment holds nothing.
+        data_end: position after which the segment contains only zeros.
     """
     total, _ = segment.frame(position)
     stated, *others = (set(segment.sizes_by_lengths(position, shape)) for shape in segment.host_shapes(position))
@@ -62,18 +67,20 @@ def next_record(
     end: int | None = None,
     newest: int = 0,
 ) -> int | None:
-    """Returns the first position at or after `position` where a record or BLANK is proven, or None.
+    """Returns the first position at or after `position` with a proven record or BLANK, or None.
 
-    Frames inside the body of a damaged record are skipped: the record-start index denies them, or what surrounds
-    them looks like the rest of that record. A BLANK counts only if no record follows that is not older
-    than `newest`: after a true BLANK there may be records of the segment's earlier life.
+    Frames inside the body of a damaged record are skipped: the record-start index denies them, or the bytes around
+    them look
+    like the rest of that record. A BLANK counts only if no record follows that is not older than `newest`: a true
+    BLANK may
+    be followed by records from before the segment was reused.
 
     Args:
-        segment: where.
-        position: where what is known of the damaged record ends.
+        segment: the segment.
+        position: end of the known part of the damaged record.
         start_index: see `RecordStartIndex`.
         end: position to stop at, None for the segment's end.
-        newest: store timestamp of the last good record, 0 if unknown.
+        newest: store timestamp of the last valid record, 0 if unknown.
     """
     last = segment.size if end is None else end
     search = _Search(segment, position, start_index, last, newest)
@@ -116,11 +123,13 @@ class _Search:
         return True
 
     def _is_enclosed(self, position: int) -> bool:
-        """Whether the chain of frames at a position stands inside the body of the record damaged at the start.
+        """Whether the chain of frames at a position is inside the body of the record that is damaged at the start.
 
-        It does if after the chain comes the rest of a record, body end, topic and properties, up to the next
-        boundary or the end of the data. A damaged record after a real chain also ends like that, but it has a header
-        before its body, and the record before a real chain ends where the chain starts.
+        It is if the chain is followed by the rest of a record (end of a body, topic and properties) up to the next
+        boundary or the
+        end of the data. A damaged record after a real chain also ends like that, but has a header before its body;
+        and the record
+        before a real chain ends where the chain starts.
         """
         segment = self._segment
         end = segment.chain_end(position, _LONGEST_ENCLOSED)
@@ -141,7 +150,7 @@ class _Search:
         return not header_wiped and trailer_start(segment, self._start, position) is None
 
     def _goes_on(self, blank: int) -> bool:
-        """Whether records follow a BLANK that are no older than those before: then it is none, but a part of a body."""
+        """Whether a BLANK is followed by records that are not older than those before it; then it is part of a body."""
         behind = _candidates(self._segment, blank + commit_log.BLANK_SIZE, self._end)
         younger = (at for at in behind if not is_older(self._segment, at, self._newest))
         return any(self._segment.record(at) is not None for at in younger)
@@ -159,7 +168,7 @@ class _Search:
 
 
 def _candidates(segment: SegmentBytes, position: int, end: int) -> Iterator[int]:
-    """Yields the positions in [position, end) at which a record or BLANK is, by its own testimony."""
+    """Yields the positions in [position, end) with the magic code and own offset of a record or BLANK."""
     at, step = position, _FIRST_STEP
     while at < end:
         data = segment.read(at, min(step, end - at) + commit_log.FRAME.size - 1)
@@ -173,17 +182,17 @@ def _candidates(segment: SegmentBytes, position: int, end: int) -> Iterator[int]
 
 
 def is_older(segment: SegmentBytes, position: int, newest: int) -> bool:
-    """Whether the record at a position was stored before `newest`, so that it comes from before a truncation."""
+    """Whether the record at a position was stored before `newest`, so that it dates from before a truncation."""
     record = segment.record(position)
     return record is not None and int(record.column("store_timestamp")[0]) < newest
 
 
 def trailer_start(segment: SegmentBytes, start: int, end: int) -> int | None:
-    """Returns where `topic length, topic, properties length, properties` begins that ends exactly at `end`.
+    """Returns the start of `topic length, topic, properties length, properties` that ends exactly at `end`.
 
     Args:
-        segment: where.
-        start: position before which it cannot begin.
+        segment: the segment.
+        start: minimum position of its start.
         end: position after the properties.
     """
     low = max(start, end - 0x8000 - 2 - 128)
@@ -200,11 +209,11 @@ def trailer_start(segment: SegmentBytes, start: int, end: int) -> int | None:
 
 
 def describe(segment: SegmentBytes, position: int, *, is_followed: bool) -> tuple[DamageKind, str]:
-    """Returns kind and words for bytes at which no valid frame starts.
+    """Returns kind and description of bytes at which no valid frame starts.
 
     Args:
-        segment: where.
-        position: of the first of them.
+        segment: the segment.
+        position: of the first of these bytes.
         is_followed: whether a record was found after them.
     """
     total, magic = segment.frame(position)

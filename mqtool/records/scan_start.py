@@ -1,4 +1,4 @@
-"""At which segment the broker's recovery begins to scan the CommitLog: the only place that knows.
+"""Decides at which segment the broker's recovery begins to scan the CommitLog. No other code does.
 
 Source: CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover, StoreCheckpoint.getMinTimestamp,
 ConsumeQueueStore.isMappedFileMatchedRecover, IndexService.isMappedFileMatchedRecover (4.9.7, 5.5.0).
@@ -42,12 +42,13 @@ def scan_start(
     """Returns the segment at which recovery begins to scan.
 
     Args:
-        segments: every segment that the broker loads, oldest first, allocated but unused ones too: opens it for reads.
+        segments: opens each segment that the broker loads for reading, oldest first, including allocated, unused
+            ones.
         segment_size: configured size in bytes.
-        checkpoint: as loaded; all zeros where there is none.
+        checkpoint: as loaded; all zeros if there is none.
         rules: of the broker that is started.
         clean_stop: the store was shut down cleanly: there is no abort file.
-        queues_end: end of the newest record that any queue names, -1 without queues; decides after a clean stop only.
+        queues_end: end of the newest record that any queue names, -1 without queues; only used after a clean stop.
 
     Raises:
         ValueError: there are no segments.
@@ -76,7 +77,7 @@ def _after_crash_4(segments: Sequence[Callable[[], Read]], checkpoint: Checkpoin
 
 @dataclass(frozen=True, slots=True)
 class _Search5:
-    """5.5's search from the newest segment back, alike after a clean stop and after a crash."""
+    """The search of 5.5, backwards from the newest segment; the same after a clean stop and after a crash."""
 
     segments: Sequence[Callable[[], Read]]
     segment_size: int
@@ -121,7 +122,7 @@ class _Search5:
 
 
 def ledger_scan_start(files: Sequence[Callable[[], Read]], checkpoint: Checkpoint, rules: RecoveryRules) -> int:
-    """Returns the data file of DLedger from which 5.5 dispatches again after a crash (isMmapFileMatchedRecover).
+    """Returns the DLedger data file from which 5.5 dispatches again after a crash (isMmapFileMatchedRecover).
 
     Args:
         files: data files, oldest first.
@@ -137,7 +138,7 @@ def ledger_scan_start(files: Sequence[Callable[[], Read]], checkpoint: Checkpoin
 
 
 def _is_dispatched(physical: int, stored: int, checkpoint: Checkpoint, rules: RecoveryRules) -> bool:
-    """Whether 5.5's checkpoint says that queues and index were flushed up to a record."""
+    """Whether the checkpoint of 5.5 says that queues and index were flushed up to a record."""
     if _is_unindexed(stored, checkpoint, rules):
         return False
     if checkpoint.logics_physical_offset > 0:
@@ -150,6 +151,6 @@ def _is_unindexed(stored: int, checkpoint: Checkpoint, rules: RecoveryRules) -> 
 
 
 def _head(read: Read, position: int = 0) -> dict[str, int]:
-    """Returns the fields in front of the first record's body; zeros for those after the segment's end."""
+    """Returns the fields before the body of the first record; fields past the segment's end are zero."""
     head = read(position, _LONGEST_HEAD).ljust(_LONGEST_HEAD, b"\0")
     return commit_log.head_fields(head)

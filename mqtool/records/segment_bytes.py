@@ -1,7 +1,8 @@
-"""Bytes of one segment by position, and what the bytes at a position say of themselves.
+"""Bytes of one segment by position, and checks of what the bytes at a position state.
 
-Reads through a callable, so it opens nothing. One window and one small block are held at a time, whatever is
-asked for; only a record that is longer than a window, and whose lengths agree, is read whole.
+Reads through a callable, so it opens no file. It keeps one window and one small block in memory; only a record that
+is
+longer than a window, and whose lengths agree, is read completely.
 """
 
 import struct
@@ -40,8 +41,8 @@ class SegmentBytes:
 
     Attributes:
         base: physical offset of the first byte.
-        full_size: bytes of the segment, to which a BLANK runs.
-        size: bytes that are there: fewer once the file turns out to have been cut.
+        full_size: nominal size in bytes, up to which a BLANK extends.
+        size: bytes on disk; fewer once the file turns out to have been cut.
     """
 
     def __init__(self, read: Read, base: int, size: int) -> None:
@@ -52,22 +53,22 @@ class SegmentBytes:
         self._near = b""
 
     def read(self, position: int, count: int) -> bytes:
-        """Returns bytes of the segment, fewer where it ends."""
+        """Returns bytes of the segment, fewer at its end."""
         return self._read(position, max(0, min(count, self.size - position)))
 
     def peek(self, position: int, count: int) -> bytes:
-        """Returns a few bytes, from the block read last if they are in it."""
+        """Returns a few bytes, from the last block read if it has them."""
         at = position - self._near_at
         if at < 0 or at + count > len(self._near):
             self._near_at, self._near, at = position, self.read(position, max(count, NEAR)), 0
         return self._near[at : at + count]
 
     def forget(self) -> None:
-        """Drops what was read: a broker may have written since."""
+        """Drops cached bytes, because a broker may have written since."""
         self._near = b""
 
     def frame(self, position: int) -> tuple[int, int]:
-        """Returns total_size and magic_code at a position, zeros where the segment ends."""
+        """Returns total_size and magic_code at a position, zeros past the end of the segment."""
         head = self.peek(position, commit_log.FRAME.size)
         if len(head) < commit_log.FRAME.size:
             return 0, 0
@@ -75,7 +76,7 @@ class SegmentBytes:
         return total, magic
 
     def is_boundary(self, position: int) -> bool:
-        """Whether a record, a BLANK or the end of the segment is at a position, by its own testimony."""
+        """Whether a position is the end of the segment, or states to be a record or a BLANK."""
         if position + commit_log.FRAME.size > self.size:
             return position <= self.size
         total, magic = self.frame(position)
@@ -84,7 +85,7 @@ class SegmentBytes:
         return magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2) and self.states_its_offset(position)
 
     def stated_offset(self, position: int) -> int | None:
-        """Returns the physical offset that the record at a position states, None where the segment ends before."""
+        """Returns the physical offset stated by the record at a position, None if the segment ends before it."""
         stored = self.peek(position + _OFFSET_AT, _I64.size)
         return int(_I64.unpack(stored)[0]) if len(stored) == _I64.size else None
 
@@ -93,7 +94,7 @@ class SegmentBytes:
         return self.stated_offset(position) == self.base + position
 
     def host_shapes(self, position: int) -> tuple[int, ...]:
-        """Returns the four host shapes, the one first that the record at a position states."""
+        """Returns the four host shapes, beginning with the one that the record at a position states."""
         sys_flag = self.peek(position + _SYS_FLAG_AT, _I32.size)
         stated = commit_log.host_shape(_I32.unpack(sys_flag)[0]) if len(sys_flag) == _I32.size else 0
         return (stated, *(shape for shape in range(4) if shape != stated))
@@ -123,16 +124,17 @@ class SegmentBytes:
                 yield at + len(stored) + max(0, commit_log.PROPERTIES_LENGTH.unpack(stored)[0])
 
     def adds_up(self, position: int) -> bool:
-        """Whether the inner lengths of the record at a position sum up to its total_size; the body is not read."""
+        """Whether the inner lengths of the record at a position add up to its total_size; the body is not read."""
         total, _ = self.frame(position)
         sizes = (size for shape in self.host_shapes(position) for size in self.sizes_by_lengths(position, shape))
         return total >= commit_log.MIN_RECORD_SIZE and total in sizes
 
     def begins_record(self, position: int, data_end: int) -> bool:
-        """Whether a record of its stated size begins at a position, though it may be unfinished or bad inside.
+        """Whether a record of its stated size begins at a position, even if it is unfinished or damaged inside.
 
-        Magic and own offset are right, total_size leaves room for topic and properties after the body, and after
-        the body stands what may be a topic, as far as there is data.
+        Magic code and own offset are right, total_size leaves room for topic and properties after the body, and
+        after the body
+        there is a possible topic, as far as there is data.
         """
         total, magic = self.frame(position)
         is_record = magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
@@ -166,11 +168,11 @@ class SegmentBytes:
         return frame if frame.valid[0] else None
 
     def chain_end(self, position: int, most: int) -> int:
-        """Returns where the chain of frames from a position ends, by magic and total_size alone.
+        """Returns the end of the chain of frames from a position, by magic code and total_size only.
 
         Args:
             position: of the first frame.
-            most: bytes to follow it at most.
+            most: maximum number of bytes to follow it.
         """
         at = position
         while at + commit_log.FRAME.size <= self.size and at - position < most:
@@ -187,7 +189,7 @@ class SegmentBytes:
         return at
 
     def data_end(self, limit: int) -> int:
-        """Returns the position after the last byte before `limit` that is not zero, 0 if there is none."""
+        """Returns the position after the last nonzero byte before `limit`, 0 if there is none."""
         at, step = min(limit, self.size), NEAR
         while at > 0:
             start = max(0, at - step)
@@ -200,12 +202,12 @@ class SegmentBytes:
 
 
 def is_topic(data: bytes) -> bool:
-    """Whether bytes may be a topic or its beginning: no control characters, no space (TopicValidator is stricter)."""
+    """Whether bytes can be a topic or its beginning: no control characters, no space (TopicValidator is stricter)."""
     return all(byte > 0x20 and byte != 0x7F for byte in data)
 
 
 def last_data(view: memoryview) -> int:
-    """Returns the position after the last byte that is not zero."""
+    """Returns the position after the last nonzero byte."""
     data = np.frombuffer(view, np.uint8)
     for start in range((len(data) - 1) // _STEP * _STEP, -1, -_STEP):
         block = np.flatnonzero(data[start : start + _STEP])
@@ -215,7 +217,7 @@ def last_data(view: memoryview) -> int:
 
 
 def first_data(view: memoryview, position: int) -> int | None:
-    """Returns the position of the first byte at or after `position` that is not zero."""
+    """Returns the position of the first nonzero byte at or after `position`."""
     data = np.frombuffer(view, np.uint8)
     for start in range(position, len(data), _STEP):
         block = data[start : start + _STEP]

@@ -1,4 +1,4 @@
-"""Topic names of many records as numbers: a topic is one of few, so each distinct one is looked at once."""
+"""Topic names of many records as numbers. There are few distinct topics, so each is decoded once."""
 
 from functools import cached_property
 
@@ -41,13 +41,13 @@ class TopicTable:
 
     @property
     def key_hashes(self) -> np.ndarray:
-        """Java's hash of what stands before a key in its text, `topic#`: uint32 by number."""
+        """Java hash of `topic#`, the prefix of a key's text: uint32 by topic number."""
         self._hash_new()
         return self._key_hashes
 
     @property
     def tag_hashes(self) -> np.ndarray:
-        """The same before a tag, `topic#T#`."""
+        """Java hash of `topic#T#`, the prefix of a tag's text: uint32 by topic number."""
         self._hash_new()
         return self._tag_hashes
 
@@ -92,7 +92,7 @@ class TopicTable:
         return same
 
     def _learn(self, trailers: Trailers, entries: np.ndarray) -> None:
-        """Notes the topics of entries not seen before, by the first row of each."""
+        """Adds the topics of entries not seen before, each from its first row."""
         known = len(self._topic_of_mix)
         fresh = np.flatnonzero(entries >= known)
         _, first = np.unique(entries[fresh], return_index=True)
@@ -118,13 +118,13 @@ def _name(trailers: Trailers, row: int) -> str:
 
 
 class TopicSlots:
-    """Topics by their bytes, in a table of open addresses that kernels look into; several names may mean one topic.
+    """Topics by their bytes, in an open-addressing hash table for the kernels; several names may mean one topic.
 
     Attributes:
         names: uint8, the bytes of all entries.
-        starts, lengths: int64 per entry, where its bytes are.
-        numbers: int32 per entry, the topic's number in the table that it belongs to.
-        slots: int32, entry or -1; a power of two of them, at most half of them in use.
+        starts, lengths: int64 per entry, position of its bytes.
+        numbers: int32 per entry, the topic's number in its table.
+        slots: int32, entry or -1; their number is a power of two, and at most half are in use.
     """
 
     def __init__(self, table: TopicTable) -> None:
@@ -137,7 +137,7 @@ class TopicSlots:
         self.slots = np.full(64, -1, np.int32)
 
     def learn(self, raw: bytes) -> None:
-        """Adds a topic that is not there, by its bytes."""
+        """Adds a new topic by its bytes."""
         entry, start = len(self._raw), int(self.lengths.sum())
         if start + len(raw) > len(self.names):
             self.names = np.concatenate([self.names, np.zeros(len(self.names) + len(raw), np.uint8)])
@@ -154,7 +154,7 @@ class TopicSlots:
             self._place(each)
 
     def columns(self) -> tuple[np.ndarray, ...]:
-        """Returns the table as kernels take it: names, starts, lengths, slots, numbers, and the topics' hashes."""
+        """Returns the table as kernels take it: names, starts, lengths, slots, numbers, and hashes of the topics."""
         table = self._table
         return self.names, self.starts, self.lengths, self.slots, self.numbers, table.key_hashes, table.tag_hashes
 

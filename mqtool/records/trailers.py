@@ -1,8 +1,9 @@
-"""The trailers of many records, topic and properties, copied side by side, and the properties inside them.
+"""Trailers of many records, that is topic and properties, copied side by side, and the properties in them.
 
-A record's body is the larger part of it and says nothing about queues and keys. Once the trailers lie in one
-small buffer, a row of equal width each, every question about them is array arithmetic inside the cache.
-The rules for properties are those of `formats.properties.decode`, the scalar form that a test holds this to.
+The body is the largest part of a record and irrelevant for queues and keys. With all trailers in one small buffer,
+in rows
+of equal width, every question about them is array arithmetic inside the cache. Properties follow the rules of
+`formats.properties.decode`, the scalar form; a test holds both equal.
 """
 
 from functools import cached_property
@@ -24,13 +25,13 @@ _SPARE = 1 << 20
 
 
 class Trailers:
-    """Topic and properties of some frames in one buffer.
+    """Topic and properties of frames in one buffer.
 
     Attributes:
-        rows: int64, which frame of the set each row comes from; ascending.
-        data: uint8, `PAD` zero bytes, the rows of `width` bytes each, `PAD` bytes.
+        rows: int64, index of the frame of each row; ascending.
+        data: uint8: `PAD` zero bytes, the rows of `width` bytes each, `PAD` bytes.
         width: bytes of a row.
-        end_in_rows: every row ends where its properties do, so what else is in it stands before the topic.
+        end_in_rows: every row ends where its properties end, so other bytes in it are before the topic.
         row_start, topic_start, topic_length, properties_start, properties_length: int64 positions in `data`, one per
             row.
     """
@@ -74,20 +75,20 @@ class Trailers:
 
 
 class PropertySlices:
-    """The names and values of all properties, in stored order, as positions in the buffer of the trailers.
+    """Names and values of all properties, in stored order, as positions in the buffer of the trailers.
 
-    A property ends at 0x02 or at the end of the string; it counts if its first 0x01 is neither its first nor its
+    A property ends at 0x02 or at the end of the string. It counts if its first 0x01 is neither its first nor its
     last byte.
 
     Attributes:
         data: uint8, the buffer.
-        owner: int64, which row (0 … count-1) each property belongs to; ascending.
+        owner: int64, row (0 … count-1) of each property; ascending.
         name_start, name_length, value_start, value_length: int64 positions in `data`.
         count: number of rows.
     """
 
     def __init__(self, trailers: Trailers) -> None:
-        """Cuts the properties of all rows."""
+        """Finds the properties of all rows."""
         self.data = data = trailers.data
         self.count = len(trailers.rows)
         starts, ends = trailers.properties_start, trailers.properties_start + trailers.properties_length
@@ -121,9 +122,9 @@ class PropertySlices:
 
     @cached_property
     def has_repeats(self) -> np.ndarray:
-        """Bool per row: some name occurs twice, so the last one must win.
+        """Bool per row: a name occurs twice, so the last one must win.
 
-        Records of one producer have the same names in the same order; each such pattern is looked at once.
+        Records of one producer have the same names in the same order; each such pattern is checked once.
         """
         patterns, first, which = np.unique(self.name_patterns, return_index=True, return_inverse=True)
         repeated = np.zeros(len(patterns), bool)
@@ -135,20 +136,20 @@ class PropertySlices:
 
     @cached_property
     def name_patterns(self) -> np.ndarray:
-        """A 64-bit mark per row: equal names in equal order give equal ones, others hardly ever."""
+        """A 64-bit hash per row: equal names in equal order have equal hashes; collisions are very unlikely."""
         marks = self._name_marks * (self._rank.astype(np.uint64) * np.uint64(2) + np.uint64(1))
         totals = np.concatenate([np.zeros(1, np.uint64), np.cumsum(marks, dtype=np.uint64)])
         return np.diff(totals[np.searchsorted(self.owner, np.arange(self.count + 1))])
 
     @cached_property
     def _rank(self) -> np.ndarray:
-        """Place of each property in its row."""
+        """Index of each property in its row."""
         first = np.searchsorted(self.owner, np.arange(self.count))
         return np.arange(len(self.owner)) - first[self.owner]
 
     @cached_property
     def _name_marks(self) -> np.ndarray:
-        """A 64-bit mark of each name: equal names have equal ones, others hardly ever."""
+        """A 64-bit hash of each name; collisions are very unlikely."""
         marks = self.name_length.astype(np.uint64)
         long = np.flatnonzero(self.name_length > _LONG_NAME)
         marks[long] = (np.uint64(1) << np.uint64(63)) + long.astype(np.uint64)  # makes its row's pattern unique
@@ -167,7 +168,7 @@ class PropertySlices:
         return words_of(self.data)[self.name_start] & name_mask(self.name_length)
 
     def named(self, name: str) -> np.ndarray:
-        """Returns which properties have a name, in stored order."""
+        """Returns the indexes of the properties with a name, in stored order."""
         wanted = name.encode()
         first = np.uint64(int.from_bytes(wanted[:8], "little"))
         found = np.flatnonzero((self._first_words == first) & (self.name_length == len(wanted)))
@@ -176,10 +177,11 @@ class PropertySlices:
         return found
 
     def value_of(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """Returns where each row's value of one name is.
+        """Returns the position of each row's value for one name.
 
         Returns:
-            int64 start and length per row; length -1 where the row has no such property. Of equal names the last wins.
+            int64 start and length per row; length -1 if the row has no such property. The last of equal names
+            counts.
         """
         found = self.named(name)
         starts = np.zeros(self.count, np.int64)
@@ -191,7 +193,7 @@ class PropertySlices:
 
 
 def _next_close(found: np.ndarray, closes: np.ndarray, splits: np.ndarray) -> np.ndarray:
-    """Returns the position of the first 0x02 after each split, a huge one where none follows."""
+    """Returns the position of the first 0x02 after each split, a huge one if there is none."""
     following = splits + 1
     if len(splits) and following[-1] < len(found) and closes.take(following).all():  # no value holds a 0x01
         return found.take(following)
@@ -199,7 +201,7 @@ def _next_close(found: np.ndarray, closes: np.ndarray, splits: np.ndarray) -> np
 
 
 def trailers_of(frames: Frames) -> list[Trailers]:
-    """Returns the trailers of all frames, in one buffer if they are of similar length, else parted by length."""
+    """Returns the trailers of all frames, in one buffer if their lengths are similar, otherwise in several."""
     if not len(frames):
         return []
     sizes = np.maximum(frames.topic_length, 0) + commit_log.PROPERTIES_LENGTH.size + frames.properties_length

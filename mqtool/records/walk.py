@@ -1,7 +1,8 @@
-"""One segment, start to end: frames, damage and tail, window by window.
+"""Walks one segment from start to end, window by window: frames, damage and tail.
 
-Reads through a callable, so it opens nothing itself and holds one window at a time: memory stays flat
-whatever the segment's size. What is found does not depend on where windows end.
+Reads through a callable, so it opens no file, and keeps one window in memory, whatever the segment's size. The
+result does
+not depend on where windows end.
 """
 
 from collections.abc import Generator, Iterator
@@ -23,15 +24,15 @@ _FRAME = commit_log.FRAME.size
 
 @dataclass(frozen=True, slots=True)
 class SegmentSpan:
-    """What is to be walked.
+    """The range to walk.
 
     Attributes:
         base: physical offset of the segment's first byte.
-        size: its bytes on disk.
-        start: position of a record's first byte; from any other place the walk finds the next record.
-        data_end: position after which the file is known to hold only zeros (a hole), None if not known.
+        size: bytes on disk.
+        start: position of a record's first byte; from any other position the walk finds the next record.
+        data_end: position after which the file contains only zeros (a hole), None if unknown.
         is_last: nothing of the log follows, so an unfinished end is a tail, not damage.
-        newest: store timestamp of the last record before `start`, to tell stale frames; 0 if unknown.
+        newest: store timestamp of the last record before `start`, to recognise stale frames; 0 if unknown.
         entries: each record is the body of a DLedger entry, see `records.entries`.
     """
 
@@ -45,14 +46,14 @@ class SegmentSpan:
 
 
 class SegmentWalk:
-    """Iterator over one segment; `records.entries.walk_of` makes the one that fits a span.
+    """Iterator over one segment; `records.entries.walk_of` creates the right one for a span.
 
     Yields:
-        `Frames` that are valid, in order, and `Damage` between them.
+        Valid `Frames` in order, and `Damage` between them.
 
-    After the last item `tail` states what follows the last record (only for the last segment),
-    and `end` is the physical offset after it; a BLANK makes `end` the segment's end, while
-    `last_record_end` stays before it.
+    After the last item, `tail` states what follows the last record (only for the last segment), and `end` is the
+    physical
+    offset after it. After a BLANK `end` is the segment's end, and `last_record_end` is before the BLANK.
     """
 
     _head = _FRAME
@@ -70,16 +71,17 @@ class SegmentWalk:
         read_into: ReadInto | None = None,
         with_crc: bool = False,
     ) -> None:
-        """Takes what is to be walked.
+        """Takes the range to walk.
 
         Args:
-            read: of the segment.
-            span: what is to be walked.
+            read: reads the segment.
+            span: the range.
             check_crc: whether a wrong body CRC makes a record damage.
-            start_index: who else knows where records start.
-            read_into: reads one window after the other into the same memory, which spares asking for it: then frames
-                are only good until the next ones are taken.
-            with_crc: whether CRCs will be asked for though they make no damage.
+            start_index: another source of record starts.
+            read_into: reads every window into the same memory, which saves allocations; frames are then valid only
+                until the
+                next item is taken.
+            with_crc: the caller will ask for CRCs although they make no damage.
         """
         self._segment = SegmentBytes(read, span.base, span.size)
         self._span = span
@@ -116,25 +118,25 @@ class SegmentWalk:
         return self._span.start
 
     def _load(self, at: int) -> bool:
-        """Makes the view hold a frame's head at a position; False if the file ends before."""
+        """Loads a frame's head at a position into the view; returns False if the file ends before."""
         within = at - self._view_at
         if within < 0 or within + self._head > len(self._view):
             self._read(at, segment_bytes.WINDOW)
         return at + _FRAME <= self._segment.size
 
     def _frames(self, at: int) -> tuple[FrameScan, Frames]:
-        """Follows the chain of frames from a place in the view."""
+        """Follows the chain of frames from a position in the view."""
         return frames_at(self._view, at, self._span.base + self._view_at, with_crc=self._with_crc)
 
     def _is_valid(self, frames: Frames) -> np.ndarray:
         return frames.valid
 
     def _is_boundary(self, position: int) -> bool:
-        """Whether what ends the segment is at a position, or what goes on in it."""
+        """Whether the segment ends or continues validly at a position."""
         return self._segment.is_boundary(position)
 
     def _read(self, at: int, count: int, least: int = segment_bytes.NEAR) -> None:
-        """Makes the view begin at a position; of what is known to be zeros it holds no more than the least."""
+        """Loads a view that begins at a position; of known zeros it contains no more than `least` bytes."""
         if self._span.data_end is not None:
             count = min(count, max(self._span.data_end - at, least))
         count = max(0, min(count, self._segment.size - at))
@@ -152,7 +154,7 @@ class SegmentWalk:
             kernels.start(0)  # not compiled for that: whoever reads a whole log has `use` around it
 
     def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:
-        """Yields what one chain of frames in the view holds; returns where to go on, None at the end."""
+        """Yields the content of one chain of frames in the view; returns where to continue, None at the end."""
         chain, whole = self._frames(at - self._view_at)
         valid = self._is_valid(whole)
         count = len(whole) if valid.all() else int(np.argmin(valid))
@@ -168,7 +170,7 @@ class SegmentWalk:
         return (yield from self._recover(end))
 
     def _widen(self, at: int) -> bool:
-        """Makes the view hold the record at a position, which it cuts; False if that is not whole in the file."""
+        """Enlarges the view to contain the record at a position; returns False if the file has only part of it."""
         total, _ = self._segment.frame(at)
         if total > self._segment.size - at or not (total <= segment_bytes.WINDOW or self._segment.adds_up(at)):
             return False  # a length that nothing else supports does not decide how much is read
@@ -176,7 +178,7 @@ class SegmentWalk:
         return True
 
     def _judged(self, frames: Frames, stop: Stop) -> Generator[Frames | Damage, None, int | None]:
-        """Yields valid frames whose CRC is right, and damage for the others; returns where to look again, else None."""
+        """Yields valid frames with a right CRC, and damage for the others; returns where to search again, or None."""
         if not len(frames):
             return None
         good = _crc_holds(frames) if self._check_crc else np.ones(len(frames), bool)
@@ -201,7 +203,7 @@ class SegmentWalk:
         return None if again is None else self._looked_again
 
     def _unfinished(self, frames: Frames, good: np.ndarray, stop: Stop) -> int | None:
-        """Returns the number of the last frame if a broker may just be writing it: it is read once more."""
+        """Returns the index of the last frame if a broker may be writing it; it is then read once more."""
         last = int(frames.positions[-1]) - self._before + self._view_at
         if not self._span.is_last or good[-1] or stop is Stop.MORE or self._looked_again >= last:
             return None
@@ -226,7 +228,7 @@ class SegmentWalk:
             yield Damage(start, span.base + span.size, DamageKind.MISSING, detail)
 
     def _recover(self, at: int) -> Generator[Damage, None, int | None]:
-        """Looks for the next record after `at`; yields the damage before it; returns its position or None."""
+        """Finds the next record after `at`, yields the damage before it, and returns its position or None."""
         span, segment = self._span, self._segment
         if segment.size - at < _FRAME:
             return at
@@ -247,11 +249,11 @@ class SegmentWalk:
         return None
 
     def _describe(self, at: int, *, is_followed: bool) -> tuple[DamageKind, str]:
-        """Returns kind and words for bytes at which no valid frame starts."""
+        """Returns kind and description of bytes at which no valid frame starts."""
         return describe(self._segment, at, is_followed=is_followed)
 
     def _next(self, at: int) -> int | None:
-        """Returns the position after `at` at which the chain can be taken up again."""
+        """Returns the position after `at` at which the chain continues."""
         segment, base = self._segment, self._span.base
         known_end = extent(segment, at, self._data_end)
         if known_end is not None and segment.is_boundary(known_end):
@@ -264,7 +266,7 @@ class SegmentWalk:
         return next_record(segment, start, start_index, end=self._data_end, newest=self._newest)
 
     def _has_arrived(self, at: int) -> bool:
-        """Whether a broker has written the record at a position since it was looked at: then nothing is damaged."""
+        """Whether a broker has written the record at a position since it was read; then nothing is damaged."""
         self._segment.forget()
         if self._looked_again >= at or self._segment.record(at + self._before) is None:
             return False
@@ -272,7 +274,7 @@ class SegmentWalk:
         return True
 
     def _is_stale(self, position: int) -> bool:
-        """A frame after the end that is older than the last record comes from before a truncation."""
+        """Whether a frame after the end is older than the last record, so that it dates from before a truncation."""
         record = position + self._before
         if not self._newest or (self._start_index is not None and self._start_index(self._span.base + record)):
             return False
@@ -294,12 +296,12 @@ class SegmentWalk:
 
 
 def _crc_holds(frames: Frames) -> np.ndarray:
-    """A stored CRC of 0 is taken as unknown: some releases wrote it so (broker bug fixed in 5.3.2)."""
+    """Treats a stored CRC of 0 as unknown, because some releases wrote 0 (broker bug fixed in 5.3.2)."""
     return frames.crc_matches | (frames.column("body_crc") == 0)
 
 
 def _bad_bodies(frames: Frames) -> Iterator[Damage]:
-    """Yields the damage of frames that are valid but for their bodies."""
+    """Yields the damage of frames that are valid except for their bodies."""
     starts = (frames.positions + frames.base).tolist()
     stored, computed = frames.column("body_crc").tolist(), frames.computed_crc.tolist()
     for start, size, expected, found in zip(starts, frames.sizes.tolist(), stored, computed, strict=True):

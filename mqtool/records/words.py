@@ -1,8 +1,10 @@
 """Strings in a buffer, eight bytes at a time: Java's hash and equality without a loop over bytes.
 
-The hash of a string is the sum of byte[i] · 31^(n-1-i) mod 2^32. Read from its end in words of eight bytes, a
-word's share is worked out inside the word: pairs, then quads, then the whole, by shifts and masks. Strings with
-bytes above 0x7F are decoded and hashed one by one, since Java counts UTF-16 units.
+The hash of a string is the sum of byte[i] · 31^(n-1-i) mod 2^32. The string is read from its end in words of eight
+bytes,
+and the share of a word is computed inside it: pairs, then quads, then the whole, by shifts and masks. Strings with
+bytes
+above 0x7F are decoded and hashed one by one, because Java counts UTF-16 units.
 """
 
 import numpy as np
@@ -24,12 +26,12 @@ _PER_WORD = pow(31, 8, 1 << 32)
 
 
 def words_of(data: np.ndarray) -> np.ndarray:
-    """Returns the word at every position of a buffer, its first byte lowest."""
+    """Returns the word at every position of a buffer, its first byte in the lowest bits."""
     return np.ndarray((len(data) - 7,), "<u8", data, strides=(1,))
 
 
 def name_mask(lengths: np.ndarray) -> np.ndarray:
-    """Returns the mask that keeps the first `length` bytes of a word, all eight of longer strings."""
+    """Returns the mask that keeps the first `length` bytes of a word, all eight for longer strings."""
     return _HEADS.take(np.clip(lengths, 0, 8))
 
 
@@ -74,7 +76,7 @@ def java_hashes(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tu
 
 
 def index_hashes(hashes: np.ndarray) -> np.ndarray:
-    """Returns the key hashes of index entries, int32: as `java.index_hash`, from uint32 string hashes."""
+    """Returns int32 key hashes of index entries from uint32 string hashes; columnar form of `java.index_hash`."""
     signed = hashes.view(np.int32)
     return np.where(signed == java.INT_MIN, np.int32(0), np.abs(signed)).astype(np.int32)
 
@@ -95,12 +97,12 @@ _POWERS = _power_table(1 << 15)
 
 
 def joined_hashes(left: np.ndarray, right: np.ndarray, right_units: np.ndarray) -> np.ndarray:
-    """Returns the uint32 hashes of left + right from those of the parts; a value has at most 32767 units."""
+    """Returns the uint32 hashes of left + right from the hashes of the parts; a value has at most 32767 units."""
     return left * _POWERS.take(right_units) + right
 
 
 class WordTable:
-    """Gives dense numbers to 64-bit values in the order in which they are first seen."""
+    """Assigns dense numbers to 64-bit values in the order in which they are first seen."""
 
     def __init__(self) -> None:
         self.values: list[int] = []

@@ -1,4 +1,4 @@
-"""Changes of a store that can be reviewed before, verified after, and undone: plan, apply, undo, finalize.
+"""Reversible changes to a store: write a plan, review it, apply it, then undo or finalize it.
 
 ```
 plan = make_plan(root, RebuildQueues(("Orders",), 3))     # reads only; plan.to_json() is the file to review
@@ -31,18 +31,17 @@ from mqtool.repair.changes import (
     Undelete,
 )
 from mqtool.repair.files import RepairFiles
-from mqtool.repair.from_findings import Mending, changes_of
-from mqtool.repair.making import make_plan
+from mqtool.repair.from_findings import RepairProposal, changes_of
 from mqtool.repair.plan import Fingerprint, Plan, Read, Step
-from mqtool.repair.run import Applied, apply
-from mqtool.repair.takeback import Ended, finalize, undo
+from mqtool.repair.plan_builder import make_plan
+from mqtool.repair.plan_executor import Applied, apply
+from mqtool.repair.undo_executor import Ended, finalize, undo
 
 __all__ = [
     "Applied",
     "Change",
     "Ended",
     "Fingerprint",
-    "Mending",
     "MoveOffsets",
     "Pad",
     "Plan",
@@ -56,6 +55,7 @@ __all__ = [
     "Redact",
     "RenameSegments",
     "RepairFiles",
+    "RepairProposal",
     "SetAside",
     "Step",
     "Trim",

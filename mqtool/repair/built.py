@@ -1,4 +1,4 @@
-"""The result of changes, built aside: the value that every builder fills, and what prevents changes of a store."""
+"""The built result of changes, and the checks that a store can be changed at all."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,19 +18,19 @@ from mqtool.store.store import Store
 
 @dataclass
 class Built:
-    """The result of changes, before it is compared with the store.
+    """The result of changes, before it is compared with the store. Paths are relative to the root.
 
     Attributes:
-        root: of the store.
-        files: new files, by their path below the root.
-        removed: paths of files that go without one taking their place.
-        reads: paths that it was worked out from; whether every byte mattered.
-        unhashed: removed paths whose bytes do not matter: only size and time are compared.
-        keeps_time: paths whose new file gets the time of the old one.
-        notes: in words.
-        complete: False if damage prevented something from being rebuilt or repaired.
-        moves: where records of the log are afterwards; None if none moves.
-        purged: int64, ascending: physical offsets of records that are removed because that was asked for.
+        root: root of the store.
+        files: new files, by path.
+        removed: paths of files that are removed without a replacement.
+        reads: paths that the result depends on, and whether it depends on every byte.
+        unhashed: removed paths that are compared by size and time only.
+        keeps_time: paths whose new file gets the modification time of the old one.
+        notes: remarks for the reader of the plan.
+        complete: False if damage prevented a rebuild or repair.
+        moves: new places of the records of the log; None if no record moves.
+        purged: int64, ascending: physical offsets of records that are removed on request.
     """
 
     root: Path
@@ -45,7 +45,7 @@ class Built:
     purged: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
 
     def name(self, path: Path) -> str:
-        """Returns the path of a file of the store in the form of plans.
+        """Returns the path of a file of the store as plans write it.
 
         Raises:
             RefusedError: a symbolic link is on the way.
@@ -55,10 +55,10 @@ class Built:
         return name
 
     def put(self, name: str, path: Path, *, keep_time: bool = False) -> None:
-        """Takes a new file.
+        """Adds a new file.
 
         Raises:
-            UsageError: an earlier change is about the same file.
+            UsageError: an earlier change concerns the same file.
         """
         if name in self.files or name in self.removed:
             raise UsageError(f"two changes affect {name}: apply one after the other")
@@ -67,27 +67,27 @@ class Built:
             self.keeps_time.add(name)
 
     def put_tree(self, out: Path) -> list[str]:
-        """Takes every file below a directory; returns their names."""
+        """Adds every file below a directory and returns their names."""
         names = [path.relative_to(out).as_posix() for path in sorted(out.rglob("*")) if path.is_file()]
         for name in names:
             self.put(name, out / name)
         return names
 
     def remove(self, path: Path) -> None:
-        """Lets a file of the store go."""
+        """Marks a file of the store as removed."""
         name = self.name(path)
         if name in self.files:
             raise UsageError(f"two changes affect {name}: apply one after the other")
         self.removed.add(name)
 
     def read_log(self, store: Store, *, full: bool = True) -> None:
-        """Notes that the whole log was read."""
+        """Notes that the result depends on the whole log."""
         for segment in store.commit_log.segments:
             name = self.name(segment.path)
             self.reads[name] = full or self.reads.get(name, False)
 
     def read_settings(self, store: Store) -> None:
-        """Notes that configuration and checkpoint were read: they determine release and rules."""
+        """Notes that the result depends on configuration and checkpoint, which determine the release and its rules."""
         entries = [entry.name for entry in list_directory(store.path / file_names.CONFIG) if entry.is_file()]
         names = [f"{file_names.CONFIG}/{name}" for name in entries if name.endswith(".json")]
         if (store.path / file_names.CHECKPOINT).is_file():
@@ -101,11 +101,11 @@ Builder = Callable[[Store, Any, Path, Built], None]
 
 
 def check_layout(store: Store) -> None:
-    """Raises what keeps every change from a store.
+    """Checks that a store has a plain CommitLog below its root.
 
     Raises:
-        UnsupportedFormatError: its log is not a plain CommitLog below the root.
-        StoreError: it has no log.
+        UnsupportedFormatError: the log has another layout or is elsewhere.
+        StoreError: there is no log.
     """
     layout = store.layout
     if layout.dledger_dirs:
@@ -120,14 +120,14 @@ def check_layout(store: Store) -> None:
 
 
 def check_queues(store: Store) -> None:
-    """Raises UnsupportedFormatError for queues that are not in files."""
+    """Raises UnsupportedFormatError if the queues are not in files."""
     queues = store.path / file_names.CONSUME_QUEUE
     if (queues / "CURRENT").is_file() or store.config.text("storeType") == "defaultRocksDB":
         raise UnsupportedFormatError(f"{queues}: queues in RocksDB; only queues in files can be changed")
 
 
 def check_configuration(store: Store) -> None:
-    """Raises UnsupportedFormatError for configuration that is not in files."""
+    """Raises UnsupportedFormatError if the configuration is not in files."""
     topics = store.path / file_names.CONFIG / "topics"
     if topics.is_dir():
         raise UnsupportedFormatError(f"{topics}: configuration in RocksDB; only configuration in files can be changed")

@@ -1,4 +1,4 @@
-"""The changes that can be requested: one value per verb, in the form of a plan."""
+"""The changes that can be requested, one class for each verb of `mqtool plan`, and their JSON form."""
 
 from dataclasses import asdict, dataclass, fields
 from typing import Any, NoReturn
@@ -9,11 +9,11 @@ from mqtool.store.offset_moves import Move, move_from_json
 
 @dataclass(frozen=True, slots=True)
 class RebuildQueues:
-    """Queues, with their extensions, rebuilt from the CommitLog, in place.
+    """Rebuild queues, with their extensions, from the CommitLog.
 
     Attributes:
-        topics: globs; empty for all.
-        queue_id: only this one of each topic.
+        topics: globs; empty for all topics.
+        queue_id: only this queue of each topic.
     """
 
     topics: tuple[str, ...] = ()
@@ -22,7 +22,7 @@ class RebuildQueues:
 
 @dataclass(frozen=True, slots=True)
 class RebuildIndex:
-    """Index files rebuilt from the CommitLog.
+    """Rebuild index files from the CommitLog.
 
     Attributes:
         file: only this one; the one before it must be intact.
@@ -33,7 +33,7 @@ class RebuildIndex:
 
 @dataclass(frozen=True, slots=True)
 class RebuildMetadata:
-    """config/*.json and the checkpoint, kept as far as they can be read and completed from the log.
+    """Complete config/*.json and the checkpoint from the log; what can be read of them is kept.
 
     Attributes:
         files: only these, e.g. "config/topics.json", "checkpoint"; empty for all.
@@ -44,12 +44,12 @@ class RebuildMetadata:
 
 @dataclass(frozen=True, slots=True)
 class RebuildTimer:
-    """Timer wheel, timer log and config/timercheck rebuilt from the parked messages of the CommitLog."""
+    """Rebuild timer wheel, timer log and config/timercheck from the timer messages in the CommitLog."""
 
 
 @dataclass(frozen=True, slots=True)
 class Undelete:
-    """Topics brought back from the log: their configuration, and their queues with the old queue offsets.
+    """Restore deleted topics from the log: their configuration, and their queues with the old queue offsets.
 
     Attributes:
         topics: names.
@@ -60,10 +60,10 @@ class Undelete:
 
 @dataclass(frozen=True, slots=True)
 class Truncate:
-    """The end of the log cut off, so that it stays cut: what followed becomes zeros, and so do its units.
+    """Cut off the end of the log for good: later bytes, and the units that point there, become zeros.
 
     Attributes:
-        at: physical offset of the first record to remove, or of the end of the log: then only what follows is removed.
+        at: physical offset of the first record to remove; or the end of the log, to remove only what follows it.
     """
 
     at: int
@@ -71,7 +71,7 @@ class Truncate:
 
 @dataclass(frozen=True, slots=True)
 class Redact:
-    """Bodies blanked, each as long as before.
+    """Blank the bodies of records. Lengths do not change.
 
     Attributes:
         physical_offsets: of the records.
@@ -82,10 +82,10 @@ class Redact:
 
 @dataclass(frozen=True, slots=True)
 class Trim:
-    """The oldest segments set aside, and what of queues and index only leads there.
+    """Set the oldest segments aside, with the files of queues and index that point only there.
 
     Attributes:
-        before: physical offset; segments that end at or before it go.
+        before: physical offset; segments that end at or before it are set aside.
     """
 
     before: int
@@ -93,7 +93,7 @@ class Trim:
 
 @dataclass(frozen=True, slots=True)
 class Purge:
-    """All messages of some topics removed; those of other topics move together, past the old end of the log.
+    """Remove all messages of some topics. Records of other topics are moved together, past the old end of the log.
 
     Attributes:
         topics: names.
@@ -104,10 +104,10 @@ class Purge:
 
 @dataclass(frozen=True, slots=True)
 class SetAside:
-    """Files moved out of the way, for instance such as keep a broker from starting.
+    """Move files out of the way, for instance files that keep a broker from starting.
 
     Attributes:
-        files: below the root.
+        files: relative to the root.
     """
 
     files: tuple[str, ...]
@@ -115,10 +115,10 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class RenameSegments:
-    """CommitLog files given the names that the physical offsets of their records ask for.
+    """Rename CommitLog files to match the physical offsets of their records.
 
     Attributes:
-        files: below the root, under their present names.
+        files: relative to the root, under their present names.
     """
 
     files: tuple[str, ...]
@@ -126,10 +126,10 @@ class RenameSegments:
 
 @dataclass(frozen=True, slots=True)
 class Pad:
-    """Segments that are too short made as long as the others, with zeros: a broker starts on no other.
+    """Extend segments that are too short with zeros, because a broker refuses any other length.
 
     Attributes:
-        files: below the root.
+        files: relative to the root.
     """
 
     files: tuple[str, ...]
@@ -137,7 +137,7 @@ class Pad:
 
 @dataclass(frozen=True, slots=True)
 class MoveOffsets:
-    """Positions of consumer groups set to other values.
+    """Set positions of consumer groups to other values.
 
     Attributes:
         moves: one for each queue of a group.
@@ -148,12 +148,12 @@ class MoveOffsets:
 
 @dataclass(frozen=True, slots=True)
 class Recover:
-    """What a broker does to the store when it starts, and leaves after a clean shutdown.
+    """Do what a broker does on startup, followed by a clean shutdown.
 
     Attributes:
         release: whose rules are followed, "4.9" or "5.5".
         mode: "careful" or "compatible", see `engine.RecoveryMode`.
-        time: ms since epoch; names of new files depend on it.
+        time: ms since the epoch; names of new files depend on it.
     """
 
     release: str
@@ -203,7 +203,7 @@ _CHOICES = {"release": ("4.9", "5.5"), "mode": ("careful", "compatible")}
 
 
 def change_to_json(change: Change) -> dict[str, Any]:
-    """Returns a change in the form of a plan."""
+    """Returns a change as plans store it."""
     verb = next(name for name, kind in VERBS.items() if type(change) is kind)
     values = {field.name: getattr(change, field.name) for field in fields(change)}
     if isinstance(change, MoveOffsets):
@@ -212,7 +212,7 @@ def change_to_json(change: Change) -> dict[str, Any]:
 
 
 def change_from_json(value: Any) -> Change:
-    """Reads a change.
+    """Reads a change from a plan.
 
     Raises:
         UsageError: an unknown verb, or a value of a wrong type.

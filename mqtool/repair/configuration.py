@@ -1,4 +1,4 @@
-"""config/*.json and the checkpoint in place, and deleted topics brought back."""
+"""Rebuilds config/*.json and the checkpoint in place, and restores deleted topics."""
 
 import glob
 from dataclasses import replace
@@ -22,7 +22,7 @@ _TOPICS = f"{file_names.CONFIG}/{file_names.TOPICS}"
 
 
 def rebuild_metadata(store: Store, change: RebuildMetadata, out: Path, built: Built) -> None:
-    """Completes the configuration from the log; a valid checkpoint stays unless it is named."""
+    """Completes the configuration from the log. A valid checkpoint is kept unless the change names it."""
     check_configuration(store)
     survey, composed = _composed(store, built)
     unknown = set(change.files) - set(composed.files)
@@ -56,7 +56,7 @@ def _composed(store: Store, built: Built) -> tuple[LogSurvey, Composed]:
 
 
 def _is_sound(store: Store, survey: LogSurvey) -> bool:
-    """Whether the checkpoint is one that a broker may have left of this log."""
+    """Whether a broker may have left this checkpoint with this log."""
     known, path = store.checkpoint, store.path / file_names.CHECKPOINT
     if known is None or not path.is_file() or path.stat().st_size != checkpoint_format.FILE_SIZE:
         return False
@@ -71,7 +71,7 @@ def _is_sound(store: Store, survey: LogSurvey) -> bool:
 
 
 def undelete(store: Store, change: Undelete, out: Path, built: Built) -> None:
-    """Gives topics their configuration and their queues back, at the queue offsets that their records state."""
+    """Restores configuration and queues of topics, at the queue offsets that their records state."""
     check_configuration(store)
     survey, composed = _composed(store, built)
     in_log = {name.topic for name in survey.queues}

@@ -1,4 +1,4 @@
-"""Copies of files with some bytes changed, holes kept: what is built aside in the place of a file."""
+"""Copies files with some bytes changed, keeping holes."""
 
 import os
 from collections.abc import Sequence
@@ -19,14 +19,14 @@ def copy_patched(
     zeros_from: int | None = None,
     size: int | None = None,
 ) -> None:
-    """Copies a file; blocks of zeros become holes.
+    """Copies a file. Blocks of zeros become holes.
 
     Args:
-        source: stays as it is.
-        target: is made, with its directories.
-        patches: position and bytes at that position in the copy; inside the file.
-        zeros_from: position from which on the copy holds zeros.
-        size: of the copy, if it is to be longer.
+        source: not changed.
+        target: created, with its directories.
+        patches: (position, bytes) to write into the copy; inside the file.
+        zeros_from: position from which the copy contains zeros.
+        size: size of the copy, if it is to be longer.
 
     Raises:
         StoreError: a file cannot be read or written.
@@ -59,7 +59,7 @@ def _write(fd: int, position: int, data: bytes) -> None:
 
 
 def write_new(target: Path, data: bytes) -> None:
-    """Writes a small file that is not there yet.
+    """Writes a small new file.
 
     Raises:
         StoreError: it cannot be written.

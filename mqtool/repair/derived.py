@@ -1,4 +1,4 @@
-"""Queues and index rebuilt in place: which rebuilt files replace existing ones."""
+"""Rebuilds queues and index in place, and decides which rebuilt files replace existing ones."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -27,7 +27,7 @@ _KINDS = (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.BAT
 
 
 def rebuild_queues(store: Store, change: RebuildQueues, out: Path, built: Built) -> None:
-    """Rebuilds queues; files of theirs that the log does not account for are removed."""
+    """Rebuilds queues, and removes files of theirs that the log does not account for."""
     check_queues(store)
     settings = settings_of(store)
     bit_maps = bit_maps_of(store) if settings.has_extension else None
@@ -50,9 +50,9 @@ def rebuild_queues(store: Store, change: RebuildQueues, out: Path, built: Built)
 
 
 def _foreign_queues(store: Store) -> set[Path]:
-    """Returns the directories of queues all of whose units lead into the log as it is, not to what has expired.
+    """Returns the directories of queues whose units all point into the present log, none into the expired part.
 
-    If the log, which is intact, holds no message of such a queue, its units lead to records of others.
+    If the log is intact and has no message of such a queue, its units point to records of other queues.
     """
     log, found = store.commit_log, set()
     for queue in store.disk_queues():
@@ -64,7 +64,7 @@ def _foreign_queues(store: Store) -> set[Path]:
 
 
 def _replace_queue(store: Store, kind: str, directory: Path, out: Path, built: Built, *, is_foreign: bool) -> None:
-    """Decides about the files of one queue that exists."""
+    """Decides which files of one existing queue are replaced, kept or removed."""
     inner = directory.relative_to(store.path)
     made = list_mapped_files(out / inner).files
     if not made and is_foreign:
@@ -90,9 +90,9 @@ def _replace_queue(store: Store, kind: str, directory: Path, out: Path, built: B
 
 
 def _keep_expired(made: Path, old: Path, log_begins: int) -> None:
-    """Keeps the units of messages that have expired, where a rebuild, which cannot know them, puts blank ones.
+    """Copies the units of expired messages into a rebuilt queue, which has blank units there.
 
-    The broker keeps them too: it deletes a queue's files, not its units.
+    The broker keeps these units too: it deletes files of a queue, not single units.
     """
     dtype = CONSUME_QUEUE_UNIT.dtype
     size = made.stat().st_size
@@ -132,7 +132,7 @@ _LISTED = 20
 
 
 def rebuild_index(store: Store, change: RebuildIndex, out: Path, built: Built) -> None:
-    """Rebuilds index files; all of them, or one."""
+    """Rebuilds all index files, or one."""
     settings = settings_of(store)
     if change.file is not None:
         _tell(rebuild_index_file(store, out, settings, change.file), built)
@@ -155,7 +155,7 @@ def rebuild_index(store: Store, change: RebuildIndex, out: Path, built: Built) -
 
 
 def replace_index(store: Store, made: list[Path], built: Built) -> None:
-    """Gives new files the names of those that they replace, so that only what differs changes."""
+    """Names new index files like the ones that they replace, so that only different files change."""
     directory = store.path / file_names.INDEX
     old = [directory / e.name for e in list_directory(directory) if file_names.is_index_file_name(e.name)]
     for path in old:
@@ -174,9 +174,11 @@ def replace_index(store: Store, made: list[Path], built: Built) -> None:
 
 
 def _names(made: list[str], sums: Sequence[str | None], old: dict[str, str | None]) -> list[str]:
-    """Returns a name for each new file: that of the old one with the same bytes, or at the same place between such.
+    """Returns a name for each new file, so that as few files as possible change.
 
-    A sum is None where the bytes are not known: such a file equals no other.
+    It is the name of the old file with the same bytes, or of the old one in the same place between such files. A sum
+    is None
+    if the bytes are not known; such a file equals no other.
     """
     names: list[str | None] = [None] * len(made)
     by_sum = {total: name for name, total in sorted(old.items(), reverse=True) if total is not None}

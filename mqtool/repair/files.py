@@ -1,6 +1,6 @@
-"""The file system as a change uses it: every call that changes the disk is here.
+"""The file system as changes use it. Every call that changes the disk is here.
 
-Tests put one in its place that dies at a chosen call, loses what was not synced, or has no space left.
+Tests replace it with one that dies at a chosen call, loses unsynced data, or has no space left.
 """
 
 import contextlib
@@ -14,13 +14,15 @@ _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EX
 
 
 class RepairFiles(Files):
-    """What the engine's files can do, and what a change needs beyond that."""
+    """The engine's file operations, and those that only a change needs."""
 
     def append(self, path: Path, data: bytes) -> None:
-        """Writes at the end of a file, making it if need be. Durable on return, but for a new file's name.
+        """Appends to a file, creating it if needed.
+
+        The data is durable on return; the name of a new file is not.
 
         Raises:
-            OSError: a part of it may have been written.
+            OSError: part of the data may have been written.
         """
         fd = open_more(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
         try:
@@ -32,7 +34,7 @@ class RepairFiles(Files):
             os.close(fd)
 
     def sync(self, path: Path) -> None:
-        """Returns when a file that somebody else has written is on disk."""
+        """Makes a file durable that another process may have written."""
         fd = open_more(path, os.O_RDONLY | os.O_NOFOLLOW)
         try:
             os.fsync(fd)
@@ -40,7 +42,7 @@ class RepairFiles(Files):
             os.close(fd)
 
     def keep(self, path: Path, target: Path) -> None:
-        """Gives a file a second name; where the file system has no hard links it is moved."""
+        """Gives a file a second name; moves it if the file system has no hard links."""
         try:
             os.link(path, target, follow_symlinks=False)
         except OSError as error:
@@ -49,12 +51,12 @@ class RepairFiles(Files):
             self.rename(path, target)
 
     def set_times(self, path: Path, modified_ns: int) -> None:
-        """Sets when a file or directory was last written; where that is not allowed it stays."""
+        """Sets the modification time of a file or directory, if the system allows it."""
         with contextlib.suppress(OSError):
             os.utime(path, ns=(path.stat().st_atime_ns, modified_ns))
 
     def cut(self, path: Path, size: int) -> None:
-        """Shortens a file; durable on return."""
+        """Shortens a file. Durable on return."""
         fd = open_more(path, os.O_WRONLY | os.O_NOFOLLOW)
         try:
             os.ftruncate(fd, size)
@@ -63,19 +65,19 @@ class RepairFiles(Files):
             os.close(fd)
 
     def imitate(self, path: Path, model: Path) -> None:
-        """Gives a file the mode and, where that is allowed, the owner of another."""
+        """Gives a file the mode of another and, if the system allows it, its owner."""
         status = model.stat()
         os.chmod(path, status.st_mode & 0o7777)  # noqa: PTH101 - next to chown, which Path does not have
         with contextlib.suppress(OSError):
             os.chown(path, status.st_uid, status.st_gid)
 
     def own(self, path: Path, model: Path) -> None:
-        """Gives a new file the owner of a directory, where that is allowed."""
+        """Gives a new file the owner of a directory, if the system allows it."""
         with contextlib.suppress(OSError):
             status = model.stat()
             os.chown(path, status.st_uid, status.st_gid)
 
     def free_bytes(self, path: Path) -> int:
-        """Returns how much can be written to the disk of a path."""
+        """Returns the free space on the disk of a path."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize

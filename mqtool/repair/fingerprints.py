@@ -1,4 +1,4 @@
-"""Fingerprints of files, taken without a trace."""
+"""Computes fingerprints of files without changing their access times."""
 
 import hashlib
 from pathlib import Path
@@ -10,14 +10,14 @@ _BLOCK = 1 << 20
 
 
 def fingerprint(path: Path, *, full: bool = True) -> Fingerprint | None:
-    """Returns the fingerprint of a file, None if it is missing.
+    """Returns the fingerprint of a regular file, or None if it is missing.
 
     Args:
-        path: of a regular file.
-        full: read all of it, unless it is longer than any file of a broker; else size and time only.
+        path: of the file.
+        full: hash all bytes, unless the file is longer than any file of a broker; otherwise only size and time.
 
     Raises:
-        StoreError: it cannot be read.
+        StoreError: the file cannot be read.
     """
     if not path.exists():
         return None
@@ -26,17 +26,17 @@ def fingerprint(path: Path, *, full: bool = True) -> Fingerprint | None:
 
 
 def is_left_out(found: Fingerprint) -> bool:
-    """Whether the bytes of a file are too many to be read for its fingerprint."""
+    """Whether a file is too long to be hashed."""
     return found.size > LARGEST
 
 
 def result_of(path: Path) -> Fingerprint:
-    """Returns the fingerprint of a file that was built aside: its time means nothing."""
+    """Returns the fingerprint of a newly built file, whose time has no meaning."""
     return Fingerprint(path.stat().st_size, None, sha256_of(path))
 
 
 def sha256_of(path: Path) -> str | None:
-    """Returns the sum of all bytes; None if the file is longer than `LARGEST`. Holes are zeros and are not read."""
+    """Returns the SHA-256 of a file, or None if it is longer than `LARGEST`. Holes count as zeros and are not read."""
     digest = hashlib.sha256()
     zeros = bytes(_BLOCK)
     with ReadFile(path) as file:

@@ -1,4 +1,4 @@
-"""From the findings of `verify` to the changes that repair them; findings that no change can repair are listed."""
+"""Turns findings of `verify` into the changes that repair them, and lists those that no change repairs."""
 
 import glob
 import tempfile
@@ -9,7 +9,7 @@ from pathlib import Path
 from mqtool.errors import RefusedError, UsageError
 from mqtool.formats import file_names
 from mqtool.rebuild.metadata import composable
-from mqtool.repair.building import build
+from mqtool.repair.change_builders import build
 from mqtool.repair.changes import (
     Change,
     Pad,
@@ -21,9 +21,9 @@ from mqtool.repair.changes import (
     SetAside,
     Truncate,
 )
-from mqtool.repair.making import forecast_of, steps_of
 from mqtool.repair.outlook import LOSSES, Preview
 from mqtool.repair.paths import check_name
+from mqtool.repair.plan_builder import forecast_of, steps_of
 from mqtool.repair.sole_records import sole_records
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store, open_store
@@ -55,13 +55,13 @@ _QUEUES = (Area.CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.BATCH_CONSUME_QUEUE)
 
 
 @dataclass(frozen=True)
-class Mending:
-    """What to do about findings.
+class RepairProposal:
+    """The changes proposed for some findings.
 
     Attributes:
-        changes: that repair them; for one plan.
-        left: findings that they do not repair.
-        again: some of `left` may be repaired by another plan, once this one is finalized.
+        changes: for one plan.
+        left: findings that these changes do not repair.
+        again: whether another plan, made once this one is finalized, may repair some of `left`.
     """
 
     changes: tuple[Change, ...]
@@ -69,36 +69,37 @@ class Mending:
     again: bool = False
 
 
-def changes_of(store: Store, findings: Iterable[Finding]) -> Mending:
+def changes_of(store: Store, findings: Iterable[Finding]) -> RepairProposal:
     """Returns the changes that repair findings.
 
-    Files in the place of directories come first, then misnamed segments, then the end of the log, each alone: all else
-    is worked out from a log that is complete and whose end is certain.
+    Three kinds of change are proposed alone, in this order: files in the place of directories, misnamed segments,
+    the end of
+    the log. Everything else is derived from the log, so the log must be complete and its end certain first.
 
     Args:
-        store: opened; the one that was verified.
+        store: the one that was verified.
         findings: of `mqtool.verify.verify`, or read from its JSON.
     """
     wanted = [finding for finding in findings if finding.severity is not Severity.NOTE]
     blocking = [one for one in wanted if one.code in _NOT_DIRECTORIES and _is_file(store, one.file)]
     if blocking:
-        return Mending((SetAside(tuple(one.file for one in blocking)),), tuple(wanted), again=True)
+        return RepairProposal((SetAside(tuple(one.file for one in blocking)),), tuple(wanted), again=True)
     misplaced = {file.path for file in store.layout.misplaced}
     named, others = _parted(wanted, lambda one: one.code == "log-segment-name" and store.path / one.file in misplaced)
     if named:
-        return Mending((RenameSegments(tuple(finding.file for finding in named)),), others, again=bool(others))
+        return RepairProposal((RenameSegments(tuple(finding.file for finding in named)),), others, again=bool(others))
     tails, others = _parted(wanted, lambda one: one.code in _TAILS)
     if tails:
-        return Mending((Truncate(store.commit_log.max_offset),), others, again=bool(others))
+        return RepairProposal((Truncate(store.commit_log.max_offset),), others, again=bool(others))
     gathered = _Gathered({file.path: file for file in store.layout.commit_log.files}, composable(store))
     left = [finding for finding in wanted if not gathered.take(store, finding)]
-    return Mending(gathered.changes(), tuple(finding for finding in left if not gathered.removes(finding)))
+    return RepairProposal(gathered.changes(), tuple(finding for finding in left if not gathered.removes(finding)))
 
 
 def _parted(
     findings: Iterable[Finding], is_first: Callable[[Finding], bool]
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
-    """Returns the findings that are asked for, and the others."""
+    """Splits findings into those that satisfy a condition and the others."""
     parts: dict[bool, list[Finding]] = {True: [], False: []}
     for finding in findings:
         parts[is_first(finding)].append(finding)
@@ -107,7 +108,7 @@ def _parted(
 
 @dataclass
 class _Gathered:
-    """What findings ask for together."""
+    """Collects the changes that findings ask for."""
 
     segments: dict[Path, MappedFile]
     composable: frozenset[str]
@@ -119,7 +120,7 @@ class _Gathered:
     short: set[str] = field(default_factory=set)
 
     def take(self, store: Store, finding: Finding) -> bool:
-        """Adds the changes that repair a finding; returns whether there are any."""
+        """Adds the changes that repair a finding; returns False if there are none."""
         area = CATALOGUE[finding.code].area
         if CATALOGUE[finding.code].no_runbook == NOT_READ:  # its place is unknown: nothing may be written there
             return False
@@ -147,11 +148,11 @@ class _Gathered:
         return True
 
     def removes(self, finding: Finding) -> bool:
-        """Whether a finding ends with what others ask for: a group's offset has its queue again."""
+        """Whether the changes for other findings also repair this one: they restore the queue of the group's offset."""
         return finding.code == "config-offset-orphan" and finding.topic in self.topics
 
     def _take_segment(self, store: Store, name: str) -> bool:
-        """Removes an empty segment, extends a short one to the length of the others; one that is too long stays."""
+        """Removes an empty segment or extends a short one; returns False for one that is too long."""
         known = store.layout.commit_log_size
         found = self.segments.get(store.path / name)
         if found is None or known is None or found.size >= known.value:
@@ -163,7 +164,7 @@ class _Gathered:
         return True
 
     def changes(self) -> tuple[Change, ...]:
-        """Returns one change of each kind."""
+        """Returns the collected changes, one of each kind."""
         found: list[Change] = []
         if self.topics:
             named = sorted(topic for topic in self.topics if topic is not None)
@@ -181,51 +182,53 @@ class _Gathered:
         return tuple(found)
 
 
-def try_out(store: Store, mending: Mending, findings: Iterable[Finding]) -> Mending | RefusedError:
-    """Builds the result of changes aside and judges it, as a plan does, without making one.
+def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding]) -> RepairProposal | RefusedError:
+    """Builds and judges the result of proposed changes, as `mqtool plan` does, without writing a plan.
 
     Args:
-        store: opened; only read.
-        mending: of it; with changes.
-        findings: those that it was made of.
+        store: only read.
+        proposal: proposed changes; not empty.
+        findings: those that the changes were made from.
 
     Returns:
-        The mending with the findings that remain afterwards; or why a plan is refused.
+        The proposal with the findings that remain after the changes, or the reason why a plan is refused.
 
     Raises:
-        MqtoolError: nothing can be said about it.
+        MqtoolError: the result cannot be judged.
         OSError: no file can be built.
     """
     with tempfile.TemporaryDirectory(prefix="mqtool-try-") as work:
-        built = build(store, mending.changes, Path(work))
+        built = build(store, proposal.changes, Path(work))
         steps = steps_of(built)
         if not steps:
-            return Mending((), tuple(one for one in findings if one.severity is not Severity.NOTE))
+            return RepairProposal((), tuple(one for one in findings if one.severity is not Severity.NOTE))
         try:
-            forecast_of(store, mending.changes, built, steps, must_repair=not mending.again)
+            forecast_of(store, proposal.changes, built, steps, must_repair=not proposal.again)
         except RefusedError as error:
             if error.gate != LOSSES:
                 raise
             return error
-        if not mending.left:
-            return mending
+        if not proposal.left:
+            return proposal
         with Preview(store).tree(built.files, built.removed) as (root, config):
-            return left_by(mending, findings, root, config)
+            return left_by(proposal, findings, root, config)
 
 
-def left_by(mending: Mending, findings: Iterable[Finding], root: Path, config: Mapping[str, str]) -> Mending:
-    """Returns a mending whose `left` are the findings that remain after its changes.
+def left_by(
+    proposal: RepairProposal, findings: Iterable[Finding], root: Path, config: Mapping[str, str]
+) -> RepairProposal:
+    """Returns a proposal whose `left` are the findings that remain after its changes.
 
     Args:
-        mending: of a store.
-        findings: of that store, those that it was made of.
-        root: what the store looks like after the changes.
+        proposal: proposed changes of a store.
+        findings: of that store; those that the changes were made from.
+        root: tree that looks like the store after the changes.
         config: broker keys to open it with.
     """
     with open_store(root, config) as store:
         after = verify(store)
     found = {(one.code, one.file) for one in after.findings}
-    not_planned = set(mending.left)
+    not_planned = set(proposal.left)
     unknown = {Area.LINT, *(check.area for check in after.checks if check.state is State.UNKNOWN)}
     left = tuple(
         one
@@ -233,7 +236,7 @@ def left_by(mending: Mending, findings: Iterable[Finding], root: Path, config: M
         if one.severity is not Severity.NOTE
         and ((one.code, one.file) in found or (one in not_planned and CATALOGUE[one.code].area in unknown))
     )
-    return replace(mending, left=left, again=mending.again and bool(left))
+    return replace(proposal, left=left, again=proposal.again and bool(left))
 
 
 def _is_file(store: Store, name: str) -> bool:
@@ -241,14 +244,14 @@ def _is_file(store: Store, name: str) -> bool:
 
 
 def _main_name(finding: Finding) -> str:
-    """Returns the configuration file that a finding is about; a topic's configuration is in topics.json."""
+    """Returns the configuration file that a finding concerns; for a topic's configuration topics.json."""
     if finding.code == "config-topic-missing":
         return file_names.TOPICS
     return Path(finding.file).name.removesuffix(file_names.BACKUP_SUFFIX)
 
 
 def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
-    """Reads what `mqtool verify --format json` printed.
+    """Reads the output of `mqtool verify --format json`.
 
     Returns:
         The store as it was named there, and the findings.

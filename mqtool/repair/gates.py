@@ -1,4 +1,4 @@
-"""What must hold before a store is changed; each gate has a name, and what does not pass is refused by it."""
+"""The gates: named conditions that must hold before a store is changed."""
 
 import contextlib
 import fcntl
@@ -21,12 +21,12 @@ _WRITING = os.O_WRONLY | os.O_RDWR
 
 @dataclass
 class Hold:
-    """The store's lock while it is ours.
+    """The store's lock while we hold it.
 
     Attributes:
-        root_time: last-written time that is restored to the root when the lock file is removed; ns.
-        remove: whether the lock file is removed when the lock is released.
-        had_lock: whether there was a lock file before.
+        root_time: modification time that the root gets back when the lock file is removed, ns.
+        remove: whether the lock file is removed on release.
+        had_lock: whether a lock file existed before.
     """
 
     root_time: int
@@ -38,7 +38,7 @@ def store_of(plan: Plan) -> Path:
     """Returns the root of the store that a plan is for.
 
     Raises:
-        RefusedError: it is not there, or another directory has its name.
+        RefusedError: the root is missing, or another directory has its name.
     """
     root = Path(plan.store)
     try:
@@ -52,7 +52,7 @@ def store_of(plan: Plan) -> Path:
 
 
 def check_writable(root: Path, names: Iterable[str]) -> None:
-    """Raises RefusedError if a directory that is to change cannot be, or lies on another file system."""
+    """Raises RefusedError if a directory to change is not writable or is on another file system."""
     device = root.stat().st_dev
     for directory in sorted({parent for name in names for parent in parents_of(name)} | {""}):
         path = root / directory
@@ -76,13 +76,13 @@ def check_space(root: Path, needed: int, files: RepairFiles) -> None:
 
 
 def check_backup(root: Path, *, acknowledged: bool) -> None:
-    """Raises RefusedError if nobody has said that there is a backup."""
+    """Raises RefusedError unless the caller has confirmed a backup."""
     if not acknowledged:
         raise RefusedError("backup", "confirm that there is a backup or snapshot, or that none is needed: --yes", root)
 
 
 def check_nobody_writes(root: Path) -> None:
-    """Raises RefusedError if another process has a file of the store open for writing, as far as is visible."""
+    """Raises RefusedError if another process visibly has a file of the store open for writing."""
     for process in _writers(root):
         raise RefusedError("nobody-writes", f"process {process} has files of the store open for writing", root)
 
@@ -121,10 +121,10 @@ def _has_mapped(process: str, prefix: str) -> bool:
 
 @contextlib.contextmanager
 def locked(root: Path, files: RepairFiles) -> Iterator[Hold]:
-    """Holds the store's lock, as a broker does; a lock file that did not exist before is removed again.
+    """Holds the store's lock as a broker does. Removes the lock file on exit if it did not exist before.
 
     Raises:
-        StoreLockedError: somebody else holds it.
+        StoreLockedError: another process holds it.
         RefusedError: it cannot be taken.
     """
     path = root / file_names.LOCK
@@ -152,10 +152,10 @@ def locked(root: Path, files: RepairFiles) -> Iterator[Hold]:
 
 @contextlib.contextmanager
 def alone(home: Path) -> Iterator[None]:
-    """Keeps undo and finalize of other processes away from what is ours; a broker may hold the store meanwhile.
+    """Excludes undo and finalize by other mqtool processes; a broker may hold the store meanwhile.
 
     Raises:
-        StoreLockedError: another mqtool is at it.
+        StoreLockedError: another mqtool process is working on the store.
     """
     fd = os.open(home, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
@@ -169,7 +169,7 @@ def alone(home: Path) -> Iterator[None]:
 
 
 def check_places(root: Path, plan: Plan) -> None:
-    """Raises RefusedError if a path of a plan leads through a link, or to what is no file."""
+    """Raises RefusedError if a path of a plan leads through a link, or to something that is not a file."""
     for step in plan.steps:
         inside(root, step.path)
     for read in plan.reads:

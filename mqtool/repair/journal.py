@@ -1,8 +1,9 @@
-"""The journal of one change: what is about to be done, written down durably before it is done.
+"""The journal of one change: each step is recorded durably before it is taken.
 
-JSON Lines; each line carries a sum over itself and the line before, so that a torn, edited or shuffled journal is
-distinguished from a complete one. A last line without its end was being written when the machine stopped: what it
-announces was not begun. Docs page: docs/repair.md.
+It is JSON Lines. Each line has a checksum over itself and the line before, so that a torn, edited or shuffled
+journal is
+recognised. An incomplete last line was being written when the machine stopped; the step that it announces was not
+begun. Docs page: docs/repair.md.
 """
 
 import hashlib
@@ -45,11 +46,12 @@ class Begin:
     """The first line.
 
     Attributes:
-        plan: which is carried out.
+        plan: the plan that is applied.
         time: names the quarantine, e.g. "20261121T031500Z".
-        directories: last-written times of the directories that will change, "" for the root; by path below it.
-        made: directories that are going to be made, parents first.
-        barrier: file that keeps a broker from starting while files change places; None for none.
+        directories: modification times of the directories that will change, by path relative to the root; "" is the
+            root.
+        made: directories that will be created, parents first.
+        barrier: file that keeps a broker from starting during the swap; None if there is none.
         had_lock: whether the store had a lock file.
     """
 
@@ -66,12 +68,12 @@ class Journal:
 
     Attributes:
         path: of the file.
-        begin: the first line; None where none was written to its end.
-        kind: of the last complete line, None if there is none.
+        begin: the first line; None if it is missing or incomplete.
+        kind: kind of the last complete line; None if there is none.
     """
 
     def __init__(self, root: Path, files: RepairFiles) -> None:
-        """Reads what is there.
+        """Reads the journal, if there is one.
 
         Args:
             root: of the store.
@@ -179,10 +181,10 @@ def _sum(chain: str, found: dict[str, Any]) -> str:
 
 
 def root_of(path: Path) -> Path:
-    """Returns the root of a store that is named by itself or by its journal.
+    """Returns the root of a store, given the root or the journal.
 
     Raises:
-        NotAStoreError: there is no directory.
+        NotAStoreError: the directory does not exist.
         RefusedError: there is no journal.
     """
     path = Path(path)
@@ -197,7 +199,7 @@ def root_of(path: Path) -> Path:
 
 
 def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
-    """Returns the journal of a store on which a change was begun.
+    """Returns the journal of a store with an unfinished or finished change.
 
     Raises:
         RefusedError: it is missing, incomplete, or another store's.

@@ -1,4 +1,4 @@
-"""Positions of consumer groups from elsewhere: a store, a backup, a file, or through a replay's map of ids."""
+"""Reads positions of consumer groups from a store, a backup or a file, or maps them through a replay's ids."""
 
 import json
 from collections import defaultdict
@@ -24,7 +24,7 @@ _SHOWN = 60
 
 
 class Place(NamedTuple):
-    """Where a message is in its queue."""
+    """The place of a message in its queue."""
 
     topic: str
     queue_id: int
@@ -32,14 +32,14 @@ class Place(NamedTuple):
 
 
 def positions_at(path: Path) -> Positions:
-    """Returns the committed positions at a path; negative ones, which brokers take for none, are left out.
+    """Returns the committed positions at a path, without negative ones, which brokers treat as absent.
 
     Args:
-        path: root of a store, a destination of `mqtool backup` (its newest snapshot counts), or a file such as
+        path: root of a store, a destination of `mqtool backup` (its newest snapshot), or a file such as
             consumerOffset.json.
 
     Raises:
-        UsageError: it is none of them, or has no positions.
+        UsageError: it is none of these, or has no positions.
         StoreError, RefusedError: it cannot be read.
     """
     if path.is_dir():
@@ -87,7 +87,7 @@ def _parsed(data: bytes, path: Path) -> Positions:
 
 
 def places_in(path: Path) -> Iterator[tuple[Place, Place]]:
-    """Yields old and new place of each message in a file that `replay --ids` or `convert` wrote.
+    """Yields the old and the new place of each message in a file that `replay --ids` or `convert` wrote.
 
     Raises:
         UsageError: a line is not of this form.
@@ -104,7 +104,7 @@ def places_in(path: Path) -> Iterator[tuple[Place, Place]]:
 
 
 def _places(line: bytes, where: str) -> tuple[Place, Place] | None:
-    """Returns the places in one line; None if the message has no new one, or had no old one."""
+    """Parses one line; returns None if the message has no old or no new place."""
     try:
         row = json.loads(line)
         old, new = row["old"], row["new"]
@@ -119,16 +119,17 @@ def _places(line: bytes, where: str) -> tuple[Place, Place] | None:
 
 
 def _start(line: bytes) -> str:
-    """Returns the first characters of a line for a message."""
+    """Returns the first characters of a line, for an error message."""
     text = line.decode("utf-8", "replace").strip()
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
 def mapped(positions: Committed, places: Iterable[tuple[Place, Place]]) -> Positions:
-    """Returns positions in the queues of a new store, from those in the old one and the places of its messages.
+    """Maps positions of an old store to the queues of a new one.
 
-    A new position is at the first message that the group has not consumed: it gets every such message. What it has
-    consumed and lies after that comes again; this happens where several queues became one.
+    A new position is at the first message that the group has not consumed, so the group gets every such message.
+    Consumed
+    messages after it are delivered again; this happens where several queues were merged.
 
     Args:
         positions: in the old store.

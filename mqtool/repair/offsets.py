@@ -1,4 +1,4 @@
-"""Positions of consumer groups set to other values: the file that a broker reads, with some numbers changed."""
+"""Sets positions of consumer groups: rewrites the file that the broker reads."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -24,10 +24,10 @@ _MOST_NOTES = 1000
 
 
 def move_offsets(store: Store, change: MoveOffsets, out: Path, built: Built) -> None:
-    """Writes the file with positions that a broker reads, with the moves made.
+    """Writes the file of positions that the broker reads, with the moves applied.
 
     Raises:
-        UsageError: a position is not the one that the move starts from, or no position at all.
+        UsageError: the present position is not the one that the move starts from, or is missing.
     """
     check_offsets(store)
     tables = store.metadata.offset_tables
@@ -58,7 +58,7 @@ def _move(
     *,
     keeps_keys: bool,
 ) -> None:
-    """Makes one move in the tables."""
+    """Applies one move to the tables."""
     key = f"{move.topic}{TOPIC_GROUP_SEPARATOR}{move.group}"
     if lmq is not None and (is_lmq(move.group) or (key in lmq and key not in offsets)):
         _require(move, lmq.get(key))
@@ -84,7 +84,7 @@ def _require(move: Move, found: int | None) -> None:
 
 
 def data_version(store: Store, table: OffsetTable | None) -> DataVersion | None:
-    """Returns the data version to write: a new file has one since 5.x, and RocksDB asks for a larger counter."""
+    """Returns the data version to write: a new file has one since 5.x, and with RocksDB its counter must grow."""
     if table is None:
         return None if store.version.release < (5, 5) else DataVersion(1, 0, 0)
     known = table.offsets.data_version
@@ -114,13 +114,13 @@ def _notes(store: Store, tables: OffsetTables, change: MoveOffsets, name: str) -
 
 
 def lints(store: Store, tables: OffsetTables, moves: tuple[Move, ...], name: str) -> Iterator[str]:
-    """Yields what keeps a broker or its clients from using the new positions, in words.
+    """Yields, in words, what keeps a broker or its clients from using the new positions.
 
     Args:
         store: opened.
-        tables: of it.
+        tables: of the store.
         moves: the changes.
-        name: the file that is written.
+        name: file that is written.
     """
     yield from tables.problems
     if tables.evidence:
@@ -149,7 +149,7 @@ def _switches(store: Store, groups: list[str]) -> Iterator[str]:
 
 
 def check_offsets(store: Store) -> None:
-    """Raises UnsupportedFormatError for positions that no file can change."""
+    """Raises UnsupportedFormatError if the positions are not in a file that can be changed."""
     if (store.path / file_names.CONFIG / "metadata" / "CURRENT").is_file():
         raise UnsupportedFormatError(
             f"{store.path}: configManagerVersion=v2 keeps positions in config/metadata; start the broker and plan "

@@ -1,8 +1,10 @@
-"""What a store holds and what its next start would deliver, and the one rule for every repair.
+"""Judges repairs: what a store holds, and what its next start would deliver.
 
-After a repair, a start loses no message that was there before it: `Comparison.lost_after` is never more than
-`Comparison.gone`, the messages whose records no byte of the store held any more. Plans, runbooks and salvage are all
-judged here, before files change places.
+One rule holds for every repair: afterwards, a start loses no message that was there before. `Comparison.lost_after`
+is
+never more than `Comparison.gone`, the messages of which the store holds no intact record. Plans, runbooks and
+salvage
+are all judged here, before any file changes place.
 """
 
 import hashlib
@@ -51,14 +53,14 @@ def release_for(store: Store, broker: str | None = None) -> str:
 
 @dataclass(frozen=True)
 class Outlook:
-    """One store and its next start.
+    """The content of one store and the outcome of its next start.
 
     Attributes:
-        starts: the broker starts.
+        starts: whether the broker starts.
         verdict: the start in one line.
-        present: int64, ascending: physical offsets of intact records that belong into a queue.
-        messages: int64, how many messages each of them holds.
-        gone: physical offsets of messages of which only a queue's unit is left, by queue and queue offset.
+        present: int64, ascending: physical offsets of intact records that belong in a queue.
+        messages: int64, number of messages in each of them.
+        gone: physical offsets of messages of which only a unit is left, by queue and queue offset.
         served: int64, ascending: physical offsets of records that consumers get intact after the start.
         served_offsets: int64, ascending, by queue: queue offsets at which they get the record that belongs there.
     """
@@ -73,7 +75,7 @@ class Outlook:
 
     @cached_property
     def digest(self) -> str:
-        """SHA-256 over all but the words: two outlooks with the same one are judged alike."""
+        """Returns the SHA-256 over all but the words. Outlooks with equal digests are judged alike."""
         found = hashlib.sha256(
             repr((self.starts, sorted((key, *at.items()) for key, at in self.gone.items()))).encode()
         )
@@ -86,16 +88,16 @@ class Outlook:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A store before and after a repair, by the messages that were known before it.
+    """A store before and after a repair, compared by the messages that were known before.
 
     Attributes:
-        release: whose start is predicted.
-        gone: messages that were physically gone before: no intact record is left, and no start serves them.
+        release: release whose start is predicted.
+        gone: messages that were physically lost before: no intact record is left, and no start delivers them.
         lost_before: messages that a start before the repair loses; None if the broker does not start.
         lost_after: messages that a start after the repair loses; None if the broker does not start.
-        removed: messages whose intact records the repair takes away, though nobody asked for that.
-        newly_lost: messages that a start served before and does not serve after.
-        known: messages that are known, including those that are lost.
+        removed: messages whose intact records the repair removes without a request.
+        newly_lost: messages that a start delivered before the repair and does not deliver after it.
+        known: all known messages, including lost ones.
         verdict_after: the start after the repair in one line.
         outcome: digest of the outlook after the repair.
     """
@@ -112,12 +114,12 @@ class Comparison:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether a start now loses only what was physically gone."""
+        """Whether a start after the repair loses only what was physically lost."""
         return self.forecast.is_repaired and not self.newly_lost
 
     @property
     def does_harm(self) -> bool:
-        """Whether the repair loses messages, now or by the start that it makes possible."""
+        """Whether the repair loses messages, directly or by the start that it makes possible."""
         if self.lost_after is None:
             return self.lost_before is not None or self.removed > 0
         if self.lost_before is None:
@@ -126,11 +128,11 @@ class Comparison:
 
     @property
     def forecast(self) -> Forecast:
-        """The numbers as a plan keeps them."""
+        """The numbers as a plan stores them."""
         return Forecast(self.release, self.gone, self.lost_before, self.lost_after, self.outcome)
 
     def refusal(self, root: Path) -> RefusedError:
-        """Returns why a repair is refused, with the ways that lose nothing."""
+        """Returns the error that refuses the repair, with alternatives that lose nothing."""
         return RefusedError(
             LOSSES,
             "after this change a start would lose messages that are still in the store, so nothing was changed "
@@ -142,11 +144,11 @@ class Comparison:
 
 @dataclass(frozen=True)
 class Meant:
-    """What a repair is meant to keep: the user may ask to cut the front or the end of the log off.
+    """The part of a log that a repair is meant to keep; a user may ask to cut off its front or its end.
 
     Attributes:
-        start, end: physical offsets; messages outside count for nothing.
-        purged: int64, ascending: physical offsets of records that count for nothing either.
+        start, end: physical offsets; messages outside do not count.
+        purged: int64, ascending: physical offsets of records that do not count either.
         moves: where the repair moves records to; None if it moves none.
     """
 
@@ -156,17 +158,17 @@ class Meant:
     moves: Moves | None = None
 
     def inside(self, physical: np.ndarray) -> np.ndarray:
-        """Bool per physical offset: whether it is to be kept."""
+        """Returns a bool for each physical offset: whether it is to be kept."""
         inside = (physical >= self.start) & (physical < self.end)
         return np.asarray(inside & ~among(physical, self.purged))
 
     def moved(self, physical: np.ndarray) -> np.ndarray:
-        """Returns where records are after the repair; -1 for those that it leaves out."""
+        """Returns the places of records after the repair; -1 for records that it leaves out."""
         return physical if self.moves is None else self.moves.records(physical)
 
 
 def outlook(root: Path, release: str, config: "Mapping[str, object] | str | Path | None" = None) -> "Outlook | str":
-    """Returns what a store holds and what its start would deliver, or why that cannot be said."""
+    """Returns the outlook of a store, or the reason why it cannot be predicted."""
     try:
         return _outlook(root, release, config)
     except MqtoolError as error:
@@ -227,10 +229,11 @@ def _claims(store: Store) -> dict[QueueKey, Claims]:
 
 
 def _belonging(proof: Proof, claims: Mapping[QueueKey, Claims]) -> np.ndarray:
-    """Returns the records that belong into a queue, as far as no unit of another queue claims them.
+    """Returns the records that belong in a queue, unless a unit of another queue claims them.
 
-    The fields that name a queue have no checksum. A topic that would lead out of the store gets no queue from us,
-    whatever a broker makes of it.
+    The fields that name a queue have no checksum. A topic name that would lead out of the store gets no queue here,
+    whatever
+    a broker does with it.
     """
     claimed = np.concatenate([_NONE, *(one.physical for one in claims.values())])
     belongs = ~among(proof.physical, claimed)
@@ -264,12 +267,12 @@ def _gone(
 
 
 def _is_proven(proof: Proof, rows: np.ndarray, claims: Claims) -> bool:
-    """Whether every unit of a queue leads to a proven record that belongs into it."""
+    """Whether every unit of a queue leads to a proven record that belongs in it."""
     return bool(among(claims.physical, proof.physical[rows[proof.queued[rows]]]).all())
 
 
 def _all_served(proof: Proof, rows: np.ndarray, reading: QueueReading | None) -> QueueReading:
-    """Returns a reading in which every proven record of a queue is delivered, besides what really is."""
+    """Returns a reading that delivers every proven record of a queue, in addition to what is really delivered."""
     ok = np.full(len(rows), OK, np.int8)
     mine = QueueReading(proof.queue_offset[rows], ok, proof.physical[rows], proof.queue_offset[rows], rows)
     if reading is None:
@@ -293,7 +296,7 @@ def _served(readings: Mapping[QueueKey, QueueReading]) -> tuple[np.ndarray, dict
 
 
 def compare(before: Outlook, after: Outlook, release: str, meant: Meant | None = None) -> Comparison:
-    """Compares a store before and after a repair, by what was known before."""
+    """Compares a store before and after a repair, by the messages that were known before."""
     kept = meant or Meant()
     known = union(before.present, before.served)
     known = known[kept.inside(known)]
@@ -323,16 +326,16 @@ def compare(before: Outlook, after: Outlook, release: str, meant: Meant | None =
 
 
 class Preview:
-    """Judges changes of one store before they happen, on trees of links that look like the store then.
+    """Judges changes of a store before they are applied, on trees of links that look like the changed store.
 
-    The broker's lock is left out: a start is predicted for the time when nobody else has the store.
+    The broker's lock is ignored: the start is predicted for a time when no other process has the store open.
 
     Attributes:
-        release: whose start is predicted.
+        release: release whose start is predicted.
     """
 
     def __init__(self, store: Store, broker: str | None = None) -> None:
-        """Takes the store as it is.
+        """Takes the store in its present state.
 
         Args:
             store: opened; only read.
@@ -346,26 +349,26 @@ class Preview:
 
     @cached_property
     def before(self) -> "Outlook | str":
-        """The outlook of the store as it is, or why there is none."""
+        """The outlook of the store in its present state, or the reason why there is none."""
         return self._outlook({}, frozenset())
 
     @cached_property
     def unchanged(self) -> "Comparison | str":
-        """The store compared with itself: what is lost, and what a start loses."""
+        """The store compared with itself: what is lost already, and what a start loses."""
         return self.before if isinstance(self.before, str) else compare(self.before, self.before, self.release)
 
     def compare(
         self, files: Mapping[str, Path], removed: Collection[str], meant: Meant | None = None
     ) -> "Comparison | str":
-        """Compares the store with what a change makes of it.
+        """Compares the store with the result of a change.
 
         Args:
-            files: new files, by their path below the root.
-            removed: paths that go.
-            meant: what is to be kept.
+            files: new files, by path relative to the root.
+            removed: paths of removed files.
+            meant: what the change is meant to keep.
 
         Returns:
-            The comparison, or why nothing can be said.
+            The comparison, or the reason why there is none.
         """
         if isinstance(self.before, str):
             return self.before
@@ -373,13 +376,13 @@ class Preview:
         return after if isinstance(after, str) else compare(self.before, after, self.release, meant)
 
     def after(self, files: Mapping[str, Path], removed: Collection[str]) -> "Outlook | str":
-        """Returns the outlook of the store as a change leaves it, or why there is none; see `compare`."""
+        """Returns the outlook of the changed store, or the reason why there is none; see `compare`."""
         if self._last is None or self._last[:2] != (files, removed):
             self._last = files, removed, self._outlook(files, removed)
         return self._last[2]
 
     def compare_with(self, root: Path, meant: Meant | None = None) -> "Comparison | str":
-        """Compares the store with another one that was made from it."""
+        """Compares the store with another store that was made from it."""
         if isinstance(self.before, str):
             return self.before
         after = outlook(root, self.release, _without_paths(self._config))
@@ -397,7 +400,7 @@ class Preview:
 
     @contextmanager
     def tree(self, files: Mapping[str, Path], removed: Collection[str]) -> Iterator[tuple[Path, dict[str, str]]]:
-        """Makes a tree of links that looks like the store after a change, for as long as the context lasts.
+        """Creates a tree of links that looks like the changed store, for the duration of the context.
 
         Args:
             files, removed: as for `compare`.
@@ -422,9 +425,9 @@ def _without_paths(config: Mapping[str, str]) -> dict[str, str]:
 
 
 def _link(root: Path, directory: Path, files: Mapping[str, Path], removed: Collection[str]) -> None:
-    """Makes a tree of links that looks like a store after a change, without what is ours and the lock.
+    """Links a directory tree that looks like the changed store, without the lock and mqtool's own files.
 
-    A directory that is a link, for instance to another disk, is a directory of links there; one that leads back to a
+    A directory that is a link, for instance to another disk, becomes a directory of links. One that leads back to a
     directory above it is left out.
     """
     for where, directories, names in os.walk(root, followlinks=True):
@@ -445,6 +448,6 @@ def _link(root: Path, directory: Path, files: Mapping[str, Path], removed: Colle
 
 
 def _leads_up(where: Path, name: str) -> bool:
-    """Whether a directory is a link to one that it lies in, so that a walk along links would not end."""
+    """Whether a directory is a link to one of its ancestors, so that following it would not end."""
     path = where / name
     return path.is_symlink() and where.resolve().is_relative_to(path.resolve())

@@ -1,4 +1,4 @@
-"""Where a change may reach: regular files below the store's root, by names without tricks."""
+"""The paths that a change may touch: regular files below the store's root, reached without links or tricks."""
 
 import os
 import stat
@@ -21,10 +21,11 @@ _LONGEST = 1024
 
 
 def check_name(name: object, where: Path) -> str:
-    """Returns a path below the root, as `/`-separated names, if it is one that a change may touch.
+    """Returns a `/`-separated path relative to the root if a change may touch it.
 
     Raises:
-        RefusedError: it is absolute, leads upwards, has empty parts, or names what is ours or the broker's lock.
+        RefusedError: the path is absolute, leads upwards, has empty parts, or names mqtool's own files or the
+            broker's lock.
     """
     if not isinstance(name, str) or not 0 < len(name) <= _LONGEST or "\0" in name:
         raise RefusedError("path", f"expected a path below the store, found {str(name)[:60]!r}", where)
@@ -37,7 +38,7 @@ def check_name(name: object, where: Path) -> str:
 
 
 def inside(root: Path, name: str) -> Path:
-    """Returns the path of a file that is there or could be made, after a look at every directory on the way.
+    """Returns the path of an existing or possible file, after checking every directory on the way.
 
     Raises:
         RefusedError: see `check_name`; a part of the way is a symbolic link or no directory; it is no regular file.
@@ -66,7 +67,7 @@ def _require(path: Path, kind: Callable[[int], bool], name: str) -> None:
 
 
 def home_of(root: Path) -> Path:
-    """Returns the directory for what is ours.
+    """Returns the directory of mqtool's own files in a store.
 
     Raises:
         RefusedError: something else has its name.
@@ -79,6 +80,6 @@ def home_of(root: Path) -> Path:
 
 
 def parents_of(name: str) -> list[str]:
-    """Returns the directories on the way to a file, the root "" first."""
+    """Returns the directories that contain a file, the root "" first."""
     parts = name.split("/")[:-1]
     return ["", *("/".join(parts[: count + 1]) for count in range(len(parts)))]

@@ -1,7 +1,8 @@
-"""A plan: what a change will do, file by file, as data that can be read, kept and checked.
+"""A plan: what a change does to each file, as data that can be read, stored and checked.
 
-Docs page: docs/repair.md. A plan holds no bytes of messages: what is written is worked out again when it is carried
-out, and must come out with the sums that the plan states.
+Docs page: docs/repair.md. A plan contains no bytes of messages. `apply` builds the new files again, and they must
+have
+the checksums that the plan states.
 """
 
 import hashlib
@@ -23,13 +24,14 @@ LARGEST = 1 << 30
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """What a file is like.
+    """Identifies the state of a file.
 
     Attributes:
         size: bytes.
-        modified_ns: when it was last written; means nothing for a file that is still to be written.
-        sha256: of all bytes; None where size and time are enough, because the bytes do not matter, or the file is
-            longer than any file of a broker.
+        modified_ns: modification time; without meaning for a file that is still to be written.
+        sha256: of all bytes; None if size and time are enough because the bytes do not matter, or the file is longer
+            than
+            any file of a broker.
     """
 
     size: int
@@ -37,7 +39,7 @@ class Fingerprint:
     sha256: str | None
 
     def fits(self, other: "Fingerprint | None") -> bool:
-        """Whether another fingerprint may be of the same bytes."""
+        """Whether another fingerprint can be of the same bytes."""
         if other is None or self.size != other.size:
             return False
         if self.sha256 is None or other.sha256 is None:
@@ -47,12 +49,12 @@ class Fingerprint:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What becomes of one file.
+    """The change of one file.
 
     Attributes:
-        path: below the root, `/`-separated.
-        before: as it is now, None where there is none.
-        after: as it will be, None where it moves to the quarantine and nothing takes its place.
+        path: relative to the root, `/`-separated.
+        before: present state; None if the file does not exist.
+        after: new state; None if the file moves to the quarantine without a replacement.
     """
 
     path: str
@@ -67,7 +69,7 @@ class Step:
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """A file that the change is worked out from; see `Step` for `path`."""
+    """A file that the result depends on; see `Step` for `path`."""
 
     path: str
     fingerprint: Fingerprint
@@ -79,10 +81,11 @@ class Forecast:
 
     Attributes:
         release: of the broker.
-        physically_gone: messages of which the store holds no intact record any more.
-        lost_before, lost_after: by a start before and after the change; None where the broker does not start.
-        outcome: SHA-256 over what the store then holds and a start delivers; where `apply` finds the same, the plan's
-            judgement holds.
+        physically_gone: messages of which the store holds no intact record.
+        lost_before, lost_after: by a start before and after the change; None if the broker does not start.
+        outcome: SHA-256 over what the store then holds and a start delivers. If `apply` finds the same value, the
+            plan's
+            forecast holds.
     """
 
     release: str
@@ -93,7 +96,7 @@ class Forecast:
 
     @property
     def is_repaired(self) -> bool:
-        """Whether a start after the change loses only what was physically gone."""
+        """Whether a start after the change loses only what was physically lost."""
         return self.lost_after is not None and self.lost_after <= self.physically_gone
 
     @property
@@ -112,18 +115,19 @@ class Plan:
 
     Attributes:
         store: root of the store, absolute and without symbolic links.
-        inode: of the root, so that a copy is not taken for the store.
-        created: when it was made, RFC 3339.
-        broker_version: release of the store, e.g. "5.5".
+        inode: of the root, so that a copy is not mistaken for the store.
+        created: RFC 3339.
+        broker_version: release that wrote the store, e.g. "5.5".
         config: broker keys that were given.
-        changes: what was asked for.
-        complete: False if damage prevented something from being repaired or rebuilt; see `notes`.
-        notes: in words, what is worth knowing before it is carried out.
-        reads: what it was worked out from.
-        steps: what becomes of which file, in order.
-        space: bytes of disk space needed in addition.
-        forecast: what a start loses before and after; None if the change does not touch messages, or it is unknown.
-        config_file: absolute path of the file that `config` was read from, None if it was none: for commands to type.
+        changes: the requested changes.
+        complete: False if damage prevented a repair or rebuild; see `notes`.
+        notes: what to know before applying the plan, in words.
+        reads: files that the result depends on.
+        steps: changes of files, in order.
+        space: additional disk space needed, bytes.
+        forecast: what a start loses before and after; None if no message depends on the change, or if it is unknown.
+        config_file: absolute path of the file that `config` was read from, None if there was none; for printed
+            commands.
     """
 
     store: str
@@ -141,13 +145,13 @@ class Plan:
     config_file: str | None = None
 
     def opened_at(self, root: Path) -> tuple[str, ...]:
-        """Returns the words that open its store, at a path, as it was opened for the plan."""
+        """Returns the command-line words that open the store at a path with the options of the plan."""
         file = self.config_file
         return opened(root, file if file is not None and Path(file).is_file() else None)
 
     @property
     def digest(self) -> str:
-        """SHA-256 over everything else."""
+        """Returns the SHA-256 over all other fields."""
         return hashlib.sha256(_text(self._body()).encode()).hexdigest()
 
     def _body(self) -> dict[str, Any]:
@@ -160,7 +164,7 @@ class Plan:
         return {"schema": SCHEMA, "schema_version": SCHEMA_VERSION, **found}
 
     def to_json(self) -> str:
-        """Returns the plan as it is kept in a file."""
+        """Returns the plan as the text of a plan file."""
         return json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n"
 
     @classmethod
@@ -168,12 +172,13 @@ class Plan:
         """Reads a plan.
 
         Args:
-            text: as `to_json` made it.
+            text: result of `to_json`.
             where: path, for messages.
 
         Raises:
-            RefusedError: it is no plan, of a release that this one does not know, was edited, or reaches outside of
-                its store.
+            RefusedError: it is not a plan, was edited, reaches outside of its store, or is of a release that this
+                one does not
+                know.
         """
         path = Path(where)
         try:

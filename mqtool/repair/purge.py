@@ -1,8 +1,10 @@
-"""Topics purged from the log: the other topics' records move together, past the old end of the log.
+"""Purges topics from the log: records of other topics are moved together, past the old end of the log.
 
-The new log begins at a physical offset that the old one did not have. So no old address, in an offset message id or in
-a queue, leads to another message: to a broker, messages of the purged topics are as those that retention has deleted.
-Their queues keep their queue offsets and groups keep their positions, for a queue always keeps its last file
+The new log begins at a physical offset that the old one did not have. So no old address, in an offset message id or
+in a
+queue, leads to another message; a broker treats messages of purged topics like those that retention has deleted.
+Their
+queues keep their queue offsets and groups keep their positions, because a queue always keeps its last file
 (ConsumeQueue.deleteExpiredFile, 4.9.7 and 5.5.0).
 """
 
@@ -46,11 +48,11 @@ _NEW, _DERIVED = "new", "derived"
 
 
 def purge(store: Store, change: Purge, out: Path, built: Built) -> None:
-    """Builds a log without some topics, and whatever else has physical offsets.
+    """Builds a log without some topics, and new versions of all files that contain physical offsets.
 
     Raises:
-        UsageError: there is no message of such a topic, or the broker keeps other topics' messages in it.
-        UnsupportedFormatError: queues or timers in RocksDB, or a broker of controller mode.
+        UsageError: a topic has no message, or the broker keeps messages of other topics in it.
+        UnsupportedFormatError: queues or timers are in RocksDB, or the broker runs in controller mode.
         RefusedError: log or queues are damaged.
     """
     names = purgeable_topics([store], change.topics)
@@ -95,7 +97,9 @@ def _move_log(store: Store, names: tuple[str, ...], out: Path, built: Built) -> 
     """Writes the new log.
 
     Returns:
-        "records" and "bytes" that are purged; where the others are; store time of the last of these, ms, 0 for none.
+        Counter of purged "records" and "bytes"; the new places of the other records; store time of the last of these
+        in ms, 0
+        if there is none.
     """
     log = store.commit_log
     known = store.layout.commit_log_size
@@ -134,7 +138,7 @@ def _move_log(store: Store, names: tuple[str, ...], out: Path, built: Built) -> 
 
 
 def _imitate_age(store: Store, moves: Moves, file: MappedFile) -> None:
-    """Gives a new segment the time of the old one with its last record: retention goes by it."""
+    """Gives a new segment the modification time of the old one with its last record; retention goes by it."""
     origin = moves.origin(file.end)
     number = None if origin is None else store.commit_log.segment_at(origin)
     if number is not None:
@@ -146,7 +150,7 @@ def _imitate_age(store: Store, moves: Moves, file: MappedFile) -> None:
 
 
 def _move_queue(store: Store, queue: Queue, names: Collection[str], moves: Moves, out: Path, built: Built) -> None:
-    """Makes the units of a queue lead to where their records are."""
+    """Updates the physical offsets in the units of a queue."""
     files = queue.files
     if queue.topic in names:
         for file in files[:-1]:
@@ -174,14 +178,14 @@ def _move_queue(store: Store, queue: Queue, names: Collection[str], moves: Moves
 def _patch_column(
     path: Path, rows: np.ndarray, name: str, values: np.ndarray, position: int, out: Path, built: Built
 ) -> None:
-    """Writes a copy of a file with other values in one field of some rows; none if all are as they were.
+    """Writes a copy of a file with other values in one field of some rows; does nothing if no value changes.
 
     Args:
         path: the file.
-        rows: structured array of what is there.
+        rows: structured array of the present rows.
         name: the field.
-        values: its new values, one for each row.
-        position: of the first row in the file.
+        values: new values, one for each row.
+        position: byte position of the first row in the file.
         out, built: take the copy.
     """
     changed = np.flatnonzero(rows[name] != values)
@@ -196,7 +200,7 @@ def _patch_column(
 
 
 def _move_index(store: Store, out: Path, built: Built) -> None:
-    """Rebuilds the index from the new log: entries of purged messages go."""
+    """Rebuilds the index from the new log, without entries of purged messages."""
     if not store.disk_index_files():
         return
     with open_store(out / _NEW) as made:
@@ -206,7 +210,7 @@ def _move_index(store: Store, out: Path, built: Built) -> None:
 
 
 def _move_timer(store: Store, moves: Moves, out: Path, built: Built) -> None:
-    """Makes the units of the timer log lead to where their records are; the wheel has no physical offsets."""
+    """Updates the physical offsets in the units of the timer log; the wheel has none."""
     for file in list_mapped_files(store.path / file_names.TIMER_LOG).files:
         rows = np.frombuffer(read_file(file.path), timer.LOG_UNIT.dtype, file.size // timer.LOG_UNIT.size)
         physical = rows["physical_offset"].astype(np.int64)
@@ -216,7 +220,7 @@ def _move_timer(store: Store, moves: Moves, out: Path, built: Built) -> None:
 
 
 def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, built: Built) -> None:
-    """Gives the physical offsets of the checkpoint their new values, and lets no time be past that of the last record.
+    """Updates the physical offsets of the checkpoint, and limits its times to that of the last record.
 
     An offset of 0 means that there is none.
     """
@@ -266,7 +270,7 @@ def _tell_unread(store: Store, names: Collection[str], built: Built) -> None:
 
 
 def _tell_waiting(store: Store, names: Collection[str], built: Built) -> None:
-    """Notes which messages of the topics wait elsewhere and stay, and which that wait go."""
+    """Notes which waiting messages of the topics are kept elsewhere, and which are deleted."""
     stay: Counter[tuple[str, str]] = Counter()
     go: Counter[tuple[str, str]] = Counter()
     for one in pending_messages(store):

@@ -1,4 +1,4 @@
-"""A store recovered as a broker does: the engine works on a scratch copy, and what differs is the change."""
+"""Recovers a store as a broker does: the engine works on a scratch copy, and the files that differ are the change."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -18,7 +18,7 @@ from mqtool.store.store import Store
 
 
 class _FixedClock:
-    """The time at which the plan was made, so that carrying it out gives the same bytes."""
+    """The time at which the plan was made, so that `apply` builds the same bytes."""
 
     def __init__(self, time: int) -> None:
         self._time = time
@@ -52,7 +52,7 @@ def recover(store: Store, change: Recover, out: Path, built: Built) -> None:
 
 
 def _moved(options: StoreOptions, root: Path, scratch: Path) -> StoreOptions:
-    """Returns options whose directories are those of the scratch copy; `check_layout` has refused others."""
+    """Returns options with the directories of the scratch copy; `check_layout` has refused other layouts."""
 
     def below(paths: tuple[Path, ...]) -> tuple[Path, ...]:
         return tuple(scratch / path.relative_to(root) for path in paths)
@@ -64,7 +64,7 @@ def _moved(options: StoreOptions, root: Path, scratch: Path) -> StoreOptions:
 
 @contextmanager
 def _named_as(root: Path, scratch: Path) -> Iterator[None]:
-    """Lets errors name files of the store, not those of the scratch copy."""
+    """Replaces paths of the scratch copy in errors by those of the store."""
     try:
         yield
     except StoreError as error:

@@ -1,4 +1,4 @@
-"""Bodies blanked where they lie: every length stays, checksums are made to fit."""
+"""Blanks bodies in place. Lengths do not change; checksums are updated."""
 
 import hashlib
 from collections import defaultdict
@@ -55,13 +55,14 @@ def redact(store: Store, change: Redact, out: Path, built: Built) -> None:
 
 
 def redacted(record: Record) -> bytes:
-    """Returns a record's bytes with a blank body; as many as before.
+    """Returns a record with a blank body of the same length.
 
-    The body is not compressed any more, and the record does not say so any more: a consumer that cannot decompress
-    one message drops all that came with it (MessageDecoder.decode, 4.9.7 and 5.5.0).
+    The COMPRESSED flag is cleared, because the new body is not compressed: a consumer that cannot decompress one
+    message drops
+    all messages that came with it (MessageDecoder.decode, 4.9.7 and 5.5.0).
 
     Raises:
-        UnsupportedFormatError: the body holds a batch of messages.
+        UnsupportedFormatError: the body contains a batch of messages.
     """
     if record.sys_flag & SysFlag.INNER_BATCH:
         raise UnsupportedFormatError(

@@ -1,4 +1,4 @@
-"""A scratch copy of a store for the engine to write to: its files are links until something writes to them."""
+"""A scratch copy of a store for the engine: its files are links until they are written to."""
 
 import errno
 import os
@@ -20,7 +20,7 @@ def link_tree(root: Path, scratch: Path) -> None:
     """Fills a scratch copy with links to every file of a store.
 
     Raises:
-        RefusedError: a directory of the store is a symbolic link, so that its files could be written to through it.
+        RefusedError: a directory of the store is a symbolic link, so that its files could be changed through it.
     """
     for directory, names, files in os.walk(root):
         here = Path(directory)
@@ -37,7 +37,7 @@ def link_tree(root: Path, scratch: Path) -> None:
 
 
 class ScratchFiles(Files):
-    """The file system below one scratch copy: a write to a link makes it a file first; nothing needs to be durable."""
+    """The file system of one scratch copy: a write turns a link into a file first. Nothing needs to be durable."""
 
     def __init__(self, scratch: Path) -> None:
         self._scratch = scratch
@@ -56,17 +56,17 @@ class ScratchFiles(Files):
             copy_patched(source, path)
 
     def create(self, path: Path, size: int) -> File:
-        """As the engine's files."""
+        """Like the engine's files."""
         self.own(path)
         super().create(path, size).close()
         return self.open(path, size)
 
     def open(self, path: Path, size: int) -> File:
-        """As the engine's files."""
+        """Like the engine's files."""
         return _ScratchFile(self, path, size)
 
     def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:  # noqa: ARG002
-        """As the engine's files."""
+        """Like the engine's files."""
         self.own(path)
         super().write_whole(path, data, sync=False)
 
@@ -78,7 +78,7 @@ class ScratchFiles(Files):
 
 
 class _ScratchFile(File):
-    """A file that is read through the link as long as nothing is written."""
+    """A file that is read through its link until it is written to."""
 
     def __init__(self, files: ScratchFiles, path: Path, size: int) -> None:
         super().__init__(path, size)

@@ -1,4 +1,4 @@
-"""Records that only one file holds: what would be lost with it."""
+"""Finds records that only one file holds, and that would be lost with it."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -12,7 +12,7 @@ from mqtool.store.store import Store
 
 @dataclass(frozen=True, slots=True)
 class SoleRecords:
-    """Records of a file that the CommitLog of the store does not hold.
+    """Records of a file that are not in the store's CommitLog.
 
     Attributes:
         count: how many.
@@ -24,15 +24,15 @@ class SoleRecords:
     last: int
 
     def __str__(self) -> str:
-        """In words."""
+        """Returns the records in words."""
         return f"{self.count} record(s) found nowhere else (physical offsets {self.first} to {self.last})"
 
 
 def sole_records(store: Store, path: Path) -> SoleRecords | None:
-    """Returns which records of a file are not in the CommitLog under the file's other names; None if there is none.
+    """Returns the records of a file that the CommitLog does not hold in other files; None if there are none.
 
     Args:
-        store: opened; records that it reads from the file itself do not count.
+        store: opened; records that it reads from this file do not count.
         path: any file, in the store or not.
 
     Raises:
@@ -52,7 +52,7 @@ def sole_records(store: Store, path: Path) -> SoleRecords | None:
 
 
 def _segment_of(store: Store, path: Path) -> Segment | None:
-    """Returns the segment of the CommitLog that a file is; a store may have very many of them."""
+    """Returns the segment for a file, found by name because a store may have very many."""
     base = file_names.parse_mapped_file_name(path.name)
     index = store.commit_log.segment_at(base) if base is not None else None
     segment = store.commit_log.segments[index] if index is not None else None

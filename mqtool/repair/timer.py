@@ -1,4 +1,4 @@
-"""The timer's files rebuilt in place: wheel, log and checkpoint, from the parked messages of the log."""
+"""Rebuilds the timer's files in place, wheel, log and checkpoint, from the timer messages of the log."""
 
 from pathlib import Path
 
@@ -17,14 +17,15 @@ _LISTED = 20
 
 
 def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) -> None:
-    """Rebuilds the timer's files; files of the old timer log and snapshots of the old wheel are removed.
+    """Rebuilds the timer's files. Files of the old timer log and snapshots of the old wheel are removed.
 
     A broker with `timerWheelSnapshotFlush` loads the snapshot with the highest number and, without one, the plain
-    wheel; that is the one which is made here (TimerWheel.getMaxSnapshotFlag, 5.5.0).
+    wheel,
+    which is the file that is built here (TimerWheel.getMaxSnapshotFlag, 5.5.0).
 
     Raises:
         UnsupportedFormatError: timer messages are kept in RocksDB.
-        UsageError: nothing was ever parked here, and there is no timer.
+        UsageError: the store never had a timer message, and has no timer.
     """
     if store.config.flag("timerRocksDBEnable"):
         raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be rebuilt")

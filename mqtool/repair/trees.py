@@ -1,4 +1,4 @@
-"""Moving files between their places, and clearing directories of ours away."""
+"""Moves files between their places, and removes directories of mqtool."""
 
 import os
 from pathlib import Path
@@ -12,7 +12,7 @@ class Places:
     """The three places of each file of a change.
 
     Attributes:
-        home: directory of ours below the root.
+        home: directory of mqtool below the root.
     """
 
     def __init__(self, root: Path, time: str, files: RepairFiles) -> None:
@@ -22,19 +22,19 @@ class Places:
         self._files = files
 
     def target(self, step: Step) -> Path:
-        """Where the store has it."""
+        """Returns the file's place in the store."""
         return inside(self._root, step.path)
 
     def staged(self, step: Step) -> Path:
-        """Where it waits."""
+        """Returns where the new file waits."""
         return self.home / STAGING / step.path
 
     def kept(self, step: Step) -> Path:
-        """Where the old one is kept."""
+        """Returns where the old file is kept."""
         return self.home / QUARANTINE / self._time / step.path
 
-    def carry_out(self, step: Step) -> None:
-        """Lets the new file take the old one's place; does nothing if that is done. Durable on return."""
+    def swap_in(self, step: Step) -> None:
+        """Replaces the old file by the new one, unless that is done already. Durable on return."""
         target, staged, kept = self.target(step), self.staged(step), self.kept(step)
         if step.before is not None and not kept.exists():
             self._files.keep(target, kept)
@@ -47,8 +47,8 @@ class Places:
             self._files.sync_directory(staged.parent)
         self._files.sync_directory(target.parent)
 
-    def take_back(self, step: Step) -> None:
-        """Lets the old file take its place again; does nothing if that is done. Durable on return."""
+    def swap_out(self, step: Step) -> None:
+        """Restores the old file, unless that is done already. Durable on return."""
         target, kept = self.target(step), self.kept(step)
         if kept.exists():
             if target.exists() and target.samefile(kept):
@@ -63,7 +63,7 @@ class Places:
 
 
 def remove_tree(path: Path, files: RepairFiles) -> int:
-    """Removes a directory of ours with all that is in it; links are removed, not followed.
+    """Removes a directory of mqtool with everything in it. Links are removed, not followed.
 
     Returns:
         Bytes on disk that this freed.
@@ -83,7 +83,7 @@ def remove_tree(path: Path, files: RepairFiles) -> int:
 
 
 def make_like_parent(path: Path, files: RepairFiles) -> None:
-    """Makes a directory with its parents, durably, with the mode and owner of the one above."""
+    """Creates a directory and its parents durably, with mode and owner of the directory above."""
     missing = [parent for parent in (path, *path.parents) if not parent.exists()]
     files.make_directory(path)
     for directory in reversed(missing):

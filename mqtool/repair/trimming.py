@@ -1,4 +1,4 @@
-"""The front of the log set aside, with what only leads there; files set aside, renamed, or padded."""
+"""Sets aside the front of the log and what points only there; sets aside, renames or pads files."""
 
 import os
 from pathlib import Path
@@ -19,11 +19,13 @@ from mqtool.store.waiting import waiting_by_segment
 
 
 def trim(store: Store, change: Trim, _out: Path, built: Built) -> None:
-    """Takes the oldest segments away, and the files of queues and index that lead to nothing else.
+    """Removes the oldest segments, and files of queues and index that point to nothing else.
 
-    What is kept is what the broker's own cleaning keeps: the last file of each queue and of the index, and of all
-    other files those with something that is still there (CleanCommitLogService, ConsumeQueue.deleteExpiredFile,
-    IndexService.deleteExpiredFile, 4.9.7 and 5.5.0).
+    It keeps what the broker's own cleaning keeps: the last file of each queue and of the index, and every other file
+    with an
+    entry that is still valid (CleanCommitLogService, ConsumeQueue.deleteExpiredFile, IndexService.deleteExpiredFile,
+    4.9.7 and
+    5.5.0).
     """
     check_queues(store)
     log = store.commit_log
@@ -49,7 +51,7 @@ def trim(store: Store, change: Trim, _out: Path, built: Built) -> None:
 
 
 def _tell_unread(store: Store, begins: int, built: Built) -> None:
-    """Notes which groups will miss messages that they have not read."""
+    """Notes which groups will miss messages that they have not consumed."""
     for lag in store.lags():
         queue = store.queue(lag.topic, lag.queue_id)
         if queue is None or not lag.lag or lag.min_offset is None:
@@ -62,7 +64,7 @@ def _tell_unread(store: Store, begins: int, built: Built) -> None:
 
 
 def _first_at(queue: Queue, begins: int) -> int:
-    """Returns the queue offset of the first unit that leads to a physical offset or beyond."""
+    """Returns the queue offset of the first unit that points at or past a physical offset."""
     for number, file in enumerate(queue.files):
         units = queue.units_of(number)
         wanted = (has_record(units) & (units["physical_offset"] >= begins)).nonzero()[0]
@@ -77,7 +79,7 @@ _REBUILT = tuple(f"{name}/" for name in (file_names.CONSUME_QUEUE, file_names.CO
 
 
 def set_aside(store: Store, change: SetAside, _out: Path, built: Built) -> None:
-    """Takes files away that are in the way."""
+    """Moves files out of the way."""
     for name in change.files:
         path = inside(store.path, check_name(name, store.path))
         if not path.is_file():
@@ -93,7 +95,7 @@ def set_aside(store: Store, change: SetAside, _out: Path, built: Built) -> None:
 
 
 def rename_segments(store: Store, change: RenameSegments, out: Path, built: Built) -> None:
-    """Gives segments the names where their records belong."""
+    """Renames segments to the physical offsets of their records."""
     by_name = {built.name(segment.path): segment for segment in store.layout.misplaced}
     targets = {}
     for name in change.files:
@@ -118,10 +120,11 @@ def rename_segments(store: Store, change: RenameSegments, out: Path, built: Buil
 
 
 def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
-    """Makes segments as long as the others.
+    """Extends segments to the length of the others.
 
-    Zeros end the log: a broker that scans them cuts everything after. So where the log continues in a later segment, a
-    BLANK leads there from the last intact record (CommitLog.checkMessageAndReturnSize, 4.9.7 and 5.5.0).
+    Zeros end the log: a broker that scans them cuts everything after. So if the log continues in a later segment, a
+    BLANK is
+    written after the last intact record (CommitLog.checkMessageAndReturnSize, 4.9.7 and 5.5.0).
     """
     known = store.layout.commit_log_size
     assert known is not None
@@ -144,7 +147,7 @@ def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
 
 
 def _needs_blank(store: Store, segment: MappedFile) -> int | None:
-    """Returns the position after the last record of a segment, if the log continues and no BLANK leads there."""
+    """Returns the position after the last record of a segment, if the log continues without a BLANK leading there."""
     log = store.commit_log
     number = next((number for number, one in enumerate(log.segments) if one.path == segment.path), None)
     if number is None or number >= log.last_used:

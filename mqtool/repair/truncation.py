@@ -1,6 +1,7 @@
-"""The end of the log cut off so that it stays cut: log, queues, index, checkpoint and consumer offsets agree on it.
+"""Cuts off the end of the log for good: log, queues, index, checkpoint and consumer offsets agree on the new end.
 
-A broker that cuts its log only sets a position back; the bytes stay, and a later record that ends just before one of
+A broker that cuts its log only moves a position back. The bytes stay, and a later record that ends just before one
+of
 them makes it part of the log again. Here they become zeros.
 """
 
@@ -31,12 +32,12 @@ _SLOT = codec.dtype_of(SLOT_FIELDS)
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Where the log will end.
+    """The new end of the log.
 
     Attributes:
         end: physical offset after the last record that stays.
-        last_time: its store time; 0 if no record stays.
-        loses_nothing: only what follows the end of the log is removed.
+        last_time: store time of that record; 0 if no record stays.
+        loses_nothing: only bytes after the end of the log are removed.
     """
 
     end: int
@@ -66,7 +67,7 @@ def truncate(store: Store, change: Truncate, out: Path, built: Built) -> None:
 
 
 def find_cut(store: Store, at: int) -> Cut:
-    """Returns where the log ends if everything from a physical offset on is removed.
+    """Returns the new end of the log if everything from a physical offset on is removed.
 
     Raises:
         UsageError: no record and no damage begins there, nor does the log end there; or nothing would be left.
@@ -89,7 +90,7 @@ def find_cut(store: Store, at: int) -> Cut:
 
 
 def _walk_to(store: Store, number: int, at: int) -> tuple[int, int]:
-    """Returns where the last record of a segment before an offset ends, or the offset itself; and its store time."""
+    """Returns the end of the last record of a segment before an offset, or the offset itself; and its store time."""
     segment, walk = store.commit_log.segments[number], store.commit_log.walk_segment(number, crc=False)
     end, last_time = segment.base, 0
     for item in walk:
@@ -136,7 +137,7 @@ def _has_data(path: Path, position: int) -> bool:
 
 
 def _cut_queue(queue: Queue, cut: Cut, out: Path, built: Built) -> int | None:
-    """Cuts one queue; returns the queue offset at which it will go on, None if it stays as it is."""
+    """Cuts one queue; returns the queue offset at which it continues, None if it does not change."""
     layout = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
     first: int | None = None
     count = 0
@@ -197,7 +198,7 @@ def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, built: Built
 
 
 def _cut_checkpoint(store: Store, cut: Cut, out: Path, built: Built) -> None:
-    """Moves the checkpoint back to the remaining log."""
+    """Moves the checkpoint back to the new end of the log."""
     known, path = store.checkpoint, store.path / file_names.CHECKPOINT
     if known is None or not path.is_file():
         return
@@ -216,7 +217,7 @@ def _cut_checkpoint(store: Store, cut: Cut, out: Path, built: Built) -> None:
 
 
 def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, built: Built) -> None:
-    """Sets consumer offsets back to the new ends: else groups would skip what is written there next."""
+    """Moves consumer offsets back to the new ends; otherwise groups would skip what is written there next."""
     tables = store.metadata.offset_tables
     known, name = tables.offsets, tables.written
     if known is None:

@@ -1,6 +1,6 @@
-"""A store directory opened for reading: no lock, no mapping, not one byte written.
+"""Opens a store directory for reading: takes no lock, maps no file, writes nothing.
 
-`open_store(path)` gives a `Store`; docs/library.md shows what can be asked of it.
+`open_store(path)` returns a `Store`; docs/library.md shows its methods.
 """
 
 from mqtool.records.damage import Damage

@@ -1,4 +1,4 @@
-"""Addresses of messages as people have them: offsets, ids, keys, places in a queue."""
+"""Resolves addresses of messages as users have them: offsets, ids, keys, places in a queue."""
 
 import re
 from dataclasses import dataclass, replace
@@ -22,13 +22,13 @@ GRAMMAR = (
 
 @dataclass(frozen=True, slots=True)
 class Resolved:
-    """What an address led to.
+    """The messages at an address.
 
     Attributes:
         messages: none, one, or several with the same unique key.
-        how: as what the address was taken, and why nothing was found.
-        damage: met in place of a message or in it.
-        certain: the address could mean nothing else.
+        how: how the address was interpreted, and why nothing was found.
+        damage: found in place of a message or in it.
+        certain: the address has only one interpretation.
     """
 
     messages: list[Message]
@@ -41,14 +41,16 @@ def resolve(store: Store, address: str) -> Resolved:
     """Returns the messages at an address.
 
     Args:
-        store: where.
-        address: a physical offset (digits), `topic/queue@offset`, an offset message id (32 or 56 hexadecimal
-            digits) or a unique key (anything else). An id that may be either is tried as offset id first; it is one if
-            the record there has just this id.
+        store: the store.
+        address: a physical offset (digits), `topic/queue@offset`, an offset message id (32 or 56 hexadecimal digits)
+            or a
+            unique key (anything else). An id that may be either is tried as an offset id first; it is one if the
+            record
+            there has exactly this id.
 
     Raises:
-        CorruptionError: the address is a physical offset where no record is.
-        UsageError: the address is like a place, but not complete, and no message has it as its unique key.
+        CorruptionError: the address is a physical offset without a record.
+        UsageError: the address looks like an incomplete place in a queue, and no message has it as its unique key.
     """
     if _NUMBER.fullmatch(address) and int(address) <= _LARGEST:
         return replace(_checked(store.message_at(int(address)), "physical offset"), certain=True)
@@ -69,7 +71,7 @@ def resolve(store: Store, address: str) -> Resolved:
 
 
 def is_unique_key(address: str) -> bool:
-    """Whether an address can only be a unique key, which is looked for by the index, or by a scan of the log."""
+    """Whether an address can only be a unique key, which is found by the index or by a scan of the log."""
     if _PLACE.fullmatch(address) or (_NUMBER.fullmatch(address) and int(address) <= _LARGEST):
         return False
     try:

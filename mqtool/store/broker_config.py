@@ -1,9 +1,11 @@
-"""A broker's properties file: the keys that shape a store, with the values that the broker takes from them.
+"""A broker's properties file: the keys that affect a store, with the values that the broker takes from them.
 
-The broker reads the file with java.util.Properties, which keeps blanks at the end of a value, and hands each value to
-a setter (MixAll.properties2Object). Numbers and booleans are not trimmed, and a value that does not suit its setter is
-ignored without a word: `timerWheelEnable=true ` is false, and `fileReservedTime=24 ` leaves the default of 72. Texts
-are trimmed from 5.2.0 on, not in 4.9 (source: MixAll of 4.9.7, 5.1.4, 5.2.0 and 5.5.0).
+The broker reads the file with java.util.Properties, which keeps blanks at the end of a value, and passes each value
+to a
+setter (MixAll.properties2Object). Numbers and booleans are not trimmed, and a value that does not suit its setter is
+ignored silently: `timerWheelEnable=true ` is false, and `fileReservedTime=24 ` leaves the default of 72. Text is
+trimmed
+from 5.2.0 on, but not in 4.9 (source: MixAll of 4.9.7, 5.1.4, 5.2.0 and 5.5.0).
 """
 
 import re
@@ -30,12 +32,12 @@ _DOUBLE = re.compile(
 
 
 class Misread(NamedTuple):
-    """A value that does not become what it says.
+    """A value that does not mean to the broker what it says.
 
     Attributes:
-        key: its key.
-        value: as the file has it.
-        becomes: what the broker does with it, in words.
+        key: the key.
+        value: as the file states it.
+        becomes: what the broker uses instead, in words.
     """
 
     key: str
@@ -47,12 +49,12 @@ class Misread(NamedTuple):
 
 
 def taken(key: str, value: str, release: Release | None = None) -> str | None:
-    """Returns what a broker takes from the text of a value, None if it ignores it and the default stays.
+    """Returns the value that a broker takes from a text, None if it ignores the text and keeps the default.
 
     Args:
-        key: its key; the text of an unknown key is taken as it is.
+        key: the key; the text of an unknown key is taken as it is.
         value: the text, as java.util.Properties reads it.
-        release: of the broker; None for one that trims texts.
+        release: of the broker; None for one that trims text.
     """
     match KEYS.get(key):
         case Type.FLAG:
@@ -74,11 +76,11 @@ def taken(key: str, value: str, release: Release | None = None) -> str | None:
 
 
 def misread(values: Mapping[str, str], release: Release | None = None) -> list[Misread]:
-    """Returns the values that do not become what they say, in the order of the keys.
+    """Returns the values that do not mean to the broker what they say, in the order of the keys.
 
     Args:
         values: keys and values, as java.util.Properties reads them.
-        release: of the broker; None reports what any release does.
+        release: of the broker; None reports what any release misreads.
     """
     found = []
     for key, value in values.items():
@@ -89,7 +91,7 @@ def misread(values: Mapping[str, str], release: Release | None = None) -> list[M
 
 
 def _becomes(key: str, value: str, release: Release | None) -> str:
-    """Returns what becomes of a value in words, empty if it becomes what it says."""
+    """Returns in words what the broker uses instead of a value; empty if it uses the value as stated."""
     text = taken(key, value, release)
     match KEYS.get(key):
         case Type.FLAG if value.lower() not in ("true", "false"):
@@ -119,8 +121,8 @@ class BrokerConfig:
 
     Attributes:
         values: key to value, as in the file.
-        directory: what relative paths are relative to; None for values given directly.
-        source: where they came from, for messages.
+        directory: base of relative paths; None for values given directly.
+        source: where the values came from, for messages.
     """
 
     values: Mapping[str, str] = field(default_factory=dict)
@@ -129,27 +131,27 @@ class BrokerConfig:
 
     @property
     def file(self) -> Path | None:
-        """The file that they were read from, None for values given directly."""
+        """The configuration file, None for values given directly."""
         return None if self.directory is None else Path(self.source)
 
     def unknown_keys(self) -> list[UnknownKey]:
-        """Returns the keys that no broker reads; those in their old spelling are not among them."""
+        """Returns the keys that no broker reads; old spellings that brokers still read do not count."""
         return unknown_keys(self.values)
 
     def misread(self, release: Release | None = None) -> list[Misread]:
-        """Returns the values that do not become what they say; None stands for any release."""
+        """Returns the values that a broker misreads; None stands for any release."""
         return misread(self.values, release)
 
     def taken(self, release: Release | None = None) -> dict[str, str]:
-        """Returns keys and values as a broker has them; those that it ignores are left out."""
+        """Returns keys and values as a broker uses them, without those that it ignores."""
         found = {key: taken(key, value, release) for key, value in self.values.items()}
         return {key: value for key, value in found.items() if value is not None}
 
     def integer(self, key: str) -> int | None:
-        """Returns a whole number; None if the key is absent, or if a broker ignores the value of its file.
+        """Returns an integer; None if the key is absent, or if a broker ignores the value in the file.
 
         Raises:
-            UsageError: a value that was given directly is not a whole number.
+            UsageError: a value that was given directly is not an integer.
         """
         value = self.values.get(key)
         if value is None:
@@ -168,14 +170,14 @@ class BrokerConfig:
         return None if value is None else java.parse_boolean(value)
 
     def text(self, key: str, release: Release | None = None) -> str | None:
-        """Returns a text; None if the key is absent, or if a broker ignores the value of its file.
+        """Returns a text; None if the key is absent, or if a broker ignores the value in the file.
 
         Args:
-            key: its key.
-            release: of the broker; None for one that trims texts.
+            key: the key.
+            release: of the broker; None for one that trims text.
 
         Raises:
-            UsageError: a value that was given directly is none of those that the key can have.
+            UsageError: a value that was given directly is not allowed for the key.
         """
         value = self.values.get(key)
         if value is None:
@@ -187,7 +189,7 @@ class BrokerConfig:
         return found
 
     def paths(self, key: str) -> tuple[Path, ...]:
-        """Returns a comma-separated list of directories, relative ones from the file's own directory."""
+        """Returns a comma-separated list of directories; relative ones start at the file's own directory."""
         value = self.values.get(key, "")
         found = tuple(Path(part.strip()) for part in value.split(",") if part.strip())
         return tuple(path if path.is_absolute() or not self.directory else self.directory / path for path in found)
@@ -198,10 +200,10 @@ ConfigSource = str | Path | Mapping[str, object] | BrokerConfig | None
 
 
 def load(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> BrokerConfig:
-    """Reads a configuration from a properties file or takes it from a mapping.
+    """Reads a configuration from a properties file, or takes it from a mapping.
 
     Raises:
-        ConfigFileError: the file cannot be read, or is something else than a broker's configuration.
+        ConfigFileError: the file cannot be read, or is not a broker's configuration.
     """
     if config is None:
         return BrokerConfig()

@@ -1,8 +1,10 @@
-"""The keys that a broker's properties file may hold, of 4.9.7 and 5.5.0 together.
+"""The keys of a broker's properties file, of 4.9.7 and 5.5.0 together.
 
-A broker ignores a key that it does not know, and so does every command here; so a misspelt key has no effect and no
-message. Source: the setters of BrokerConfig, MessageStoreConfig (also of the tiered store), NettyServerConfig,
-NettyClientConfig and AuthConfig, which MixAll.properties2Object calls.
+A broker ignores a key that it does not know, without a message, and so does every command of mqtool. Source: the
+setters of
+BrokerConfig, MessageStoreConfig (also of the tiered store), NettyServerConfig, NettyClientConfig and AuthConfig,
+which
+MixAll.properties2Object calls.
 """
 
 from collections.abc import Iterable, Mapping
@@ -163,7 +165,7 @@ CHOICES = {
 
 
 class Type(Enum):
-    """What a broker makes of the text of a value, by the parameter of the setter."""
+    """The type that a broker converts a value to: the parameter type of its setter."""
 
     FLAG = "boolean"
     INT = "int"
@@ -180,7 +182,7 @@ PROXY_KEYS = frozenset({"useEndpointPortFromRequest"})
 
 
 class UnknownKey(NamedTuple):
-    """A key that no broker knows, and the one that was probably meant."""
+    """A key that no broker knows, and the known key that was probably meant."""
 
     key: str
     suggestion: str | None
@@ -191,7 +193,7 @@ class UnknownKey(NamedTuple):
 
 
 def unknown_keys(keys: Iterable[str]) -> list[UnknownKey]:
-    """Returns the keys that no broker knows, each with the nearest that one does."""
+    """Returns the keys that no broker knows, each with the most similar known key."""
     import difflib  # noqa: PLC0415 - few configurations have such a key
 
     folded = {key.lower(): key for key in KEYS}

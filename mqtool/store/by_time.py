@@ -1,7 +1,7 @@
-"""Queue offset by store time: the broker's search, with both boundaries.
+"""Finds the queue offset for a store time: the broker's search, with both boundaries.
 
 Source: ConsumeQueueStore.getOffsetInQueueByTime, ConsumeQueue.binarySearchInQueueByTime (5.5.0),
-ConsumeQueue.getOffsetInQueueByTime (4.9.7); judged by the real store's answers.
+ConsumeQueue.getOffsetInQueueByTime (4.9.7). Tests compare it with answers of the real store.
 """
 
 import enum
@@ -15,7 +15,7 @@ from mqtool.store.consume_queue import Queue
 
 
 class Boundary(enum.Enum):
-    """Which of several offsets is meant (BoundaryType)."""
+    """Which of several offsets with the same time to return (BoundaryType)."""
 
     LOWER = "LOWER"
     """The smallest offset whose message is not older than the time."""
@@ -40,7 +40,7 @@ class _TimeSearch:
             return -1
 
     def counts(self) -> list[int]:
-        """Units in use in each file, the queue's end considered."""
+        """Number of units in use in each file, up to the queue's end."""
         queue, found = self._queue, []
         for number, file in enumerate(queue.files):
             first = file.base // queue.unit_size
@@ -91,7 +91,7 @@ class _TimeSearch:
         return first + chosen if chosen >= 0 else 0
 
     def nearest(self, time: int, counts: list[int]) -> int:
-        """Answers as 4.x does: the first file that was modified since, in it the unit nearest in time."""
+        """Searches like 4.x: the first file modified since, and in it the unit nearest in time."""
         queue = self._queue
         modified = (number for number in range(len(queue.files)) if queue.modified_ms(number) >= time)
         number = next(modified, len(queue.files) - 1)
@@ -118,7 +118,7 @@ class _TimeSearch:
         return first + left
 
     def _edge(self, number: int, at: int, time: int, boundary: Boundary, ceiling: int) -> int:
-        """Walks over equal times to the first or last of them."""
+        """Moves across equal times to the first or last of them."""
         step, stop = (-1, 0) if boundary is Boundary.LOWER else (1, ceiling)
         while at != stop and self.store_time(number, at + step) == time:
             at += step
@@ -128,14 +128,14 @@ class _TimeSearch:
 def offset_in_queue_by_time(
     log: CommitLog, queue: Queue | None, time: int, boundary: Boundary, *, release: Release
 ) -> int:
-    """Returns a queue offset for a store time in ms, as the broker would.
+    """Returns the queue offset that the broker returns for a store time.
 
     Args:
         log: the CommitLog.
         queue: None if it is unknown: the answer is 0.
-        time: ms since epoch.
-        boundary: which one of several.
-        release: whose rules apply; 4.x knows no boundary.
+        time: ms since the epoch.
+        boundary: which of several offsets.
+        release: release whose rules apply; 4.x has no boundary.
     """
     if queue is None or not queue.files:
         return 0
@@ -151,7 +151,7 @@ def offset_in_queue_by_time(
 
 
 def _in_batches(queue: Queue, time: int, boundary: Boundary) -> int:
-    """Batch queues keep the time in the unit (BatchConsumeQueue.getOffsetInQueueByTime)."""
+    """Searches a batch queue, whose units contain the time (BatchConsumeQueue.getOffsetInQueueByTime)."""
     units = queue.units()
     if not len(units):
         return -1
@@ -163,7 +163,7 @@ def _in_batches(queue: Queue, time: int, boundary: Boundary) -> int:
 
 
 def _batch_upper(times: list[int], time: int) -> int:
-    """Halves as 5.5.0 does for UPPER, which finds little but exact times; -1 if it gives up."""
+    """Bisects like 5.5.0 for UPPER, which finds little more than exact times; -1 if it finds nothing."""
     left, right = 0, len(times) - 1
     while left <= right:
         middle = (left + right) // 2

@@ -1,4 +1,4 @@
-"""The CommitLog of a store, opened for reading: segments, bounds, records by physical offset, walks."""
+"""The CommitLog of a store, open for reading: segments, bounds, records by physical offset, walks."""
 
 import bisect
 from collections import OrderedDict
@@ -35,21 +35,23 @@ class CommitLog:
 
     Attributes:
         segments: by physical offset, over all paths.
-        min_offset: physical offset of the first byte that is there; 0 if there is no segment.
-        unreadable: if it is set before anything is read, what cannot be read is noted here and counts as zeros;
-            else it is an error.
-        bytes_read: bytes of segments that were read so far.
+        min_offset: physical offset of the first existing byte; 0 if there is no segment.
+        unreadable: if set before anything is read, unreadable parts are noted here and read as zeros; otherwise they
+            are
+            errors.
+        bytes_read: bytes of segments read so far.
     """
 
     unreadable: UnreadableParts | None = None
     bytes_read = 0
 
     def __init__(self, segments: tuple[Segment, ...], hint: "Callable[[], list[int]] | None" = None) -> None:
-        """Takes the segments as found.
+        """Takes the segments.
 
         Args:
             segments: by base.
-            hint: returns physical offsets at which records start or end (a ConsumeQueue knows), to find the end sooner.
+            hint: returns physical offsets at which records start or end, as a ConsumeQueue knows them, to find the
+                end faster.
         """
         self.segments = _without_overlap(segments)
         self.min_offset = segments[0].base if segments else 0
@@ -83,17 +85,17 @@ class CommitLog:
 
     @property
     def first_record(self) -> int:
-        """Physical offset at which the first record is, if one is at the start of the log."""
+        """Physical offset of the first record, if there is one at the start of the log."""
         behind_header = bool(self.segments) and self.segments[0].entries
         return self.min_offset + ENTRY_HEADER_SIZE if behind_header else self.min_offset
 
     def segment_at(self, physical_offset: int) -> int | None:
-        """Returns the number of the segment that holds a byte, None if none does."""
+        """Returns the number of the segment that contains a byte, None if none does."""
         index = bisect.bisect_right(self._bases, physical_offset) - 1
         return index if index >= 0 and physical_offset < self.segments[index].end else None
 
     def read(self, physical_offset: int, count: int) -> bytes:
-        """Returns bytes of one segment; fewer where it ends, none where there is no segment."""
+        """Returns bytes of one segment; fewer at its end, none without a segment."""
         index = self.segment_at(physical_offset)
         if index is None:
             return b""
@@ -105,12 +107,12 @@ class CommitLog:
         """Returns the record at a physical offset; framing and the stated offset are checked, the CRC is not.
 
         Args:
-            physical_offset: where it starts.
+            physical_offset: start of the record.
             size: its total_size, if known.
 
         Raises:
-            CorruptionError: no record is there.
-            UnreadableError: the system does not let it be read.
+            CorruptionError: there is no record.
+            UnreadableError: the system cannot read it.
         """
         index = self.segment_at(physical_offset)
         path = self.segments[index].path if index is not None else "commitlog"
@@ -126,7 +128,7 @@ class CommitLog:
         return record
 
     def _record_bytes(self, physical_offset: int, size: int | None) -> bytes:
-        """Reads a record; a length that nothing else supports does not decide how much."""
+        """Reads a record; does not trust a length that nothing else confirms."""
         data = self.read(physical_offset, _HEAD if size is None else min(size, _HEAD))
         index = self.segment_at(physical_offset)
         if index is None or len(data) < commit_log.FRAME.size:
@@ -139,7 +141,7 @@ class CommitLog:
         return self.read(physical_offset, total) if inside.adds_up(physical_offset - segment.base) else data
 
     def unreadable_at(self, physical_offset: int) -> Damage | None:
-        """Returns the unreadable bytes in which a record starts whose offset is known, None if they were read."""
+        """Returns the unreadable bytes at the start of a record, None if they were read."""
         index = self.segment_at(physical_offset)
         if index is None or self.unreadable is None:
             return None
@@ -147,12 +149,12 @@ class CommitLog:
         return self.unreadable.damage(segment.path, segment.base, physical_offset, end)
 
     def record_at(self, physical_offset: int) -> Record:
-        """Returns the record at a physical offset that somebody else has named, and who may not know.
+        """Returns the record at a physical offset that comes from an untrusted source.
 
-        Beyond what `record` checks, it must not lie inside another record's body.
+        In addition to the checks of `record`, it must not be inside another record's body.
 
         Raises:
-            CorruptionError: no record is there.
+            CorruptionError: there is no record.
         """
         record = self.record(physical_offset)
         index = self.segment_at(physical_offset)
@@ -165,7 +167,7 @@ class CommitLog:
         return record
 
     def _record_around(self, index: int, physical_offset: int) -> int | None:
-        """Returns where the record starts inside which an offset lies, None if it is a start itself or in damage."""
+        """Returns the start of the record around an offset, None if the offset is a start itself or in damage."""
         for item in self.walk_segment(index, start=self._floor(index, physical_offset), crc=False):
             if isinstance(item, Damage):
                 if item.end > physical_offset:
@@ -186,12 +188,14 @@ class CommitLog:
             start: physical offset of a record, or anything below it; None for the first.
             end: physical offset to stop before; None for the end of the log.
             crc: whether a wrong body CRC makes a record damage.
-            refills: whether every window is read into the same memory, which spares asking the system for it: then
-                frames are only good until the next item is taken.
+            refills: read every window into the same memory, which saves allocations; frames are then valid only
+                until the next
+                item is taken.
 
         Yields:
-            Valid frames of each window, in order; damage where there is none. An unfinished record at the end of the
-            log is neither: see `tail`.
+            Valid frames of each window, in order, and damage between them. An unfinished record at the end of the
+            log is
+            neither: see `tail`.
         """
         for index, segment in enumerate(self.segments):
             if (start is not None and segment.end <= start) or (end is not None and segment.base >= end):
@@ -215,13 +219,13 @@ class CommitLog:
                 return
 
     def _reason_of(self, damage: Damage, segment: Segment) -> Damage:
-        """Returns damage with its file; what could not be read in its place, if that is why no record was found."""
+        """Returns damage with its file; if no record was found because of unreadable bytes, returns these instead."""
         unread = self.unreadable and self.unreadable.damage(segment.path, segment.base, damage.start, damage.end)
         found = damage.at(segment.path, segment.base)
         return replace(found, kind=unread.kind, detail=unread.detail) if unread else found
 
     def _start_in(self, index: int, start: int | None) -> int:
-        """Returns a position at or before `start` from which a walk may begin: `start` itself if a record is there."""
+        """Returns a position at or before `start` at which a walk may begin: `start` itself if a record is there."""
         segment = self.segments[index]
         if start is None or start <= segment.base:
             return 0
@@ -272,7 +276,7 @@ class CommitLog:
 
     @cached_property
     def last_used(self) -> int:
-        """Number of the last segment that holds anything; the broker makes the next one ahead."""
+        """Number of the last segment with data; the broker allocates the next one in advance."""
         for index in range(len(self.segments) - 1, 0, -1):
             file = self._file(index)
             for at in range(0, file.data_end(), _BLOCK):
@@ -296,7 +300,7 @@ class CommitLog:
         return walk.end, walk.tail or Tail(walk.end, "clean", 0, "a BLANK ends the segment; the next one is empty")
 
     def accept_unreadable_end(self) -> str:
-        """Takes the end of the last file for the log's end where that cannot be read; returns why, "" if it can be."""
+        """Uses the last file's end as the log's end if that is unreadable; returns the reason, "" if it is readable."""
         try:
             _ = self._end
         except StoreClosedError:
@@ -309,13 +313,13 @@ class CommitLog:
         return ""
 
     def go_on_past_unreadable(self) -> None:
-        """Yields what cannot be read as damage from here on, where it was an error; the log's end must be known."""
+        """From now on, yields unreadable parts as damage instead of raising; the log's end must be known."""
         self.unreadable = self.unreadable or UnreadableParts()
         while self._open:
             self._open.popitem()[1].close()
 
     def _proved_start(self, segment: Segment) -> int:
-        """Returns the latest position in a segment that is hinted at and holds a sound record."""
+        """Returns the last hinted position in a segment with a valid record."""
         for offset in sorted((o for o in self._hints if segment.base < o < segment.end), reverse=True)[:16]:
             try:
                 self.record(offset)
@@ -326,12 +330,12 @@ class CommitLog:
 
     @property
     def bytes_in_use(self) -> int:
-        """Bytes from the first segment to the end of the last one that holds records: what a walk reads at most."""
+        """Bytes from the first segment to the end of the last one with records; a walk reads no more."""
         return self.segments[self.last_used].end - self.min_offset if self.segments else 0
 
     @property
     def max_offset(self) -> int:
-        """Physical offset after the last record, as the broker would find it after recovery."""
+        """Physical offset after the last record, as the broker finds it by recovery."""
         return self._end[0]
 
     @property
@@ -341,7 +345,7 @@ class CommitLog:
 
 
 def _without_overlap(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
-    """Returns the segments, each ending where the next begins at the latest; of two with one name the first counts."""
+    """Returns the segments, each cut where the next begins; of two with one name the first counts."""
     found: list[Segment] = []
     for segment in segments:
         if found and found[-1].base == segment.base:
@@ -353,7 +357,7 @@ def _without_overlap(segments: tuple[Segment, ...]) -> tuple[Segment, ...]:
 
 
 class _Reopened:
-    """One segment of a log, read through the log: only so many files are open, and one may be closed during a walk."""
+    """One segment, read through the log because few files are kept open and one may be closed during a walk."""
 
     def __init__(self, log: CommitLog, index: int) -> None:
         self._log, self._index = log, index
@@ -371,7 +375,7 @@ class _Reopened:
 
 
 def gap_between(before: Segment, after: Segment) -> Damage | None:
-    """Returns the damage that a missing file between two segments is, None if one follows on the other."""
+    """Returns the gap between two segments as damage, None if they are adjacent."""
     if before.end >= after.base:
         return None
     detail = f"no file between {before.path.name} and {after.path.name}"

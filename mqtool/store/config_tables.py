@@ -1,4 +1,4 @@
-"""Tables of configuration as a broker's start reads them: a JSON file, its `.bak`, or a RocksDB.
+"""Tables of configuration as a broker reads them on startup: a JSON file, its `.bak`, or a RocksDB.
 
 Source: ConfigManager.load, RocksDBConfigManager (4.9.7, 5.5.0).
 """
@@ -17,12 +17,12 @@ Parse = Callable[[bytes], T]
 
 
 def from_file(directory: Path, name: str, parse: Parse[T], problems: list[str]) -> tuple[Path, T] | None:
-    """Returns the file that was read and its content: the file, or its `.bak` if the file is missing or unreadable.
+    """Returns path and content of the file, or of its `.bak` if the file is missing or unreadable.
 
     Args:
         directory: the store's config/.
         name: of the file.
-        parse: makes the content of its bytes.
+        parse: parses its bytes.
         problems: takes what cannot be read, in words.
     """
     for path in (directory / name, directory / (name + file_names.BACKUP_SUFFIX)):
@@ -35,7 +35,7 @@ def from_file(directory: Path, name: str, parse: Parse[T], problems: list[str]) 
 
 
 def from_database(directory: Path, name: str, parse: Parse[T], problems: list[str]) -> T | None:
-    """Returns the content of the RocksDB that a broker keeps in place of a file; arguments as in `from_file`."""
+    """Returns the content of the RocksDB that a broker keeps instead of a file; arguments as in `from_file`."""
     try:
         with noting_unlisted(None):
             kept = rocksdb.table(directory, name)

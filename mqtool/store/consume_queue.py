@@ -1,6 +1,6 @@
-"""The queues of a store, opened for reading: ConsumeQueue and BatchConsumeQueue.
+"""The queues of a store, open for reading: ConsumeQueue and BatchConsumeQueue.
 
-Bounds are found in blocks from either end, so that opening a store reads little of a queue however long it is.
+Bounds are found in blocks from either end, so opening a store reads little of a queue, however long it is.
 """
 
 import bisect
@@ -22,7 +22,7 @@ Test = Callable[[np.ndarray], np.ndarray]
 
 
 class UnitCache:
-    """Units of the queue files that were read last, for all queues of a store together."""
+    """Units of the most recently read queue files, shared by all queues of a store."""
 
     def __init__(self, limit: int = _KEPT) -> None:
         """Keeps up to `limit` bytes, and always the file read last."""
@@ -31,7 +31,7 @@ class UnitCache:
         self._bytes = 0
 
     def get(self, path: Path, load: Callable[[], np.ndarray]) -> np.ndarray:
-        """Returns what is kept for a file, or loads it."""
+        """Returns the cached units of a file, or loads them."""
         found = self._held.get(path)
         if found is None:
             found = self._held[path] = load()
@@ -47,11 +47,11 @@ class Queue:
     """One queue of a topic.
 
     Attributes:
-        topic, queue_id: whose.
-        kind: "SimpleCQ" (20-byte units, one a message) or "BatchCQ" (46-byte units, one a record).
+        topic, queue_id: names the queue.
+        kind: "SimpleCQ" (20-byte units, one for each message) or "BatchCQ" (46-byte units, one for each record).
         path: its directory.
         files: by file_from_offset.
-        strays: what else lies in the directory.
+        strays: other files in the directory.
     """
 
     def __init__(
@@ -70,7 +70,7 @@ class Queue:
             topic, queue_id, kind, path: see the attributes.
             bounds: returns minimum and maximum physical offset of the CommitLog.
             cache: shared with other queues.
-            files: what the directory holds; listed if it is not given.
+            files: content of the directory; listed if not given.
 
         Raises:
             StoreError: the directory cannot be listed.
@@ -88,18 +88,18 @@ class Queue:
 
     @property
     def is_batch(self) -> bool:
-        """Whether units may stand for several messages."""
+        """Whether a unit may represent several messages."""
         return self.kind == "BatchCQ"
 
     @property
     def file_units(self) -> int:
-        """Units that the first file holds."""
+        """Capacity of the first file in units."""
         return self.files[0].size // self._unit.size if self.files else 0
 
     def units_of(self, number: int) -> np.ndarray:
-        """Returns the units of one file up to the last that is in use, as a structured array in field order.
+        """Returns the units of one file, up to the last one in use, as a structured array in field order.
 
-        Big-endian fields named as in the layout; the array is read-only.
+        Its fields are big-endian and named as in the layout; the array is read-only.
         """
         return self._cache.get(self.files[number].path, lambda: self._load(number))
 
@@ -107,7 +107,7 @@ class Queue:
         return ReadFile(self.files[number].path)
 
     def modified_ms(self, number: int) -> int:
-        """Returns when a file was last written, ms since epoch."""
+        """Returns the modification time of a file, ms since the epoch."""
         return self.files[number].path.stat().st_mtime_ns // 1_000_000
 
     def _load(self, number: int) -> np.ndarray:
@@ -117,7 +117,7 @@ class Queue:
         return units[: used[-1] + 1] if len(used) else units[:0]
 
     def _room(self, number: int, file: ReadFile) -> int:
-        """Units of a file before its last hole."""
+        """Number of units of a file before its last hole."""
         whole = min(self.files[number].size, file.size) // self._unit.size
         return min(whole, -(-file.data_end() // self._unit.size))
 
@@ -126,7 +126,7 @@ class Queue:
         return np.frombuffer(data, self._unit.dtype, len(data) // self._unit.size)
 
     def unit_at(self, number: int, index: int) -> np.ndarray:
-        """Returns one unit of a file as an array of length one, of length zero if it is not there."""
+        """Returns one unit of a file as an array of length one, of length zero if it does not exist."""
         with self._open(number) as file:
             return self._read(file, index, 1)
 
@@ -146,7 +146,7 @@ class Queue:
         return self.files[0].base // self._unit.size if self.files else 0
 
     def _blocks(self, number: int, *, backward: bool = False) -> Iterator[tuple[int, np.ndarray]]:
-        """Yields (index of the first, units) of pieces of a file."""
+        """Yields (index of the first unit, units) of blocks of a file."""
         step = _BLOCK // self._unit.size
         with self._open(number) as file:
             room = self._room(number, file)
@@ -178,7 +178,7 @@ class Queue:
 
     @property
     def max_physical_offset(self) -> int:
-        """Physical offset after the newest record that a unit names; its start for BatchCQ, as in the broker."""
+        """Physical offset after the newest record that a unit names; for BatchCQ of its start, as in the broker."""
         if self._last is None:
             return 0
         unit = self._last[2]
@@ -213,7 +213,7 @@ class Queue:
         return number if number >= 0 and position < self.files[number].end else None
 
     def names(self, queue_offset: int, physical_offset: int) -> bool:
-        """Whether the unit of a queue offset leads to a record (SimpleCQ; a batch queue is not asked)."""
+        """Whether the unit at a queue offset points to a record (SimpleCQ only)."""
         number = None if self.is_batch or queue_offset < 0 else self.find_file(queue_offset)
         if number is None:
             return False

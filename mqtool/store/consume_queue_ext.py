@@ -1,4 +1,4 @@
-"""ConsumeQueueExt opened for reading: its units, and the tags codes that addresses in a ConsumeQueue lead to."""
+"""ConsumeQueueExt, open for reading: its units, and the tags codes for addresses in a ConsumeQueue."""
 
 from functools import cached_property
 from pathlib import Path
@@ -22,7 +22,7 @@ MOST_PROBLEMS = 1000
 
 
 class ExtUnits:
-    """The extension of one queue; read when an address is met."""
+    """The extension of one queue; read on the first use of an address."""
 
     def __init__(self, root: Path, topic: str, queue_id: int) -> None:
         self.path = root / file_names.CONSUME_QUEUE_EXT / topic / str(queue_id)
@@ -51,7 +51,7 @@ class ExtUnits:
         return self._units[2]
 
     def unit_at(self, address: int) -> ConsumeQueueExtUnit | None:
-        """Returns the unit at an address as ConsumeQueue units hold it, None if there is none."""
+        """Returns the unit at an address as ConsumeQueue units store it, None if there is none."""
         offset = ext_offset(address)
         file = next((one for one in list_mapped_files(self.path).files if one.base <= offset < one.end), None)
         if file is None:
@@ -63,11 +63,11 @@ class ExtUnits:
             return None
 
     def tags_of(self, addresses: np.ndarray, problems: list[tuple[int, str, str]]) -> np.ndarray:
-        """Returns the tags codes at addresses; 0 and a problem where there is no unit.
+        """Returns the tags codes at addresses; 0 and a problem if there is no unit.
 
         Args:
-            addresses: as ConsumeQueue units hold them.
-            problems: gets (offset, code, evidence).
+            addresses: as ConsumeQueue units store them.
+            problems: receives (offset, code, evidence).
         """
         offsets, tags, malformed = self._units
         wanted = addresses - LONG_MIN
@@ -81,7 +81,7 @@ class ExtUnits:
 
 
 def _read(file: MappedFile, data: bytes, offsets: list[int], tags: list[int]) -> str:
-    """Reads one file's units; returns what ends the reading too early, "" if nothing does."""
+    """Reads one file's units; returns why reading ended early, "" if it did not."""
     at = 0
     while at + HEAD_SIZE <= len(data):
         if file.size - at <= END_BLANK_SIZE:

@@ -1,11 +1,14 @@
-"""Places at which a segment can be cut, so that several processes read it side by side: starts of records.
+"""Finds record starts at which a segment can be cut, so that several processes read it in parallel.
 
-There are two ways to find one. `cuts_of` looks in the bytes, and its places are taken on trust: only the walk over the
-part before, if it ends exactly there, shows that a record of the log starts there, and not one inside a body. `Cuts`
-proves each place without a walk, so that parts may be read on machines that never meet. A ConsumeQueue is sorted by
-physical offset, so its first unit at or after a wanted offset is found by halving, unit by unit. The record there must
-state that very offset. Where no queue helps, framing does: magic, lengths, CRC and own offset of a record must all
-agree.
+There are two ways. `cuts_of` searches the bytes without proof: only if the walk over the part before ends exactly at
+a cut
+is it the start of a record of the log, and not one inside a body. `Cuts` proves each position without a walk, so
+that parts
+can be read on machines that never communicate. A ConsumeQueue is sorted by physical offset, so bisection finds its
+first
+unit at or after an offset, and the record there must state that offset. Where no queue helps, framing does: magic
+code,
+lengths, CRC and own offset of a record must all agree.
 """
 
 from collections import OrderedDict
@@ -41,9 +44,9 @@ def cuts_of(segment: MappedFile, start: int, distance: int) -> Iterator[int]:
     """Yields positions at which records seem to start.
 
     Args:
-        segment: the file; none of a DLedger log.
+        segment: the file; not one of a DLedger log.
         start: position after which to begin.
-        distance: bytes between two, about.
+        distance: approximate number of bytes between two.
 
     Raises:
         StoreError: the file cannot be read.
@@ -59,7 +62,7 @@ def cuts_of(segment: MappedFile, start: int, distance: int) -> Iterator[int]:
 
 
 def record_in(data: bytes, base: int) -> int | None:
-    """Returns the first position from which frames that state their own offsets lead out of the data."""
+    """Returns the first position from which frames with right own offsets lead to the end of the data."""
     at = data.find(_MAGIC_V1)
     while at >= 0:
         position = at - _MAGIC_AT
@@ -76,7 +79,7 @@ class Cut:
     """A proved start of a record.
 
     Attributes:
-        physical_offset: where.
+        physical_offset: of the record.
         proof: "queue" or "framing".
     """
 
@@ -128,7 +131,7 @@ class Cuts:
         return best
 
     def is_start(self, physical_offset: int) -> bool:
-        """Whether a record starts here by its own testimony: framing, lengths and stated offset."""
+        """Whether a record states to start here: by framing, lengths and its own offset."""
         try:
             self._log.record(physical_offset)
         except StoreError:
@@ -136,7 +139,7 @@ class Cuts:
         return True
 
     def _by_framing(self, wanted: int, limit: int) -> int | None:
-        """Walks from an offset that need not be a start: what comes first after the damage is one."""
+        """Walks from an arbitrary offset; the first record after the damage is a start."""
         index = self._log.segment_at(wanted)
         if index is None:
             return None
@@ -159,17 +162,17 @@ class _Halving:
         self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
 
     def start_at(self, wanted: int) -> int | None:
-        """Returns the physical offset that the first unit at or after the wanted one names, None if there is none."""
+        """Returns the physical offset in the first unit at or after `wanted`, None if there is none."""
         found = self._nearest(wanted, 0)
         return found if found is not None and wanted <= found < _BEYOND else None
 
     def start_before(self, wanted: int) -> int | None:
-        """Returns the physical offset that the last unit at or before the wanted one names, None if there is none."""
+        """Returns the physical offset in the last unit at or before `wanted`, None if there is none."""
         found = self._nearest(wanted + 1, -1)
         return found if found is not None and found <= wanted else None
 
     def _nearest(self, wanted: int, shift: int) -> int | None:
-        """Returns the offset in the first unit at or after the wanted one, or in the unit before that."""
+        """Returns the offset in the first unit at or after `wanted`, shifted by `shift` units."""
         try:
             low, high = 0, self._total
             while low < high:
@@ -183,7 +186,7 @@ class _Halving:
             return None
 
     def _offset(self, number: int) -> int:
-        """Returns what the unit of a number names; what is not in use yet comes after everything."""
+        """Returns the physical offset in a unit; unused units come after everything."""
         index = 0
         while number >= (count := self._queue.files[index].size // self._unit.size):
             number -= count
@@ -198,7 +201,7 @@ class _Halving:
         return 0 if unit.size == PRE_BLANK_SIZE_FIELD else unit.physical_offset
 
     def _block(self, index: int, number: int) -> bytes:
-        """Returns neighbouring units of one file: halving comes to the same places for every cut."""
+        """Returns a cached block of units, because bisection visits the same places for every cut."""
         found = self._blocks.get((index, number))
         if found is None:
             size = _BLOCK_UNITS * self._unit.size

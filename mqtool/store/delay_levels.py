@@ -1,8 +1,10 @@
-"""The broker's messageDelayLevel, as far as the queues of delayed messages show it.
+"""Infers the broker's messageDelayLevel from the queues of delayed messages.
 
-No file of a store states the delays. Instead of the hash of its tag, a unit of SCHEDULE_TOPIC_XXXX holds the time at
-which the message is due: the record's store time plus the delay of the level that the queue is for
-(CommitLog.checkMessageAndReturnSize, 4.9.7 and 5.5.0).
+No file of a store states the delays. Instead of a tag's hash, a unit of SCHEDULE_TOPIC_XXXX contains the time at
+which the
+message is due: the record's store time plus the delay of the queue's level (CommitLog.checkMessageAndReturnSize,
+4.9.7 and
+5.5.0).
 """
 
 from collections import Counter
@@ -28,7 +30,7 @@ MAX_LEVELS = 1000
 
 
 def is_possible_delay(delay: int) -> bool:
-    """Whether messageDelayLevel can state a delay, in ms; a flipped bit never makes one of another."""
+    """Whether messageDelayLevel can state a delay, in ms; one flipped bit never turns a possible delay into another."""
     return 0 <= delay <= _LONGEST_MS and delay % _STEP_MS == 0
 
 
@@ -36,9 +38,10 @@ def delay_levels(config: BrokerConfig, queues: Sequence[Queue], log: CommitLog) 
     """Returns the delay of each level in ms, level 1 first.
 
     Args:
-        config: its messageDelayLevel decides. Without it each level has the delay that most units of its queue show.
+        config: its messageDelayLevel is decisive. Without it, each level has the delay that most units of its queue
+            show.
         queues: as they are on disk.
-        log: holds the records.
+        log: contains the records.
     """
     configured = config.text(KEY)
     levels = list(parse_delay_levels(configured or DELAY_LEVELS))
@@ -56,7 +59,7 @@ def delay_levels(config: BrokerConfig, queues: Sequence[Queue], log: CommitLog) 
 
 
 def _delays(queue: Queue, log: CommitLog) -> Iterator[int]:
-    """Yields the delays that some units of a queue show, of those whose records can be read."""
+    """Yields the delays shown by units of a queue whose records can be read."""
     for number in sorted({0, len(queue.files) - 1} if queue.files else ()):
         try:
             units = queue.units_of(number)

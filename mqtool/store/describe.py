@@ -1,7 +1,8 @@
-"""What a store is, in one value: the library twin of `mqtool info`.
+"""Describes a store in one value: the library counterpart of `mqtool info`.
 
-Everything comes from names, sizes, headers and a few records, so a store of any size answers at once;
-`deep_scan` reads every record.
+Everything comes from names, sizes, headers and a few records, so the size of the store does not matter; `deep_scan`
+reads
+every record.
 """
 
 from dataclasses import asdict, dataclass, field
@@ -26,7 +27,7 @@ _SIZES = ("commit_log_size", "consume_queue_size", "consume_queue_ext_size", "ba
 
 
 def describe(store: Store) -> Description:
-    """Returns what is known of a store without reading its messages; see the columns of `mqtool info`."""
+    """Describes a store without reading its messages; see the columns of `mqtool info`."""
     log, found = store.commit_log, store.version
     return {
         "path": str(store.path),
@@ -71,7 +72,7 @@ def store_time(store: Store, physical_offset: int) -> int | None:
 
 
 def _last_time(store: Store) -> int | None:
-    """The newest record that a queue names is the newest of the log, but for records without a unit."""
+    """Returns the store time of the newest record that a queue names; records without a unit are ignored."""
     newest = [last for queue in store.queues() if (last := _ends(queue))]
     return store_time(store, max(last[1] for last in newest)) if newest else None
 
@@ -103,7 +104,7 @@ def _queue(queue: Queue) -> Description:
 
 
 def _ends(queue: Queue) -> tuple[int, int] | None:
-    """Returns the physical offsets of a queue's first and last record that the log has."""
+    """Returns the physical offsets of the first and the last record of a queue that the log still has."""
     if queue.max_offset <= max(queue.min_offset, 0):
         return None
     first = _unit_offset(queue, queue.min_offset)
@@ -154,7 +155,7 @@ def _topic(store: Store, topic: str, queues: list[Queue], *, add_up: bool) -> De
 
 
 def _size(queue: Queue, limit: int) -> int:
-    """Bytes of the records that a queue's units name, those that the log still has."""
+    """Returns the sum of the sizes of the records of a queue that the log still has."""
     total, end = 0, queue.max_physical_offset + queue.is_batch
     for number in range(len(queue.files)):
         units = queue.units_of(number)
@@ -216,10 +217,10 @@ def _timer(store: Store) -> Description | None:
 
 @dataclass(slots=True)
 class DeepScan:
-    """What reading every record tells.
+    """Result of reading every record.
 
     Attributes:
-        messages, size: of sound records, by topic: (messages, bytes, first store time, last store time).
+        messages, size: of valid records, by topic: (messages, bytes, first store time, last store time).
         damage: every range without a valid record.
     """
 
@@ -228,11 +229,11 @@ class DeepScan:
 
 
 def deep_scan(store: Store, on_progress: OnProgress = ignore) -> DeepScan:
-    """Reads every record of the log with its CRC.
+    """Reads every record of the log and checks its CRC.
 
     Args:
-        store: which.
-        on_progress: called with bytes of the log, some ten thousand records apart.
+        store: the store.
+        on_progress: called with bytes of the log, every ten thousand records or so.
     """
     import pyarrow as pa  # noqa: PLC0415 - costs 100 ms at import
 

@@ -1,4 +1,4 @@
-"""The rules of dispatch that a store's broker followed, from its release, its configuration and its files."""
+"""The dispatch rules that a store's broker followed, from its release, its configuration and its files."""
 
 from mqtool.errors import UsageError
 from mqtool.records.dispatched import DispatchRules
@@ -18,14 +18,14 @@ def rules_of(
     """Returns the rules.
 
     Args:
-        line: release, e.g. "4.9" or "5.5"; one that is not known is taken for a new one.
+        line: release, e.g. "4.9" or "5.5"; an unknown one counts as a new one.
         config: broker.conf.
-        metadata: tells topics with BatchConsumeQueues.
+        metadata: names topics with BatchConsumeQueues.
         delay_levels: delay of each level, ms.
-        batch_topics: more such topics.
+        batch_topics: further topics with BatchConsumeQueues.
 
     Raises:
-        UsageError: `line` is no release.
+        UsageError: `line` is not a release.
     """
     release = _release(line)
     configured = {topic.topic_name for topic in metadata.topics.values() if topic.queue_type == "BatchCQ"}

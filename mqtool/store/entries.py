@@ -1,7 +1,8 @@
-"""What single files hold, row by row: units, entries, slots, fields. Records of the CommitLog are `Store.messages`.
+"""The content of single files, row by row: units, entries, slots, fields.
 
-Rows are mappings of field names, the layouts' own and those of the place (topic, queue_id, queue_offset, number, …).
-Files are read in pieces, so memory stays flat; zeros after the last entry are not rows.
+Rows are mappings of field names: the layouts' own, and those of the place (topic, queue_id, queue_offset, number,
+…). Files
+are read in pieces, so memory is constant; zeros after the last entry are not rows.
 """
 
 from collections.abc import Callable, Iterator
@@ -49,11 +50,11 @@ def rows_of(file: KnownFile, config: BrokerConfig | None = None) -> Iterator[Row
 
     Args:
         file: of any kind but COMMIT_LOG.
-        config: tells what files do not: maxHashSlotNum.
+        config: supplies what files do not state: maxHashSlotNum.
 
     Raises:
-        FormatError: bytes that are no entry; the rows before it have been yielded.
-        LayoutError: the file does not tell how it is divided, and neither does the configuration.
+        FormatError: some bytes are not an entry; the rows before them have been yielded.
+        LayoutError: neither the file nor the configuration shows how it is divided.
         StoreError: the file cannot be read.
     """
     try:
@@ -64,7 +65,7 @@ def rows_of(file: KnownFile, config: BrokerConfig | None = None) -> Iterator[Row
 
 
 def unit_positions(file: ReadFile, unit: Unit[Any], start: int = 0) -> Iterator[tuple[int, tuple[int, ...]]]:
-    """Yields (position, field values) of fixed-size units up to the last that is not zero."""
+    """Yields (position, field values) of fixed-size units up to the last nonzero one."""
     piece = PIECE // unit.size * unit.size
     end = min(file.size, start + -(-max(0, file.data_end() - start) // unit.size) * unit.size)
     zeros = 0
@@ -192,7 +193,7 @@ def _config(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
 
 
 def _plain(value: Any, depth: int) -> Any:
-    """Returns a value whose keys are all text."""
+    """Returns a value in which all keys are strings."""
     if depth > _DEEPEST:
         raise FormatError(f"nested more than {_DEEPEST} deep", layout="configuration")
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Records, units, entries and headers field by field beside their bytes: what `dump --hex` shows."""
+"""Records, units, entries and headers field by field, with their bytes: the content of `dump --hex`."""
 
 from collections.abc import Iterator
 from dataclasses import replace
@@ -44,7 +44,7 @@ _WALKED = {
 
 
 def record_fields(log: CommitLog, physical_offset: int, size: int) -> Annotated:
-    """Returns the fields of a record that is known to be sound."""
+    """Returns the fields of a record that is known to be valid."""
     found = annotate(commit_log.RECORD, log.read(physical_offset, size), name="record")
     with_hosts = [replace(f, value=hosts.text_of(f.data)) if f.name in _HOSTS else f for f in found]
     return physical_offset, with_hosts
@@ -96,7 +96,7 @@ def _entries(file: KnownFile, config: BrokerConfig) -> Iterator[Annotated]:
 
 
 def _by_rows(file: KnownFile) -> Iterator[Annotated]:
-    """Kinds whose units only a walk finds: rows say where they are."""
+    """Handles kinds whose units are found only by a walk: rows contain their positions."""
     layout, name, size = _WALKED[file.kind]
     with ReadFile(file.path) as opened:
         for row in rows_of(file):

@@ -1,4 +1,4 @@
-"""Kinds of files, and how to tell a file's kind from its bytes."""
+"""Kinds of files, and how to recognise them by their bytes."""
 
 from pathlib import Path
 

@@ -1,7 +1,8 @@
-"""How large the files of a store are: the one place that decides it, for each kind from all of its files together.
+"""Decides the size of a store's files, for each kind from all of its files together. No other code does.
 
-A file that was emptied, cut, grown, or created and never given its size says nothing about the others. A size is only
-what can be one, so it is never 0 and always holds whole units.
+A file that was emptied, cut, extended, or created without its size says nothing about the others. A possible size is
+never
+0 and always a whole number of units.
 """
 
 from collections import Counter
@@ -17,7 +18,7 @@ from mqtool.store.files import MappedFile
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A size and where it is known from."""
+    """A size and where it comes from."""
 
     value: int
     evidence: str
@@ -25,13 +26,13 @@ class Known:
 
 @dataclass(frozen=True, slots=True)
 class FileSize:
-    """Which sizes the files of a kind can have.
+    """The possible sizes of files of one kind.
 
     Attributes:
         directory: of the store, for messages.
         key: the broker's key.
-        minimum: bytes of the smallest file that can hold anything.
-        unit: a file holds a whole number of so many bytes.
+        minimum: size in bytes of the smallest useful file.
+        unit: size in bytes of a unit; a file has a whole number of them.
     """
 
     directory: str
@@ -40,21 +41,22 @@ class FileSize:
     unit: int = 1
 
     def is_possible(self, size: int) -> bool:
-        """Whether files can have that many bytes."""
+        """Whether files can have this size in bytes."""
         return self.minimum <= size <= java.INT_MAX and size % self.unit == 0
 
     def decide(self, config: BrokerConfig, files: Iterable[MappedFile], oddities: list[str]) -> Known | None:
-        """Returns the size of all files of the kind, None where neither files nor configuration tell.
+        """Returns the size of all files of the kind, None if neither files nor configuration show it.
 
-        The configuration decides; then most of the files whose name and length agree; then the distance of their names.
+        The configuration is decisive; then the majority of files whose name and length agree; then the distance of
+        their names.
 
         Args:
             config: of the broker.
             files: all of the kind.
-            oddities: takes, in words, what does not agree.
+            oddities: receives contradictions, in words.
 
         Raises:
-            UsageError: the configured size can be none.
+            UsageError: the configured size is impossible.
         """
         listed = list(files)
         counted = Counter(file.size for file in listed)

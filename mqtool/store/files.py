@@ -1,7 +1,8 @@
-"""Reading files without a trace: O_RDONLY and positional reads, nothing mapped, nothing created.
+"""Reads files without leaving a trace: O_RDONLY and positional reads; nothing is mapped or created.
 
-A mapping would be faster for single bytes, but a file that is cut while it is mapped ends the process
-with SIGBUS; a positional read just returns less.
+A mapping would be faster for single bytes, but the process ends with SIGBUS if the file is cut meanwhile. A
+positional read
+just returns less.
 """
 
 import errno
@@ -84,11 +85,11 @@ class _LocalBytes:
 
 
 class ReadFile:
-    """A file opened for reading, on this machine or in object storage.
+    """A file open for reading, local or in object storage.
 
     Attributes:
-        path: where it is.
-        size: its bytes when it was opened.
+        path: of the file.
+        size: bytes at the time of opening.
     """
 
     def __init__(self, path: Path) -> None:
@@ -99,7 +100,7 @@ class ReadFile:
         self.size = self._bytes.size
 
     def read(self, position: int, count: int) -> bytes:
-        """Returns the bytes from a position; fewer than `count` only where the file ends.
+        """Returns the bytes from a position; fewer than `count` only at the end of the file.
 
         Raises:
             StoreError: the system reports an error, e.g. a bad sector.
@@ -107,7 +108,7 @@ class ReadFile:
         return self._opened().read(position, count)
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Reads into memory that is there; returns how many bytes, fewer than fit only where the file ends.
+        """Reads into a buffer; returns the number of bytes, fewer than fit only at the end of the file.
 
         Raises:
             StoreError: the system reports an error, e.g. a bad sector.
@@ -120,11 +121,11 @@ class ReadFile:
         return len(data)
 
     def data_end(self) -> int:
-        """Returns a position after which the file holds only zeros, from its sparse extents; its size if unknown."""
+        """Returns a position after which the file contains only zeros, from its sparse extents; its size if unknown."""
         return self._opened().data_end()
 
     def next_data(self, position: int) -> int:
-        """Returns the first position from one on that may hold other bytes than zeros; the size if there is none."""
+        """Returns the first position at or after `position` that may hold a nonzero byte; the size if there is none."""
         opened = self._opened()
         return min(opened.next_data(position), self.size) if isinstance(opened, _LocalBytes) else position
 
@@ -147,13 +148,13 @@ class ReadFile:
 
 
 def open_regular(path: Path, flags: int) -> int:
-    """Opens a regular file and nothing else: a FIFO would wait for its other end, a device might act on being opened.
+    """Opens a regular file and refuses anything else: a FIFO would block, a device might react to being opened.
 
-    To be written it must be no symbolic link either: that would lead out of the store.
+    For writing it must not be a symbolic link either, which could lead out of the store.
 
     Raises:
-        StoreError: something else is there.
-        OSError, ValueError: it cannot be opened; the name holds a NUL.
+        StoreError: it is not a regular file.
+        OSError, ValueError: it cannot be opened; the name contains a NUL.
     """
     writes = bool(flags & (os.O_WRONLY | os.O_RDWR))
     if writes:
@@ -182,7 +183,7 @@ def _reason(error: Exception) -> str:
 
 
 def read_file(path: Path, limit: int = 64 << 20) -> bytes:
-    """Returns a small file whole.
+    """Returns the content of a small file.
 
     Raises:
         StoreError: it cannot be read or is larger than `limit` bytes.
@@ -195,10 +196,10 @@ def read_file(path: Path, limit: int = 64 << 20) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class MappedFile:
-    """One file of a directory of fixed-size files.
+    """One file in a directory of fixed-size files.
 
     Attributes:
-        path: where it is.
+        path: of the file.
         base: file_from_offset, from its 20-digit name.
         size: bytes on disk.
         entries: each record in it is the body of a DLedger entry.
@@ -211,17 +212,17 @@ class MappedFile:
 
     @property
     def end(self) -> int:
-        """Offset after its last byte."""
+        """Offset after the last byte."""
         return self.base + self.size
 
 
 @dataclass(frozen=True, slots=True)
 class MappedFileList:
-    """What a directory of fixed-size files holds.
+    """Content of a directory of fixed-size files.
 
     Attributes:
         files: those with a 20-digit name, by base.
-        strays: everything else in it, by name; files too long for a broker among them, such as a sparse terabyte.
+        strays: everything else, by name, including files too long for a broker, such as a sparse terabyte.
     """
 
     files: tuple[MappedFile, ...]
@@ -233,9 +234,9 @@ _unlisted: ContextVar[dict[Path, str] | None] = ContextVar("unlisted", default=N
 
 @contextmanager
 def noting_unlisted(noted: dict[Path, str] | None) -> Iterator[None]:
-    """Within it a directory that the system does not list counts as empty, and is noted with the reason.
+    """Within the context, directories that cannot be listed count as empty and are noted with the reason.
 
-    That is for descriptions, which say what is unknown. None makes it an error again, as it is elsewhere.
+    This is for descriptions, which say what is unknown. None makes it an error again, which is the default.
     """
     token = _unlisted.set(noted)
     try:
@@ -245,7 +246,7 @@ def noting_unlisted(noted: dict[Path, str] | None) -> Iterator[None]:
 
 
 def list_directory(path: Path) -> list[os.DirEntry[str]]:
-    """Returns the entries of a directory by name; an absent one, or what is no directory, has none.
+    """Returns the entries of a directory by name; none if it is missing or not a directory.
 
     Raises:
         UnreadableError: it cannot be listed.
@@ -264,7 +265,7 @@ def list_directory(path: Path) -> list[os.DirEntry[str]]:
 
 
 def is_absent(error: OSError) -> bool:
-    """Whether an error says that nothing is at a path, not that it may not or cannot be read."""
+    """Whether an error says that a path does not exist, rather than that it cannot be read."""
     absent = isinstance(error, FileNotFoundError | NotADirectoryError)  # object storage gives no number
     return absent or error.errno == errno.ELOOP
 
@@ -277,7 +278,7 @@ def _not_listed(directory: Path, error: OSError) -> None:
 
 
 def subdirectories(path: Path) -> list[os.DirEntry[str]]:
-    """Returns those entries of a directory that are directories, by name; symlinks that lead in a circle are none."""
+    """Returns the subdirectories of a directory by name; symlink loops do not count."""
     return [entry for entry in list_directory(path) if _status_if(entry, stat.S_ISDIR) is not None]
 
 
@@ -314,7 +315,7 @@ def require_directory(path: Path) -> Path:
     """Returns the path if it is a directory that can be listed.
 
     Raises:
-        NotAStoreError: it is not valid.
+        NotAStoreError: it is not.
     """
     where: Any = path
     if isinstance(where, RemotePath):

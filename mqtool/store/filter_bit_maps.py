@@ -1,10 +1,11 @@
 """Filter bit maps of ConsumeQueueExt: which consumer groups' filters each message passes.
 
 The broker computes them when it dispatches a message, from the filters that groups have registered
-(config/consumerFilter.json). A group that registered later ignores the bits of older messages
-(ConsumerFilterData.isMsgInLive), so those bits are left out here as they were then. A unit without a bit map is valid
-as well: the broker then evaluates the filter on the message itself. Source: CommitLogDispatcherCalcBitMap,
-ConsumerFilterManager, BitsArray (4.9.7, 5.5.0).
+(config/consumerFilter.json). A group ignores the bits of messages from before its registration
+(ConsumerFilterData.isMsgInLive), so those bits are not set here. A unit without a bit map is valid too: the broker
+then
+evaluates the filter on the message itself. Source: CommitLogDispatcherCalcBitMap, ConsumerFilterManager, BitsArray
+(4.9.7, 5.5.0).
 """
 
 from collections.abc import Callable, Sequence
@@ -27,9 +28,9 @@ class Filter:
     """One consumer group's filter on a topic.
 
     Attributes:
-        born: when it was registered, ms.
+        born: registration time, ms.
         bits: positions that it sets.
-        bit_count: of the whole map.
+        bit_count: size of the whole map.
         matches: whether properties pass.
     """
 
@@ -45,7 +46,7 @@ class FilterBitMaps:
 
     Attributes:
         filters: by topic.
-        problems: filters that cannot be followed, in words; their topics get no bit maps.
+        problems: filters that cannot be evaluated, in words; their topics get no bit maps.
     """
 
     filters: dict[str, tuple[Filter, ...]] = field(default_factory=dict)

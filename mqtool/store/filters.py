@@ -23,7 +23,7 @@ class MessageFilter(Protocol):
 
 
 class TagFilter:
-    """Messages with one of some tags, by the hashes of the tags; hashes may collide."""
+    """Selects messages by the hashes of their tags; hashes may collide."""
 
     def __init__(self, expression: str) -> None:
         """Parses an expression such as "TagA || TagB"; "*" or "" selects all."""

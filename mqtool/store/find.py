@@ -1,7 +1,8 @@
-"""Finding messages: through the index where there is one, by a scan where not. Says which.
+"""Finds messages through the index, or by a scan where the index cannot serve; reports which.
 
-The index knows hashes of keys, not keys, and only of records that were dispatched. So what it names is read and
-tested, and the ends of the log that it does not cover are scanned.
+The index knows hashes of keys, not keys, and only of dispatched records. So the records that it names are read and
+tested,
+and the ends of the log that it does not cover are scanned.
 """
 
 from collections.abc import Iterable, Iterator
@@ -22,11 +23,11 @@ _ALL = 1 << 31
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """An answer that is still being found.
+    """An answer in progress.
 
     Attributes:
-        ways: in words, how each part of the log is searched.
-        items: messages by physical offset, and damage met on the way.
+        ways: how each part of the log is searched, in words.
+        items: messages by physical offset, and damage found on the way.
     """
 
     ways: list[str]
@@ -34,15 +35,15 @@ class Found:
 
 
 def find_messages(store: Store, way: Way = Way.AUTO, **wanted: object) -> Found:
-    """Looks for messages.
+    """Finds messages.
 
     Args:
-        store: where.
-        way: AUTO takes the index if keys or unique keys are asked for and there is one.
+        store: the store.
+        way: AUTO uses the index if keys or unique keys are given and an index exists.
         wanted: as for `Store.messages`.
 
     Raises:
-        UsageError: the index is asked for but cannot serve, or the selection is no good.
+        UsageError: the index is requested but cannot serve, or the selection is invalid.
     """
     selection = Selection.of(**wanted)
     files = [file for file in store.index_files() if file.entry_count]
@@ -59,12 +60,12 @@ def find_messages(store: Store, way: Way = Way.AUTO, **wanted: object) -> Found:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Records that a term names.
+    """The records that a term names.
 
     Attributes:
         messages: those with the term as unique key or as one of their keys, by physical offset.
-        damage: met in their place.
-        unread: bytes of the log that the index does not cover and that were too many to read.
+        damage: found in their place.
+        unread: bytes of the log that the index does not cover and that were too many to scan.
         more: records that the index names for the term and that were too many to read.
     """
 
@@ -78,10 +79,10 @@ def messages_named(store: Store, term: str, most_scanned: int = 8 << 20, most_re
     """Returns the records of all topics that have a term as unique key or key, by the index.
 
     Args:
-        store: where.
+        store: the store.
         term: a unique key or a key.
-        most_scanned: bytes of the log before and after what the index covers that are read at most.
-        most_read: records that are read at most, the oldest ones: a key may be that of any number of messages.
+        most_scanned: maximum number of bytes to scan before and after the part of the log that the index covers.
+        most_read: maximum number of records to read, oldest first; any number of messages may share a key.
     """
     files = [file for file in store.index_files() if file.entry_count]
     search = _IndexSearch(store, Selection.of(), files, (term,), scans_rest=True)
@@ -104,10 +105,10 @@ def messages_named(store: Store, term: str, most_scanned: int = 8 << 20, most_re
 
 
 def covered_range(store: Store, files: list[IndexFile]) -> tuple[int, int]:
-    """Returns physical offsets from the first record that index files name to the end of the last.
+    """Returns the physical offsets of the first record that index files name, and after the last.
 
     Args:
-        store: where.
+        store: the store.
         files: with entries; at least one.
     """
     headers = [file.header for file in files]
@@ -173,7 +174,7 @@ class _IndexSearch:
         return [(start, end) for start, end in parts if start < end]
 
     def ways(self) -> list[str]:
-        """What will be done, in words."""
+        """Returns what will be done, in words."""
         first, last = self._covered
         said = [f"index: {len(self.files)} files, {len(self.topics)} topics, physical offsets {first} to {last}"]
         rest = sum(end - start for start, end in self._rest())
@@ -182,7 +183,7 @@ class _IndexSearch:
         return said
 
     def items(self) -> Iterator[Message | Damage]:
-        """Does it, in the order of the log."""
+        """Yields the results, in the order of the log."""
         first, _ = self._covered
         rest = self._rest()
         for start, end in rest:
@@ -231,9 +232,9 @@ class _IndexSearch:
 
 
 def crc_damage(message: Message) -> Damage | None:
-    """Returns the damage of a message whose stored body does not have the CRC it was written with, else None.
+    """Returns the damage of a message whose stored body does not match its CRC, otherwise None.
 
-    An empty body has none, and a stored CRC of 0 is not known, as in walks of the log.
+    An empty body has no CRC, and a stored CRC of 0 counts as unknown, as in walks of the log.
     """
     computed = commit_log.body_crc(message.raw_body)
     if not message.raw_body or message.body_crc in (0, computed):

@@ -1,4 +1,4 @@
-"""Messages as a broker appends them."""
+"""Follows a log: yields messages as a broker appends them."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -15,15 +15,17 @@ INTERVAL = 0.2
 def follow(
     path: Path, config: Path | None = None, *, wait: Callable[[], None] | None = None, **wanted: object
 ) -> Iterator[Message | Damage]:
-    """Yields the messages that are there and then those that come; ends at the range's end, else never.
+    """Yields existing messages and then new ones; ends at the end of the range, otherwise never.
 
-    An unfinished record at the end is not there yet. A log that has been cut meanwhile (a broker that
-    recovers) is told as damage, and its new end is gone on from.
+    An unfinished record at the end does not count yet. If the log is cut meanwhile, as by a recovering broker, that
+    is reported
+    as damage, and following continues from the new end.
 
     Args:
         path: a store's root.
         config: a broker.conf.
-        wait: called where nothing new is there; sleeps for `INTERVAL` if None. What it raises ends the following.
+        wait: called when there is nothing new; None sleeps for `INTERVAL`. An exception that it raises ends the
+            following.
         wanted: as for `Store.messages`, without limit.
     """
     pause = wait or (lambda: time.sleep(INTERVAL))

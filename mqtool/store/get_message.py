@@ -1,9 +1,12 @@
 """The broker's getMessage: messages of a queue from an offset on, with its limits, statuses and next offsets.
 
-One function over two views. What differs between the files of a running engine, a store on disk, a crashed store seen
-as if it had been started, and a damaged store that is served read-only is where units and records come from; each has a
-`QueueView` and a `LogView`. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset (4.9.7,
-5.5.0). Docs page: docs/engine.md.
+One function over two views. The files of a running engine, a store on disk, a crashed store seen as if it had been
+started,
+and a damaged store that is served read-only differ only in where units and records come from; each has a `QueueView`
+and a
+`LogView`. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset (4.9.7, 5.5.0). Docs
+page:
+docs/engine.md.
 """
 
 import enum
@@ -23,7 +26,7 @@ R_co = TypeVar("R_co", covariant=True)
 
 
 class GetStatus(enum.Enum):
-    """GetMessageStatus of the broker."""
+    """The broker's GetMessageStatus."""
 
     FOUND = "FOUND"
     NO_MATCHED_MESSAGE = "NO_MATCHED_MESSAGE"
@@ -42,7 +45,7 @@ class Unit(NamedTuple):
 
     Attributes:
         queue_offset: of its first message.
-        messages: how many it stands for.
+        messages: number of messages in its record.
         physical_offset, size: of the record.
         tags_code: hash of the tag, time of delivery, or address in the extension.
     """
@@ -70,33 +73,33 @@ class QueueView(Protocol):
         """Bytes of a unit."""
 
     def units_from(self, queue_offset: int, count: int, limit: int) -> Iterable[tuple[int, int, int, int, int]]:
-        """Yields units, in the fields of `Unit`, from the one that holds an offset to the end of its file.
+        """Yields units, as the fields of `Unit`, from the one with an offset to the end of its file.
 
         Args:
             queue_offset: of a message.
-            count: how many are probably needed.
-            limit: how many are looked at, at most.
+            count: estimated number of units needed.
+            limit: maximum number of units to read.
         """
 
     def next_file_offset(self, queue_offset: int) -> int:
-        """Returns where a get goes on if no file holds an offset (rollNextFile)."""
+        """Returns where a get continues if no file contains an offset (rollNextFile)."""
 
     def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:
         """Returns the unit of the extension at an address, None if there is none."""
 
 
 class LogView(Protocol[R]):
-    """The records of a log, in whatever form the caller wants them."""
+    """The records of a log, in the form that the caller wants."""
 
     @property
     def max_offset(self) -> int:
         """Physical offset after the last byte that can be read."""
 
     def record(self, physical_offset: int, size: int) -> R | None:
-        """Returns a record, None if its bytes are not all there."""
+        """Returns a record, None if its bytes are not complete."""
 
     def after_missing(self, physical_offset: int) -> int:
-        """Returns the physical offset below which nothing is looked for after a record that is not there."""
+        """Returns the physical offset at which to continue after a missing record."""
 
     def properties(self, record: R) -> dict[str, str]:
         """Returns the properties of a record."""
@@ -107,7 +110,7 @@ class GetLimits(NamedTuple):
 
     Attributes:
         bytes_in_memory, count_in_memory, bytes_on_disk, count_on_disk: maxTransfer…OnMessageIn….
-        filter_bytes: bytes of the queue that a get looks through (maxFilterMessageSize).
+        filter_bytes: bytes of the queue that a get reads at most (maxFilterMessageSize).
         memory: bytes at the end of the log that count as being in memory; None if all of it does.
     """
 
@@ -146,14 +149,14 @@ class Found(NamedTuple, Generic[R]):
     suggest_slave: bool = False
 
     def joined(self) -> bytes:
-        """Returns the bytes of all records, one behind the other; of records that are bytes or views of them."""
+        """Returns all records as one `bytes`; for records that are bytes or views of them."""
         join = getattr(self.records, "joined", None)  # a sequence that can do it at once
         found: bytes = join() if join is not None else b"".join(self.records)  # type: ignore[arg-type]
         return found
 
 
 def _outside(lowest: int, highest: int, queue_offset: int) -> tuple[GetStatus, int] | None:
-    """Returns status and next offset of a get at an offset that no message of the queue has; None if one has it."""
+    """Returns status and next offset for an offset outside of the queue; None for one inside."""
     if highest == 0:
         return GetStatus.NO_MESSAGE_IN_QUEUE, 0
     if queue_offset < lowest:
@@ -166,9 +169,10 @@ def _outside(lowest: int, highest: int, queue_offset: int) -> tuple[GetStatus, i
 
 
 def first_delivered(lowest: int, highest: int, queue_offset: int) -> int:
-    """Returns the queue offset from which a consumer at an offset gets messages of a queue.
+    """Returns the queue offset of the first message that a consumer at a position gets.
 
-    The broker answers a pull outside of the queue with the offset where the next pull should begin, and clients follow.
+    The broker answers a pull outside of the queue with the offset at which the next pull should begin, and clients
+    follow.
 
     Args:
         lowest, highest: minimum and maximum offset of the queue.
@@ -191,11 +195,11 @@ def get_message(
 
     Args:
         queue: None if topic or queue are unknown.
-        log: where the records are.
+        log: contains the records.
         queue_offset: of the first message.
-        max_msg_nums: how many messages at most.
-        message_filter: which of them; None for all.
-        max_bytes: sum of the records' sizes, at most; the first is returned whatever its size.
+        max_msg_nums: maximum number of messages.
+        message_filter: selects messages; None for all.
+        max_bytes: maximum sum of the records' sizes; the first record is returned whatever its size.
         limits: of the broker.
     """
     if queue is None:
@@ -238,7 +242,7 @@ class _Get(Generic[R]):
         self._skip_to: int | None = None
 
     def run(self, lowest: int, highest: int) -> Found[R]:
-        """Looks through one file of the queue."""
+        """Reads units of one file of the queue."""
         unit_size = self._queue.unit_size
         # What limits the search is counted in bytes of the queue, wherever its file ends.
         most = -(-max(self._limits.filter_bytes, self._count * unit_size) // unit_size)
@@ -255,7 +259,7 @@ class _Get(Generic[R]):
         return Found(self._status, self._next, lowest, highest, self._records, self._offsets, self._size, suggest)
 
     def _take(self, number: int, count: int, physical_offset: int, size: int, code: int) -> bool:
-        """Looks at one unit; returns False where the get ends before it."""
+        """Handles one unit; returns False if the get ends before it."""
         if self._messages and self._is_full(count, size, in_memory=physical_offset >= self._in_memory_from):
             return False
         if self._size >= self._max_bytes:
@@ -291,7 +295,7 @@ class _Get(Generic[R]):
         return self._queue.ext_unit(code) if is_ext_address(code) else None
 
     def _is_full(self, count: int, size: int, *, in_memory: bool) -> bool:
-        """Whether one more message is too much (isTheBatchFull); never asked before the first."""
+        """Whether one more message is too much (isTheBatchFull); not called before the first."""
         if self._messages + count > self._count or self._size + size > self._max_bytes:
             return True
         limits = self._limits

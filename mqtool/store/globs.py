@@ -1,4 +1,4 @@
-"""Names chosen by globs, as topics are on the command line and in plans."""
+"""Names selected by globs, such as topics on the command line and in plans."""
 
 import re
 from collections.abc import Iterable
@@ -7,13 +7,13 @@ from glob import escape
 
 
 class Globs:
-    """Names that match one of some globs; case counts. Without a glob every name does.
+    """Names that match at least one glob, case-sensitively. Without a glob every name matches.
 
-    A glob that only one name matches costs one look into a set, so that thousands of names can be given.
+    A glob without wildcards costs one set look-up, so thousands of names can be given.
     """
 
     def __init__(self, globs: Iterable[str] | None) -> None:
-        """Takes the globs; None is as none."""
+        """Takes the globs; None means no glob."""
         names, patterns = set(), []
         for glob in globs or ():
             name = re.sub(r"\[([*?[])\]", r"\1", glob)
@@ -30,7 +30,7 @@ class Globs:
         return not self._names and self._pattern is None
 
     def matches(self, name: str) -> bool:
-        """Whether a name is chosen."""
+        """Whether a name matches."""
         if name in self._names or self.is_everything:
             return True
         return self._pattern is not None and self._pattern.match(name) is not None

@@ -1,8 +1,10 @@
-"""The index files of a store, opened for reading: header, slots, entries, chains, look-up.
+"""The index files of a store, open for reading: header, slots, entries, chains, look-up.
 
-The number of slots and entries is not stored. It follows from where the data ends: entry numbers are
-known from the header, and one file length fits slot counts only in steps of five. The chains then
-prove it: every used slot's head must be the newest entry whose hash leads to that slot.
+The numbers of slots and entries are not stored. They follow from where the data ends: entry numbers are known from
+the
+header, and one file length fits slot counts only in steps of five. The chains then prove it: the head of every used
+slot
+must be the newest entry whose hash leads to that slot.
 """
 
 from collections.abc import Callable
@@ -28,16 +30,16 @@ class IndexFile:
     """One index file.
 
     Attributes:
-        path: where it is.
-        size: its bytes.
-        header: the first 40 bytes; zeros where the file is shorter.
+        path: of the file.
+        size: bytes.
+        header: the first 40 bytes; zeros past the end of a shorter file.
     """
 
     def __init__(self, path: Path, slots: int | None = None) -> None:
         """Opens a file.
 
         Args:
-            slots: maxHashSlotNum, if the configuration says so; else it is worked out.
+            slots: maxHashSlotNum, if the configuration states it; otherwise it is inferred.
         """
         self.path = path
         with ReadFile(path) as file:
@@ -51,12 +53,12 @@ class IndexFile:
 
     @property
     def entry_count(self) -> int:
-        """Entries that the header counts, as far as the file has room for them."""
+        """Number of entries according to the header, limited by the size of the file."""
         return min(self.header.entry_count, max(0, (self.size - HEADER_SIZE) // ENTRY.size))
 
     @cached_property
     def slot_count(self) -> int | None:
-        """Number of hash slots; None where the file cannot tell."""
+        """Number of hash slots; None if the file does not show it."""
         room = (self.size - HEADER_SIZE) // SLOT_SIZE
         if self._configured is not None:
             return self._configured if 0 < self._configured <= room else None
@@ -65,12 +67,12 @@ class IndexFile:
 
     @property
     def max_entries(self) -> int | None:
-        """Places for entries, place 0 unused; None where the file cannot tell."""
+        """Number of places for entries, including the unused place 0; None if the file does not show it."""
         slots = self.slot_count
         return None if slots is None else (self.size - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY.size
 
     def _candidates(self, file: ReadFile) -> list[int]:
-        """Slot counts that the file's length and the end of its data allow."""
+        """Slot counts that fit the file's length and the end of its data."""
         if self.size == index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES):
             return [index_file.DEFAULT_SLOTS]
         if not self.entry_count:
@@ -130,7 +132,7 @@ class IndexFile:
     def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
         """Returns physical offsets of entries with a hash and a time in [begin, end], newest first.
 
-        Where a chain ends is the broker's rule, see `records.index_lookup`.
+        See `records.index_lookup` for the broker's rule about where a chain ends.
         """
         slots = self.slot_count
         if not slots or not self.entry_count:
@@ -159,11 +161,11 @@ class IndexFile:
 
 
 def possible_slots(size: int, data_end: int, entries: int) -> list[int]:
-    """Returns the slot counts that a file's length and the end of its data allow, the likeliest first.
+    """Returns the slot counts that fit a file's length and the end of its data, the most likely first.
 
     Args:
         size: of the file.
-        data_end: position after the last byte that is not zero.
+        data_end: position after the last nonzero byte.
         entries: number of entries in use.
     """
     words = (size - HEADER_SIZE) // SLOT_SIZE
@@ -178,7 +180,7 @@ def possible_slots(size: int, data_end: int, entries: int) -> list[int]:
 
 
 def last_byte(file: ReadFile, data_end: int) -> int:
-    """Returns the position after the last byte that is not zero."""
+    """Returns the position after the last nonzero byte."""
     at = data_end
     while at > 0:
         start = max(0, at - (1 << 20))
@@ -190,7 +192,7 @@ def last_byte(file: ReadFile, data_end: int) -> int:
 
 
 def list_index_files(directory: Path, slots: int | None = None) -> tuple[list[IndexFile], list[Path]]:
-    """Returns the index files of a directory, oldest first, and what else lies there."""
+    """Returns the index files of a directory, oldest first, and its other files."""
     found, strays = [], []
     for entry in list_directory(directory):
         path = directory / entry.name

@@ -1,4 +1,4 @@
-"""Messages of a store as ready lines of JSON, made from columns: several times faster than row by row."""
+"""Messages of a store as lines of JSON, built from columns: several times faster than row by row."""
 
 from collections.abc import Iterator
 
@@ -24,10 +24,11 @@ def json_lines(
     """Yields the messages of `Store.messages` as blocks of lines, and damage between them.
 
     Args:
-        store: where.
+        store: the store.
         body_mode: "none", "text", "hex" or "base64"; see `records.json_rows.row_of`.
         raw: bodies as stored.
-        jobs: processes, or threads where a compiled loop makes the lines, this one included; the lines are the same.
+        jobs: number of processes, or of threads if a compiled loop builds the lines, including this one; the lines
+            are the same.
         wanted: as for `Store.messages`.
     """
     make, selection = LineMaker(body_mode, raw), Selection.of(**wanted)
@@ -42,7 +43,7 @@ def json_lines(
 
 
 def _bytes_of(store: Store, selection: Selection) -> int:
-    """Returns how many bytes of the log will be read; 0 if a limit is likely to end that early."""
+    """Returns how many bytes of the log will be read; 0 if a limit is likely to stop that early."""
     log = store.commit_log
     if selection.limit is not None:
         return 0
@@ -51,7 +52,7 @@ def _bytes_of(store: Store, selection: Selection) -> int:
 
 
 def _items(store: Store, selection: Selection) -> Iterator[Frames | Damage]:
-    """Yields blocks of the frames that are wanted, and damage."""
+    """Yields blocks of the selected frames, and damage."""
     left = selection.limit
     if left == 0:
         return

@@ -1,4 +1,4 @@
-"""A single file of a store, wherever it lies: what it is, by its name and place, and by its bytes."""
+"""A single file of a store, wherever it is: recognised by its name, its place and its bytes."""
 
 import os
 import stat
@@ -52,14 +52,14 @@ _ROCKSDB = ("CURRENT", "IDENTITY", "LOCK", "MANIFEST-", "OPTIONS-")
 
 @dataclass(frozen=True, slots=True)
 class KnownFile:
-    """A file and what is known of it.
+    """A file and what is known about it.
 
     Attributes:
-        path: where it is.
-        kind: what it holds.
+        path: of the file.
+        kind: kind of its content.
         base: file_from_offset, from a 20-digit name or the first record; 0 if unknown.
-        topic, queue_id: of a queue's file, from its place; None if that does not tell.
-        sure: the kind was given or proved by content; else only name or place say so.
+        topic, queue_id: of a queue's file, from its place; None if unknown.
+        sure: the kind was given or proved by content; otherwise it is inferred from name or place.
         entries: of kind COMMIT_LOG, and its records are bodies of DLedger entries.
     """
 
@@ -73,15 +73,15 @@ class KnownFile:
 
 
 def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
-    """Finds out what one file is.
+    """Recognises one file.
 
     Args:
-        path: an ordinary file; anything else could block when opened.
-        kind: overrules name and content.
+        path: an ordinary file; opening anything else could block.
+        kind: overrides name and content.
 
     Raises:
-        NotAStoreError: it is no file of a store.
-        UnsupportedFormatError: it is one of a kind that is not read here: a snapshot of DLedger, RocksDB.
+        NotAStoreError: it is not a file of a store.
+        UnsupportedFormatError: its kind is not supported: a snapshot of DLedger, RocksDB.
         StoreError: it cannot be opened.
     """
     _require_file(path)
@@ -102,11 +102,11 @@ def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
 
 
 def recognise_all(directory: Path, kind: FileKind | None = None) -> list[KnownFile]:
-    """Returns the files below a directory, in the order of their names; others are left out.
+    """Returns the recognised files below a directory, in the order of their names.
 
     Args:
         directory: a part of a store, or a store's root.
-        kind: only files of this kind; None for those of the kind that is met first.
+        kind: only files of this kind; None for the kind that is found first.
     """
     listed = next((views for views in _VIEWS if kind in views), (kind,))
     found: list[KnownFile] = []
@@ -131,7 +131,7 @@ _VIEWS = (
 
 
 def _files_below(directory: Path, depth: int) -> list[Path]:
-    """Lists files, not following links to directories: those may lead in a circle."""
+    """Lists files without following links to directories, which may form a loop."""
     found: list[Path] = []
     for entry in sorted(list_directory(directory), key=lambda entry: _numbers_first(entry.name)):
         if entry.is_dir(follow_symlinks=False):
@@ -171,7 +171,7 @@ def _refuse_foreign(path: Path) -> None:
 
 
 def _ledger_part(path: Path) -> str | None:
-    """Returns the directory of a DLedger log in which a file is, "" for the log's own; None if it is in none."""
+    """Returns which directory of a DLedger log contains a file, "" for the log's own; None if none does."""
     parents = [part.name for part in path.absolute().parents]
     within = next((n for n, name in enumerate(parents) if name.startswith(file_names.DLEDGER_PREFIX)), None)
     return None if within is None else parents[within - 1] if within else ""
@@ -221,12 +221,12 @@ def _base(path: Path, head: bytes) -> int:
 
 
 def _stated_offset(head: bytes) -> int:
-    """Returns the physical offset that a record too long for the head states, 0 if there is no record."""
+    """Returns the physical offset stated by a record that is longer than the head, 0 if there is no record."""
     if len(head) < _OFFSET_HEAD.size or not has_magic(head):
         return 0
     return max(0, int(_OFFSET_HEAD.unpack_from(head)[-1]))
 
 
 def is_directory(path: Path) -> bool:
-    """Whether a path is a directory; a link that leads in a circle is none."""
+    """Whether a path is a directory; a symlink loop is not."""
     return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for such a link before 3.13

@@ -1,6 +1,6 @@
-"""What POP has handed out, where the broker keeps that in RocksDB (popConsumerKVServiceEnable).
+"""Popped messages, where the broker keeps them in RocksDB (popConsumerKVServiceEnable).
 
-Each message that is out has a record in the column family `popState` of `kvStore`; an acknowledgement deletes it.
+Each unacknowledged message has a record in the column family `popState` of `kvStore`; an acknowledgement deletes it.
 Source: PopConsumerService, PopConsumerRocksdbStore, PopConsumerRecord (5.5.0).
 """
 
@@ -19,11 +19,11 @@ _FAMILY = "popState"
 
 @dataclass(frozen=True, slots=True)
 class KvPopped:
-    """What the database holds.
+    """Content of the database.
 
     Attributes:
-        points: a check point for each message that is out.
-        unknown: why there may be others, else "".
+        points: a check point for each unacknowledged message.
+        unknown: why there may be others, otherwise "".
     """
 
     points: tuple[CheckPoint, ...] = ()
@@ -31,7 +31,7 @@ class KvPopped:
 
 
 def read(store: Store) -> KvPopped:
-    """Returns what is out; nothing if the store has no such database."""
+    """Returns the unacknowledged messages; none if the store has no such database."""
     path = store.path / DIRECTORY
     try:
         if not path.is_dir() or not rocksdb.is_database(path):

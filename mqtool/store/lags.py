@@ -1,4 +1,4 @@
-"""How far consumer groups are behind."""
+"""Lag of consumer groups."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -9,13 +9,13 @@ from mqtool.store.metadata import Metadata
 
 @dataclass(frozen=True, slots=True)
 class Lag:
-    """How far a consumer group is behind in one queue.
+    """Lag of a consumer group in one queue.
 
     Attributes:
-        group, topic, queue_id: whose.
-        consumer_offset: next queue offset it will read.
-        min_offset, max_offset: of the queue; None if the queue is not there.
-        lag: messages not yet read; None if the queue is not there.
+        group, topic, queue_id: names group and queue.
+        consumer_offset: next queue offset that the group reads.
+        min_offset, max_offset: of the queue; None if the queue does not exist.
+        lag: number of unread messages; None if the queue does not exist.
     """
 
     group: str
@@ -28,7 +28,7 @@ class Lag:
 
 
 def lags_of(metadata: Metadata, queue_of: Callable[[str, int], Queue | None]) -> list[Lag]:
-    """Returns the consumer offsets against the queues, by group, topic and queue id."""
+    """Compares consumer offsets with the queues; returns lags by group, topic and queue id."""
     found = []
     for group, topics in sorted(metadata.consumer_offsets.items()):
         for topic, offsets in sorted(topics.items()):

@@ -1,7 +1,8 @@
-"""What lies where in a store directory, and how large its files are.
+"""Where the parts of a store are, and how large its files are.
 
-Sizes come from the files themselves or from a broker's configuration (`file_sizes`); each says where it came from.
-The root is taken as it is: nothing is searched for above or beside it.
+Sizes come from the files themselves or from a broker's configuration (`file_sizes`), and each states its source. The
+root is
+used as given: nothing is searched for above or next to it.
 """
 
 import re
@@ -54,19 +55,21 @@ _KNOWN = {
 
 @dataclass(frozen=True)
 class StoreLayout:
-    """Where the parts of a store are.
+    """The parts of a store.
 
     Attributes:
         root: the store's root directory.
         commit_log_dirs: one, or several with multi-path CommitLogs.
-        commit_log: segments of all of them by physical offset, and what else lies there.
-        misplaced: files of `commit_log`, or of the root, under a wrong name or in the wrong directory, at the offset
-            where their records belong.
-        displaced: the same of files whose place another file has: `segments` leaves them out.
+        commit_log: segments of all of them by physical offset, and other files in them.
+        misplaced: files of `commit_log`, or of the root, with a wrong name or in the wrong directory, at the offset
+            where
+            their records belong.
+        displaced: such files whose place is taken by another file; `segments` leaves them out.
         commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of
-            each kind; None where there is neither a file nor a configuration.
-        dledger_dirs: directories of DLedger mode; the data files of the one that is in use are among `commit_log`.
-        oddities: in words, what does not belong or does not agree.
+            each kind;
+            None if there is neither a file nor a configuration.
+        dledger_dirs: directories of DLedger mode; the data files of the one in use are part of `commit_log`.
+        oddities: contradictions and foreign files, in words.
     """
 
     root: Path
@@ -83,11 +86,11 @@ class StoreLayout:
 
     @cached_property
     def segments(self) -> tuple[MappedFile, ...]:
-        """Segments by physical offset, misplaced ones where their records belong."""
+        """Segments by physical offset, with misplaced ones where their records belong."""
         return in_place(self.commit_log, self.misplaced)
 
     def is_of_log(self, directory: Path) -> bool:
-        """Whether a directory is one of the CommitLog's, or of a DLedger log."""
+        """Whether a directory belongs to the CommitLog or to a DLedger log."""
         return directory in self.commit_log_dirs or not set(self.dledger_dirs).isdisjoint(directory.parents)
 
     def path(self, name: str) -> Path:
@@ -96,12 +99,12 @@ class StoreLayout:
 
 
 def detect(root: Path, config: BrokerConfig) -> StoreLayout:
-    """Looks at a directory.
+    """Detects the layout of a store directory.
 
     Raises:
-        NotAStoreError: nothing of a store is there.
+        NotAStoreError: it contains no part of a store.
         LayoutError: a directory that the configuration names is missing.
-        UsageError: a configured size can be none.
+        UsageError: a configured size is impossible.
     """
     require_directory(root)
     ledgers = tuple(root / e.name for e in subdirectories(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
@@ -134,7 +137,7 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
 
 
 def ledger_in_use(directories: tuple[Path, ...], config: BrokerConfig) -> Path | None:
-    """Returns the directory of the DLedger log that a broker goes on with, None if it has none.
+    """Returns the directory of the DLedger log that a broker continues, None if there is none.
 
     Raises:
         LayoutError: there are several, and the configuration does not say which.
@@ -150,7 +153,7 @@ def ledger_in_use(directories: tuple[Path, ...], config: BrokerConfig) -> Path |
 
 
 def with_ledger(plain: MappedFileList, ledger: Path | None) -> MappedFileList:
-    """Returns the segments of a log with the data files of its DLedger log, which goes on where they end."""
+    """Returns the segments of a log followed by the data files of its DLedger log, which continues it."""
     if ledger is None:
         return plain
     data = list_mapped_files(ledger / dledger.DATA)
@@ -169,7 +172,7 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, *, has_ledger: bool) -> t
 
 
 def _moved(path: Path, root: Path, config: BrokerConfig) -> Path:
-    """Finds a configured directory, also in a copy of the store that lies elsewhere."""
+    """Finds a configured directory, also in a copy of the store at another place."""
     old_root = next(iter(config.paths("storePathRootDir")), None)
     candidates = [path, root / path.name]
     if old_root is not None and path.is_relative_to(old_root):
@@ -195,7 +198,7 @@ def _segments_in(root: Path, size: int | None) -> list[Path]:
 
 
 def _holds_records(directory: Path) -> bool:
-    """Whether a directory of unknown name holds CommitLog segments."""
+    """Whether a directory of unknown name contains CommitLog segments."""
     try:
         with noting_unlisted(None):
             files = list_mapped_files(directory).files

@@ -1,7 +1,8 @@
-"""Lines of JSON made side by side, in order: this process walks the log and proves it, others or threads write it out.
+"""Builds lines of JSON in parallel, in order: this process walks and proves the log, workers build lines.
 
-What is a message is decided by one walk alone, so the lines are the same whatever the number of processes. A worker
-is told only which bytes of which file to make lines of.
+Only the walk decides what is a message, so the lines do not depend on the number of workers. A worker only gets the
+bytes of
+a file to build lines from.
 """
 
 from collections.abc import Iterator
@@ -33,9 +34,9 @@ class Block:
 
     Attributes:
         path: the file.
-        start, size: the bytes that the frames lie in.
+        start, size: the bytes that contain the frames.
         base: physical offset of the first of these bytes.
-        positions, sizes: int64, of each frame, counted from `start`.
+        positions, sizes: int64, of each frame, relative to `start`.
     """
 
     path: Path
@@ -47,7 +48,7 @@ class Block:
 
 
 def in_threads(items: Iterator[Frames | Damage], make: LineMaker, workers: int) -> Iterator[Lines | Damage]:
-    """Yields the lines of each block of frames, and damage, in order; so many threads make the lines."""
+    """Yields the lines of each block of frames, and damage, in order; `workers` threads build the lines."""
     with thread_pool(workers) as (pool, _):
         begun = (_Here(item) if isinstance(item, Damage) else pool.submit(make, item) for item in items)
         for piece in in_order(begun, workers + _AHEAD):
@@ -57,7 +58,7 @@ def in_threads(items: Iterator[Frames | Damage], make: LineMaker, workers: int) 
 def in_processes(
     log: CommitLog, items: Iterator[Frames | Damage], make: LineMaker, workers: int
 ) -> Iterator[Lines | Damage]:
-    """Does as `spread` with so many processes beside this one."""
+    """Like `spread`, with `workers` processes in addition to this one."""
     with worker_pool(workers, start_worker) as pool:
         yield from spread(log, items, make, pool, workers)
 
@@ -65,13 +66,13 @@ def in_processes(
 def spread(
     log: CommitLog, items: Iterator[Frames | Damage], make: LineMaker, pool: Executor, workers: int
 ) -> Iterator[Lines | Damage]:
-    """Yields the lines of each block of frames, and damage, in the order in which they come.
+    """Yields the lines of each block of frames, and damage, in order.
 
     Args:
-        log: whose frames they are.
-        items: blocks of few MiB.
-        make: makes lines of a block.
-        pool: works beside this process, which makes lines too where it would have to wait.
+        log: contains the frames.
+        items: blocks of a few MiB.
+        make: builds the lines of a block.
+        pool: workers. This process builds lines too when it would have to wait.
         workers: of the pool.
     """
     started = pool.submit(_ready)
@@ -94,7 +95,7 @@ def spread(
 
 @dataclass(frozen=True, slots=True)
 class _Here:
-    """What this process has made."""
+    """Lines that this process has built."""
 
     made: Damage | Lines
 
@@ -103,13 +104,13 @@ class _Here:
         return True
 
     def result(self) -> Damage | Lines:
-        """Returns it."""
+        """Returns the lines."""
         return self.made
 
 
 @dataclass(frozen=True, slots=True)
 class _Elsewhere:
-    """A block that a worker was asked for; its frames are kept in case the worker cannot make its lines."""
+    """A block handed to a worker; its frames are kept in case the worker cannot build the lines."""
 
     future: "Future[Lines | None]"
     frames: Frames
@@ -120,7 +121,7 @@ class _Elsewhere:
         return self.future.done()
 
     def result(self) -> Lines:
-        """Waits for the worker; makes the lines here if it died or could not read the file."""
+        """Waits for the worker; builds the lines here if it died or could not read the file."""
         try:
             made = self.future.result()
         except BrokenProcessPool:  # the system killed it, most likely for memory
@@ -129,7 +130,7 @@ class _Elsewhere:
 
 
 def _elsewhere(frames: Frames, log: CommitLog, make: LineMaker, pool: Executor) -> _Elsewhere | None:
-    """Hands a block to a worker; None if no worker can make its lines."""
+    """Hands a block to a worker; returns None if no worker can build its lines."""
     block = _block(log, frames)
     if block is None:
         return None
@@ -140,7 +141,7 @@ def _elsewhere(frames: Frames, log: CommitLog, make: LineMaker, pool: Executor) 
 
 
 def _block(log: CommitLog, frames: Frames) -> Block | None:
-    """Returns where a worker finds these frames; None where it could not look."""
+    """Describes where a worker finds frames; None if it cannot read them."""
     first = int(frames.positions[0])
     index = log.segment_at(frames.base + first)
     if index is None or isinstance(log.segments[index].path, RemotePath):
@@ -152,7 +153,7 @@ def _block(log: CommitLog, frames: Frames) -> Block | None:
 
 
 def _make(block: Block, make: LineMaker) -> Lines | None:
-    """Makes a block's lines; None if the file does not hold these bytes any more."""
+    """Builds a block's lines; None if the file no longer contains these bytes."""
     try:
         with ReadFile(block.path) as file:
             data = file.read(block.start, block.size)

@@ -1,4 +1,4 @@
-"""A block of messages as ready lines of JSON."""
+"""A block of messages as lines of JSON."""
 
 from dataclasses import dataclass
 
@@ -16,9 +16,9 @@ class Lines:
 
     Attributes:
         data: JSON Lines, each line ended by a line feed.
-        count: how many.
+        count: number of lines.
         end: physical offset after the last of these messages.
-        undecoded: physical offsets of those whose body is as stored, because it cannot be decompressed.
+        undecoded: physical offsets of messages whose body is left as stored because it cannot be decompressed.
     """
 
     data: bytes | memoryview
@@ -29,7 +29,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class LineMaker:
-    """Makes lines of frames.
+    """Builds lines from frames.
 
     Attributes:
         body_mode: "none", "text", "hex" or "base64"; see `records.json_rows.row_of`.

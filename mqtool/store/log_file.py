@@ -18,7 +18,7 @@ _COMPACTED = file_names.COMPACTION_LOG.rpartition("/")[2]
 
 
 class CompactedLog(CommitLog):
-    """The log of a compacted topic: files from which others were compacted away, the last of them ended by zeros.
+    """The log of a compacted topic: its files have gaps between them, and the last one ends with zeros.
 
     Source: CompactionLog.replaceFiles, CompactionAppendEndMsgCallback (5.5.0).
     """
@@ -26,7 +26,7 @@ class CompactedLog(CommitLog):
     def walk(
         self, start: int | None = None, end: int | None = None, *, crc: bool = True, refills: bool = False
     ) -> Iterator[Frames | Damage]:
-        """Walks the log; gaps between files and zeros at a file's end are no damage."""
+        """Walks the log; gaps between files and zeros at the end of a file are not damage."""
         ends = {segment.end for segment in self.segments}
         for item in super().walk(start, end, crc=crc, refills=refills):
             if isinstance(item, Damage):
@@ -37,7 +37,7 @@ class CompactedLog(CommitLog):
 
 
 class LogFiles(Store):
-    """Segments as a store that has a CommitLog and nothing else."""
+    """Segments presented as a store with only a CommitLog."""
 
     def __init__(self, path: Path, files: list[KnownFile]) -> None:
         """Takes the segments.

@@ -1,6 +1,6 @@
-"""The walk over one file of a log: the only place outside `mqtool.records` where one is put together.
+"""Creates walks over the files of a log. No other code outside `mqtool.records` does.
 
-Whoever reads a log takes `Frames` and `Damage` from `CommitLog.walk`, or, segment by segment, from `walk_file`.
+Code that reads a log takes `Frames` and `Damage` from `CommitLog.walk`, or segment by segment from `walk_file`.
 """
 
 from typing import Protocol
@@ -12,20 +12,20 @@ from mqtool.store.files import MappedFile
 
 
 class Readable(Protocol):
-    """What a walk asks of a file: `ReadFile` has it, and whatever stands before one."""
+    """What a walk needs of a file; `ReadFile` and its wrappers have it."""
 
     def read(self, position: int, count: int) -> bytes:
-        """Returns the bytes from a position; fewer only where the file ends."""
+        """Returns the bytes from a position; fewer only at the end of the file."""
 
     def data_end(self) -> int:
-        """Returns a position after which the file holds only zeros."""
+        """Returns a position after which the file contains only zeros."""
 
 
 class Refillable(Readable, Protocol):
-    """A file that can be read into the same memory again and again."""
+    """A file that can be read into an existing buffer."""
 
     def read_into(self, position: int, target: memoryview) -> int:
-        """Reads into memory that is there; returns how many bytes."""
+        """Reads into a buffer; returns the number of bytes."""
 
 
 def walk_file(
@@ -42,15 +42,16 @@ def walk_file(
     """Returns the walk over one file, or over a part of it.
 
     Args:
-        file: opened.
-        segment: which one: its base, its size, and whether its records are DLedger entries.
-        start: position of a record; from any other place the walk finds the next one.
-        end: position after the last record that is meant, None for the end of the file.
+        file: open.
+        segment: its base, its size, and whether its records are DLedger entries.
+        start: position of a record; from any other position the walk finds the next one.
+        end: position after the last record to read, None for the end of the file.
         is_last: no file of the log follows: an unfinished end is its tail, not damage.
         crc: whether a wrong body CRC makes a record damage.
-        refills: whether every window is read into the same memory, if the file can do that: then frames are only good
-            until the next item is taken.
-        start_index: who else knows where records start.
+        refills: read every window into the same memory, if the file supports that; frames are then valid only until
+            the next
+            item is taken.
+        start_index: another source of record starts.
     """
     span = _span(file, segment, start, end, is_last)
     read_into = getattr(file, "read_into", None) if refills else None
@@ -69,11 +70,12 @@ def refilling_walk(
 ) -> SegmentWalk:
     """Returns a walk that reads every window into the same memory, for passes over a complete log.
 
-    Frames are valid only until the next item is taken. A wrong body CRC makes no damage; other arguments as for
+    Frames are valid only until the next item is taken. A wrong body CRC makes no damage. Other arguments are those
+    of
     `walk_file`.
 
     Args:
-        with_crc: whether CRCs will be asked for: then they are computed in passing where that is faster.
+        with_crc: the caller will ask for CRCs: they are then computed in the same pass if that is faster.
     """
     span = _span(file, segment, start, end, is_last)
     return walk_of(

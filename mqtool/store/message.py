@@ -67,7 +67,7 @@ class Message:
 
     @property
     def unique_key(self) -> str | None:
-        """The id that the client made."""
+        """The id that the client generated."""
         return self.properties.get(properties.UNIQUE_KEY)
 
     @property
@@ -77,7 +77,7 @@ class Message:
 
 
 def from_record(record: Record) -> Message:
-    """Returns the message of a record; a body that cannot be decompressed stays as stored, with the reason."""
+    """Returns the message of a record; a body that cannot be decompressed is left as stored, with the reason."""
     body, problem = record.body, ""
     try:
         body = compression.decode(record.body, record.sys_flag)
@@ -114,7 +114,7 @@ def _topic(data: bytes) -> str:
 
 
 def explode(message: Message) -> list[Message]:
-    """Returns the messages of an inner batch with their own queue offsets; any other message alone.
+    """Returns the messages of an inner batch with their own queue offsets; any other message unchanged.
 
     Raises:
         FormatError: the batch is malformed.

@@ -1,6 +1,6 @@
 """The configuration files of a store: topics, groups, offsets.
 
-A broken file falls back to its .bak, as in the broker (ConfigManager.load).
+If a file is damaged, its .bak is used, as in the broker (ConfigManager.load).
 """
 
 from collections.abc import Callable
@@ -27,17 +27,17 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Metadata:
-    """What the configuration files say.
+    """Content of the configuration files.
 
     Attributes:
         topics: by name.
         groups: subscription groups by name.
-        consumer_offsets: group to topic to queue id to next queue offset, of the place that a broker reads.
+        consumer_offsets: group to topic to queue id to next queue offset, from the place that a broker reads.
         delay_offsets: delay level to next queue offset.
-        topics_file, groups_file, delay_file: the parsed files, None where there is none.
+        topics_file, groups_file, delay_file: the parsed files, None if missing.
         offset_tables: all places with positions of groups.
         problems: files that could not be read, in words.
-        sources: file name to the file that was read in its place.
+        sources: name of each file to the path that was read for it.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -53,7 +53,7 @@ class Metadata:
 
 
 def load(directory: Path, config: BrokerConfig) -> Metadata:
-    """Reads a store's config/ directory; never fails, see `problems`.
+    """Reads a store's config/ directory. Does not fail; see `problems`.
 
     Args:
         directory: config/ of the store.

@@ -1,7 +1,7 @@
-"""CommitLog files under a wrong name, recognised by their records: each record states its own physical offset.
+"""CommitLog files with a wrong name, recognised by their records.
 
-A file belongs where the first records in it say: the physical offset that a record states, less its position in the
-file, is the offset that the file's name should be.
+The physical offset that a record states, minus its position in the file, is the offset that the file's name should
+have.
 """
 
 from bisect import bisect_left
@@ -28,15 +28,15 @@ offset of one record may be damaged."""
 def misplaced(
     listed: MappedFileList, size: int | None, elsewhere: Iterable[Path] = ()
 ) -> tuple[tuple[MappedFile, ...], tuple[MappedFile, ...]]:
-    """Returns the files whose records belong at another physical offset than their names say, at that offset.
+    """Returns the files whose records state other physical offsets than their names, with the right base.
 
     Args:
-        listed: what lies in the directories of the log.
+        listed: content of the directories of the log.
         size: bytes of a segment, None if unknown.
         elsewhere: files next to these directories that may be segments.
 
     Returns:
-        Those whose place is free, and those whose place another file has or claims too.
+        Files whose place is free, and files whose place another file has or claims too.
     """
     found = [file for path in (*listed.strays, *elsewhere) if (file := _stray(path, size)) is not None]
     found += [file for named in listed.files if (file := _named(named, size)) is not None]
@@ -86,7 +86,7 @@ def _named(named: MappedFile, size: int | None) -> MappedFile | None:
 
 
 def _base(file: ReadFile, size: int | None, needed: int) -> int | None:
-    """Returns the physical offset at which a file begins by the word of its first records; None if they give none."""
+    """Returns the base of a file according to its first records; None if they do not show it."""
     bases: list[int] = []
     for position, record in records_anywhere(file):
         bases.append(record.physical_offset - position)

@@ -1,6 +1,6 @@
-"""Files that a user names to be read or written beside a store: regular ones, or none yet.
+"""Files next to a store that a user names for reading or writing: regular files, or new ones.
 
-Whoever opens a FIFO waits for its other end, a device has no end, and a rename over one takes it out of the system.
+Opening a FIFO waits for its other end, a device has no end, and a rename over either removes it from the system.
 """
 
 import os
@@ -18,19 +18,19 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """Returns the word for what is not a regular file."""
+    """Returns the word for a kind of file that is not regular."""
     return _KINDS.get(stat.S_IFMT(mode), "device")
 
 
 def require_regular(path: Path, hint: str = "") -> None:
-    """Makes sure that a path leads to a regular file, or to nothing; what cannot be looked at is left to its opening.
+    """Checks that a path leads to a regular file or to nothing; what cannot be checked, opening will show.
 
     Args:
         path: as the user named it.
         hint: what to do instead.
 
     Raises:
-        UsageError: something else is there.
+        UsageError: it is something else.
     """
     try:
         mode = os.stat(path).st_mode  # noqa: PTH116 - a name may hold a NUL

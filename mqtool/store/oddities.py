@@ -1,4 +1,4 @@
-"""What an operator should know before anything else about a store. Hints, not findings: `verify` proves."""
+"""What an operator should know first about a store. Hints, not findings: `verify` proves."""
 
 from collections.abc import Iterator
 from itertools import pairwise

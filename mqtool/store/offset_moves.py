@@ -1,7 +1,7 @@
-"""Moves of consumer positions: which positions a request asks for, and which messages that makes groups get or miss.
+"""Moves of consumer positions: the moves that a request asks for, and the messages that groups then get again or miss.
 
-Knows neither files nor connections: positions come in as numbers, queues as `QueueMessages`. A store's plan
-(`mqtool.repair.offsets`) and a running broker's (`mqtool.server.offsets`) are made of the same moves.
+Independent of files and connections: positions come in as numbers, queues as `QueueMessages`. A store's plan
+(`mqtool.repair.offsets`) and a running broker's (`mqtool.server.offsets`) consist of the same moves.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -19,7 +19,7 @@ Committed = Mapping[str, Mapping[str, Mapping[int, int]]]
 
 
 class TargetKind(StrEnum):
-    """How the new position of a queue is found."""
+    """How the new position in a queue is determined."""
 
     EARLIEST = "earliest"
     LATEST = "latest"
@@ -37,12 +37,12 @@ _NEEDS_POSITION = (TargetKind.SHIFT, TargetKind.CLAMP, TargetKind.DELETE)
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """Where positions are moved to.
+    """The new positions.
 
     Attributes:
-        kind: how the new position is found.
-        value: ms since epoch (time), queue offset (offset), or messages forwards (shift).
-        group: whose positions are copied (group).
+        kind: how a new position is determined.
+        value: ms since the epoch (time), queue offset (offset), or number of messages forwards (shift).
+        group: group whose positions are copied (group).
         positions: by group, topic and queue id (given).
     """
 
@@ -54,11 +54,11 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """Whose positions are moved.
+    """The positions to move.
 
     Attributes:
-        groups, topics: globs; no topics stands for those in which a group has positions.
-        queue_id: only this one of each topic.
+        groups, topics: globs; no topics means the topics in which a group has positions.
+        queue_id: only this queue of each topic.
     """
 
     groups: tuple[str, ...]
@@ -71,7 +71,7 @@ class Move:
     """A new position of a group in one queue.
 
     Attributes:
-        group, topic, queue_id: whose.
+        group, topic, queue_id: names group and queue.
         before, after: next queue offset; None for no position.
     """
 
@@ -101,7 +101,7 @@ _MOVE_FIELDS = {"group": (str,), "topic": (str,), "queue_id": (int,), "before": 
 
 @dataclass(frozen=True, slots=True)
 class Span:
-    """Messages of a queue without a gap.
+    """Consecutive messages of a queue.
 
     Attributes:
         start, end: queue offsets, half-open.
@@ -115,20 +115,21 @@ class Span:
 
     @property
     def count(self) -> int:
-        """How many queue offsets it has."""
+        """Number of queue offsets."""
         return self.end - self.start
 
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What a move does to the messages of its queue, before a group's own filter.
+    """Effect of a move on the messages of its queue, before a group's own filter.
 
     Attributes:
-        move: which.
+        move: the move.
         again: messages that the group was past and will get again; None for none.
         never: messages that the group had before it and will not get; None for none.
-        certain: False if the group has no position before or after the move: clients then begin where their own
-            setting says (consumeFromWhere), and the two spans are all that may be concerned.
+        certain: False if the group has no position before or after the move. Clients then begin where their own
+            setting says
+            (consumeFromWhere), and the two spans are the maximum.
         has_queue: False if the queue is missing.
     """
 
@@ -148,14 +149,14 @@ def moves_of(
     """Returns the moves that a request asks for, without those that change nothing.
 
     Args:
-        scope: whose positions.
-        target: where to.
-        committed: the positions now.
+        scope: the positions to move.
+        target: the new positions.
+        committed: the present positions.
         known: names of further groups, those with a configuration.
         queues: the messages.
 
     Raises:
-        UsageError: nothing matches; a position lies outside of its queue; a source has no positions.
+        UsageError: nothing matches; a position is outside of its queue; a source has no positions.
     """
     groups = _groups(scope, target, committed, known)
     found: list[Move] = []
@@ -178,7 +179,7 @@ def moves_of(
 
 
 def _groups(scope: Scope, target: Target, committed: Committed, known: Iterable[str]) -> list[str]:
-    """Returns the groups that are meant; a name without wildcards may be that of a group without positions."""
+    """Returns the selected groups; a name without wildcards may be that of a group without positions."""
     every = {*committed, *known, *(target.positions if target.kind is TargetKind.GIVEN else ())}
     globs = Globs(scope.groups)
     found = sorted(name for name in every if globs.matches(name))
@@ -195,7 +196,7 @@ def _groups(scope: Scope, target: Target, committed: Committed, known: Iterable[
 def _places(
     scope: Scope, target: Target, group: str, own: Mapping[str, Mapping[int, int]], queues: QueueMessages
 ) -> Iterator[tuple[str, int]]:
-    """Yields the queues that are meant for a group, by topic and queue id."""
+    """Yields the selected queues of a group, by topic and queue id."""
     globs = Globs(scope.topics)
     places = {(topic, queue_id) for topic, offsets in own.items() for queue_id in offsets}
     if target.kind in (TargetKind.GIVEN, TargetKind.GROUP):
@@ -241,11 +242,11 @@ def _after(
 
 
 def case_lints(groups: Iterable[str], every: Iterable[str]) -> Iterator[str]:
-    """Yields a line for each group whose name differs from another's by case only.
+    """Yields a line for each group whose name differs from another's only in case.
 
     Args:
-        groups: whose positions are moved.
-        every: all groups that are known.
+        groups: groups whose positions are moved.
+        every: all known groups.
     """
     names = set(every)
     for group in groups:
@@ -258,7 +259,7 @@ def case_lints(groups: Iterable[str], every: Iterable[str]) -> Iterator[str]:
 
 
 def effect_of(move: Move, queues: QueueMessages) -> Effect:
-    """Returns which messages a group gets again, and which it will never get, by a move."""
+    """Returns which messages a group gets again, and which it will never get, because of a move."""
     bounds = queues.bounds(move.topic, move.queue_id)
     certain = move.before is not None and move.after is not None
     if bounds is None:
@@ -292,7 +293,7 @@ def words_of(effect: Effect, time: Callable[[int], str]) -> str:
 
     Args:
         effect: of one queue.
-        time: writes ms since epoch.
+        time: formats ms since the epoch.
     """
     move = effect.move
     names = ["none" if one is None else str(one) for one in (move.before, move.after)]

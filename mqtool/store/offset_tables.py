@@ -1,9 +1,10 @@
 """Where a store keeps the positions of consumer groups, and which of these places a broker reads.
 
 A broker reads one place: `lmqConsumerOffset.json` with `enableLmq`, the RocksDB `config/consumerOffsets` with
-`storeType=defaultRocksDB`, else `consumerOffset.json`. Where a file cannot be read it takes its `.bak`. A broker with
-RocksDB takes a `consumerOffset.json` over if its data version is newer. Source: BrokerController,
-ConfigManager.load, LmqConsumerOffsetManager, RocksDBConsumerOffsetManager.merge (4.9.7, 5.5.0).
+`storeType=defaultRocksDB`, otherwise `consumerOffset.json`. If it cannot read a file, it reads the `.bak`. A broker
+with
+RocksDB imports a `consumerOffset.json` with a newer data version. Source: BrokerController, ConfigManager.load,
+LmqConsumerOffsetManager, RocksDBConsumerOffsetManager.merge (4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterator
@@ -52,7 +53,7 @@ class OffsetTable:
 
     @property
     def counter(self) -> int:
-        """How often the table changed; 0 if it does not state that."""
+        """Number of changes to the table; 0 if it does not state it."""
         return self.offsets.data_version.counter if self.offsets.data_version else 0
 
 
@@ -63,9 +64,10 @@ class OffsetTables:
     Attributes:
         tables: those that can be read.
         read: the one that a broker reads; None if it has none.
-        written: file, below the root, from which the next start of a broker takes positions: it has them after a
-            change. A broker with RocksDB takes a consumerOffset.json over if its data version is newer.
-        evidence: why that one, in words; empty if there is no other.
+        written: file, relative to the root, to write new positions to so that the next start of a broker uses them.
+            A broker
+            with RocksDB imports a consumerOffset.json with a newer data version.
+        evidence: why the broker reads that place, in words; empty if there is no other.
         problems: files that cannot be read, in words.
     """
 
@@ -82,10 +84,10 @@ class OffsetTables:
 
 
 def load(directory: Path, config: BrokerConfig) -> OffsetTables:
-    """Returns the places below a store's config/ with positions of consumer groups; `Metadata.offset_tables` has them.
+    """Returns all places with positions below a store's config/; `Metadata.offset_tables` has them.
 
     Args:
-        directory: config/ of the store; nothing in it has to be there.
+        directory: config/ of the store; it may be empty.
         config: decides which place a broker reads.
     """
     problems: list[str] = []

@@ -1,4 +1,4 @@
-"""Files with bytes replaced in memory: what a broker would write, seen as if it had."""
+"""Files with some bytes replaced in memory: what a broker would write, as if it were written."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,20 +21,20 @@ Patch = tuple[int, bytes]
 
 
 class OverlaidFile(ReadFile):
-    """A file, or none, with patches over it; reads like `ReadFile`.
+    """A file, or none, with patches applied in memory; read like `ReadFile`.
 
     Attributes:
-        path: where it is, or would be.
+        path: of the existing or future file.
         size: bytes.
     """
 
     def __init__(self, path: Path, size: int, patches: list[Patch], *, exists: bool) -> None:
-        """Opens the file below, if there is one.
+        """Opens the underlying file, if there is one.
 
         Args:
             path, size: of the whole.
             patches: in order; later ones win.
-            exists: whether there is a file below.
+            exists: whether there is an underlying file.
         """
         self._below = ReadFile(path) if exists else None
         self.path = path
@@ -42,7 +42,7 @@ class OverlaidFile(ReadFile):
         self._patches = patches
 
     def read(self, position: int, count: int) -> bytes:
-        """Returns the bytes from a position; fewer only where the file ends."""
+        """Returns the bytes from a position; fewer only at the end of the file."""
         end = min(position + count, self.size)
         if end <= position:
             return b""
@@ -60,7 +60,7 @@ class OverlaidFile(ReadFile):
         return max([*ends, self._below.data_end() if self._below else 0])
 
     def close(self) -> None:
-        """Closes the file below."""
+        """Closes the underlying file."""
         if self._below is not None:
             self._below.close()
 
@@ -72,22 +72,22 @@ class OverlaidFile(ReadFile):
 
 
 class RecoveredQueue(Queue):
-    """A queue as a broker's recovery leaves it: with units that were never written.
+    """A queue as a broker's recovery leaves it, with units that are not on disk.
 
     Attributes:
-        disk: the queue as it is on disk; without files if there is none.
-        pending: the units that are only here, in the layout's fields.
+        disk: the queue on disk; without files if there is none.
+        pending: the units that are only in memory, as the layout's fields.
     """
 
     def __init__(
         self, disk: Queue, pending: np.ndarray, first: int, file_size: int, bounds: Callable[[], tuple[int, int]]
     ) -> None:
-        """Lays units over a queue.
+        """Adds units to a queue.
 
         Args:
-            disk: the queue below.
-            pending: units to lay over it.
-            first: queue offset of the first of them; a BatchConsumeQueue has them after its last unit instead.
+            disk: the queue on disk.
+            pending: units to add.
+            first: queue offset of the first of them; in a BatchConsumeQueue they follow the last unit instead.
             file_size: bytes of a file of the store, at least one unit.
             bounds: as for `Queue`.
         """
@@ -118,7 +118,7 @@ class RecoveredQueue(Queue):
         return self.disk.files[last[0]].base + (last[1] + 1) * BATCH_CONSUME_QUEUE_UNIT.size
 
     def modified_ms(self, number: int) -> int:
-        """Returns when a file was last written: those with pending units will be by a start that is yet to come."""
+        """Returns the modification time of a file; for files with pending units that is in the future."""
         return java.LONG_MAX if self.files[number].base in self._patches else super().modified_ms(number)
 
     def _open(self, number: int) -> ReadFile:
@@ -130,10 +130,10 @@ class RecoveredIndexFile(IndexFile):
     """An index file as a broker's recovery leaves it: continued or rebuilt."""
 
     def __init__(self, path: Path, builder: IndexFileBuilder, entries: list[Patch], *, exists: bool) -> None:
-        """Takes what was built.
+        """Takes the result of a builder.
 
         Args:
-            path: of the file, or where it would be.
+            path: of the existing or future file.
             builder: header and slots.
             entries: those that are not on disk.
             exists: whether the older entries are on disk.

@@ -1,9 +1,9 @@
-"""What a store has promised and not yet delivered, by topic and group, and message by message.
+"""Messages that a store has promised and not yet delivered, by topic and group, and one by one.
 
-`store.waiting` says which messages wait. Here each gets its destination, the time when it is due, and how often it was
-tried. Retries and dead letters, which wait for a group in a queue of their own, are added.
-Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl, PopReviveService,
-AbstractSendMessageProcessor.consumerSendMsgBack (5.5.0).
+`store.waiting` decides which messages wait. This module adds destination, due time and number of tries, and the
+retries
+and dead letters that wait for a group in a queue of their own. Source: ScheduleMessageService, TimerMessageStore,
+TransactionalMessageServiceImpl, PopReviveService, AbstractSendMessageProcessor.consumerSendMsgBack (5.5.0).
 """
 
 from collections.abc import Collection, Iterator
@@ -49,15 +49,15 @@ class PendingMessage:
     Attributes:
         kind: what it waits for.
         topic: where consumers find it, or found it.
-        group: for which it waits, of a half message the producer's; None if it is for every group.
+        group: group for which it waits, of a half message the producer's; None if it is for every group.
         stored_topic, queue_id, queue_offset: where it is stored now.
         physical_offset: of its record.
-        due: when the broker delivers it, ms since epoch; None if it is not a matter of time.
-        since: when it was sent, was popped or became a retry or dead letter, ms since epoch; None if unknown.
-        tries: how often a producer was asked, or a group tried.
+        due: when the broker delivers it, ms since the epoch; None if that does not depend on time.
+        since: when it was sent, was popped or became a retry or dead letter, ms since the epoch; None if unknown.
+        tries: number of check-backs, or of deliveries to a group.
         unique_key: UNIQ_KEY of the message, None if it has none.
-        origin: topic that it was sent to, of a retry or dead letter; else None.
-        problem: why some of this is unknown, else "".
+        origin: topic that a retry or dead letter was sent to; otherwise None.
+        problem: why some of this is unknown, otherwise "".
     """
 
     kind: PendingKind
@@ -80,12 +80,12 @@ class PendingCount:
     """Messages of one kind for one topic and group.
 
     Attributes:
-        kind, topic, group: see `PendingMessage`; topic is None where not even that is known.
-        messages: how many; None if that cannot be determined.
-        next_due, last_due: first and last time at which one is delivered, ms since epoch.
-        oldest: since when the first of them waits, ms since epoch.
-        tries: most tries of one.
-        reason: why something is unknown, else "".
+        kind, topic, group: see `PendingMessage`; topic is None if even that is unknown.
+        messages: their number; None if it cannot be determined.
+        next_due, last_due: first and last due time, ms since the epoch.
+        oldest: since when the first of them waits, ms since the epoch.
+        tries: maximum number of tries of one.
+        reason: why something is unknown, otherwise "".
     """
 
     kind: PendingKind
@@ -100,7 +100,7 @@ class PendingCount:
 
 
 def pending_messages(store: Store) -> Iterator[PendingMessage]:
-    """Yields the messages that wait, kind by kind.
+    """Yields the waiting messages, kind by kind.
 
     Raises:
         StoreError: a file cannot be read.
@@ -114,9 +114,9 @@ def pending_messages(store: Store) -> Iterator[PendingMessage]:
 
 
 def pending_counts(store: Store) -> list[PendingCount]:
-    """Returns the messages that wait by kind, topic and group, and what cannot be determined.
+    """Counts the waiting messages by kind, topic and group, and reports what cannot be determined.
 
-    Of retries and dead letters that are in their topics only the first record is read.
+    Only the first record of the retries and dead letters in a topic is read.
 
     Raises:
         StoreError: a file cannot be read.
@@ -169,7 +169,7 @@ def _first(one: int | None, other: int | None) -> int | None:
 
 
 def timer_offsets(waiting: list[Waiting]) -> list[int]:
-    """Returns the physical offsets of timer messages that wait."""
+    """Returns the physical offsets of waiting timer messages."""
     return [at for one in waiting if one.kind is WaitingKind.TIMER for at in one.physical_offsets.tolist()]
 
 
@@ -203,7 +203,7 @@ def _delayed(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
 
 
 def _timers(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
-    """Yields messages of the timer, but for POP's own records and requests to recall."""
+    """Yields messages of the timer, without POP's own records and recall requests."""
     for place in _places(waiting):
         found = _decoded(store, place[3])
         if isinstance(found, str):
@@ -285,7 +285,7 @@ def known_groups(store: Store) -> Collection[str]:
 
 
 def _queues_of_groups(store: Store) -> Iterator[tuple[PendingKind, Queue, int]]:
-    """Yields queues of retry and dead letter topics, with the queue offset of the first message that waits."""
+    """Yields queues of retry and dead letter topics, with the queue offset of the first waiting message."""
     groups, positions = known_groups(store), store.metadata.consumer_offsets
     for queue in store.queues():
         if queue.topic.startswith(topics.DEAD_LETTER_PREFIX):
@@ -321,7 +321,7 @@ def _in_queue(store: Store, kind: PendingKind, queue: Queue, start: int) -> Iter
 
 
 def _unknown(store: Store, reason: str) -> Iterator[PendingCount]:
-    """Yields what the files of this store do not show; `reason` is that of a database that cannot be read, or ""."""
+    """Yields what the files of this store do not show; `reason` says why a database cannot be read, or is ""."""
     if not reason and store.config.flag("enablePopBufferMerge") and not store.clean_stop:
         reason = "enablePopBufferMerge keeps check points in memory, and the broker was not shut down cleanly"
     if reason:
@@ -367,7 +367,7 @@ def _places(waiting: Waiting) -> Iterator[tuple[str, int, int, int]]:
 
 
 def _decoded(store: Store, physical_offset: int) -> Message | str:
-    """Returns a message, or why its record cannot be read."""
+    """Returns a message, or the reason why its record cannot be read."""
     try:
         return store.message_at(physical_offset)
     except StoreError as error:

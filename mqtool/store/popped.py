@@ -1,8 +1,10 @@
-"""Check points of POP that are still open: messages that a group popped and did not acknowledge.
+"""Open check points of POP: messages that a group popped and did not acknowledge.
 
-A check point is written as a timer message when messages are popped, and so is each acknowledgement. The timer delivers
-both to the revive topic when the invisible time is over, and the broker then puts again what was not acknowledged.
-So open check points are among the timers that wait, and in the revive topic after the position of the revive group.
+When messages are popped, a check point is written as a timer message, and so is each acknowledgement. The timer
+delivers both
+to the revive topic after the invisible time, and the broker then delivers unacknowledged messages again. So open
+check
+points are among the waiting timers, and in the revive topic after the position of the revive group.
 Source: PopMessageProcessor, AckMessageProcessor, PopReviveService (5.5.0).
 """
 
@@ -18,13 +20,13 @@ from mqtool.store.store import Store
 
 
 def open_check_points(store: Store, parked: Iterable[int]) -> list[CheckPoint]:
-    """Returns check points with messages that are not acknowledged; `CheckPoint.done` has the others.
+    """Returns check points with unacknowledged messages; `CheckPoint.done` names the acknowledged ones.
 
-    A record that cannot be read is no check point and acknowledges nothing.
+    An unreadable record is no check point and acknowledges nothing.
 
     Args:
-        store: where.
-        parked: physical offsets of timer messages that wait.
+        store: the store.
+        parked: physical offsets of waiting timer messages.
     """
     points: dict[object, CheckPoint] = {}
     acks: list[Ack] = []
@@ -41,7 +43,7 @@ def open_check_points(store: Store, parked: Iterable[int]) -> list[CheckPoint]:
 
 
 def open_offsets(point: CheckPoint) -> list[int]:
-    """Returns the queue offsets of a check point's messages that are not acknowledged."""
+    """Returns the queue offsets of a check point's unacknowledged messages."""
     return sorted(set(point.offsets) - point.done)
 
 
@@ -56,7 +58,7 @@ def _records(store: Store, parked: Iterable[int]) -> Iterator[CheckPoint | Ack]:
 
 
 def _arrived(store: Store, queue: Queue) -> Iterator[CheckPoint | Ack]:
-    """Yields what is in a revive queue after the last check point that the broker has settled."""
+    """Yields the content of a revive queue after the last check point that the broker has settled."""
     positions = store.metadata.consumer_offsets.get(REVIVE_GROUP, {}).get(queue.topic, {})
     start = max(queue.min_offset, positions.get(queue.queue_id, -1) + 1)
     for physical_offset in units_from(queue, start)[1].tolist():
@@ -66,12 +68,12 @@ def _arrived(store: Store, queue: Queue) -> Iterator[CheckPoint | Ack]:
 
 
 def revive_record_at(store: Store, physical_offset: int, *, is_parked: bool = False) -> CheckPoint | Ack | None:
-    """Returns the check point or acknowledgement in a record, None if it is another message or cannot be read.
+    """Returns the check point or acknowledgement in a record, None if it is another message or unreadable.
 
     Args:
-        store: where.
+        store: the store.
         physical_offset: of the record.
-        is_parked: it is a timer message: it must be one for a revive topic.
+        is_parked: the record is a timer message and must be for a revive topic.
     """
     with contextlib.suppress(FormatError, StoreError):
         record = store.commit_log.record(physical_offset)

@@ -1,6 +1,7 @@
-"""Positions of consumer groups against the queues, from every place that keeps them.
+"""Positions of consumer groups compared with the queues, from every place that keeps them.
 
-The library's side of `mqtool offsets show`. Source: ConsumerOffsetManager, LmqConsumerOffsetManager (4.9.7, 5.5.0);
+The library counterpart of `mqtool offsets show`. Source: ConsumerOffsetManager, LmqConsumerOffsetManager (4.9.7,
+5.5.0);
 LocalFileOffsetStore of the Java client.
 """
 
@@ -25,7 +26,7 @@ from mqtool.store.waiting import waiting_messages
 
 
 class PositionKind(StrEnum):
-    """What a position says."""
+    """Meaning of a position."""
 
     COMMITTED = "committed"
     """What the group has consumed."""
@@ -37,19 +38,21 @@ class PositionKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Position:
-    """Where a group is in one queue.
+    """Position of a group in one queue.
 
     Attributes:
-        kind: what the number says.
-        group, topic, queue_id: whose; the group is empty for a client's file, which does not name it.
+        kind: meaning of the number.
+        group, topic, queue_id: names group and queue; the group is empty for a client's file, which does not name
+            it.
         offset: next queue offset.
-        source: file or database, below the root; the client's file as it was named.
+        source: file or database, relative to the root; a client's file as the user named it.
         is_read: whether a broker that starts on the store reads this source.
         min_offset, max_offset: of the queue; None if the queue is missing.
-        lag: messages after the position; None if the queue is missing.
-        next_time: store time of the next message, ms since epoch; None if there is none.
-        in_flight: messages that the group popped and did not acknowledge; they come again after their invisible time,
-            whatever the position. None where POP's database cannot be read.
+        lag: number of messages after the position; None if the queue is missing.
+        next_time: store time of the next message, ms since the epoch; None if there is none.
+        in_flight: number of messages that the group popped and did not acknowledge. They are delivered again after
+            their
+            invisible time, whatever the position. None if POP's database cannot be read.
     """
 
     kind: PositionKind
@@ -109,7 +112,7 @@ def in_flight(store: Store) -> Counter[QueueKey] | None:
     """Returns how many messages each group popped and did not acknowledge, by queue.
 
     Returns:
-        None if POP's database cannot be read.
+        The numbers; None if POP's database cannot be read.
 
     Raises:
         StoreError: a file cannot be read.
@@ -157,7 +160,7 @@ def broadcast_offsets(store: Store, path: Path) -> dict[tuple[str, int], int]:
         path: the file.
 
     Raises:
-        UsageError: it is not such a file, or several brokers are in it and the configuration does not say which.
+        UsageError: it is not such a file, or it has several brokers and the configuration does not say which.
         StoreError: it cannot be read.
     """
     try:

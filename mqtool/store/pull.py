@@ -1,7 +1,8 @@
-"""Reading a queue of a store on disk as a consumer does: the broker's getMessage over its files.
+"""Reads a queue of a store on disk as a consumer does: the broker's getMessage over its files.
 
-The queue may be as it is on disk, or as a start would complete it (`store.recovered`): both are a `Queue`. Judged by
-the real store's answers.
+The queue may be as it is on disk, or as a start would complete it (`store.recovered`): both are a `Queue`. Tests
+compare it
+with answers of the real store.
 """
 
 from collections.abc import Iterator
@@ -23,13 +24,13 @@ from mqtool.store.message import Message, from_record
 
 @dataclass(frozen=True, slots=True)
 class GetResult:
-    """What a pull gives.
+    """Result of a pull.
 
     Attributes:
         status: as the broker's.
         next_begin_offset: where the next pull should begin.
         min_offset, max_offset: of the queue.
-        messages: those found, in queue order.
+        messages: in queue order.
         damage: records that the queue names but that cannot be decoded; a broker would deliver their bytes.
     """
 
@@ -49,8 +50,8 @@ def get_message(
     Args:
         log: the CommitLog.
         queue: None if the topic or queue is unknown.
-        queue_offset: first wanted.
-        max_msg_nums: at most so many messages.
+        queue_offset: first queue offset to return.
+        max_msg_nums: maximum number of messages.
         tags: a tag expression, "a || b", "*" or None for all; only hashes are compared, as in the broker.
     """
     view = None if queue is None else QueueOnDisk(queue)
@@ -68,7 +69,7 @@ def get_message(
 
 
 class _LogOnDisk:
-    """The records of a log on disk, as messages; as damage where they cannot be decoded."""
+    """The records of a log on disk as messages, or as damage if they cannot be decoded."""
 
     def __init__(self, log: CommitLog) -> None:
         self._log = log
@@ -121,12 +122,12 @@ class QueueOnDisk:
 
 
 def units_from(queue: Queue, queue_offset: int, limit: int | None = None) -> Iterator[Unit]:
-    """Yields the units of one file from a queue offset on, as the broker's iterator: it never crosses a file.
+    """Yields the units of one file from a queue offset on; like the broker's iterator it never crosses a file.
 
     Args:
-        queue: which.
-        queue_offset: of the first.
-        limit: how many at most; None for all.
+        queue: the queue.
+        queue_offset: of the first unit.
+        limit: maximum number of units; None for all.
     """
     if queue.is_batch:
         yield from _batch_units_from(queue, queue_offset)

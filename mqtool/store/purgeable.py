@@ -1,4 +1,4 @@
-"""Which topics can be left out of a copy of the log."""
+"""The topics that can be left out of a copy of the log."""
 
 from collections.abc import Sequence
 
@@ -11,14 +11,14 @@ _OF_THE_BROKER = (topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC, topics.HALF_TOPIC, 
 
 
 def purgeable_topics(stores: Sequence[Store], globs: Sequence[str]) -> tuple[str, ...]:
-    """Returns the topics that globs choose, by name; a glob passes over topics in which the broker keeps its own work.
+    """Returns the topics selected by globs; a glob skips topics in which the broker keeps its own records.
 
     Args:
-        stores: copies of one log; a topic that one of them has counts.
+        stores: copies of one log; a topic in any of them counts.
         globs: at least one.
 
     Raises:
-        UsageError: a glob chooses no topic; a name is that of a topic with the broker's own work.
+        UsageError: a glob selects no topic; a name is that of a topic with the broker's own records.
     """
     known = {name for store in stores for name in (*store.metadata.topics, *(q.topic for q in store.disk_queues()))}
     chosen: set[str] = set()

@@ -1,4 +1,4 @@
-"""Look-up by key through the index files, as the broker's queryMessage.
+"""Looks up messages by key through the index files, like the broker's queryMessage.
 
 Source: IndexService.queryOffset, DefaultMessageStore.queryMessage (4.9.7, 5.5.0).
 """
@@ -22,11 +22,11 @@ def offsets_of_key(files: list[IndexFile], topic: str, key: str, max_num: int, b
     Args:
         files: oldest first.
         topic, key: what was indexed; for a tag of 5.5 the key is "T#" and the tag.
-        max_num: at most so many, never more than 64.
-        begin, end: store times in ms, both included.
+        max_num: maximum number of offsets, never more than 64.
+        begin, end: store times in ms, both inclusive.
 
     Returns:
-        Newest file first, newest entry first.
+        Offsets from the newest file first, newest entry first.
     """
     wanted = index_file.key_hash(index_file.key_text(topic, key))
     return query_offsets(files, wanted, min(max_num, MAX_PER_QUERY), begin, end)
@@ -35,10 +35,11 @@ def offsets_of_key(files: list[IndexFile], topic: str, key: str, max_num: int, b
 def query_message(
     log: CommitLog, files: list[IndexFile], topic: str, key: str, max_num: int, begin: int, end: int
 ) -> list[Message]:
-    """Returns the messages of a key, by physical offset.
+    """Returns the messages with a key, by physical offset.
 
-    As in the broker, a hash collision brings a message with another key too: compare `keys` and `unique_key`.
-    Records that are gone or damaged are left out.
+    As in the broker, a hash collision returns a message with another key too: compare `keys` and `unique_key`.
+    Records that are
+    missing or damaged are left out.
     """
     last = end
     for _ in range(_ROUNDS):

@@ -1,6 +1,6 @@
-"""Queues as plans about consumer positions ask for them: bounds, offsets by time, and messages by queue offset.
+"""Queues as plans for consumer positions need them: bounds, offsets by time, and messages by queue offset.
 
-A store answers from its files; `mqtool.server.offsets` asks a running broker the same.
+A store answers from its files; `mqtool.server.offsets` asks a running broker.
 """
 
 from collections.abc import Iterator
@@ -15,12 +15,12 @@ _AT_ONCE = 32
 
 @dataclass(frozen=True, slots=True)
 class QueueMessage:
-    """A message of a queue, in short.
+    """Summary of a message in a queue.
 
     Attributes:
         queue_offset: its place.
-        store_time: ms since epoch.
-        key: its first key, else its unique key; None if it has neither.
+        store_time: ms since the epoch.
+        key: its first key, otherwise its unique key; None if it has neither.
         message_id: offset message id.
     """
 
@@ -31,7 +31,7 @@ class QueueMessage:
 
     @classmethod
     def of(cls, message: Message) -> "QueueMessage":
-        """Returns a message in short."""
+        """Returns the summary of a message."""
         key = next(iter(message.keys), message.unique_key)
         return cls(message.queue_offset, message.store_timestamp, key, message.offset_message_id)
 
@@ -59,7 +59,7 @@ class StoredQueues:
     """The queues of a store on disk; after a crash as a broker's start completes them."""
 
     def __init__(self, store: Store) -> None:
-        """Takes the store, opened."""
+        """Takes an open store."""
         self._store = store
 
     def topics(self) -> dict[str, tuple[int, ...]]:

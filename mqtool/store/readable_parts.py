@@ -1,6 +1,6 @@
-"""Files of a log on a failing disk: what the system cannot read counts as zeros, and is noted.
+"""Files of a log on a failing disk: unreadable parts read as zeros and are noted.
 
-For a salvage, which copies what proves itself, and for answers that name what they leave out: zeros hold no record.
+For salvage, which copies what proves itself, and for answers that name what they leave out: zeros contain no record.
 """
 
 from dataclasses import dataclass, field
@@ -21,30 +21,30 @@ class _Noted:
 
 
 class UnreadableParts:
-    """What could not be read of some files, so far."""
+    """The unreadable parts of some files found so far."""
 
     def __init__(self) -> None:
         self._noted: dict[Path, _Noted] = {}
 
     def open(self, path: Path, size: int) -> ReadFile:
-        """Opens a file of a known size; one that cannot be opened has only zeros."""
+        """Opens a file of a known size; a file that cannot be opened reads as zeros."""
         return _ReadableFile(path, size, self)
 
     def note(self, path: Path, position: int, size: int, reason: str) -> None:
-        """Notes bytes of a file; of several reasons the first is kept."""
+        """Notes bytes of a file; the first of several reasons is kept."""
         self._noted.setdefault(path, _Noted(reason)).parts[position] = size
 
     def ranges(self, path: Path, base: int) -> list[tuple[int, int]]:
-        """Returns start and end of what could not be read of a file, as physical offsets."""
+        """Returns start and end of each unreadable range of a file, as physical offsets."""
         noted = self._noted.get(path)
         return [(base + at, base + at + size) for at, size in noted.parts.items()] if noted else []
 
     def damage(self, path: Path, base: int, start: int, end: int) -> Damage | None:
-        """Returns what could not be read of a file between two physical offsets, None if all could.
+        """Returns the unreadable part of a file between two physical offsets, None if all of it was read.
 
         Args:
             path, base: the file, and the physical offset of its first byte.
-            start, end: half-open; several ranges with something between them count as one.
+            start, end: half-open; several ranges count as one, with everything between them.
         """
         parts = [one for one in self.ranges(path, base) if one[0] < end and start < one[1]]
         if not parts:
@@ -54,7 +54,7 @@ class UnreadableParts:
         return Damage(low, high, DamageKind.UNREADABLE, reason, path, low - base)
 
     def sentences(self) -> list[str]:
-        """Returns one sentence for each file of which something could not be read, with the first reason."""
+        """Returns one sentence for each file with unreadable parts, with the first reason."""
         return [
             f"{path}: {sum(noted.parts.values())} byte(s) could not be read and count as bytes without a record: "
             f"{noted.reason.removeprefix(f'{path}: ')}"

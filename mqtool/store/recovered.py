@@ -1,11 +1,14 @@
-"""What a broker's start would add to a store that was not stopped in order.
+"""What a broker's start would add to a store that was not shut down cleanly.
 
-Such a store's queues may lack the units of its newest records, and a broker drops the index files that were not full
-and rebuilds them. Answers are those of the broker after its start, so both are worked out here, when they are first
-asked for, from where recovery would begin to scan. Where that is too far back, units are looked for from the largest
-end of a queue on, which is all there is after a mere kill, and index files count as they are. Source:
-CommitLog.recoverAbnormally, isMappedFileMatchedRecover, IndexService.load, ConsumeQueue.putMessagePositionInfo
-(4.9.7, 5.5.0); DefaultMessageStore.start (4.9.7).
+The queues of such a store may lack the units of its newest records, and a broker deletes index files that were not
+full and
+builds them again. Answers are those of the broker after its start, so both are computed on first use, from where
+recovery
+would begin to scan. If that is too far back, units are computed from the largest end of a queue on, which is
+sufficient
+after a mere kill, and index files are used as they are. Source: CommitLog.recoverAbnormally,
+isMappedFileMatchedRecover,
+IndexService.load, ConsumeQueue.putMessagePositionInfo (4.9.7, 5.5.0); DefaultMessageStore.start (4.9.7).
 """
 
 from collections.abc import Iterator
@@ -41,7 +44,7 @@ QueueKey = tuple[str, int]
 
 @dataclass(frozen=True, slots=True)
 class PendingUnits:
-    """Units that one queue lacks.
+    """The units that one queue lacks.
 
     Attributes:
         first: queue offset of the first.
@@ -55,7 +58,7 @@ class PendingUnits:
 def pending_units(
     log: CommitLog, queues: list[Queue], rules: DispatchRules, scan_from: int
 ) -> dict[QueueKey, PendingUnits]:
-    """Returns the units that queues lack, by topic and queue id; empty where that is too much to read.
+    """Returns the units that queues lack, by topic and queue id; empty if too much would have to be read.
 
     Args:
         log: the CommitLog.
@@ -83,7 +86,7 @@ def _dispatched_to(queue: Queue) -> int:
 
 
 def _next_record(log: CommitLog, offset: int) -> int:
-    """Returns where the next record begins if a BLANK stands at an offset: in the next segment."""
+    """Returns the start of the next record if a BLANK is at an offset: in the next segment."""
     head = log.read(offset, commit_log.FRAME.size)
     index = log.segment_at(offset)
     if len(head) == commit_log.FRAME.size and commit_log.FRAME.unpack(head)[1] == commit_log.MAGIC_BLANK:
@@ -109,7 +112,7 @@ class _Lacking:
         self._rows: dict[QueueKey, list[tuple[int, ...]]] = {}
 
     def add(self, dispatcher: Dispatcher, units: QueueUnits) -> None:
-        """Appends units in their order."""
+        """Appends units in order."""
         columns = (
             units.topic,
             units.queue_id,
@@ -128,7 +131,7 @@ class _Lacking:
                 self._add_simple((name, queue_id), offset, rest)
 
     def _add_simple(self, key: QueueKey, offset: int, rest: list[int]) -> None:
-        """ConsumeQueue.putMessagePositionInfo: what is there already is left out, a gap is closed."""
+        """ConsumeQueue.putMessagePositionInfo: existing units are skipped, a gap is filled."""
         if key not in self._next:
             queue = self._queues.get(key)
             self._next[key] = self._first[key] = queue.max_offset if queue and queue.files else offset
@@ -153,7 +156,7 @@ class _Lacking:
             self._rows.setdefault(key, []).append((physical_offset, size, tags_code, time, offset, count, -1, 0))
 
     def units(self) -> dict[QueueKey, PendingUnits]:
-        """Returns what came together."""
+        """Returns the collected units."""
         layouts = (CONSUME_QUEUE_UNIT, BATCH_CONSUME_QUEUE_UNIT)
         return {
             key: PendingUnits(self._first[key], np.array(rows, layouts[key[0] in self._rules.batch_topics].dtype))
@@ -164,7 +167,7 @@ class _Lacking:
 def recovered_queues(
     log: CommitLog, disk: dict[QueueKey, Queue], rules: DispatchRules, layout: StoreLayout, scan_from: int
 ) -> dict[QueueKey, Queue]:
-    """Returns the queues that get units at a broker's start, by topic and queue id; new ones too."""
+    """Returns the queues that a broker's start adds units to, by topic and queue id, including new ones."""
     found: dict[QueueKey, Queue] = {}
     bounds = (log.min_offset, log.max_offset)
 
@@ -185,7 +188,7 @@ def recovered_queues(
 
 
 def index_shape(disk: list[IndexFile], config: BrokerConfig) -> tuple[int, int]:
-    """Returns slots and places for entries of index files: configured, as a file shows, or the broker's defaults."""
+    """Returns the slots and entries of index files: as configured, as a file shows, or the broker's defaults."""
     proved = next((file for file in disk if file.slot_count), None)
     shown = (proved.slot_count, proved.max_entries) if proved else (None, None)
     defaults = (index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
@@ -207,15 +210,16 @@ def recovered_index(
 
     Args:
         log: the CommitLog.
-        disk: files that are there, oldest first.
+        disk: existing files, oldest first.
         known_until: indexMsgTimestamp of the checkpoint, 0 if there is none.
         rules: for dispatch.
-        shape: slots and places for entries of new files.
+        shape: numbers of slots and entries of new files.
         scan_from: where recovery begins, see `recovery_start`.
 
     Returns:
-        Those that the checkpoint knows as full, and what is made of the records that recovery scans; `disk` itself
-        if that is too much to read.
+        Files that the checkpoint covers, and files built from the records that recovery scans; `disk` itself if too
+        much would
+        have to be read.
     """
     kept = [file for file in disk if file.header.end_timestamp <= known_until]
     if log.max_offset - scan_from > MOST_INDEX_BYTES or any(not file.slot_count for file in kept[-1:]):
@@ -246,7 +250,7 @@ def recovered_index(
 
 
 def recovery_start(log: CommitLog, segment_size: int, checkpoint: Checkpoint, rules: RecoveryRules) -> int:
-    """Returns the physical offset at which recovery after a crash begins to dispatch a log that has segments."""
+    """Returns the physical offset at which recovery after a crash begins to dispatch; the log must have segments."""
     ledger = [number for number, segment in enumerate(log.segments) if segment.entries]
     if ledger:
         if rules.release < (5, 5):

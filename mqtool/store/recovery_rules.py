@@ -10,12 +10,12 @@ from mqtool.store.broker_config import BrokerConfig
 
 
 def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = None) -> RecoveryRules:
-    """Returns the rules of a release under a configuration; 4.9 ignores the keys that it does not know.
+    """Returns the rules of a release under a configuration; 4.9 ignores keys that it does not know.
 
     Args:
         config: the broker's keys.
-        release: that is started.
-        heap: bytes of its heap, None for what the start script gives it.
+        release: release that is started.
+        heap: bytes of its heap, None for the default of the start script.
 
     Raises:
         UsageError: messageDelayLevel is not a list of delays.

@@ -1,8 +1,10 @@
-"""Stores in object storage: paths that begin with a scheme, listed once, read by ranges.
+"""Stores in object storage: URLs with a scheme, listed once, read by ranges.
 
-`RemotePath` answers what the reading layer asks of a `Path`. Its answers come from one listing, made when the store
-was opened, so that opening costs a few requests however many queues there are. No file is fetched whole: each read
-asks for the bytes it wants. Needs fsspec and a driver for the scheme, e.g. `pip install "rocketmq-mqtool[s3]"`.
+`RemotePath` has the part of `Path` that reading needs. It answers from one listing, made when the store is opened,
+so
+opening costs a few requests however many queues there are. No file is fetched completely: each read requests a
+range.
+Needs fsspec and a driver for the scheme, e.g. `pip install "rocketmq-mqtool[s3]"`.
 """
 
 import posixpath
@@ -25,7 +27,7 @@ T = TypeVar("T")
 
 
 def is_url(text: str) -> bool:
-    """Whether a text names a place in object storage: a scheme, but not `file`."""
+    """Whether a text is a URL in object storage: it has a scheme other than `file`."""
     return _URL.match(text) is not None and not text.lower().startswith("file://")
 
 
@@ -33,7 +35,7 @@ def file_system(url: str) -> tuple[Any, str]:
     """Returns the fsspec file system of a URL and the path in it.
 
     Raises:
-        UsageError: fsspec or the driver is not installed, or the URL makes no sense to it.
+        UsageError: fsspec or the driver is not installed, or the URL is invalid for it.
     """
     try:
         from fsspec.core import url_to_fs  # noqa: PLC0415 - an extra
@@ -53,10 +55,10 @@ def remote_glob(pattern: str) -> list[str]:
 
 
 def answer(url: str, ask: Callable[[], T]) -> T:
-    """Returns what a driver answers; its errors become ours.
+    """Returns the result of a driver; its errors become StoreError.
 
     Raises:
-        StoreError: it failed. FileNotFoundError passes.
+        StoreError: it failed. FileNotFoundError is not converted.
     """
     try:
         return ask()
@@ -68,7 +70,7 @@ def answer(url: str, ask: Callable[[], T]) -> T:
 
 @dataclass(frozen=True, slots=True)
 class RemoteStatus:
-    """What `stat` tells."""
+    """Result of `stat`."""
 
     st_size: int
     st_mtime_ns: int
@@ -104,14 +106,14 @@ class Tree:
 
 
 class RemotePath:
-    """A place in object storage; the part of `pathlib.Path` that reading needs."""
+    """A place in object storage, with the part of `pathlib.Path` that reading needs."""
 
     def __init__(self, url: str, tree: Tree | None = None) -> None:
-        """Asks for nothing yet.
+        """Makes no request yet.
 
         Args:
             url: with its scheme.
-            tree: a listing that answers in place of the storage; None to ask it.
+            tree: listing to answer from; None to ask the storage.
         """
         self._url = url.rstrip("/")
         self._tree = tree
@@ -148,11 +150,11 @@ class RemotePath:
 
     @property
     def parent(self) -> "RemotePath":
-        """The place that it is in."""
+        """The parent directory."""
         return RemotePath(self._url.rpartition("/")[0], self._tree)
 
     def listed(self) -> "RemotePath":
-        """Returns the same place with a fresh listing of all below it.
+        """Returns the same place with a new listing of everything below it.
 
         Raises:
             NotAStoreError: nothing is below it.
@@ -167,24 +169,24 @@ class RemotePath:
         return RemotePath(self._url, tree)
 
     def is_file(self) -> bool:
-        """Whether an object is here."""
+        """Whether there is an object at this place."""
         fs, path = self._place
         return path in self._tree.files if self._tree else bool(answer(self._url, lambda: fs.isfile(path)))
 
     def is_dir(self) -> bool:
-        """Whether objects are below."""
+        """Whether there are objects below this place."""
         fs, path = self._place
         return path in self._tree.directories if self._tree else bool(answer(self._url, lambda: fs.isdir(path)))
 
     def exists(self) -> bool:
-        """Whether anything is here or below."""
+        """Whether there is an object at or below this place."""
         return self.is_file() or self.is_dir()
 
     def stat(self) -> RemoteStatus:
-        """Returns size and kind; the time of change is unknown.
+        """Returns size and kind; the modification time is unknown.
 
         Raises:
-            FileNotFoundError: nothing is here.
+            FileNotFoundError: nothing is at this place.
         """
         if self.is_dir():
             return RemoteStatus(0, 0, stat.S_IFDIR | 0o755)
@@ -195,10 +197,10 @@ class RemotePath:
         return RemoteStatus(int(size), 0, stat.S_IFREG | 0o644)
 
     def iterdir(self) -> Iterator["RemotePath"]:
-        """Yields what is in a directory, by name.
+        """Yields the content of a directory, by name.
 
         Raises:
-            FileNotFoundError: it is not valid.
+            FileNotFoundError: it does not exist.
         """
         fs, path = self._place
         if self._tree is None:
@@ -211,14 +213,14 @@ class RemotePath:
 
     @property
     def path(self) -> str:
-        """The URL: entries of a listing are read like `os.DirEntry`."""
+        """The URL, because entries of a listing are read like `os.DirEntry`."""
         return self._url
 
     def opened(self) -> "RemoteBytes":
         """Returns a reader of the object.
 
         Raises:
-            StoreError: nothing is here.
+            StoreError: there is no object.
         """
         try:
             return RemoteBytes(*self._place, self._url, self.stat().st_size)
@@ -238,7 +240,7 @@ class RemoteBytes:
         self.size = size
 
     def read(self, position: int, count: int) -> bytes:
-        """Returns the bytes from a position; fewer than `count` only where the object ends.
+        """Returns the bytes from a position; fewer than `count` only at the end of the object.
 
         Raises:
             StoreError: the storage refuses.
@@ -252,14 +254,16 @@ class RemoteBytes:
             raise StoreError("was deleted since it was listed; run the command again", self._url) from error
 
     def close(self) -> None:
-        """Nothing is held open."""
+        """Does nothing: nothing is kept open."""
 
     def data_end(self) -> int:
-        """Returns a position after which nothing but zeros was found.
+        """Returns a position after which only zeros were found.
 
-        Object storage knows no holes, and a broker makes segments of a gigabyte ahead. So the end is probed for: at
-        places all over the object, then around the last one that is not zero. Data after zeros of more than a
-        sixty-fourth of the object may be missed; no reading of ranges within the log relies on this.
+        Object storage has no holes, and a broker allocates segments of a gigabyte in advance. So the end is found by
+        probing: places
+        all over the object, then around the last nonzero one. Data after zeros of more than a sixty-fourth of the
+        object may be
+        missed; reading ranges within the log does not rely on this.
         """
         low, high = 0, self.size
         while high - low > _EXACT:
@@ -272,14 +276,14 @@ class RemoteBytes:
         return low + len(self.read(low, high - low).rstrip(b"\0"))
 
     def _probe(self, places: list[int]) -> list[bytes]:
-        """Returns some bytes at each place, asked for all at once."""
+        """Returns some bytes at each place, requested in parallel."""
         ends = [min(at + _PROBE, self.size) for at in places]
         found: list[bytes] = answer(self._url, lambda: self._fs.cat_ranges([self._path] * len(places), places, ends))
         return found
 
 
 def as_path(text: "str | Path") -> Path:
-    """Returns a path for text; one in object storage behaves like the part of `Path` that reading needs."""
+    """Returns a path for a text; a URL becomes a `RemotePath`."""
     if not isinstance(text, str):
         return text
     found: Any = RemotePath(text) if is_url(text) else Path(text.removeprefix("file://"))
@@ -287,10 +291,10 @@ def as_path(text: "str | Path") -> Path:
 
 
 def store_root(text: "str | Path") -> Path:
-    """Returns the path of a store's root; in object storage all that is below it is listed at once.
+    """Returns the path of a store's root; for object storage everything below it is listed at once.
 
     Raises:
-        NotAStoreError: nothing is there in object storage.
+        NotAStoreError: there is nothing at the URL.
     """
     found: Any = as_path(text)
     return cast("Path", found.listed() if isinstance(found, RemotePath) else found)

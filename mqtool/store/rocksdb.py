@@ -1,11 +1,14 @@
-"""RocksDB databases in a store: opened without a trace, and the tables of configuration in them.
+"""RocksDB databases in a store, opened without leaving a trace, and the configuration tables in them.
 
-The library wants to write into a database's directory even when it only reads. So it is shown a directory of links to
-the files, which lies elsewhere and is deleted when the database is closed.
+The library writes into a database's directory even when it only reads. So it gets a directory of links to the files,
+which
+is elsewhere and is deleted when the database is closed.
 
-The library is native code that never returns from some damaged files (a MANIFEST with other bytes in a record is one)
-and could end the process on others. Nothing in this process can interrupt it. So a process of its own opens each
-database first, with a limit on its processor time.
+The library is native code that never returns from some damaged files (for instance a MANIFEST with a changed byte in
+a
+record) and could crash on others. Nothing in this process can interrupt it. So a separate process opens each
+database
+first, with a limit on its processor time.
 """
 
 import json
@@ -82,7 +85,7 @@ class Database:
     """
 
     def __init__(self, path: Path) -> None:
-        """Opens it.
+        """Opens the database.
 
         Raises:
             UnavailableError: rocksdict is not installed.
@@ -117,7 +120,7 @@ class Database:
             raise StoreError(f"cannot be opened as a RocksDB: {reason}", path) from error
 
     def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-        """Yields keys and values of a column family in the order of the keys, from one on; none if it is not there.
+        """Yields keys and values of a column family in order, from `start` on; none if the family does not exist.
 
         Raises:
             StoreError: it is damaged.
@@ -135,7 +138,7 @@ class Database:
             raise StoreError(f"cannot be read: {_reason(error)}", self.path) from error
 
     def last_before(self, family: str, key: bytes) -> bytes | None:
-        """Returns the last key of a column family that is not greater than one, None if there is none."""
+        """Returns the last key of a column family that is not greater than `key`, None if there is none."""
         try:
             found = self._database.get_column_family(family).iter()
             found.seek_for_prev(key)
@@ -144,7 +147,7 @@ class Database:
             raise StoreError(f"cannot be read: {_reason(error)}", self.path) from error
 
     def close(self) -> None:
-        """Closes it; may be called twice."""
+        """Closes the database; may be called again."""
         if self._remove.alive:
             self._database.close()
             self._remove()
@@ -157,14 +160,14 @@ class Database:
 
 
 def _try_to_open(path: Path, links: Path) -> None:
-    """Open a database in a process of its own, once for each state of its files.
+    """Opens a database in a separate process, once for each state of its files.
 
     Args:
         path: the database.
         links: directory of links to its files.
 
     Raises:
-        StoreError: the library does not return from it, or ends its process.
+        StoreError: the library does not return, or crashes.
     """
     states = [(file.name, file.stat()) for file in sorted(links.iterdir())]
     key = (path.absolute(), tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))

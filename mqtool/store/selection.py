@@ -1,4 +1,4 @@
-"""Which messages of a store are wanted: cheap tests on columns first, exact tests on what is left."""
+"""Selects messages: cheap tests on columns first, exact tests on the rest."""
 
 import re
 import sys
@@ -17,7 +17,7 @@ from mqtool.store.message import Message
 
 @dataclass(frozen=True)
 class Selection:
-    """All conditions must hold; an empty one holds always.
+    """Conditions that must all hold; an empty one always holds.
 
     Attributes:
         start, end: physical offsets, half-open.
@@ -28,8 +28,8 @@ class Selection:
         unique_keys: one must equal UNIQ_KEY.
         properties: name to value, all must be equal.
         begin_time, end_time: store timestamps in ms, half-open.
-        grep: regular expression searched in the decoded body.
-        limit: how many messages at most.
+        grep: regular expression to find in the decoded body.
+        limit: maximum number of messages.
     """
 
     start: int | None = None
@@ -47,10 +47,10 @@ class Selection:
 
     @classmethod
     def of(cls, **wanted: object) -> "Selection":
-        """Makes a selection from keyword arguments; single strings and mappings are taken as they are meant.
+        """Creates a selection from keyword arguments; also accepts single strings and mappings.
 
         Raises:
-            UsageError: an unknown name, an empty range, a regular expression that is none.
+            UsageError: an unknown name, an empty range, an invalid regular expression.
         """
         for name in ("topics", "tags", "keys", "unique_keys"):
             value = wanted.get(name) or ()
@@ -95,11 +95,11 @@ class Selection:
 
     @property
     def needs_properties(self) -> bool:
-        """Whether the cheap tests cannot decide."""
+        """Whether the column tests are not sufficient."""
         return bool(self.tags or self.keys or self.unique_keys or self.properties or self.grep is not None)
 
     def narrow(self, frames: Frames) -> Frames:
-        """Returns the frames that pass every test which columns can decide, and a byte search in the properties."""
+        """Returns the frames that pass all column tests and a byte search in the properties."""
         keep = np.ones(len(frames), bool)
         if self.queue_id is not None:
             keep &= frames.column("queue_id") == self.queue_id
@@ -128,14 +128,14 @@ class Selection:
         return mask
 
     def _needles(self) -> list[tuple[bytes, ...]]:
-        """Alternatives that must occur in the stored properties: one of each tuple."""
+        """Returns tuples of byte strings; the stored properties must contain at least one of each tuple."""
         wanted = [words for words in (self.tags, self.keys, self.unique_keys) if words]
         needles = [tuple(java.encode_utf8(word) for word in words) for words in wanted]
         needles.extend((java.encode_utf8(f"{name}\x01{value}"),) for name, value in self.properties)
         return needles
 
     def matches(self, message: Message) -> bool:
-        """Whether a message passes the tests that `narrow` only prepares."""
+        """Whether a message passes the tests for which `narrow` is only a pre-filter."""
         found = message.properties
         if self.tags and message.tags not in self.tags:
             return False

@@ -1,7 +1,8 @@
-"""What the queues know about the CommitLog: where records start.
+"""Record starts in the CommitLog according to the queues.
 
-Asked only where the log itself cannot tell, so units are read when they are needed, for one range of the log
-at a time: memory does not grow with the store.
+Used only where the log itself does not show them, so units are read on demand, for one range of the log at a time:
+memory
+does not grow with the store.
 """
 
 from collections.abc import Callable, Iterator, Sequence
@@ -32,7 +33,7 @@ class QueueStartIndex:
         self._starts = self._ends = np.empty(0, np.int64)
 
     def __call__(self, physical_offset: int) -> bool | None:
-        """Returns True if a record starts here, False if it lies inside one that a queue names, else None."""
+        """Returns True if a record starts at an offset, False if one that a queue names contains it, otherwise None."""
         at = self._last_before(physical_offset)
         if at < 0:
             return None
@@ -41,7 +42,7 @@ class QueueStartIndex:
         return False if physical_offset < self._ends[at] else None
 
     def floor(self, physical_offset: int) -> int | None:
-        """Returns the nearest record start at or below an offset that a queue names, None if none is near."""
+        """Returns the nearest record start at or below an offset according to a queue, None if none is near."""
         at = self._last_before(physical_offset)
         return int(self._starts[at]) if at >= 0 else None
 
@@ -67,7 +68,7 @@ class QueueStartIndex:
 
 
 def _units_near(queue: Queue, low: int, high: int) -> Iterator[np.ndarray]:
-    """Yields the units of the files that can name records in [low, high): a queue's units ascend."""
+    """Yields the units of the files that can point into [low, high); the units of a queue ascend."""
     firsts = [_first_offset(queue, number) for number in range(len(queue.files))]
     known = [(number, first) for number, first in enumerate(firsts) if first is not None]
     begin = max((number for number, first in known if first <= low), default=0)

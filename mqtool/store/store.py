@@ -1,7 +1,8 @@
 """`Store`: one store directory, read and never written.
 
-The five things to read first: `messages` (walk the log), `batches` (the same as Arrow columns), `get_message`
-(as a consumer), `query_message` (by key), `offset_in_queue_by_time`. All else says what is there.
+Read first: `messages` (walks the log), `batches` (the same as Arrow columns), `get_message` (as a consumer),
+`query_message`
+(by key), `offset_in_queue_by_time`. Everything else describes the store.
 """
 
 import contextlib
@@ -41,7 +42,7 @@ from mqtool.store.start_index import QueueStartIndex
 
 
 def open_store(path: str | Path, config: broker_config.ConfigSource = None) -> "Store":
-    """Opens a store directory for reading; writes nothing, takes no lock, is safe beside a running broker.
+    """Opens a store directory for reading. Writes nothing, takes no lock, is safe while a broker is running.
 
     Args:
         path: the store's root (storePathRootDir).
@@ -56,10 +57,11 @@ def open_store(path: str | Path, config: broker_config.ConfigSource = None) -> "
 
 @contextlib.contextmanager
 def open_readable(path: str | Path, config: broker_config.ConfigSource = None) -> Iterator["Store"]:
-    """Opens a store as `open_store`, also if the system does not list some of its directories.
+    """Opens a store like `open_store`, even if some of its directories cannot be listed.
 
-    Within the block these count as empty and are in `Store.unlisted`: whoever opens a store like this says so, and
-    concludes nothing from what such a directory does not show.
+    Within the context these count as empty and are in `Store.unlisted`. The caller must report them, and must not
+    conclude
+    anything from what they do not show.
 
     Raises:
         NotAStoreError, LayoutError, ConfigFileError: see `open_store`.
@@ -71,9 +73,9 @@ def open_readable(path: str | Path, config: broker_config.ConfigSource = None) -
 
 
 class Store:
-    """A store opened for reading; a context manager.
+    """A store open for reading; a context manager.
 
-    What was there when it was opened is what it shows: a broker may append meanwhile.
+    It shows the files that existed when it was opened; a broker may append meanwhile.
     """
 
     rocksdb: RocksQueues | None = None
@@ -105,7 +107,7 @@ class Store:
 
     @property
     def clean_stop(self) -> bool:
-        """Whether the last broker stopped in order: there is no abort file."""
+        """Whether the last broker was shut down cleanly: there is no abort file."""
         return not (self.path / file_names.ABORT).exists()
 
     @cached_property
@@ -120,7 +122,7 @@ class Store:
 
     @cached_property
     def version(self) -> version.Version:
-        """Which release wrote it."""
+        """The release that wrote it."""
         return version.detect(self.path, self.metadata, self.checkpoint, self._first_properties())
 
     def _first_properties(self) -> bytes | None:
@@ -156,13 +158,13 @@ class Store:
         return found
 
     def _is_named(self, record: Record) -> bool:
-        """Whether the unit at the very place in a queue that a record states leads to it."""
+        """Whether the unit at the queue offset that a record states points to the record."""
         queue = self._disk_queues.get((java.decode_utf8(record.topic), record.queue_id))
         return queue is not None and queue.names(record.queue_offset, record.physical_offset)
 
     @cached_property
     def dispatch_rules(self) -> DispatchRules:
-        """How the broker dispatched records to queues and index."""
+        """The rules by which the broker dispatched records to queues and index."""
         batch_topics = {queue.topic for queue in self.disk_queues() if queue.is_batch}
         levels = delay_levels(self.config, self.disk_queues(), self.commit_log)
         return rules_of(self.version.line, self.config, self.metadata, levels, batch_topics)
@@ -177,7 +179,7 @@ class Store:
 
     @cached_property
     def recovery_start(self) -> int | None:
-        """Physical offset at which a broker's start begins to dispatch again; None after a clean stop or without a log.
+        """Physical offset at which a start begins to dispatch again; None after a clean stop or without a log.
 
         The rules are those of the detected release, see `Version.release`.
         """
@@ -193,17 +195,18 @@ class Store:
         return [self._disk_queues[key] for key in sorted(self._disk_queues)]
 
     def queues(self) -> list[Queue]:
-        """Returns all queues by topic and queue id, after a crash as a broker's start will complete them."""
+        """Returns all queues by topic and queue id; after a crash as a broker's start will complete them."""
         return [self._queues[key] for key in sorted(self._queues)]
 
     def go_on_without_unreadable(self) -> list[str]:
-        """Answers from what can be read, where a segment is unreadable that decides the log's end or what a start adds.
+        """Answers from the readable parts if an unreadable segment decides the log's end or what a start adds.
 
-        The log then ends where its last file does, and the queues are those on disk; walks yield what cannot be read
-        as damage. That is for descriptions; whoever changes or deletes a file must not go on.
+        The log then ends at the end of its last file, the queues are those on disk, and walks yield unreadable parts
+        as damage.
+        This is for descriptions only; code that changes or deletes files must stop instead.
 
         Returns:
-            What is not known, in sentences.
+            What is unknown, in sentences.
         """
         unknown = []
         if failure := self.commit_log.accept_unreadable_end():
@@ -219,7 +222,7 @@ class Store:
         return unknown
 
     def unlisted_parts(self, *, of_log: bool = False) -> list[str]:
-        """Returns a sentence for each directory met so far that cannot be listed, those of the log or all."""
+        """Returns a sentence for each directory found so far that cannot be listed: those of the log, or all."""
         found = {path: why for path, why in self.unlisted.items() if self.unlisted.keys().isdisjoint(path.parents)}
         return [
             f"{path} cannot be listed: {why}; run this as a user who can read it"
@@ -251,19 +254,19 @@ class Store:
     def index_files(self) -> list[IndexFile]:
         """Returns the index files, oldest first; after a crash those that a broker's start will leave.
 
-        For that the end of the log is read, when they are first asked for.
+        The first call then reads the end of the log.
         """
         return self._index
 
     def lags(self) -> list[Lag]:
-        """Returns the consumer offsets against the queues, by group, topic and queue id."""
+        """Compares consumer offsets with the queues; returns lags by group, topic and queue id."""
         return lags_of(self.metadata, self.queue)
 
     def messages(self, **wanted: object) -> Iterator[Message | Damage]:
-        """Yields messages in CommitLog order, and damage where there is none.
+        """Yields messages in CommitLog order, and damage between them.
 
         Args:
-            wanted: see `Selection`; `check_crc=False` takes records with a wrong body too.
+            wanted: see `Selection`; `check_crc=False` accepts records with a wrong body too.
         """
         check_crc = bool(wanted.pop("check_crc", True))
         selection = Selection.of(**wanted)
@@ -292,7 +295,7 @@ class Store:
 
         Args:
             columns: names of `records.columns.COLUMNS`; None for all but raw_body.
-            damage: a list that damage met on the way is appended to.
+            damage: list that receives damage found on the way.
             wanted: as for `messages`.
         """
         from mqtool.records import columns as scan_columns  # noqa: PLC0415 - pyarrow costs 100 ms at import

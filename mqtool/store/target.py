@@ -1,4 +1,4 @@
-"""What a path leads to: a store, CommitLog files, or files of another kind."""
+"""Opens what a path leads to: a store, CommitLog files, or files of another kind."""
 
 from pathlib import Path
 
@@ -12,15 +12,15 @@ from mqtool.store.store import Store, open_store
 
 
 def open_target(path: Path, kind: FileKind | None = None, config: Path | None = None) -> Store | list[KnownFile]:
-    """Opens whatever is at a path.
+    """Opens a store, a part of one, or a single file.
 
     Args:
         path: a store, a part of one (commitlog, one queue, index, …) or a single file.
-        kind: what to read there: which part of a store, or what an unknown file is.
+        kind: what to read there: the part of a store, or the kind of an unknown file.
         config: a broker.conf.
 
     Returns:
-        A store if records are to be read; it may have segments only. Else files of one kind, in order.
+        A store if records are to be read; it may have segments only. Otherwise files of one kind, in order.
 
     Raises:
         NotAStoreError, UnsupportedFormatError, StoreError, ConfigFileError: it cannot be read.
@@ -52,7 +52,7 @@ def _nothing(path: Path, kind: FileKind | None) -> str:
 
 
 def is_part(path: Path) -> bool:
-    """Whether a directory is a part of a store rather than its root, by its name and what lies directly in it."""
+    """Whether a directory is part of a store rather than its root, by its name and its direct content."""
     if is_directory(path / file_names.COMMIT_LOG):
         return False
     whole = path.absolute()

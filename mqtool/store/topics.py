@@ -1,4 +1,4 @@
-"""The topics that a store knows of: by its queues, by its configuration, or only by records of its log."""
+"""The topics of a store: from its queues, its configuration, or only from records of its log."""
 
 from collections.abc import Iterable
 
@@ -8,9 +8,9 @@ from mqtool.store.store import Store
 
 
 def unmatched(store: Store, globs: Iterable[str]) -> list[str]:
-    """Returns those of some globs that no topic of the store matches.
+    """Returns the globs that match no topic of the store.
 
-    The log is read only for those that neither a queue nor the configuration matches.
+    The log is read only for globs that match neither a queue nor the configuration.
 
     Raises:
         StoreError: something cannot be read.

@@ -1,4 +1,4 @@
-"""Which release wrote a store, from what only some releases leave behind."""
+"""Detects which release wrote a store, from traces that only some releases leave."""
 
 import contextlib
 from dataclasses import dataclass
@@ -15,10 +15,10 @@ from mqtool.store.metadata import Metadata
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """A release line and why.
+    """A release line and the evidence for it.
 
     Attributes:
-        line: "4.9", "5.1" (5.1.1 to 5.3), "5.5", "5" (some 5.x) or None where nothing tells.
+        line: "4.9", "5.1" (5.1.1 to 5.3), "5.5", "5" (some 5.x) or None if nothing shows it.
         evidence: in words.
     """
 
@@ -32,13 +32,13 @@ class Version:
 
 
 def detect(root: Path, metadata: Metadata, checkpoint: Checkpoint | None, first_properties: bytes | None) -> Version:
-    """Weighs the evidence, the newest release's first.
+    """Detects the release from the evidence, the newest release's first.
 
     Args:
         root: the store.
         metadata: of its config/ directory.
-        checkpoint: parsed, None if absent.
-        first_properties: stored properties of some record, None if there is none.
+        checkpoint: parsed, None if missing.
+        first_properties: stored properties of any record, None if there is none.
     """
     if checkpoint and checkpoint.logics_physical_offset:
         return Version("5.5", "checkpoint has the sixth field, logicsPhysicalOffset")
@@ -70,7 +70,7 @@ def _is_there(path: Path) -> bool:
 
 
 def read_checkpoint(path: Path) -> Checkpoint | None:
-    """Returns the parsed checkpoint, None if there is none that can be read."""
+    """Returns the parsed checkpoint, None if it is missing or unreadable."""
     try:
         return checkpoint_format.parse(read_file(path))
     except StoreError:

@@ -1,7 +1,8 @@
-"""Messages that the broker keeps until later: delays, timers, open transactions, popped messages without an ack.
+"""Messages that the broker holds back: delays, timers, open transactions, popped messages without an ack.
 
-No consumer group waits for them under its own name, so consumer offsets do not show them; deleting their segment loses
-them all the same. Where the files do not say whether a message was delivered, it counts as waiting.
+No consumer group waits for them under its own name, so consumer offsets do not show them; deleting their segment
+loses them
+all the same. If the files do not show whether a message was delivered, it counts as waiting.
 Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl (4.9.7, 5.5.0), PopReviveService
 (5.5.0).
 """
@@ -37,8 +38,8 @@ class Waiting:
 
     Attributes:
         kind: what they wait for.
-        topic, queue_id: the queue that keeps them: one of a system topic, of popped messages their own.
-        queue_offsets: int64, theirs in that queue.
+        topic, queue_id: the queue that stores them, one of a system topic; for popped messages their own.
+        queue_offsets: int64, in that queue.
         physical_offsets: int64, of their records.
     """
 
@@ -55,8 +56,8 @@ class Undelivered:
 
     Attributes:
         kind: what they wait for.
-        topic, queue_id: of the system topic that keeps them; of popped messages their own.
-        messages: how many.
+        topic, queue_id: of the system topic that stores them; for popped messages their own.
+        messages: their number.
     """
 
     kind: WaitingKind
@@ -65,13 +66,13 @@ class Undelivered:
     messages: int
 
     def words_of(self, segment: MappedFile) -> str:
-        """Returns one line about the segment that holds them."""
+        """Returns one line about the segment that contains them."""
         queue = f"{self.topic}/{self.queue_id}"
         return f"segment {segment.path.name}: {self.messages} {self.kind.value} message(s) of {queue} not delivered yet"
 
 
 def waiting_by_segment(store: Store) -> list[tuple[MappedFile, tuple[Undelivered, ...]]]:
-    """Returns all segments of the log, oldest first, each with the waiting messages whose records lie in it.
+    """Returns all segments of the log, oldest first, each with the waiting messages whose records it contains.
 
     Raises:
         StoreError: a file cannot be read.
@@ -132,7 +133,7 @@ def _waiting(kind: WaitingKind, queue: Queue, offsets: np.ndarray, physical: np.
 
 
 def _timers(store: Store, queue: Queue) -> Waiting:
-    """Returns messages that are not in the wheel yet, and those in slots that have not been read."""
+    """Returns messages that are not in the wheel yet, and those in unread slots."""
     offsets, physical = units_from(queue, queue.min_offset)
     checkpoint = _timer_checkpoint(store)
     in_wheel = _in_wheel(store, checkpoint.last_read_time_ms)
@@ -153,7 +154,7 @@ def _precision(store: Store) -> int:
 
 
 def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
-    """Returns the physical offsets that unread slots of the wheel lead to; None if wheel or timer log do not tell."""
+    """Returns the physical offsets that unread slots of the wheel lead to; None if the files do not show them."""
     path = store.path / file_names.TIMER_WHEEL
     files = list_mapped_files(store.path / file_names.TIMER_LOG).files
     if not path.is_file():
@@ -191,13 +192,13 @@ def _not_recalled(store: Store, parked: list[int], deletions: list[int]) -> list
 
 
 def _recall_names(store: Store, physical_offset: int) -> tuple[str, str]:
-    """Returns how a deletion may name a timer message: its unique key, alone or after its topic."""
+    """Returns the names that a deletion may use for a timer message: its unique key, alone or after its topic."""
     key = _property(store, physical_offset, properties.UNIQUE_KEY)
     return key, f"{_property(store, physical_offset, properties.REAL_TOPIC)}+{key}"
 
 
 def _property(store: Store, physical_offset: int, name: str) -> str:
-    """Returns a property of a record, "" if there is none or it cannot be read."""
+    """Returns a property of a record, "" if it is missing or unreadable."""
     with contextlib.suppress(FormatError, StoreError):
         return properties.decode(store.commit_log.record(physical_offset).properties).get(name, "")
     return ""

@@ -140,7 +140,7 @@ class IndexReport:
     def _missing(self, missing: MissingKeys) -> None:
         if self._survey.live and missing.end > self._indexed_end():
             return  # dispatch may not have come so far
-        mended = self._recovery.mends_records(missing.start)
+        repaired = self._recovery.repairs_records(missing.start)
         words = f"{missing.keys} key(s) of {missing.records} message(s) have no entry"
         directory = self._survey.root / file_names.INDEX
         self._collector.add(
@@ -148,7 +148,7 @@ class IndexReport:
             directory,
             words,
             span=(missing.start, missing.end),
-            severity=Severity.WARNING if mended else None,
+            severity=Severity.WARNING if repaired else None,
         )
 
     def _indexed_end(self) -> int:

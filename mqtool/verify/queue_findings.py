@@ -84,9 +84,9 @@ class QueueReport:
             for run in runs:
                 self._occupy(queue.key, run.first, run.last)
                 known = _overlap(run.first, run.last, missing) if not queue.is_batch else 0
-                mended = self.recovery.mends_units(queue, run.first, self._physical_at(queue.key, run.first))
+                repaired = self.recovery.repairs_units(queue, run.first, self._physical_at(queue.key, run.first))
                 words = f"{run.last - run.first + 1} unit(s) {what}; {known} of their messages are in the CommitLog"
-                self._unit(code, queue, run.first, words, None, Severity.WARNING if mended else None)
+                self._unit(code, queue, run.first, words, None, Severity.WARNING if repaired else None)
         for run in facts.late:
             words = f"{run.last - run.first + 1} unit(s) point before the log's first byte, {self.survey.min_offset}"
             self._unit("queue-dangling-unit", queue, run.first, words, (run.start, run.end))
@@ -129,7 +129,7 @@ class QueueReport:
         code = "queue-missing-units" if at_end or in_file else "queue-file-missing"
         if code == "queue-file-missing" and first >= facts.first:
             return  # between two files: reported by the files
-        mended = self.recovery.mends_units(queue, first, run.start)
+        repaired = self.recovery.repairs_units(queue, first, run.start)
         words = f"{last - first + 1} message(s) with queue offsets {first} to {last} have no unit"
         path, position = place(queue, first)
         self.collector.add(
@@ -139,7 +139,7 @@ class QueueReport:
             position=position,
             span=(run.start, run.end),
             queue=queue.key,
-            severity=Severity.WARNING if mended else None,
+            severity=Severity.WARNING if repaired else None,
         )
 
     def _is_missing_now(self, queue: QueueFiles, first: int, physical_offset: int) -> bool:
@@ -288,7 +288,7 @@ def _absent(
     tree = _tree(survey, queue[0])
     first_at, last_at = int(span.first_at[number]), int(span.last_at[number])
     all_built = not survey.queues and survey.clean_stop
-    mended = all_built or recovery.mends_records(first_at)
+    repaired = all_built or recovery.repairs_records(first_at)
     words = f"{count} message(s), queue offsets {span.first[number]} to {span.following[number] - 1}"
     collector.add(
         "queue-missing",
@@ -296,7 +296,7 @@ def _absent(
         words,
         span=(first_at, last_at + 1),
         queue=queue,
-        severity=Severity.WARNING if mended else None,
+        severity=Severity.WARNING if repaired else None,
     )
 
 

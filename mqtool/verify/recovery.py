@@ -23,16 +23,16 @@ class Recovery:
 
     scan_start: int | None
 
-    def mends_records(self, start: int) -> bool:
+    def repairs_records(self, start: int) -> bool:
         """Whether records from a physical offset on are dispatched again."""
         return self.scan_start is not None and start >= self.scan_start
 
-    def mends_units(self, queue: QueueFiles, first: int, start: int) -> bool:
+    def repairs_units(self, queue: QueueFiles, first: int, start: int) -> bool:
         """Whether the next start writes units again, from number `first` on, with records from offset `start` on.
 
         Recovery must drop them first: it reads only the last files of a queue, and ends it at the first invalid unit.
         """
-        if not self.mends_records(start):
+        if not self.repairs_records(start):
             return False
         looked_at = queue.files[-_FILES_SCANNED:]
         return not looked_at or first * queue.unit.size >= looked_at[0].base

@@ -78,9 +78,9 @@ class RocksCheck:
         if self._survey.live and at[1] > self._survey.end:
             return
         if found is None:
-            mended = None if self._survey.clean_stop else Severity.WARNING
+            repaired = None if self._survey.clean_stop else Severity.WARNING
             words = f"no unit at queue offset {offset}, the record is at {at[0]}"
-            self._collector.add("rocksdb-missing-unit", self._path, words, span=at, queue=name, severity=mended)
+            self._collector.add("rocksdb-missing-unit", self._path, words, span=at, queue=name, severity=repaired)
             return
         self._matched[name] += 1
         if found != expected:

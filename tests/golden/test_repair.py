@@ -309,9 +309,9 @@ def test_a_segment_whose_zeros_are_missing_gets_them_back(version, tmp_path):
     path = max((root / "commitlog").iterdir())
     path.write_bytes(path.read_bytes().rstrip(b"\0"))
     with mqtool.open(root) as store:
-        mending = changes_of(store, verify(store).findings)
-    assert mending.changes == (Pad((f"commitlog/{path.name}",)),)
-    put_right(root, mending.changes)
+        proposal = changes_of(store, verify(store).findings)
+    assert proposal.changes == (Pad((f"commitlog/{path.name}",)),)
+    put_right(root, proposal.changes)
     assert contents(root) == healthy
 
 
@@ -323,9 +323,9 @@ def test_a_store_put_right_by_its_findings_has_none_that_a_plan_mends(tmp_path):
     (root / "checkpoint").write_bytes(b"short")
     with mqtool.open(root) as store:
         found = verify(store)
-        mending = changes_of(store, found.findings)
+        proposal = changes_of(store, found.findings)
     assert found.state is State.CORRUPT
-    done = put_right(root, mending.changes)
+    done = put_right(root, proposal.changes)
     assert done.verification.state is State.CLEAN
 
 
@@ -334,15 +334,15 @@ def test_units_beyond_a_log_that_ends_in_zeros_are_in_the_plan(base, tmp_path):
     root = damage_case(f"tail-zeroed@{base}", tmp_path)
     with mqtool.open(root, base_config(base)) as store:
         found = verify(store)
-        mending = changes_of(store, found.findings)
+        proposal = changes_of(store, found.findings)
     assert "queue-ahead-of-log" in {one.code for one in found.findings}
-    assert mending.left == ()
-    assert put_right(root, mending.changes).verification.state is State.CLEAN
+    assert proposal.left == ()
+    assert put_right(root, proposal.changes).verification.state is State.CLEAN
 
 
 def test_units_are_kept_where_no_log_is_left(tmp_path):
     root = damage_case("commitlog-deleted@5.5.0-clean", tmp_path)
     with mqtool.open(root) as store:
-        mending = changes_of(store, verify(store).findings)
-    assert {"log-missing", "queue-ahead-of-log"} <= {one.code for one in mending.left}
-    assert not any(isinstance(change, RebuildQueues) for change in mending.changes)
+        proposal = changes_of(store, verify(store).findings)
+    assert {"log-missing", "queue-ahead-of-log"} <= {one.code for one in proposal.left}
+    assert not any(isinstance(change, RebuildQueues) for change in proposal.changes)

@@ -50,7 +50,7 @@ def test_after_the_runbook_the_real_store_serves_everything_in_order_and_once(na
     before = tree_digest(root)
     alone = broker.answers(root, config, work=tmp_path / "alone")
     found = run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, config=config))
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     total = sum(map(len, known(base).values()))
     assert total - count(served(alone), base) == found.lost_by_start
     assert served(broker.answers(root, config, work=tmp_path / "after")) == known(base)
@@ -96,7 +96,7 @@ def test_a_killed_broker_starts_at_once_after_the_runbook(rocketmq, tmp_path):
     assert "SEND_OK" in broker.admin("sendMessage", "-t", "Fresh", "-p", "hello", "-k", "key-1")
     broker.stop(kill=True)
     found = run(RUNBOOKS["RB-08"], broker.store, Request(apply=True, backup_acknowledged=True, config=keys))
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     assert not (broker.store / "abort").exists()
     again = rocketmq("5.5.0").start_broker(tmp_path, **keys)
     assert "key-1" in again.admin("queryMsgByKey", "-t", "Fresh", "-k", "key-1") or "hello" in again.admin(

@@ -76,10 +76,10 @@ def test_what_waits_or_was_cut_off_is_delivered_once_after_the_runbook(rocketmq,
     before = tree_digest(root)
     request = Request(apply=True, backup_acknowledged=True, config=KEYS)
     found = run(RUNBOOKS["RB-17"], root, request)
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     undo(root)
     assert tree_digest(root) == before
-    assert run(RUNBOOKS["RB-17"], root, request).mended
+    assert run(RUNBOOKS["RB-17"], root, request).repaired
     broker = rocketmq("5.5.0").start_broker(tmp_path, **KEYS)
     assert delivered(broker.address) == sorted([b"early", *LATE])
     broker.stop()

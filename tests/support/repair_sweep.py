@@ -148,15 +148,15 @@ class _Sweep:
         digest = tree_digest(self.root)
         try:
             with open_store(self.root) as store:
-                mending = changes_of(store, verify(store).findings)
-            if not mending.changes:
+                proposal = changes_of(store, verify(store).findings)
+            if not proposal.changes:
                 return self._row("plan", "", "nothing", success=False, undone=None, state="", root=None)
-            plan = make_plan(self.root, mending.changes, must_repair=not mending.again)
+            plan = make_plan(self.root, proposal.changes, must_repair=not proposal.again)
             done = apply(plan, backup_acknowledged=True, verify_after=True)
         except MqtoolError as error:
             same = tree_digest(self.root) == digest
             return self._row("plan", "", f"refused: {error}", success=False, undone=same, state="", root=None)
-        success = plan.complete and not mending.left
+        success = plan.complete and not proposal.left
         state = done.verification.state.value if done.verification else ""
         row = self._row("plan", "", "applied", success=success, undone=True, state=state, root=self.root)
         undo(self.root)
@@ -192,7 +192,7 @@ class _Sweep:
         root = made or self.root
         with open_store(root) as store:
             state = verify(store).state.value
-        row = self._row("runbook", book, "applied", success=bool(found.mended), undone=True, state=state, root=root)
+        row = self._row("runbook", book, "applied", success=bool(found.repaired), undone=True, state=state, root=root)
         if made is None:
             undo(self.root)
         else:

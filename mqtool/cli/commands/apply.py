@@ -101,7 +101,7 @@ def apply(
 ) -> ExitCode:
     """Carries the plan out and prints the result."""
     from mqtool.repair import Plan
-    from mqtool.repair import apply as carry_out
+    from mqtool.repair import apply as apply_plan
     from mqtool.repair.plan import LARGEST
     from mqtool.verify import Severity
 
@@ -114,7 +114,7 @@ def apply(
         return Output(ctx.obj, BROKER_APPLY, output_format).document(
             apply_to_broker(data, plan, yes=yes, dry_run=dry_run)
         )
-    applied = carry_out(Plan.from_json(data, plan), backup_acknowledged=yes, dry_run=dry_run, verify_after=verify)
+    applied = apply_plan(Plan.from_json(data, plan), backup_acknowledged=yes, dry_run=dry_run, verify_after=verify)
     verification = applied.verification
     serious = [one for one in verification.findings if one.severity is not Severity.NOTE] if verification else []
     document = {

@@ -39,7 +39,7 @@ from mqtool.records.damage import Damage
 
 if TYPE_CHECKING:
     from mqtool.repair import Change, Plan
-    from mqtool.repair.from_findings import Mending
+    from mqtool.repair.from_findings import RepairProposal
     from mqtool.store.store import Store
     from mqtool.verify import Finding
 
@@ -261,7 +261,7 @@ def plan(
     verb, path = _words(options)
     if not to_stdout:
         _check_output(out, path)
-    left: Mending | None = None
+    left: RepairProposal | None = None
     known: tuple[Finding, ...] = ()
     positions: dict[str, Any] = {"positions": [], "messages": []}
     with open_store(path, config) as store:
@@ -279,7 +279,7 @@ def plan(
         else:
             changes = _changes(verb, store, options)
     whole = left is not None and not left.again
-    after: list[Mending] = []
+    after: list[RepairProposal] = []
 
     def look(root: Path, keys: Mapping[str, str]) -> None:
         if left is not None and left.left:
@@ -343,9 +343,9 @@ def _write_to_stdout(made: Plan, document: dict[str, Any]) -> None:
     note(f"files that change: {document['files']}; next: {document['next_step']}")
 
 
-def _is_enough(mending: Mending | None) -> bool:
+def _is_enough(proposal: RepairProposal | None) -> bool:
     """Whether a plan repairs every error, or is the first of two that do."""
-    return mending is None or mending.again or not any(one.severity.is_serious for one in mending.left)
+    return proposal is None or proposal.again or not any(one.severity.is_serious for one in proposal.left)
 
 
 def _words(options: _Options) -> tuple[str, Path]:
@@ -500,16 +500,16 @@ def _files(store: Store, options: _Options, verb: str) -> tuple[str, ...]:
     return tuple(path.relative_to(root).as_posix() if path.is_relative_to(root) else name for name, path in pairs)
 
 
-def _document(made: Plan, options: _Options, mending: Mending | None) -> dict[str, Any]:
+def _document(made: Plan, options: _Options, proposal: RepairProposal | None) -> dict[str, Any]:
     from mqtool.repair.changes import change_to_json
     from mqtool.repair.plan import GATES
     from mqtool.verify import CATALOGUE
 
-    left = mending.left if mending is not None else ()
+    left = proposal.left if proposal is not None else ()
     notes = [*made.notes, *options.damage]
     if made.forecast is not None:
         notes.insert(0, f"messages that a start loses: {made.forecast.words}")
-    if mending is not None and mending.again:
+    if proposal is not None and proposal.again:
         notes.append("the end of the log comes first: verify and plan again once this is finalized")
     return {
         "store": made.store,

@@ -75,7 +75,7 @@ RUNBOOK = OutputSchema(
         text("begun", "RFC 3339"),
         flag("present", "the trouble is there"),
         flag("applied", "something was applied"),
-        flag("mended", "the problem is solved; null if nothing was applied", nullable=True),
+        flag("repaired", "the problem is solved; null if nothing was applied", nullable=True),
         Column(
             "physically_gone",
             "int64",
@@ -316,7 +316,7 @@ def code_of(found: Protocol) -> ExitCode:
     status = {step.name: step.status for step in found.steps}
     if status["detect"] == REFUSED or status.get("gate") == REFUSED:
         return ExitCode.REFUSED
-    if status.get("plan") in (REFUSED, SKIPPED) or found.mended is False:
+    if status.get("plan") in (REFUSED, SKIPPED) or found.repaired is False:
         return ExitCode.NO
     return ExitCode.OK
 

@@ -1,4 +1,4 @@
-"""Backups of a store: incremental, verified, taken while a broker runs; restored into a new directory.
+"""Incremental, verified backups of a store, taken while its broker may be running, and their restore.
 
 ```
 made = backup(root, destination)          # repeat it: unchanged pieces are not stored again

@@ -1,4 +1,4 @@
-"""Taking a backup: files in an order that a recovery can live with, only new pieces stored, the manifest last."""
+"""Creates a backup in an order that recovery tolerates: only new pieces are stored, the manifest is written last."""
 
 import hashlib
 import os
@@ -53,7 +53,7 @@ def backup(
     *,
     redact: bool = False,
 ) -> Backed:
-    """Takes a snapshot of a store; safe while a broker is running.
+    """Takes a snapshot of a store. Safe while a broker is running.
 
     Args:
         root: of the store; only read.
@@ -63,7 +63,8 @@ def backup(
         redact: leaves out users, whose passwords are in plain text.
 
     Raises:
-        RefusedError: a broker is running on a kind of store that cannot be copied meanwhile; the tree contains links;
+        RefusedError: a broker is running on a kind of store that cannot be copied meanwhile; the tree contains
+            links;
             the destination is not a backup.
         UnsupportedFormatError: parts of the store are outside of its root.
         StoreError: a file cannot be read or written; run the backup again to continue it.
@@ -102,7 +103,11 @@ def _check(store: Store) -> None:
 
 
 def _begin(destination: Path) -> tuple[bool, Path]:
-    """Creates the destination; marks the backup as begun."""
+    """Creates the destination and marks the backup as started.
+
+    Returns:
+        Whether an earlier run is resumed, and the path of the marker.
+    """
     directory = destination / snapshots.DIRECTORY
     try:
         if destination.exists() and not directory.is_dir() and any(destination.iterdir()):
@@ -124,7 +129,7 @@ def _begin(destination: Path) -> tuple[bool, Path]:
 
 
 class _SnapshotWriter:
-    """One run."""
+    """Writes one snapshot."""
 
     def __init__(self, store: Store, destination: Path, on_progress: OnProgress, *, redact: bool) -> None:
         self.pieces = Pieces(destination)
@@ -157,12 +162,12 @@ class _SnapshotWriter:
         return Snapshot(name, str(self._root), is_live, end, listed.directories, tuple(files), tuple(self._notes))
 
     def _end(self) -> int:
-        """Returns the end of the log as it is now."""
+        """Returns the current end of the log."""
         with open_store(self._root, self._store.config.values) as now:
             return now.commit_log.max_offset
 
     def _copy_database(self, directory: str) -> list[FileEntry]:
-        """Copies a RocksDB in one state while a broker may have it open: files that changed are copied again."""
+        """Copies a RocksDB in one consistent state, even while a broker has it open: starts over if files change."""
         for _ in range(_ATTEMPTS):
             try:
                 before = state_of(self._root, directory)
@@ -196,7 +201,7 @@ class _SnapshotWriter:
                 raise StoreError(f"cannot be read: {error.strerror}", self._root / name) from error
 
     def _copy(self, name: str, limit: int | None) -> FileEntry:
-        """Stores a file; bytes at or after `limit` are stored as zeros."""
+        """Stores one file. Bytes at or after `limit` are stored as zeros."""
         whole, found = hashlib.sha256(), []
         descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
@@ -217,7 +222,7 @@ class _SnapshotWriter:
 
 
 def _read(descriptor: int, position: int, length: int, limit: int | None) -> bytes:
-    """Returns bytes of a file; zeros where it has become shorter, and from the limit on."""
+    """Reads bytes of a file; positions past its end or at or after `limit` read as zeros."""
     wanted = length if limit is None else max(0, min(length, limit - position))
     parts, have = [], 0
     while have < wanted:

@@ -1,18 +1,21 @@
-"""The order in which files are copied, so that the copy can be recovered although a broker continues to write.
+"""The order of copying that keeps a backup recoverable although the broker keeps writing.
 
 References are copied before what they refer to, and the log last, up to an end that is fixed first:
 
-1. the checkpoint: the older it is, the earlier recovery starts scanning, and repeated dispatch does no harm;
-2. progress of consumers and delays: an offset that is too old delivers twice, one that is too new loses messages;
-3. then the end of the log is fixed; records appended after it are not part of the backup;
-4. index, queues and all else: units beyond the noted end are cut by recovery, missing ones are dispatched again from
-   the checkpoint on (R6 and R8 of docs/recovery.md);
-   A RocksDB among them (`rocksdbstore`, tables in `config`) is copied as one state: its manifest names the files that
-   belong together, so it is copied again if that, or the set of its files, changed meanwhile;
-5. the log, up to the noted end; bytes after it are left out;
-6. topics and groups last: a table that is too new does no harm, one that is too old would hide a topic.
+1. The checkpoint: the older it is, the earlier recovery starts scanning, and dispatching twice does no harm.
+2. Progress of consumers and delays: an offset that is too old delivers twice, one that is too new loses messages.
+3. The end of the log is fixed. Records appended later are not part of the backup.
+4. Index, queues and everything else: recovery cuts units beyond that end, and dispatches missing ones from the
+   checkpoint on (R6 and R8 of docs/recovery.md). A RocksDB (`rocksdbstore`, tables in `config`) is copied as one
+   state:
+   its manifest names the files that belong together, so it is copied again if the manifest or the set of files
+   changes
+   meanwhile.
+5. The log, up to the fixed end.
+6. Topics and groups: a table that is too new does no harm, one that is too old would hide a topic.
 
-Sources: DefaultMessageStore.recover, CommitLog.recoverAbnormally, ConsumeQueue.truncateDirtyLogicFiles (4.9.7, 5.5.0).
+Sources: DefaultMessageStore.recover, CommitLog.recoverAbnormally, ConsumeQueue.truncateDirtyLogicFiles (4.9.7,
+5.5.0).
 """
 
 import os
@@ -32,14 +35,14 @@ _SECRET = f"{file_names.CONFIG}/{file_names.USERS}/"
 
 @dataclass(frozen=True)
 class Listing:
-    """The files of a store in phases.
+    """The files of a store, grouped by when they are copied. Paths are relative to the root.
 
     Attributes:
-        first: before the end of the log is noted.
+        first: before the end of the log is fixed.
         derived: after that.
-        log: segments.
+        log: segments of the CommitLog.
         last: after the log.
-        directories: without a file, below the root.
+        directories: directories without a file.
     """
 
     first: tuple[str, ...]
@@ -50,14 +53,14 @@ class Listing:
 
 
 def list_files(root: Path, *, redact: bool = False) -> Listing:
-    """Looks at a store's tree.
+    """Lists the files of a store in copying order.
 
     Args:
-        root: of the store.
-        redact: leaves out users, whose passwords are in plain text.
+        root: root of the store.
+        redact: leave out users, whose passwords are stored in plain text.
 
     Raises:
-        RefusedError: a symbolic link, a socket or the like is in it.
+        RefusedError: the tree contains a symbolic link, a socket or another special file.
         StoreError: a directory cannot be read.
     """
     phases: dict[int, list[str]] = {phase: [] for phase in range(4)}
@@ -78,12 +81,12 @@ def list_files(root: Path, *, redact: bool = False) -> Listing:
 
 @dataclass(frozen=True, slots=True)
 class DatabaseState:
-    """Identifies a state of an open RocksDB; only its newest write-ahead log grows without changing it.
+    """A state of an open RocksDB. Only its newest write-ahead log can grow without changing the state.
 
     Attributes:
-        names: below the root, in the order to copy them: manifest and tables before the write-ahead logs.
-        current: bytes of CURRENT, which names the manifest.
-        manifests: bytes of each manifest, which grows with every flush and compaction.
+        names: files below the root in copying order: manifest and tables before the write-ahead logs.
+        current: content of CURRENT, which names the manifest.
+        manifests: content of each manifest; every flush and compaction appends to it.
     """
 
     names: tuple[str, ...]
@@ -99,12 +102,12 @@ _OWN_LOG = "LOG"
 
 
 def databases_of(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the directories of RocksDBs among the files of a store."""
+    """Returns the directories of all RocksDBs among the files of a store."""
     return tuple(sorted({name.rpartition("/")[0] for name in names if name.rpartition("/")[2] == _CURRENT}))
 
 
 def state_of(root: Path, directory: str) -> DatabaseState:
-    """Looks at a RocksDB.
+    """Returns the current state of a RocksDB.
 
     Raises:
         OSError: a file cannot be read, or was removed meanwhile.

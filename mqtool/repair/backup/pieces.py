@@ -1,4 +1,4 @@
-"""Pieces of files, each once, under the SHA-256 of its bytes, compressed with zstandard."""
+"""Deduplicated pieces of files, each stored once under the SHA-256 of its bytes and compressed with zstandard."""
 
 import hashlib
 from pathlib import Path
@@ -18,7 +18,7 @@ _SHA256 = hashlib.sha256
 
 
 class Pieces:
-    """The pieces of one destination.
+    """The pieces in one backup destination.
 
     Attributes:
         written: number of pieces added by this object.
@@ -33,11 +33,11 @@ class Pieces:
         self._touched: set[Path] = set()
 
     def path(self, digest: str) -> Path:
-        """Returns where a piece is or would be."""
+        """Returns the path at which a piece is stored."""
         return self._root / digest[:2] / f"{digest}.zst"
 
     def add(self, data: bytes) -> str:
-        """Stores a piece unless it is there; returns its SHA-256. On disk after `sync`.
+        """Stores a piece if it is new and returns its SHA-256. Durable after `sync`.
 
         Raises:
             StoreError: the system refuses.
@@ -58,14 +58,14 @@ class Pieces:
         return digest
 
     def sync(self) -> None:
-        """Returns when the names of all pieces that were added are on disk."""
+        """Makes the directory entries of all added pieces durable."""
         for directory in sorted(self._touched):
             sync_directory(directory)
         if self._touched:
             sync_directory(self._root)
 
     def read(self, digest: str, length: int) -> bytes:
-        """Returns a piece after checking its SHA-256.
+        """Reads a piece and checks its SHA-256.
 
         Args:
             digest: its SHA-256.

@@ -1,4 +1,4 @@
-"""Bringing a snapshot back: into a new directory, every byte proved, or refused by name."""
+"""Restores a snapshot into a new directory; every byte is checked against its SHA-256 before the directory appears."""
 
 import hashlib
 import os
@@ -64,7 +64,7 @@ def restore(
 
 
 def _check(pieces: Pieces, file: FileEntry) -> None:
-    """Raises RefusedError if a file would not come out as it was."""
+    """Raises RefusedError if a file cannot be restored byte for byte."""
     whole, at = hashlib.sha256(), 0
     for piece in file.pieces:
         _add_zeros(whole, piece.position - at)

@@ -1,4 +1,4 @@
-"""Manifests: the content of a snapshot, as JSON, named by the time at which the backup started."""
+"""Manifests: the content of a snapshot as JSON, named after the start time of the backup."""
 
 import hashlib
 import json
@@ -24,12 +24,12 @@ _HEX = frozenset("0123456789abcdef")
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A part of a file that is not only zeros.
+    """A part of a file that contains a nonzero byte.
 
     Attributes:
-        position: in the file, a multiple of `PIECE`.
+        position: byte position in the file, a multiple of `PIECE`.
         length: bytes.
-        sha256: of them; its name among the pieces.
+        sha256: of these bytes; also the name of the stored piece.
     """
 
     position: int
@@ -39,15 +39,15 @@ class Piece:
 
 @dataclass(frozen=True, slots=True)
 class FileEntry:
-    """One file.
+    """One file of a snapshot.
 
     Attributes:
-        path: below the root, `/`-separated.
+        path: relative to the root, `/`-separated.
         size: bytes, zeros included.
         mode: permission bits.
-        modified_ns: when it was last written.
+        modified_ns: time of the last modification.
         sha256: of all bytes.
-        pieces: in order, without those of zeros only.
+        pieces: in order; all-zero pieces are left out.
     """
 
     path: str
@@ -85,12 +85,12 @@ class Snapshot:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over everything."""
+        """Returns the SHA-256 over all other fields."""
         text = json.dumps(self._body(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode()).hexdigest()
 
     def write(self, destination: Path) -> Path:
-        """Writes the manifest; on disk on return, and only then a snapshot."""
+        """Writes the manifest durably and returns its path. The snapshot exists from then on."""
         path = destination / DIRECTORY / f"{self.name}.json"
         text = json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n"
         replace_file(path, text.encode())
@@ -98,7 +98,7 @@ class Snapshot:
 
 
 def snapshots(destination: Path) -> list[str]:
-    """Returns the names of the complete snapshots of a destination, oldest first.
+    """Returns the names of all complete snapshots of a destination, oldest first.
 
     Raises:
         RefusedError: it is not a destination of backups.

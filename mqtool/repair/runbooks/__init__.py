@@ -1,13 +1,13 @@
-"""Runbooks: known problems of a store as code. Detect, explain, plan, gates, apply, verify, undo.
+"""Runbooks: known problems of a store as code. Each detects, explains, plans, checks gates, applies, verifies, undoes.
 
 ```
 book = RUNBOOKS["RB-03"]
-protocol = run(book, root)                                       # looks and plans; changes nothing
+protocol = run(book, root)                                       # checks and plans; changes nothing
 protocol = run(book, root, Request(apply=True, backup_acknowledged=True))
 print(protocol.markdown())                                       # to paste into a ticket
 ```
 
-Every change is a plan of `mqtool.repair` or a new directory: both can be undone. Docs pages: docs/runbooks/.
+Every change is a plan of `mqtool.repair` or a new directory, so it can be undone. Docs pages: docs/runbooks/.
 """
 
 from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS, needed
@@ -15,7 +15,7 @@ from mqtool.repair.runbooks.match import Match, book_of, by_code, by_line, by_na
 from mqtool.repair.runbooks.model import Case, Request, Runbook
 from mqtool.repair.runbooks.page import page
 from mqtool.repair.runbooks.protocol import Protocol, Step
-from mqtool.repair.runbooks.run import run
+from mqtool.repair.runbooks.runner import run
 
 __all__ = [
     "ORDER",

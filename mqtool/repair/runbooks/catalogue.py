@@ -1,12 +1,12 @@
-"""All runbooks by id, and which of them a store needs first."""
+"""All runbooks by id, and the order in which a store needs them."""
 
 from collections.abc import Iterable
 
-from mqtool.repair.runbooks.copy_books import COPY_BOOKS
-from mqtool.repair.runbooks.derived_books import DERIVED_BOOKS
-from mqtool.repair.runbooks.log_books import LOG_BOOKS
+from mqtool.repair.runbooks.copy_runbooks import COPY_BOOKS
+from mqtool.repair.runbooks.derived_runbooks import DERIVED_BOOKS
+from mqtool.repair.runbooks.log_runbooks import LOG_BOOKS
 from mqtool.repair.runbooks.model import Runbook
-from mqtool.repair.runbooks.start_books import START_BOOKS
+from mqtool.repair.runbooks.start_runbooks import START_BOOKS
 from mqtool.verify import CATALOGUE, Finding
 
 RUNBOOKS: dict[str, Runbook] = {
@@ -25,6 +25,6 @@ ORDER = (
 
 
 def needed(findings: Iterable[Finding]) -> tuple[Runbook, ...]:
-    """Returns the runbooks that some findings name first, in the order in which to run them."""
+    """Returns the runbooks named first by findings, in the order in which to run them."""
     codes = {one.code for one in findings}
     return tuple(RUNBOOKS[name] for name in ORDER if any(CATALOGUE[code].runbooks[:1] == (name,) for code in codes))

@@ -1,4 +1,4 @@
-"""Which runbook is it? By a store, by a code of verify, or by a line of a broker's log."""
+"""Finds the runbooks for a store, for a finding code, or for a line of a broker's log."""
 
 import re
 from dataclasses import dataclass
@@ -17,11 +17,11 @@ _FEWEST_WORDS = 3
 
 @dataclass(frozen=True)
 class Match:
-    """One runbook that fits.
+    """A runbook that fits.
 
     Attributes:
-        book: which.
-        why: codes, or words of its symptom.
+        book: the runbook.
+        why: finding codes, or words of its symptom.
     """
 
     book: Runbook
@@ -29,7 +29,7 @@ class Match:
 
 
 def book_of(text: str) -> Runbook:
-    """Returns the runbook of an id (`RB-03`, `rb3`, `3`) or a name.
+    """Returns the runbook with an id (`RB-03`, `rb3`, `3`) or a name.
 
     Raises:
         UsageError: there is none.
@@ -43,7 +43,7 @@ def book_of(text: str) -> Runbook:
 
 
 def by_name(text: str) -> tuple[Match, ...]:
-    """Returns the runbook that is named by its id or name, as in `book_of`; empty if none is."""
+    """Returns the runbook with an id or a name, as `book_of` does; empty if there is none."""
     try:
         book = book_of(text)
     except UsageError:
@@ -52,12 +52,12 @@ def by_name(text: str) -> tuple[Match, ...]:
 
 
 def by_code(code: str) -> tuple[Match, ...]:
-    """Returns the runbooks of a code of verify, the one to take first."""
+    """Returns the runbooks for a finding code, the preferred one first."""
     return tuple(Match(RUNBOOKS[name], code) for name in CATALOGUE[code].runbooks)
 
 
 def by_line(line: str) -> tuple[Match, ...]:
-    """Returns the runbooks whose symptoms quote a line of a broker's log, or a part of one, the longest match first."""
+    """Returns the runbooks whose symptoms quote a line of a broker's log, or part of it, the longest match first."""
     text = " ".join(line.split()).casefold()
     found: dict[str, tuple[int, Match]] = {}
     for name in ORDER:
@@ -70,7 +70,10 @@ def by_line(line: str) -> tuple[Match, ...]:
 
 
 def _matched(pieces: list[str], text: str) -> int:
-    """Returns how many characters of a quotation a line has, 0 if it is another; a line may be cut at both ends."""
+    """Returns how many characters a line shares with a quotation, 0 if it does not match.
+
+    A line may be cut at both ends.
+    """
     if re.search(".*".join(map(re.escape, pieces)), text):
         return sum(map(len, pieces))
     is_part = len(text.split()) >= _FEWEST_WORDS and any(text in piece for piece in pieces)
@@ -78,12 +81,12 @@ def _matched(pieces: list[str], text: str) -> int:
 
 
 def _quoted(book: Runbook) -> list[str]:
-    """Returns what symptoms quote of a broker's log: more than one word between backticks."""
+    """Returns the quotations of broker logs in a runbook's symptoms: text of several words between backticks."""
     return [words for line in book.symptom for words in line.split("`")[1::2] if " " in words]
 
 
 def by_store(case: Case) -> tuple[Match, ...]:
-    """Returns the runbooks whose trouble a store has, in the order in which to run them."""
+    """Returns the runbooks whose problem a store has, in the order in which to run them."""
     found = []
     for name in ORDER:
         book = RUNBOOKS[name]

@@ -1,4 +1,4 @@
-"""What a runbook is and gets: values, and the types of its questions: is the symptom present, what repairs it."""
+"""The parts of a runbook: its request, its case, how it detects the problem, and what it proposes."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,18 +14,18 @@ from mqtool.verify import CATALOGUE, Finding, Verification, verify
 
 @dataclass(frozen=True)
 class Request:
-    """What whoever runs a runbook says.
+    """Options of a run.
 
     Attributes:
-        apply: apply the plan; without it everything is checked and planned, and nothing is changed.
+        apply: apply the plan; otherwise everything is checked and planned, and nothing is changed.
         backup_acknowledged: there is a backup, or none is needed.
         config: broker keys.
-        broker: release that would be started, "4.9" or "5.5"; None for the one that wrote the store.
+        broker: release that will be started, "4.9" or "5.5"; None for the one that wrote the store.
         copies: other copies of the same log: slaves, backups.
-        to: new directory for what a runbook writes outside of the store.
+        to: new directory, for runbooks that write outside of the store.
         topics: names, for runbooks about topics.
-        at: a physical offset, for runbooks about one record.
-        before: a physical offset, for runbooks about the front of the log.
+        at: physical offset, for runbooks about one record.
+        before: physical offset, for runbooks about the front of the log.
         free_ratio: share of the disk that is free, 0 to 1; None to ask the system.
     """
 
@@ -43,11 +43,11 @@ class Request:
 
 @dataclass
 class Case:
-    """One store, checked by one runbook; expensive checks run once.
+    """One store as a runbook sees it. Expensive checks run at most once.
 
     Attributes:
         store: opened for reading.
-        request: what was said.
+        request: options of the run.
     """
 
     store: Store
@@ -60,26 +60,26 @@ class Case:
 
     @property
     def broker(self) -> str:
-        """Release that would be started."""
+        """Release that will be started."""
         return self.request.broker or str(self.store.version.release)
 
     @cached_property
     def verification(self) -> Verification:
-        """What verify says."""
+        """Result of `verify`."""
         return verify(self.store)
 
     @cached_property
     def start(self) -> "Outcome | str":
-        """What the broker's start would do; why that cannot be said."""
+        """Predicted start of the broker, or the reason why it cannot be predicted."""
         return start_of(self.root, self.broker, self.request.config)
 
     def findings(self, codes: Collection[str]) -> tuple[Finding, ...]:
-        """Returns findings with one of some codes."""
+        """Returns the findings with one of some codes."""
         return tuple(one for one in self.verification.findings if one.code in codes)
 
 
 def start_of(root: Path, broker: str, config: "str | Path | Mapping[str, object] | None") -> "Outcome | str":
-    """Returns what a broker's start would do to a store, or why that is not known."""
+    """Returns the predicted start of a broker on a store, or the reason why it cannot be predicted."""
     try:
         return predict(root, broker, config)
     except MqtoolError as error:
@@ -88,12 +88,12 @@ def start_of(root: Path, broker: str, config: "str | Path | Mapping[str, object]
 
 @dataclass(frozen=True)
 class Detection:
-    """Whether the trouble is there.
+    """Whether the problem is present.
 
     Attributes:
         present: it is.
-        evidence: in words, one fact each.
-        findings: of verify that speak for it.
+        evidence: facts in words.
+        findings: of `verify` that indicate it.
     """
 
     present: bool
@@ -103,12 +103,12 @@ class Detection:
 
 @dataclass(frozen=True)
 class InPlace:
-    """The store is changed by a plan; `mqtool undo` takes it back.
+    """A plan that changes the store; `mqtool undo` undoes it.
 
     Attributes:
         changes: for one plan.
         left: findings that it does not repair.
-        again: more may be repaired by running it again after `mqtool finalize`.
+        again: whether another run after `mqtool finalize` may repair more.
     """
 
     changes: tuple[Change, ...]
@@ -118,13 +118,14 @@ class InPlace:
 
 @dataclass(frozen=True)
 class Aside:
-    """A new directory is made; the store stays as it is, and removing the directory takes it back.
+    """A new directory; the store is not changed.
 
     Attributes:
-        what: in words.
-        make: makes `to`, returns facts in words.
-        repairs: the new directory has the messages of this store at their offsets, without its damage; else it is a
-            copy, or another kind of store.
+        what: description in words.
+        make: creates `to`, returns facts in words.
+        repairs: whether the new directory has the messages of this store at their offsets, without its damage;
+            otherwise it
+            is a copy, or another kind of store.
     """
 
     what: str
@@ -134,12 +135,12 @@ class Aside:
 
 @dataclass(frozen=True)
 class Advice:
-    """Nothing that mqtool can carry out.
+    """Steps that mqtool cannot carry out.
 
     Attributes:
         words: what to do, one step each.
         next_steps: commands to type.
-        missing: what this release cannot do, "" if it is not for a program to decide.
+        missing: what this release cannot do; "" if the decision is not a program's.
     """
 
     words: tuple[str, ...]
@@ -152,19 +153,19 @@ Proposal = InPlace | Aside | Advice
 
 @dataclass(frozen=True)
 class Runbook:
-    """One known trouble.
+    """One known problem.
 
     Attributes:
         id: `RB-` and two digits.
-        name: in words with dashes.
-        symptom: what is seen, the broker's own words where it has some.
+        name: words joined by hyphens.
+        symptom: what a user sees, in the broker's own words where it has some.
         cause: what has happened.
         today: what a start of the broker, or its operator, does about it, and what that costs.
         does: what the runbook does, one step each.
         limits: what it cannot do.
-        needs: options that it needs to be carried out.
-        detect: is it there?
-        propose: the changes that repair it; only called if it is present.
+        needs: options that it requires to be applied.
+        detect: detects the problem.
+        propose: proposes the changes; only called if the problem is present.
     """
 
     id: str
@@ -180,12 +181,12 @@ class Runbook:
 
     @property
     def codes(self) -> tuple[str, ...]:
-        """Codes of verify that it is about."""
+        """Codes of the findings that name this runbook."""
         return codes_of(self.id)
 
 
 def codes_of(runbook: str) -> tuple[str, ...]:
-    """Returns the codes of verify that name a runbook."""
+    """Returns the codes of the findings that name a runbook."""
     return tuple(code for code, check in CATALOGUE.items() if runbook in check.runbooks)
 
 
@@ -203,7 +204,7 @@ _TOLD = 20
 
 
 def words_of(findings: Iterable[Finding]) -> tuple[str, ...]:
-    """Returns a line for each of some findings; the rest are counted."""
+    """Returns a line for each of the first findings, and a count of the rest."""
     lines = [f"{one.code}: {one.file}{_place(one)}: {one.evidence}" for one in findings]
     more = len(lines) - _TOLD
     return (*lines[:_TOLD], f"and {more} more findings") if more > 0 else tuple(lines)
@@ -217,7 +218,7 @@ def required_copies(case: Case) -> tuple[Path, ...]:
     """Returns the other copies of the log.
 
     Raises:
-        UsageError: none was named.
+        UsageError: none was given.
     """
     if not case.request.copies:
         raise UsageError("this runbook compares the store with another copy of its log: name it with --with")

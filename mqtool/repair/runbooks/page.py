@@ -1,4 +1,4 @@
-"""The human version of a runbook: what `mqtool runbook show` prints and docs/runbooks/ holds."""
+"""The page of a runbook for readers: output of `mqtool runbook show`, and docs/runbooks/."""
 
 from mqtool.repair.runbooks.model import Runbook
 
@@ -17,7 +17,7 @@ Without `--apply`, it stops after the plan and changes nothing. `--protocol FILE
 
 
 def _codes(book: Runbook) -> str:
-    """Returns the codes of verify that it is about."""
+    """Returns the codes of the findings that name the runbook."""
     codes = ", ".join(f"`{code}`" for code in book.codes)
     return f"{codes} (`mqtool checks CODE` explains one)" if codes else "No code of `mqtool verify` shows it by itself."
 

@@ -1,4 +1,4 @@
-"""Result of running a runbook: every step with its evidence, as JSON's values and as Markdown for a ticket."""
+"""The record of a runbook's run: every step with its evidence, as JSON values and as Markdown for a ticket."""
 
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -14,7 +14,7 @@ FAILED = "failed"
 
 @dataclass(frozen=True)
 class Step:
-    """One step.
+    """One step of a run.
 
     Attributes:
         name: detect, explain, plan, gate, apply, verify, undo.
@@ -34,20 +34,22 @@ class Protocol:
     """A complete run.
 
     Attributes:
-        runbook, name: which.
+        runbook, name: id and name of the runbook.
         store: root.
-        broker: release that the store's start was worked out for.
+        broker: release whose start is predicted.
         begun: RFC 3339.
-        present: whether the trouble is there.
-        applied: whether something was carried out.
-        mended: whether the problem is solved; None if nothing was applied.
-        gone: messages of which the store held no intact record when the run began; None if that is not known.
-        lost_by_start: messages that consumers lose if the broker is started instead, including those that are lost;
-            None if it does not start.
+        present: whether the problem is present.
+        applied: whether a change was applied.
+        repaired: whether the problem is solved; None if nothing was applied.
+        gone: messages of which the store held no intact record when the run began; None if unknown.
+        lost_by_start: messages that consumers lose if the broker is started instead, including those already lost;
+            None if
+            it does not start.
         lost_after: of the messages that were known when the run began, those that consumers lose when the broker is
-            started now; None if that is not known.
+            started
+            now; None if unknown.
         plan: JSON of the plan, None if nothing changes in place.
-        made: the new directory, if one was made.
+        made: the new directory, if one was created.
         steps: in order.
         next_steps: commands to type, in this order or to choose from.
     """
@@ -59,7 +61,7 @@ class Protocol:
     begun: str = field(default_factory=lambda: datetime.now(UTC).isoformat(timespec="seconds"))
     present: bool = False
     applied: bool = False
-    mended: bool | None = None
+    repaired: bool | None = None
     gone: int | None = None
     lost_by_start: int | None = None
     lost_after: int | None = None
@@ -69,15 +71,15 @@ class Protocol:
     next_steps: tuple[str, ...] = ()
 
     def add(self, name: str, status: str, summary: str, evidence: tuple[str, ...] = ()) -> None:
-        """Notes a step."""
+        """Adds a step."""
         self.steps.append(Step(name, status, summary, evidence))
 
     def step(self, name: str) -> Step:
-        """Returns a step by its name."""
+        """Returns the step with a name."""
         return next(step for step in self.steps if step.name == name)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns all of it as JSON's values."""
+        """Returns the protocol as JSON values."""
         return {
             "runbook": self.runbook,
             "name": self.name,
@@ -86,7 +88,7 @@ class Protocol:
             "begun": self.begun,
             "present": self.present,
             "applied": self.applied,
-            "mended": self.mended,
+            "repaired": self.repaired,
             "physically_gone": self.gone,
             "lost_by_start": self.lost_by_start,
             "lost_after": self.lost_after,
@@ -100,7 +102,7 @@ class Protocol:
         }
 
     def markdown(self) -> str:
-        """Returns the protocol for a ticket."""
+        """Returns the protocol as Markdown, for a ticket."""
         lost = {
             "whose records are physically gone": self.gone,
             "lost by starting the broker as it was": self.lost_by_start,
@@ -114,7 +116,7 @@ class Protocol:
             f"- begun: {self.begun}",
             f"- trouble is there: {_yes(self.present)}",
             f"- applied: {_yes(self.applied)}",
-            f"- repaired: {_yes(self.mended)}",
+            f"- repaired: {_yes(self.repaired)}",
             *(f"- messages {name}: {'unknown' if count is None else count}" for name, count in lost.items()),
             "",
         ]

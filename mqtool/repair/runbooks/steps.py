@@ -1,4 +1,4 @@
-"""What to type after a run of a runbook: every command with the options that the run was given."""
+"""The commands to type after a run, with the options that the run was given."""
 
 from pathlib import Path
 
@@ -7,41 +7,41 @@ from mqtool.repair.runbooks.model import Case, Request
 
 
 def run_again(book: str, root: Path, request: Request, *more: object) -> str:
-    """Returns the command that runs a runbook with the same options and some more."""
+    """Returns the command that runs a runbook with the same options and further ones."""
     return command("runbook", "run", book, opened(root, request.config), _options(request), more)
 
 
 def explain_start(case: Case) -> str:
-    """Returns the command that says what the release of a run would do to its store."""
+    """Returns the command that predicts the start of the run's release on its store."""
     return command("explain-start", opened(case.root, case.request.config), "--broker", case.broker)
 
 
 def match(root: Path, request: Request) -> str:
-    """Returns the command that says which runbooks a store needs, in their order."""
+    """Returns the command that lists the runbooks that a store needs, in order."""
     return command("runbook", "match", opened(root, request.config))
 
 
 def with_directory(book: str, root: Path, request: Request) -> str:
-    """Returns the command that carries out a runbook that makes a new directory."""
+    """Returns the command that applies a runbook that creates a new directory."""
     more: tuple[object, ...] = () if request.to else ("--to", new_directory(root))
     return run_again(book, root, request, *more, "--apply")
 
 
 def after_directory(made: Path, broker: str) -> tuple[str, ...]:
-    """Returns what to do with a new store: look at it, and at what a broker would do to it."""
+    """Returns the commands that check a new store and predict a broker's start on it."""
     return command("verify", made), command("explain-start", made, "--broker", broker)
 
 
-def after_change(root: Path, request: Request, broker: str, *, mended: bool) -> tuple[str, ...]:
-    """Returns what to do after a change in place: undo it, or see what a broker would do, and free the space."""
-    if not mended:
+def after_change(root: Path, request: Request, broker: str, *, repaired: bool) -> tuple[str, ...]:
+    """Returns the commands to choose from after a change in place: undo it, or check it and free the space."""
+    if not repaired:
         return command("undo", root), match(root, request)
     start = command("explain-start", opened(root, request.config), "--broker", broker)
     return start, command("undo", root), command("finalize", root, "--yes")
 
 
 def _options(request: Request) -> tuple[str, ...]:
-    """Returns the options of a run but `--apply` and `--yes`."""
+    """Returns the options of a run without `--apply` and `--yes`."""
     named = {"--broker": request.broker, "--to": request.to, "--at": request.at, "--before": request.before}
     words = [word for name, value in named.items() if value is not None for word in (name, str(value))]
     words += [word for path in request.copies for word in ("--with", str(path))]

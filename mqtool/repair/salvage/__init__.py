@@ -1,4 +1,4 @@
-"""Salvage: every provable record of a damaged store, or of several copies of it, in a new store.
+"""Salvage: copies every provable record of a damaged store, or of several copies of it, to a new store.
 
 ```
 found = salvage(root, target)                                   # records at their old physical offsets
@@ -6,7 +6,7 @@ found = salvage(root, target, SalvageOptions(copies=(slave,)))         # what th
 found = salvage(root, target, SalvageOptions(compact=True, map_file=path))   # moved together, with a map of offsets
 ```
 
-The old stores are only read. The new one appears under its name when it is complete, never before.
+The old stores are only read. The new one appears under its name once it is complete.
 Docs page: docs/salvage.md.
 """
 

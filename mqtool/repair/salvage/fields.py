@@ -1,7 +1,8 @@
-"""Fields without a checksum that hold what no broker writes, put right in records that are valid otherwise.
+"""Corrects impossible values of fields without a checksum, in records that are valid otherwise.
 
-A client cannot read a record whose body is said to be compressed and is not, or whose host has an impossible port; a
-broker takes a time of zero for the end of the log. What was there is lost, the message is not.
+A client cannot read a record whose body is marked as compressed and is not, or whose host has an impossible port; a
+broker
+takes a store time of zero for the end of the log. The old value is lost, the message is not.
 """
 
 import numpy as np
@@ -17,9 +18,9 @@ _BEHIND_PORT = {"born_port": "store_timestamp", "store_port": "reconsume_times"}
 
 
 def put_right(frames: Frames, time: int) -> tuple[Frames, list[int]]:
-    """Returns frames with fields that can be, and the physical offsets of the records that were changed.
+    """Returns frames with corrected fields, and the physical offsets of the changed records.
 
-    A store time is that of the record before, a born time the store time, a port 0.
+    A store time becomes that of the record before, a born time the store time, a port 0.
 
     Args:
         frames: valid otherwise; at least one.
@@ -40,7 +41,7 @@ def put_right(frames: Frames, time: int) -> tuple[Frames, list[int]]:
 
 
 def _near(times: np.ndarray, row: int, before: int) -> int:
-    """Returns the store time of a record, or else of one as near as possible, the earlier ones first."""
+    """Returns the valid store time nearest to a record, preferring earlier records."""
     earlier = np.flatnonzero(times[: row + 1] > 0)
     if len(earlier):
         return int(times[earlier[-1]])
@@ -57,7 +58,7 @@ class _Changes:
         self._rows: set[int] = set()
 
     def write(self, row: int, name: str, width: int, value: int, *, back: int = 0) -> None:
-        """Puts a value where a field is, or so many bytes before it."""
+        """Stores a value at a field, or `back` bytes before it."""
         if self._data is None:
             self._data = bytearray(self._frames.view)
         at = int(self._frames.positions[row]) - back
@@ -66,7 +67,7 @@ class _Changes:
         self._rows.add(row)
 
     def made(self) -> tuple[Frames, list[int]]:
-        """Returns the frames, and the physical offsets of those that were changed."""
+        """Returns the changed frames, and the physical offsets of the changed records."""
         frames, data = self._frames, self._data
         if data is None:
             return frames, []

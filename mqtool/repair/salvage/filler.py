@@ -1,9 +1,11 @@
-"""Filler of a new log where records of the old one are missing: the broker has to get across.
+"""Fills holes of a new log where records of the old one are missing, because the broker must be able to cross them.
 
-Its recovery and its dispatch go from record to record and end at the first invalid one; a BLANK leads to the end
-of the segment only (CommitLog.recoverNormally, checkMessageAndReturnSize, DefaultMessageStore.doReput; 4.9.7, 5.5.0).
-So a hole inside a segment is filled with records of its exact length. They are marked as rolled back: the broker puts
-such into no queue and no index (CommitLogDispatcherBuildConsumeQueue, IndexService.buildIndex; 4.9.7, 5.5.0).
+Recovery and dispatch follow the records and end at the first invalid one; a BLANK leads to the end of the segment
+only
+(CommitLog.recoverNormally, checkMessageAndReturnSize, DefaultMessageStore.doReput; 4.9.7, 5.5.0). So a hole inside a
+segment
+is filled with records of its exact length. They are marked as rolled back, which keeps them out of queues and index
+(CommitLogDispatcherBuildConsumeQueue, IndexService.buildIndex; 4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterator
@@ -19,7 +21,7 @@ _HOST = bytes((127, 0, 0, 1, 0, 0, 0, 0))
 
 
 def fillers(start: int, end: int, time: int) -> Iterator[bytes]:
-    """Yields records that cover a range exactly.
+    """Yields records that fill a range exactly.
 
     Args:
         start, end: physical offsets; the range is not shorter than `MIN_RECORD_SIZE`.

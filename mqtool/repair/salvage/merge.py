@@ -1,7 +1,8 @@
-"""The provable records of one store or of several copies of it, in the order of their physical offsets.
+"""The provable records of one store, or of several copies of it, in the order of their physical offsets.
 
-What the first copy lacks is taken from the next one that has it at the same offset. Copies are only merged
-where they agree: a record that is in both must be the same message, or the copies diverged.
+What the first copy lacks is taken from the next one that has it at the same offset. Copies are only merged where
+they
+agree: a record that is in both must be the same message; otherwise the copies have diverged.
 """
 
 from collections.abc import Iterator
@@ -15,7 +16,7 @@ from mqtool.formats.commit_log import Record
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.repair.salvage.fields import put_right
-from mqtool.repair.salvage.vouched import Vouched
+from mqtool.repair.salvage.unit_evidence import UnitEvidence
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.store import Store
 
@@ -29,8 +30,8 @@ class Run:
     """Consecutive records without a gap.
 
     Attributes:
-        source: number of the copy that they are from.
-        frames: them.
+        source: number of the copy that they come from.
+        frames: the records.
     """
 
     source: int
@@ -38,31 +39,33 @@ class Run:
 
     @property
     def start(self) -> int:
-        """Physical offset of the first."""
+        """Physical offset of the first record."""
         return int(self.frames.base + self.frames.positions[0])
 
     @property
     def end(self) -> int:
-        """Physical offset after the last."""
+        """Physical offset after the last record."""
         return int(self.frames.base + self.frames.positions[-1] + self.frames.sizes[-1])
 
     @property
     def data(self) -> memoryview:
-        """Their bytes."""
+        """Bytes of all records."""
         first, last = int(self.frames.positions[0]), int(self.frames.positions[-1] + self.frames.sizes[-1])
         return self.frames.view[first:last]
 
     def without_first(self) -> "Run | None":
-        """Returns the same without its first record."""
+        """Returns the run without its first record."""
         return None if len(self.frames) == 1 else Run(self.source, self.frames.select(slice(1, None)))
 
 
 class Merge:
-    """Reads copies side by side.
+    """Merges copies of a log.
 
     Attributes:
-        common: bytes that were the same in the first copy and each other one, by number.
-        conflicts: how many records stood in two copies with a difference that no checksum covers; the first's stay.
+        common: bytes that are equal in the first copy and in another one, by number of the other one.
+        conflicts: number of records that differ between copies in fields without a checksum; those of the first copy
+            are
+            taken.
         conflict_offsets: physical offsets of some of them.
     """
 
@@ -70,9 +73,10 @@ class Merge:
         """Takes the copies.
 
         Args:
-            copies: of one log, the one that is believed first.
-            displaced: files of theirs whose place in the log another file has. They fill what all copies lack, and are
-                not compared: what the file in the right place holds is believed.
+            copies: of one log, the most trusted first.
+            displaced: files of theirs whose place in the log is taken by another file. They fill what all copies
+                lack, and are
+                not compared: the file in the right place is trusted.
         """
         self._copies, stores = len(copies), [*copies, *displaced]
         self.common = [0] * len(stores)
@@ -81,7 +85,7 @@ class Merge:
         self._changed: set[int] = set()
         self._times = [0] * len(stores)
         self._logs = [store.commit_log for store in stores]
-        self._vouched = [Vouched(store) for store in stores]
+        self._evidence = [UnitEvidence(store) for store in stores]
         self._paths = [store.path for store in stores]
 
     def runs(self) -> Iterator[Run]:
@@ -100,7 +104,7 @@ class Merge:
         return any(blank_between(log, start, end) for log in self._logs)
 
     def check_history(self, used: set[int]) -> None:
-        """Raises RefusedError if a copy gave records but has none in common with the first."""
+        """Raises RefusedError if a copy contributed records but shares none with the first copy."""
         for number in sorted(used.intersection(range(1, self._copies))):
             if not self.common[number] and self._logs[0].segments:
                 raise RefusedError(
@@ -111,7 +115,7 @@ class Merge:
                 )
 
     def _runs(self, number: int, start: int | None, end: int | None) -> Iterator[Run]:
-        """Yields what lies completely between two physical offsets, from one copy and those after it."""
+        """Yields what lies completely between two physical offsets, from one copy and then from those after it."""
         if number == len(self._logs):
             return
         log, at = self._logs[number], start
@@ -125,23 +129,23 @@ class Merge:
             yield from self._runs(number + 1, at, end)
 
     def _frames(self, number: int, start: int | None, end: int | None) -> Iterator[Frames]:
-        """Yields what one copy has: records that prove themselves, and those that only its queues vouch for."""
-        log, vouched = self._logs[number], self._vouched[number]
+        """Yields the records of one copy: those that prove themselves, and those that only units confirm."""
+        log, evidence = self._logs[number], self._evidence[number]
         last = log.min_offset if start is None else start
         for item in log.walk(start, end):
             if isinstance(item, Damage):
-                yield from self._only_here(number, vouched.records(item.start, item.end))
+                yield from self._only_here(number, evidence.records(item.start, item.end))
                 last = max(last, item.end)
             else:
-                yield self._put_right(number, vouched.queued(item))
+                yield self._put_right(number, evidence.queued(item))
                 last = int(item.base + item.positions[-1] + item.sizes[-1]) if len(item) else last
         if end is None:
-            yield from self._only_here(number, vouched.records(last, _EVER))
+            yield from self._only_here(number, evidence.records(last, _EVER))
 
     @property
     def put_right(self) -> list[int]:
-        """Physical offsets of records with a field that was not what was written; such fields have no checksum."""
-        return sorted(self._changed.union(*(vouched.put_right for vouched in self._vouched)))
+        """Physical offsets of records in which a field without a checksum was corrected."""
+        return sorted(self._changed.union(*(evidence.put_right for evidence in self._evidence)))
 
     def _put_right(self, number: int, frames: Frames) -> Frames:
         if not len(frames):
@@ -152,14 +156,14 @@ class Merge:
         return made
 
     def _only_here(self, number: int, records: Iterator[Frames]) -> Iterator[Frames]:
-        """Leaves out records that another copy has intact."""
+        """Leaves out records that are intact in another copy."""
         others = [log for other, log in enumerate(self._logs) if other != number]
         for record in records:
             if all(_sound(log, record.base) is None for log in others):
                 yield record
 
     def _compare(self, run: Run) -> None:
-        """Holds the first copy's records to the other copies."""
+        """Compares the first copy's records with those of the other copies."""
         for number in range(1, self._copies):
             other = self._logs[number].read(run.start, run.end - run.start)
             if other == run.data:
@@ -190,7 +194,7 @@ class Merge:
 
 
 def blank_between(log: CommitLog, start: int, end: int) -> bool:
-    """Whether a BLANK that is right leads from one offset to another, the begin of the next segment."""
+    """Whether a valid BLANK leads from one offset to another, the start of the next segment."""
     number = log.segment_at(start)
     if number is None or log.segments[number].end != end:
         return False
@@ -199,7 +203,7 @@ def blank_between(log: CommitLog, start: int, end: int) -> bool:
 
 
 def _split(frames: Frames, number: int, end: int | None) -> Iterator[Run]:
-    """Yields stretches without a gap; a record that reaches beyond `end` is left out."""
+    """Splits frames into runs without a gap. A record that reaches past `end` is left out."""
     ends = frames.positions + frames.sizes
     breaks = (np.flatnonzero(frames.positions[1:] != ends[:-1]) + 1).tolist()
     for first, last in zip([0, *breaks], [*breaks, len(frames)], strict=True):
@@ -211,7 +215,7 @@ def _split(frames: Frames, number: int, end: int | None) -> Iterator[Run]:
 
 
 def _sound(log: CommitLog, physical_offset: int) -> Record | None:
-    """Returns the record at an offset if it is proved, body and all."""
+    """Returns the record at an offset if its frame and body are valid."""
     try:
         record = log.record_at(physical_offset)
     except CorruptionError:
@@ -220,5 +224,5 @@ def _sound(log: CommitLog, physical_offset: int) -> Record | None:
 
 
 def _identity(record: Record) -> tuple[object, ...]:
-    """What two copies of one message have in common; other fields have no checksum."""
+    """Returns the fields in which two copies of a message must agree; other fields have no checksum."""
     return record.total_size, record.body_crc, record.born_timestamp, record.store_timestamp

@@ -1,4 +1,4 @@
-"""Writing the new log: records at their old physical offsets with holes filled, or moved together."""
+"""Writes the new log: records at their old physical offsets with holes filled, or moved together."""
 
 from bisect import bisect_right
 from collections.abc import Callable
@@ -26,11 +26,11 @@ _FLAG_AT = commit_log.field_offset("sys_flag")
 
 @dataclass(frozen=True, slots=True)
 class Hole:
-    """A range of the old log that holds nothing provable.
+    """A range of the old log without a provable record.
 
     Attributes:
         start, end: physical offsets, half-open.
-        filled: "filler" records, a "BLANK", or "" where it is not in the new log.
+        filled: "filler" records, a "BLANK", or "" if the range is not in the new log.
     """
 
     start: int
@@ -39,7 +39,7 @@ class Hole:
 
 
 class _Segments:
-    """Bytes at physical offsets, in files of one size."""
+    """Segments of one size, written by physical offset."""
 
     def __init__(self, files: OutputFiles, segment_size: int) -> None:
         self.size = segment_size
@@ -56,17 +56,18 @@ class _Segments:
 
 
 class KeptLog:
-    """Records stay where they were.
+    """A new log whose records keep their physical offsets.
 
     Attributes:
         holes: ranges without a record, in order.
-        records: written, fillers not counted.
-        end: physical offset after the last one; None before the first.
-        unplaced: physical offsets of records that had to be left out: the hole before them is too short for a filler.
+        records: number of records written, without fillers.
+        end: physical offset after the last record; None before the first.
+        unplaced: physical offsets of records that were left out because the hole before them is too short for a
+            filler.
     """
 
     def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank) -> None:
-        """Takes an empty directory, the size of the old segments, and what was the unused end of a segment."""
+        """Takes an empty directory, the segment size, and a test for the unused end of a segment."""
         self._is_blank = is_blank
         self.holes: list[Hole] = []
         self.records = 0
@@ -76,7 +77,7 @@ class KeptLog:
         self._time = 0
 
     def add(self, run: Run) -> None:
-        """Writes records after those before; all are of one segment."""
+        """Appends records of one segment."""
         rest: Run | None = run
         if self.end is None:
             self.end = self._segments.base(run.start)
@@ -114,14 +115,15 @@ class KeptLog:
 
 
 class MovedLog:
-    """Records move together; each keeps everything but its physical offset.
+    """A new log whose records are moved together; only their physical offsets change.
 
     Attributes:
         holes: ranges of the old log without a record, in order.
-        records: written.
-        old_start, old_end: physical offsets of the first one and after the last one in the old log; old_end is None
+        records: number of records written.
+        old_start, old_end: physical offsets of the first record and after the last record in the old log; old_end is
+            None
             before the first.
-        moves: (old, new, length) of stretches that moved by the same distance, ascending in both.
+        moves: (old, new, length) of ranges that moved by the same distance, ascending in both.
     """
 
     def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank, *, start: int = 0) -> None:
@@ -129,9 +131,9 @@ class MovedLog:
 
         Args:
             files: takes the segments.
-            segment_size: of old and new ones.
-            is_blank: what was the unused end of a segment.
-            start: physical offset at which the new log begins; a multiple of the size.
+            segment_size: of old and new segments.
+            is_blank: test for the unused end of a segment.
+            start: physical offset at which the new log begins; a multiple of the segment size.
         """
         self._is_blank = is_blank
         self.holes: list[Hole] = []
@@ -147,15 +149,15 @@ class MovedLog:
 
     @property
     def end(self) -> int | None:
-        """Physical offset after the last record, in the old log; as of `KeptLog`."""
+        """Physical offset after the last record in the old log, as in `KeptLog`."""
         return self.old_end
 
     def add(self, run: Run, left_out: np.ndarray | None = None) -> None:
-        """Writes records after those before.
+        """Appends records.
 
         Args:
-            run: them.
-            left_out: positions in the run's frames of records that are not written, on purpose; None for none.
+            run: the records.
+            left_out: positions in the run's frames of records that are left out on request; None for none.
         """
         if self.old_end is None:
             self.old_start = run.start
@@ -171,14 +173,14 @@ class MovedLog:
         self.old_end = run.end
 
     def new_offset(self, old: int) -> int | None:
-        """Returns where a byte of the old log is now; None if it is not there."""
+        """Returns the new place of a byte of the old log; None if it has none."""
         number = bisect_right(self.moves, old, key=lambda move: move[0]) - 1
         if number < 0 or old >= self.moves[number][0] + self.moves[number][2]:
             return None
         return old - self.moves[number][0] + self.moves[number][1]
 
     def flush(self) -> None:
-        """Hands everything to the system."""
+        """Writes all buffered bytes to the files."""
         if self._parts:
             self._segments.write(self._at - self._buffered, b"".join(self._parts))
             self._parts, self._buffered = [], 0

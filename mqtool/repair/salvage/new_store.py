@@ -1,4 +1,4 @@
-"""A salvage from start to end: copies are read side by side, a new log is written, all else is derived from it."""
+"""Runs a salvage: merges the copies into a new log and derives everything else from it."""
 
 import contextlib
 import os
@@ -50,13 +50,13 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class SalvageOptions:
-    """How it is done.
+    """Options of a salvage.
 
     Attributes:
         copies: roots of further copies of the same log, the more trusted first.
         compact: move records together.
-        without_topics: globs of topics whose messages are left out; only of a compacted store.
-        map_file: takes the moves as CSV `old,new,length`; must not exist. Needed to compact.
+        without_topics: globs of topics whose messages are left out; requires `compact`.
+        map_file: new file for the moves as CSV `old,new,length`; required with `compact`.
         config: broker keys, of all copies.
     """
 
@@ -70,19 +70,19 @@ class SalvageOptions:
 def salvage(
     root: Path, target: Path, options: SalvageOptions | None = None, on_progress: OnProgress = ignore
 ) -> Salvaged:
-    """Copies every provable record into a new store, and derives the rest of it.
+    """Copies every provable record to a new store, and derives the rest of it.
 
     Args:
         root: of the damaged store; only read.
-        target: root of the new store; must not exist. It appears when it is complete and on disk.
-        options: how.
+        target: root of the new store; must not exist. It appears once it is complete and durable.
+        options: see `SalvageOptions`.
         on_progress: called with bytes of the first copy's log.
 
     Raises:
-        RefusedError: the target is taken; the copies are not of one log.
+        RefusedError: the target exists, or the copies are not of one log.
         LayoutError: segments of several sizes cannot be kept in place.
         UnsupportedFormatError: the log is a DLedger log.
-        NothingFoundError: nothing provable is there.
+        NothingFoundError: no record is provable.
         StoreError: a file cannot be read or written.
     """
     chosen = options or SalvageOptions()
@@ -104,7 +104,7 @@ def salvage(
 
 
 def _remove_interrupted_map(target: Path, path: Path) -> None:
-    """Removes the map of a run that was interrupted between writing it and naming its store.
+    """Removes the map of a run that was interrupted after writing it and before naming its store.
 
     Raises:
         RefusedError: the file is something else.
@@ -147,7 +147,7 @@ def _segment_size(stores: list[Store]) -> int:
 
 
 def _waiting_timers(store: Store) -> int:
-    """Returns how many timer messages wait, 0 where damage hides that."""
+    """Returns the number of waiting timer messages, 0 if damage hides it."""
     try:
         return sum(len(one.queue_offsets) for one in waiting_messages(store) if one.kind is WaitingKind.TIMER)
     except (FormatError, StoreError):
@@ -155,7 +155,7 @@ def _waiting_timers(store: Store) -> int:
 
 
 def _displaced(store: Store) -> Iterator[Store]:
-    """Opens each file of a log whose place in it another file has."""
+    """Opens each file of a log whose place is taken by another file."""
     for file in store.layout.displaced:
         opened = LogFiles(file.path, [KnownFile(file.path, FileKind.COMMIT_LOG, file.base)])
         opened.commit_log.unreadable = UnreadableParts()
@@ -167,7 +167,7 @@ _MAP_MARK = "map-written"
 
 
 class _Salvage:
-    """One run."""
+    """One salvage."""
 
     def __init__(self, stores: list[Store], target: Path, options: SalvageOptions, work: Path) -> None:
         self._stores = stores
@@ -180,7 +180,7 @@ class _Salvage:
         self._settings = settings_of(self._told)
 
     def run(self, on_progress: OnProgress) -> Salvaged:
-        """Does everything but the renaming."""
+        """Does everything except naming the new store."""
         log = self._copy_log(on_progress)
         self._derive()
         self._keep_config()
@@ -247,7 +247,7 @@ class _Salvage:
         return log
 
     def _gone(self, log: "KeptLog | MovedLog") -> list[tuple[int, int]]:
-        """Returns the ranges of the old log that are not in the new one, its front and its end among them."""
+        """Returns the ranges of the old log that are not in the new one, including its front and its end."""
         assert log.end is not None
         ranges = [(hole.start, hole.end) for hole in log.holes] + [(at, at + 1) for at in log.unplaced]
         if isinstance(log, MovedLog):
@@ -258,7 +258,7 @@ class _Salvage:
         return sorted([(0, first), *ranges, (log.end, _EVER)] if first else [*ranges, (log.end, _EVER)])
 
     def _is_unread(self, gone: list[tuple[int, int]]) -> bool:
-        """Whether something that could not be read lies where the new log has nothing."""
+        """Whether bytes that could not be read lie where the new log has nothing."""
         unread = [
             part
             for log in (store.commit_log for store in self._stores)
@@ -268,7 +268,7 @@ class _Salvage:
         return any(start < end_gone and start_gone < end for start, end in unread for start_gone, end_gone in gone)
 
     def _derive(self) -> None:
-        """Makes queues and index from the new log."""
+        """Builds queues and index from the new log."""
         derived = self._work / "derived"
         with open_store(self._new, self._options.config) as made:
             bit_maps = bit_maps_of(self._stores[0]) if self._settings.has_extension else None
@@ -279,7 +279,7 @@ class _Salvage:
         self._found.index_files = result.index_files
 
     def _keep_config(self) -> None:
-        """Copies tables that can be read, and rebuilds the others and the checkpoint."""
+        """Copies readable tables, and rebuilds the others and the checkpoint."""
         config = self._new / file_names.CONFIG
         config.mkdir()
         for name, data in _tables(self._stores):
@@ -301,14 +301,14 @@ class _Salvage:
                 self._found.config[table] = "copied; offsets past the end of their queues are reset to it"
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
-        """Makes the checkpoint show the release of the first copy, as that of a clean shutdown does."""
+        """Marks the checkpoint with the release of the first copy, as a clean shutdown does."""
         made = checkpoint.parse(files[file_names.CHECKPOINT])
         if self._told.version.line == "5.5":
             made = replace(made, confirm_physical_offset=last, logics_physical_offset=last)
         return {**files, file_names.CHECKPOINT: checkpoint.build(made)}
 
     def _copy_checkpoint(self) -> None:
-        """Copies a checkpoint for the release that it shows; a new one takes its place at the end."""
+        """Copies a checkpoint because of the release that it shows; a new one replaces it at the end."""
         for store in self._stores:
             if store.checkpoint is not None:
                 (self._new / file_names.CHECKPOINT).write_bytes(read_file(store.path / file_names.CHECKPOINT))
@@ -322,7 +322,7 @@ class _Salvage:
         create_file(path, ("\n".join(lines) + "\n").encode("ascii"))
 
     def _note_purged(self) -> None:
-        """Notes what is left out on purpose, and what no longer leads to a message."""
+        """Notes what is left out on request, and what no longer leads to a message."""
         names, notes = self._options.without_topics, self._found.notes
         if not names:
             return
@@ -375,7 +375,7 @@ _POSITIONS = {file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS, file
 
 
 def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
-    """Returns name and bytes of every table that can be read, of the first copy that has it."""
+    """Returns name and content of every readable table, from the first copy that has it."""
     found: dict[str, bytes] = {}
     for store in stores:
         for name, data in _from_databases(store):
@@ -393,9 +393,9 @@ def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
 
 
 def _without_positions(name: str, data: bytes, names: tuple[str, ...]) -> bytes:
-    """Returns a table of consumer offsets without the positions in some topics; any other table as it is.
+    """Returns a table of consumer offsets without the positions in some topics; other tables unchanged.
 
-    A queue that begins at 0 again must not have a position of before: its group would skip the next messages.
+    A queue that begins at 0 again must not have an old position: its group would skip the next messages.
     """
     if not names or name not in (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS):
         return data
@@ -425,7 +425,7 @@ _KNOWN = (
 
 
 def _from_databases(store: Store) -> Iterator[tuple[str, bytes]]:
-    """Yields tables that a broker keeps in a RocksDB, as the files that they would be."""
+    """Yields tables that a broker keeps in a RocksDB, in the form of files."""
     tables, style = store.metadata, JsonStyle.PRETTY_2
     if tables.topics_file is not None and file_names.TOPICS not in tables.sources:
         yield file_names.TOPICS, config_files.build_topics(tables.topics_file, style)

@@ -1,4 +1,4 @@
-"""Result of a salvage: what is in the new store, and what is lost, by topic and queue and consumer group."""
+"""Result of a salvage: content of the new store, and losses by topic, queue and consumer group."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -22,11 +22,11 @@ class QueueRow:
     """One queue.
 
     Attributes:
-        topic, queue_id: which.
+        topic, queue_id: names the queue.
         min_offset, max_offset: in the new store.
         salvaged: messages in the new store.
-        lost: messages that are proved to have been there and are not any more.
-        lost_offsets: (first, last) queue offsets of these, both included.
+        lost: messages that existed provably and are missing now.
+        lost_offsets: (first, last) queue offsets of these, both inclusive.
     """
 
     topic: str
@@ -86,21 +86,21 @@ class Salvaged:
 
     @property
     def lost(self) -> int:
-        """Messages that are proved to have been there and are not any more."""
+        """Messages that existed provably and are missing now."""
         return sum(queue.lost for queue in self.queues)
 
     @property
     def lost_bytes(self) -> int:
-        """Bytes of the old log that hold nothing provable."""
+        """Bytes of the old log without a provable record."""
         return sum(hole.end - hole.start for hole in self.holes)
 
     @property
     def is_complete(self) -> bool:
-        """Whether nothing is known to be lost."""
+        """Whether no loss is known."""
         return not (self.lost or self.holes or self.unplaced or self.has_unread)
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns all of it as JSON's values."""
+        """Returns the result as JSON values."""
         return {
             "store": str(self.store),
             "target": str(self.target),
@@ -153,13 +153,14 @@ def _text(offsets: Iterable[tuple[int, int]]) -> str:
 
 
 def account(found: Salvaged, sources: Sequence[Store], gone: Sequence[tuple[int, int]], made: Store) -> None:
-    """Enters what queues and groups have lost.
+    """Adds the losses of queues and groups to the result.
 
-    A unit of an old queue that leads into a range without a provable record is a message that was there. So is a
-    queue offset that the records around it skip.
+    A unit of an old queue that points into a range without a provable record proves a message. So does a queue
+    offset that
+    the records around it skip.
 
     Args:
-        found: takes it.
+        found: takes the losses.
         sources: the old copies.
         gone: physical ranges of the old log that are not in the new one, in order.
         made: the new store, with its queues.
@@ -184,7 +185,7 @@ def account(found: Salvaged, sources: Sequence[Store], gone: Sequence[tuple[int,
 
 
 def _led_into(queue: Queue, starts: np.ndarray, ends: np.ndarray, log_min: int) -> np.ndarray:
-    """Returns queue offsets of units that lead into one of some ranges; what expired counts for nothing."""
+    """Returns queue offsets of units that point into given ranges; expired ones do not count."""
     units = queue.units()
     physical = units["physical_offset"].astype(np.int64)
     at = np.searchsorted(starts, physical, side="right") - 1
@@ -194,7 +195,7 @@ def _led_into(queue: Queue, starts: np.ndarray, ends: np.ndarray, log_min: int) 
 
 
 def _offsets(queue: Queue | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the queue offsets with a message of their own, and those in between without."""
+    """Returns the queue offsets that have a message, and the offsets between them that have none."""
     none = np.empty(0, np.int64)
     if queue is None:
         return none, none

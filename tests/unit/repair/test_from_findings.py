@@ -41,17 +41,17 @@ def findings(code, severity=Severity.ERROR):
 
 
 def test_every_finding_is_looked_at_a_few_times(store, compared):
-    mending = changes_of(store, [*findings("queue-hole"), *findings("log-bad-body")])
-    assert [type(change) for change in mending.changes] == [RebuildQueues]
-    assert len(mending.changes[0].topics) == COUNT
-    assert len(mending.left) == COUNT
+    proposal = changes_of(store, [*findings("queue-hole"), *findings("log-bad-body")])
+    assert [type(change) for change in proposal.changes] == [RebuildQueues]
+    assert len(proposal.changes[0].topics) == COUNT
+    assert len(proposal.left) == COUNT
     assert compared["=="] <= 2 * COUNT
 
 
 @pytest.mark.parametrize("first", ["log-torn-tail", "log-garbage-tail"])
 def test_what_a_first_change_leaves_is_parted_in_one_pass(first, store, compared):
     tails = findings(first, Severity.WARNING)
-    mending = changes_of(store, [*tails, *findings("queue-hole")])
-    assert mending.changes == (Truncate(store.commit_log.max_offset),)
-    assert mending.left == tuple(findings("queue-hole"))
+    proposal = changes_of(store, [*tails, *findings("queue-hole")])
+    assert proposal.changes == (Truncate(store.commit_log.max_offset),)
+    assert proposal.left == tuple(findings("queue-hole"))
     assert compared["=="] <= 2 * COUNT

@@ -83,8 +83,8 @@ def test_a_file_that_no_broker_can_map_is_a_stray_that_a_plan_sets_aside(tree, r
     with open_store(root) as store:
         found = verify(store)
         assert name in [one.file for one in found.findings if one.code.endswith("-stray-file")]
-        mending = changes_of(store, found.findings)
-    plan = make_plan(root, mending.changes, must_repair=True)
+        proposal = changes_of(store, found.findings)
+    plan = make_plan(root, proposal.changes, must_repair=True)
     assert name in [step.path for step in plan.steps if step.before and step.before.size == TERABYTE]
     apply(plan, backup_acknowledged=True)
     with open_store(root) as store:
@@ -100,7 +100,7 @@ def test_a_table_that_cannot_be_composed_is_left_and_the_rest_is_planned(make, r
     (root / "config" / "topics.json").unlink()
     (root / "config" / "topics.json.bak").unlink(missing_ok=True)
     with open_store(root) as store:
-        mending = changes_of(store, verify(store).findings)
-    assert mending.changes == (RebuildMetadata(("config/topics.json",)),)
-    assert [(one.code, one.file) for one in mending.left] == [("config-unreadable", ORDER_INFO)]
-    assert [step.path for step in make_plan(root, mending.changes).steps] == ["config/topics.json"]
+        proposal = changes_of(store, verify(store).findings)
+    assert proposal.changes == (RebuildMetadata(("config/topics.json",)),)
+    assert [(one.code, one.file) for one in proposal.left] == [("config-unreadable", ORDER_INFO)]
+    assert [step.path for step in make_plan(root, proposal.changes).steps] == ["config/topics.json"]

@@ -71,10 +71,10 @@ def test_a_misnamed_segment_is_renamed_and_no_record_is_lost(misname, root):
         found = verify(store)
         assert {one.code for one in found.findings} == {"log-segment-name"}
         assert found.losses.messages == 0
-        mending = changes_of(store, found.findings)
-    assert mending.left == ()
-    assert [type(change) for change in mending.changes] == [RenameSegments]
-    apply(make_plan(root, mending.changes), backup_acknowledged=True)
+        proposal = changes_of(store, found.findings)
+    assert proposal.left == ()
+    assert [type(change) for change in proposal.changes] == [RenameSegments]
+    apply(make_plan(root, proposal.changes), backup_acknowledged=True)
     finalize(root)
     assert contents(root) == before
 
@@ -97,7 +97,7 @@ def test_the_runbook_renames(root):
     MISNAMED["suffix"](root)
     book = RUNBOOKS["RB-01"]
     protocol = run(book, root, Request(apply=True, backup_acknowledged=True))
-    assert protocol.mended
+    assert protocol.repaired
     finalize(root)
     assert contents(root) == before
 
@@ -186,9 +186,9 @@ def test_a_stray_with_records_that_differ_from_those_in_the_log_stays(root):
     data[100] ^= 1
     segment(root, 1).write_bytes(data)
     with mqtool.open(root) as store:
-        mending = changes_of(store, [one for one in verify(store).findings if one.code == "log-stray-file"])
-    assert mending.changes == ()
-    assert [one.code for one in mending.left] == ["log-stray-file"]
+        proposal = changes_of(store, [one for one in verify(store).findings if one.code == "log-stray-file"])
+    assert proposal.changes == ()
+    assert [one.code for one in proposal.left] == ["log-stray-file"]
 
 
 def test_a_segment_whose_first_record_states_a_wrong_offset_keeps_its_name(root):

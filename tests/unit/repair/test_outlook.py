@@ -41,7 +41,7 @@ def test_a_truncated_segment_costs_only_what_was_cut_off(truncated):
     assert (before.gone, before.lost_before) == (223, None)
     digest = tree_digest(truncated)
     found = run(RUNBOOKS["RB-01"], truncated, Request(apply=True, backup_acknowledged=True))
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     assert (found.gone, found.lost_after) == (223, 223)
     for release in ("4.9", "5.5"):
         assert predict(truncated, release).readable == before.known - 223
@@ -52,8 +52,8 @@ def test_a_truncated_segment_costs_only_what_was_cut_off(truncated):
 def test_a_plan_from_findings_saves_what_follows_a_truncated_segment(truncated):
     known = outlook(truncated, "4.9").known
     with open_store(truncated) as store:
-        mending = changes_of(store, verify(store).findings)
-    plan = make_plan(truncated, mending.changes, must_repair=True)
+        proposal = changes_of(store, verify(store).findings)
+    plan = make_plan(truncated, proposal.changes, must_repair=True)
     assert (plan.forecast.physically_gone, plan.forecast.lost_after) == (223, 223)
     apply(plan, backup_acknowledged=True, verify_after=False)
     assert predict(truncated, "4.9").readable == known - 223
@@ -68,7 +68,7 @@ def test_padding_is_refused_where_a_start_would_then_cut_intact_records(truncate
     with pytest.raises(RefusedError, match=r"losses: .*mqtool salvage"):
         make_plan(truncated, Pad((SHORT,)))
     found = run(RUNBOOKS["RB-01"], truncated, Request(apply=True, backup_acknowledged=True))
-    assert (found.applied, found.mended, found.step("plan").status) == (False, None, "refused")
+    assert (found.applied, found.repaired, found.step("plan").status) == (False, None, "refused")
     assert found.next_steps[0].startswith("mqtool salvage ")
     assert tree_digest(truncated) == digest
 
@@ -117,7 +117,7 @@ def test_apply_judges_again_where_a_start_comes_to_something_else_than_the_plan_
         file.write(bytes(200))
     digest = tree_digest(truncated)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("mqtool.repair.making.forecast_of", lambda *_, **__: Forecast("4.9", 0, None, 0, "0" * 64))
+        patch.setattr("mqtool.repair.plan_builder.forecast_of", lambda *_, **__: Forecast("4.9", 0, None, 0, "0" * 64))
         plan = make_plan(truncated, Pad((SHORT,)))
     assert predicted == []
     with pytest.raises(RefusedError, match=r"losses: "):

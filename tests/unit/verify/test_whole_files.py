@@ -80,7 +80,7 @@ def test_the_runbook_for_lost_queues_sees_a_file_in_their_place(root):
     replaced_by_file(root / "consumequeue")
     protocol = run(RUNBOOKS["RB-03"], root, Request(apply=True, backup_acknowledged=True))
     assert protocol.present
-    assert protocol.mended
+    assert protocol.repaired
     assert not (root / "consumequeue").exists()
 
 

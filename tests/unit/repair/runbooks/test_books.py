@@ -11,7 +11,7 @@ from mqtool.cli.app import run as cli
 from mqtool.errors import UsageError
 from mqtool.formats import commit_log
 from mqtool.repair import undo
-from mqtool.repair.runbooks import RUNBOOKS, Request, page, run, start_books
+from mqtool.repair.runbooks import RUNBOOKS, Request, page, run, start_runbooks
 from mqtool.store import Message
 from mqtool.verify import CATALOGUE
 from tests.cli.answers import problems
@@ -46,7 +46,7 @@ def test_a_damaged_log_gives_a_new_store_and_stays_as_it_is(book, fault, tmp_pat
     root = damage_case(fault, tmp_path)
     before = tree_digest(root)
     found = run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "new"))
-    assert found.mended
+    assert found.repaired
     assert messages(tmp_path / "new") == messages(root)
     assert tree_digest(root) == before
 
@@ -65,7 +65,7 @@ def test_a_missing_segment_comes_from_another_copy(tmp_path):
     whole = damage_case("none@5.5.0-clean", tmp_path / "whole")
     root = damage_case("segment-missing-middle@5.5.0-clean", tmp_path)
     request = Request(apply=True, backup_acknowledged=True, copies=(whole,), to=tmp_path / "new")
-    assert run(RUNBOOKS["RB-13"], root, request).mended
+    assert run(RUNBOOKS["RB-13"], root, request).repaired
     assert messages(tmp_path / "new") == messages(whole)
 
 
@@ -83,7 +83,7 @@ def test_a_copy_is_proved_and_equal(book, tmp_path):
     root = copy_store("orders-4.9.7", tmp_path)
     before = tree_digest(root)
     found = run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "moved"))
-    assert found.mended
+    assert found.repaired
     assert any("queryMsgById" in fact for fact in found.step("detect").evidence)
     assert messages(tmp_path / "moved") == messages(root)
     assert tree_digest(root) == before
@@ -104,7 +104,7 @@ def test_a_slave_that_diverged_is_cut_to_what_it_has_in_common_with_its_master(t
     before = tree_digest(mine)
     request = Request(apply=True, backup_acknowledged=True, copies=(other,))
     found = run(RUNBOOKS["RB-14"], mine, request)
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     assert [body for *_, body in messages(mine)] == [letter * 10 for letter in (b"a", b"b", b"c", b"d")]
     undo(mine)
     assert tree_digest(mine) == before
@@ -129,7 +129,7 @@ def test_a_dledger_store_becomes_an_ordinary_one(tmp_path):
     root = copy_store("dledger-5.5.0", tmp_path)
     before = tree_digest(root)
     found = run(RUNBOOKS["RB-15"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "plain"))
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     assert messages(tmp_path / "plain") == messages(root)
     assert tree_digest(root) == before
 
@@ -166,16 +166,16 @@ def test_a_held_lock_is_told_with_its_process(tmp_path):
 def test_the_deepest_mount_tells_the_file_system(tmp_path):
     mounts = tmp_path / "mounts"
     mounts.write_text(f"disk / ext4 rw 0 0\nhost:/x {tmp_path} nfs4 rw 0 0\nother /elsewhere xfs rw 0 0\n")
-    assert start_books.file_system_of(tmp_path / "store", mounts) == "nfs4"
-    assert start_books.file_system_of(Path("/"), mounts) == "ext4"
-    assert start_books.file_system_of(Path("/"), tmp_path / "none") == ""
+    assert start_runbooks.file_system_of(tmp_path / "store", mounts) == "nfs4"
+    assert start_runbooks.file_system_of(Path("/"), mounts) == "ext4"
+    assert start_runbooks.file_system_of(Path("/"), tmp_path / "none") == ""
 
 
 def test_queues_in_rocksdb_become_files_for_a_broker_that_wants_files(tmp_path):
     root = copy_store("rocksdb-cq-5.5.0", tmp_path)
     before = tree_digest(root)
     found = run(RUNBOOKS["RB-19"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "new"))
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     with mqtool.open(root) as old, mqtool.open(tmp_path / "new") as new:
         assert {(one.topic, one.queue_id): one.max_offset for one in new.queues()} == {
             (one.topic, one.queue_id): one.max_offset for one in old.queues()
@@ -255,7 +255,7 @@ def test_a_topic_is_stored_again_with_a_map_of_its_ids(name, tmp_path):
     before = tree_digest(root)
     request = Request(apply=True, topics=("Compressed",), to=new)
     found = run(RUNBOOKS["RB-16"], root, request)
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     old = {(queue, offset): body for topic, queue, offset, body in messages(root) if topic == "Compressed"}
     assert old
     assert [(topic, body) for topic, _, _, body in messages(new)] == [("Compressed", body) for body in old.values()]
@@ -291,7 +291,7 @@ def test_every_code_names_its_runbooks_and_every_runbook_its_codes():
 def test_the_runbook_of_a_field_without_a_checksum_repairs_what_the_queues_prove(case, tmp_path):
     root = damage_case(case, tmp_path)
     found = run(RUNBOOKS["RB-05"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "new"))
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     assert found.lost_after <= found.gone
 
 
@@ -335,7 +335,7 @@ def test_the_command_runs_writes_the_protocol_and_tells_by_its_exit_code(command
     assert command("run", "RB-03", root, "--apply")[0] == 4
     code, printed = command("run", "RB-03", root, "--apply", "--yes", "--format", "json")
     assert code == 0
-    assert json.loads(printed)["mended"] is True
+    assert json.loads(printed)["repaired"] is True
     assert problems("runbook-run", json.loads(printed)) == []
     shutil.rmtree(root / ".mqtool")
     assert command("run", "RB-03", root)[0] == 4

@@ -115,7 +115,7 @@ def test_it_is_mended_proved_and_taken_back(rehearsal, tmp_path):
     before = tree_digest(root)
     request = replace(rehearsal.request, apply=True, backup_acknowledged=True)
     found = run(RUNBOOKS[rehearsal.book], root, request)
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     assert found.step("verify").status == "done"
     with mqtool.open(root) as store:
         errors = {one.code for one in verify(store).findings if one.severity is Severity.ERROR}

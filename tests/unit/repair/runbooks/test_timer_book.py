@@ -1,4 +1,4 @@
-"""The runbook of the timer: each fault of its files is mended from the log, proved and taken back."""
+"""The runbook of the timer: each fault of its files is repaired from the log, proved and taken back."""
 
 import json
 import shutil
@@ -83,7 +83,7 @@ def test_the_broker_s_own_files_come_back_and_the_fault_too(fault, tmp_path):
     assert dry.step("apply").status == "skipped"
     assert tree_digest(root) == before
     found = run(RUNBOOKS["RB-17"], root, Request(apply=True, backup_acknowledged=True, config=CONFIG))
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     assert [(root / part).read_bytes() == old for part, old in zip(PARTS, whole, strict=True)] == [True] * len(PARTS)
     undo(root)
     assert tree_digest(root) == before
@@ -127,7 +127,7 @@ def test_after_a_cut_the_timer_leads_to_nothing_that_is_gone(tmp_path):
     apply(make_plan(root, Truncate(at), config=CONFIG), backup_acknowledged=True)
     finalize(root)
     found = run(RUNBOOKS["RB-17"], root, Request(apply=True, backup_acknowledged=True, config=CONFIG))
-    assert found.mended, found.markdown()
+    assert found.repaired, found.markdown()
     checkpoint = timer.parse_checkpoint((root / PARTS[1]).read_bytes())
     assert checkpoint.last_timer_queue_offset == len(kept)
     assert checkpoint.last_read_time_ms == min(int(one.properties["TIMER_OUT_MS"]) for one in delivered)

@@ -1,4 +1,4 @@
-"""Undo of a change: the first state, byte for byte, with its times; and discarding the undo data."""
+"""Undoes a change byte for byte, modification times included; or discards its undo data."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,13 +20,13 @@ from mqtool.store.store import open_store
 
 @dataclass(frozen=True)
 class Ended:
-    """How a change ended.
+    """Result of an undo or a finalize.
 
     Attributes:
         store: root.
-        files: how many went back, or how many old ones went.
+        files: number of restored files, or of deleted old ones.
         bytes: disk space that was freed.
-        opened: the words that open the store again as it was opened for the change.
+        opened: command-line words that open the store again with the options of the change.
     """
 
     store: Path
@@ -36,19 +36,20 @@ class Ended:
 
 
 def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> Ended:
-    """Takes a change back, finished or not, or finishes an undo that was begun.
+    """Undoes a finished or unfinished change, or finishes an undo.
 
-    Files get their old places and times back, being the old files themselves; nothing of ours stays in the store.
+    The old files themselves move back to their places, with their times. No file of mqtool stays in the store.
 
     Args:
         path: root of the store, or its journal.
-        dry_run: try all gates, write nothing.
+        dry_run: check all gates, write nothing.
         files: the file system.
 
     Raises:
-        RefusedError: there is no journal, it is incomplete or another store's; the old files are already being deleted;
-            or the store has been written to since, which would be lost.
-        StoreLockedError: somebody else holds the store.
+        RefusedError: there is no journal, or it is incomplete or of another store; old files are already being
+            deleted; or
+            the store has been written to since, and those writes would be lost.
+        StoreLockedError: another process holds the store.
         StoreError: the system reported an error; call again.
     """
     used = files or RepairFiles()
@@ -67,7 +68,7 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
         if touched and journal.kind != UNDO:
             journal.write(UNDO)
         if touched:
-            take_all_back(root, begin, places, used)
+            restore_all(root, begin, places, used)
         freed = leave(root, begin, used)
         hold.root_time = begin.directories[""]
         hold.remove = hold.remove or not begin.had_lock
@@ -75,7 +76,7 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
 
 
 def _nothing_begun(root: Path, files: RepairFiles) -> Ended:
-    """Clears away what a call left that was killed before it had begun, or after it had ended."""
+    """Removes what a killed call left before its change began or after it ended."""
     home = home_of(root)
     if (home / QUARANTINE).exists():
         raise RefusedError(
@@ -102,7 +103,7 @@ def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
 
 
 def check_untouched(root: Path, begin: Begin) -> None:
-    """Raises RefusedError if somebody has written to the store since a plan was carried out."""
+    """Raises RefusedError if the store has been written to since a plan was applied."""
     now = [(step.path, step.after) for step in begin.plan.steps]
     now += [(read.path, read.fingerprint) for read in begin.plan.reads]
     for name, expected in now:
@@ -116,15 +117,15 @@ def check_untouched(root: Path, begin: Begin) -> None:
             )
 
 
-def take_all_back(root: Path, begin: Begin, places: Places, files: RepairFiles) -> None:
-    """Gives every file its old place."""
+def restore_all(root: Path, begin: Begin, places: Places, files: RepairFiles) -> None:
+    """Moves every old file back to its place."""
     if begin.barrier is not None:
         barrier = inside(root, begin.barrier)
         if barrier.parent.is_dir() and not barrier.exists():
             files.write_whole(barrier, b"mqtool undo STORE has not come to its end: run it again\n")
             files.sync_directory(barrier.parent)
     for step in reversed(begin.plan.steps):
-        places.take_back(step)
+        places.swap_out(step)
     for name in reversed(begin.made):
         directory = root / name
         files.remove_directory(directory)
@@ -137,7 +138,7 @@ def take_all_back(root: Path, begin: Begin, places: Places, files: RepairFiles) 
 
 
 def remove_barrier(root: Path, begin: Begin, files: RepairFiles) -> None:
-    """Lets brokers start again."""
+    """Allows brokers to start again."""
     if begin.barrier is not None:
         barrier = inside(root, begin.barrier)
         if barrier.exists():
@@ -146,7 +147,7 @@ def remove_barrier(root: Path, begin: Begin, files: RepairFiles) -> None:
 
 
 def leave(root: Path, begin: Begin, files: RepairFiles) -> int:
-    """Takes all that is ours out of the store, the journal last; returns the bytes that this freed."""
+    """Removes all files of mqtool from the store, the journal last; returns the freed bytes."""
     home = home_of(root)
     freed = 0
     for entry in sorted(home.iterdir()):
@@ -162,18 +163,19 @@ def leave(root: Path, begin: Begin, files: RepairFiles) -> int:
 def finalize(
     path: "str | Path", *, keep_journal: Path | None = None, dry_run: bool = False, files: RepairFiles | None = None
 ) -> Ended:
-    """Discards the undo data: deletes the old files and everything else of mqtool's. A broker may run meanwhile.
+    """Discards the undo data of a change and deletes all files of mqtool. A broker may be running meanwhile.
 
     Args:
         path: root of the store, or its journal.
-        keep_journal: new file outside of the store that takes the journal.
-        dry_run: try all gates, write nothing; `bytes` is what would be freed.
+        keep_journal: new file outside of the store that receives the journal.
+        dry_run: check all gates, write nothing; `bytes` is what would be freed.
         files: the file system.
 
     Raises:
-        RefusedError: there is no journal, it is incomplete or another store's; the change is not finished; or a file
-            that was set aside holds records that the store does not.
-        StoreLockedError: another mqtool is taking the change back or finalizing it.
+        RefusedError: there is no journal, or it is incomplete or of another store; the change is not finished; or a
+            file that
+            was set aside holds records that the store does not.
+        StoreLockedError: another mqtool process is undoing or finalizing the change.
         StoreError: the journal cannot be kept.
     """
     used = files or RepairFiles()
@@ -205,7 +207,7 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
 
 
 def _check_sole_records(root: Path, journal: Journal, begin: Begin) -> None:
-    """Raises RefusedError if a file that was only moved out of the way holds records that the store does not."""
+    """Raises RefusedError if a file that was set aside holds records that the store does not."""
     if journal.kind == FINALIZE:
         return
     names = {name for change in begin.plan.changes if isinstance(change, SetAside) for name in change.files}

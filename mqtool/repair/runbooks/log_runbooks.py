@@ -1,4 +1,4 @@
-"""Runbooks about the log: files in the way, torn ends, bad bytes, missing segments, false alarms."""
+"""Runbooks for the log: files in the way, torn ends, damaged bytes, missing segments, false alarms."""
 
 from collections.abc import Iterable
 from dataclasses import replace
@@ -15,14 +15,14 @@ from mqtool.store.files import ReadFile
 _LINT = ("lint-size", "lint-legacy-key")
 
 
-def mend_findings(case: Case, found: Detection) -> InPlace:
+def repair_findings(case: Case, found: Detection) -> InPlace:
     """Proposes the changes that repair the findings."""
-    mending = changes_of(case.store, found.findings)
-    return InPlace(mending.changes, mending.left, mending.again)
+    proposal = changes_of(case.store, found.findings)
+    return InPlace(proposal.changes, proposal.left, proposal.again)
 
 
 def salvage_aside(case: Case, _found: Detection) -> Proposal:
-    """Proposes a new store with all that can be proved."""
+    """Proposes a new store with all provable records."""
     options = SalvageOptions(case.request.copies, config=case.request.config)
     copies = "".join(f" and {path}" for path in case.request.copies)
 
@@ -41,7 +41,7 @@ def salvage_aside(case: Case, _found: Detection) -> Proposal:
 
 
 def _clear_way(case: Case, found: Detection) -> Proposal:
-    """Sets files without a record aside; rebuilds queue files of a wrong length."""
+    """Proposes to set aside files without a record and to rebuild queue files of a wrong length."""
     lint = [one.evidence for one in found.findings if one.code in _LINT]
     if lint:
         return Advice(
@@ -51,18 +51,18 @@ def _clear_way(case: Case, found: Detection) -> Proposal:
             ),
             (run_again("RB-01", case.root, replace(case.request, config=None)),),
         )
-    mending = changes_of(case.store, found.findings)
+    proposal = changes_of(case.store, found.findings)
     away = {
         one.file
-        for one in mending.left
+        for one in proposal.left
         if one.code == "log-segment-size" and _is_below(case, one.file) and not _has_record(case.root / one.file)
     }
-    known = [change for change in mending.changes if isinstance(change, SetAside)]
+    known = [change for change in proposal.changes if isinstance(change, SetAside)]
     away.update(name for change in known for name in change.files)
-    changes = [change for change in mending.changes if change not in known]
+    changes = [change for change in proposal.changes if change not in known]
     if away:
         changes.append(SetAside(tuple(sorted(away))))
-    return InPlace(tuple(changes), tuple(one for one in mending.left if one.file not in away), mending.again)
+    return InPlace(tuple(changes), tuple(one for one in proposal.left if one.file not in away), proposal.again)
 
 
 def _is_below(case: Case, name: str) -> bool:
@@ -137,7 +137,7 @@ LOG_BOOKS = (
         ),
         "What was never written completely cannot be restored. If complete records follow the damage, use RB-05.",
         by_findings("RB-04"),
-        mend_findings,
+        repair_findings,
     ),
     Runbook(
         "RB-05",

@@ -1,4 +1,4 @@
-"""Carrying a plan out: gates, building aside, files changing places one journalled step after the other, proof."""
+"""Applies a plan: checks the gates, builds new files aside, swaps files in journalled steps, verifies the result."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -7,16 +7,16 @@ from pathlib import Path
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair import gates
-from mqtool.repair.building import build
 from mqtool.repair.built import Built
+from mqtool.repair.change_builders import build
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
 from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, STEP, SWAP, UNDO, Begin, Journal
-from mqtool.repair.making import barrier_directory, forecast_of, steps_of
 from mqtool.repair.paths import BARRIER, BUILDING, HOME, QUARANTINE, STAGING, home_of, inside, parents_of
 from mqtool.repair.plan import Plan, Step
-from mqtool.repair.takeback import remove_barrier, take_all_back
+from mqtool.repair.plan_builder import barrier_directory, forecast_of, steps_of
 from mqtool.repair.trees import Places, make_like_parent, remove_tree
+from mqtool.repair.undo_executor import remove_barrier, restore_all
 from mqtool.store.store import Store, open_store
 from mqtool.verify import Verification, verify
 
@@ -31,10 +31,10 @@ class Applied:
         store: root.
         journal: path of the journal; None for a dry run.
         quarantine: directory with the old files; None for a dry run.
-        steps: what became of which file.
-        already: it had been carried out before; nothing was done now.
-        verification: what `verify` says of the store now; None if it was not asked.
-        opened: the words that open the store again as it was opened for the plan.
+        steps: changes of files.
+        already: whether the plan had been applied before; nothing was done now.
+        verification: result of `verify` on the changed store; None if it was not requested.
+        opened: command-line words that open the store again with the options of the plan.
     """
 
     store: Path
@@ -47,7 +47,7 @@ class Applied:
 
     @property
     def errors(self) -> int | None:
-        """Errors of the store as it is now, and checks that could not run; None if it was not asked."""
+        """Number of errors in the changed store and of checks that could not run; None if it was not verified."""
         return None if self.verification is None else self.verification.serious
 
 
@@ -60,25 +60,27 @@ def apply(
     files: RepairFiles | None = None,
     on_progress: OnProgress = ignore,
 ) -> Applied:
-    """Carries a plan out, or finishes what an earlier call began.
+    """Applies a plan, or finishes what an earlier call began.
 
-    Every gate is tried before anything is written. New files are built below `.mqtool/` in the store and come out
-    with the plan's sums, or nothing is changed. Old files move to the quarantine. If the system reports an error
+    Every gate is checked before anything is written. New files are built below `.mqtool/` in the store; if one does
+    not have
+    the checksum that the plan states, nothing is changed. Old files move to the quarantine. If the system reports an
+    error
     half way, everything is undone.
 
     Args:
         plan: from `make_plan` or `Plan.from_json`.
-        backup_acknowledged: somebody has said that there is a backup, or that none is needed.
+        backup_acknowledged: the user has confirmed that there is a backup, or that none is needed.
         verify_after: verify the whole store at the end.
-        dry_run: try all gates but building and the lock, write nothing.
+        dry_run: check all gates but building and the lock, write nothing.
         files: the file system.
-        on_progress: called with files that have changed places, after each.
+        on_progress: called with the number of swapped files, after each.
 
     Returns:
-        What was done; all of it is on disk, and every file has the sum that the plan states.
+        The result. All of it is durable, and every file has the checksum that the plan states.
 
     Raises:
-        RefusedError, StoreLockedError: a gate is not met; nothing was changed.
+        RefusedError, StoreLockedError: a gate does not hold; nothing was changed.
         StoreError: the system reported an error; everything was undone, or the message states what is left to do.
     """
     used = files or RepairFiles()
@@ -102,7 +104,7 @@ def _verified(root: Path, plan: Plan) -> Verification:
 
 
 def _check(root: Path, plan: Plan, files: RepairFiles) -> None:
-    """Tries every gate that can be tried without writing."""
+    """Checks every gate that needs no writing."""
     if (root / HOME).exists():
         raise RefusedError("quarantine", "an earlier change is neither finalized nor undone", root / HOME)
     gates.check_writable(root, [step.path for step in plan.steps])
@@ -112,7 +114,7 @@ def _check(root: Path, plan: Plan, files: RepairFiles) -> None:
 
 
 def check_fingerprints(root: Path, plan: Plan) -> None:
-    """Raises RefusedError if a file is not as it was when the plan was made."""
+    """Raises RefusedError if a file has changed since the plan was made."""
     expected = [(step.path, step.before) for step in plan.steps]
     expected += [(read.path, read.fingerprint) for read in plan.reads]
     for name, before in expected:
@@ -136,7 +138,7 @@ class _Run:
         self._on_progress = on_progress
 
     def go(self) -> bool:
-        """Does what is left to do; returns whether that was nothing."""
+        """Does the remaining steps; returns whether none remained."""
         kind = self._state()
         gates.check_nobody_writes(self._root)
         if kind is None:
@@ -157,7 +159,7 @@ class _Run:
         return kind == APPLIED
 
     def _state(self) -> str | None:
-        """Returns how far an earlier call came, None if this is the first."""
+        """Returns the last step that an earlier call journalled, None if this is the first call."""
         home, journal = home_of(self._root), self.journal
         if journal.begin is None:
             strange = [name for name in (QUARANTINE, STAGING, BUILDING) if (home / name).exists()]
@@ -178,7 +180,7 @@ class _Run:
         return journal.kind
 
     def _begin(self) -> None:
-        """Tries the gates and writes the first line of the journal."""
+        """Checks the gates and writes the first line of the journal."""
         root, plan, files = self._root, self._plan, self._files
         gates.check_space(root, plan.space, files)
         check_fingerprints(root, plan)
@@ -201,7 +203,7 @@ class _Run:
             raise
 
     def _build(self, places: Places) -> None:
-        """Builds all new files and puts them, on disk, where they wait."""
+        """Builds all new files and makes them durable in the staging directory."""
         building = places.home / BUILDING
         for left in (building, places.home / STAGING):
             remove_tree(left, self._files)
@@ -241,18 +243,18 @@ class _Run:
         self._files.sync(staged)
 
     def _leave(self, begin: Begin) -> None:
-        """Takes everything of ours away before a file of the store was touched."""
+        """Removes mqtool's own files; no file of the store has been touched yet."""
         remove_tree(home_of(self._root), self._files)
         self._files.set_times(self._root, begin.directories[""])
 
     def _swap(self, begin: Begin, places: Places) -> None:
-        """Lets files change places; takes all back if the system reports an error."""
+        """Swaps the files; undoes all swaps if the system reports an error."""
         try:
             self._steps(begin, places)
         except (OSError, MqtoolError) as error:
             try:
                 self.journal.write(UNDO)
-                take_all_back(self._root, begin, places, self._files)
+                restore_all(self._root, begin, places, self._files)
                 self._leave(begin)
             except OSError as second:
                 raise RefusedError(
@@ -274,7 +276,7 @@ class _Run:
             self._files.make_directory(directory)
         for number, step in enumerate(self._plan.steps):
             self.journal.write(STEP, step=number, action=step.action, path=step.path)
-            places.carry_out(step)
+            places.swap_in(step)
             self._on_progress(number + 1, len(self._plan.steps))
         for step in self._plan.steps:
             found = fingerprint(places.target(step))

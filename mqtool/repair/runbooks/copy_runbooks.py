@@ -1,4 +1,4 @@
-"""Runbooks about copies of a store and about messages taken out of it: moving, diverging, converting, drills."""
+"""Runbooks for copies of a store and for messages taken out of it: moving, diverging, converting, drills."""
 
 from collections.abc import Callable, Iterable
 from glob import escape

@@ -1,4 +1,4 @@
-"""Runbooks about a broker's start and its surroundings: recovery, disk, locks, timer, kinds of queues."""
+"""Runbooks for a broker's start and its environment: recovery, disk, locks, timer, kinds of queues."""
 
 import shutil
 from collections.abc import Iterable
@@ -78,7 +78,7 @@ def _close_in_order(case: Case, _found: Detection) -> Proposal:
 
 
 def _first_book(findings: list[Finding]) -> str:
-    """Returns the runbook of the first of some findings that has one; RB-05 compares with copies if none has."""
+    """Returns the first runbook named by findings; RB-05, which compares with copies, if there is none."""
     named = (book for one in findings for book in CATALOGUE[one.code].runbooks[:1])
     return next(named, "RB-05")
 
@@ -125,12 +125,12 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
 
 
 def _renew_timer(case: Case, found: Detection) -> InPlace:
-    """Proposes to rebuild the timer's files, with its queue if that is damaged too; an end of the log is cut first."""
+    """Proposes to rebuild the timer's files, and its queue if damaged; cuts a damaged end of the log first."""
     if case.findings(_TAILS):
         return InPlace((Truncate(case.store.commit_log.max_offset),), again=True)
     queue = tuple(one for one in case.verification.findings if one.topic == _TIMER_TOPIC)
-    mending = changes_of(case.store, (*found.findings, *queue))
-    return InPlace(mending.changes, mending.left)
+    proposal = changes_of(case.store, (*found.findings, *queue))
+    return InPlace(proposal.changes, proposal.left)
 
 
 def _shared(case: Case) -> Detection:
@@ -146,7 +146,7 @@ def _shared(case: Case) -> Detection:
 
 
 def file_system_of(path: Path, mounts: Path) -> str:
-    """Returns the kind of file system of a path, "" if unknown.
+    """Returns the file system type of a path, "" if unknown.
 
     Args:
         path: any.

@@ -1,8 +1,10 @@
-"""Records that a queue's unit vouches for, where only fields without a checksum are damaged.
+"""Records that a unit of their queue confirms, although fields without a checksum are damaged.
 
-Consumers get such messages: a pull reads as many bytes as the unit says and decodes them, and no client looks at the
-physical offset, 4.9 not even at the magic code (MessageDecoder.decode, 4.9.7 and 5.5.0). A record counts if its
-lengths add up, its body has its CRC, and topic, queue and queue offset are those of the unit.
+Consumers get such messages: a pull reads as many bytes as the unit says and decodes them. No client checks the
+physical
+offset, and 4.9 not even the magic code (MessageDecoder.decode, 4.9.7 and 5.5.0). A record counts if its lengths add
+up, its
+body matches its CRC, and topic, queue and queue offset are those of the unit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -44,15 +46,15 @@ class _Units:
     tags_code: np.ndarray
 
 
-class Vouched:
-    """What the units of one store vouch for.
+class UnitEvidence:
+    """The records that units of one store confirm.
 
     Attributes:
-        put_right: physical offsets of records whose topic, queue id or queue offset was not what was written.
+        put_right: physical offsets of records whose topic, queue id or queue offset was corrected.
     """
 
     def __init__(self, store: Store) -> None:
-        """Reads no unit until it is asked: an intact log needs none."""
+        """Takes the store. Units are read on the first question; an intact log needs none."""
         self._log = store.commit_log
         self._store = store
         self._dispatcher = Dispatcher(settings_of(store).rules)
@@ -69,7 +71,7 @@ class Vouched:
 
     @cached_property
     def _known(self) -> set[str]:
-        """Topics that a queue or the configuration has."""
+        """Topics that have a queue or a configuration."""
         return {queue.topic for queue in self._store.disk_queues()} | self._store.metadata.topics.keys()
 
     @cached_property
@@ -89,7 +91,7 @@ class Vouched:
         return _Units(*(column[order] for column in joined))
 
     def records(self, start: int, end: int) -> Iterator[Frames]:
-        """Yields records of a range in which no record proves itself, put right, in order."""
+        """Yields the confirmed records of a range in which no record proves itself, corrected, in order."""
         units = self._units
         first, last = np.searchsorted(units.physical, [start, end]).tolist()
         at = start
@@ -103,7 +105,7 @@ class Vouched:
                 at = physical + size
 
     def queued(self, frames: Frames) -> Frames:
-        """Returns frames in which every record is in the queue, and at the place, that a unit vouches for."""
+        """Returns frames in which every record has the queue and the queue offset that its unit confirms."""
         if not len(frames):
             return frames
         unprepared = self._unprepared(frames)
@@ -111,9 +113,11 @@ class Vouched:
         return self._placed(self._named(unprepared, dispatched), dispatched)
 
     def _named(self, frames: Frames, dispatched: QueueUnits) -> Frames:
-        """Puts topics right that no queue and no configuration knows, where just one unit vouches for another.
+        """Corrects topics that no queue and no configuration knows, if exactly one unit confirms another topic.
 
-        The unit must be at the place that the record states, with its size and tags code, and its topic as long.
+        The unit must be at the queue offset that the record states, with its size and tags code, and its topic must
+        have the same
+        length.
         """
         names = self._dispatcher.topics.names
         self._unknown += [number for number in range(self._looked_at, len(names)) if names[number] not in self._known]
@@ -137,7 +141,7 @@ class Vouched:
         return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
 
     def _is_of(self, number: int, record: Record) -> bool:
-        """Whether a unit says of a record what the record says itself, but for another topic of the same length."""
+        """Whether a unit agrees with a record in everything but the topic, whose length must be equal."""
         queue, units = self._queue(number), self._units
         if is_lmq(queue.topic) or len(queue.topic.encode()) != len(record.topic):
             return False
@@ -146,7 +150,7 @@ class Vouched:
         return stated == (*self._place(number), int(units.size[number]), int(units.tags_code[number]))
 
     def _placed(self, frames: Frames, dispatched: QueueUnits) -> Frames:
-        """Puts queue ids and queue offsets right, from the first record on whose queue does not go on as it should."""
+        """Corrects queue ids and queue offsets, from the first record on that does not continue its queue."""
         self._continuity.follow(self._continuity.codes(dispatched), dispatched)
         if not self._continuity.span.jumps:
             return frames
@@ -181,7 +185,7 @@ class Vouched:
         return self._queue(number).queue_id, int(self._units.offset[number])
 
     def _is_misplaced(self, number: int, topic: bytes, queue_id: int, offset: int) -> bool:
-        """Whether it is the record that is wrong, not the unit that points at it."""
+        """Whether the record is wrong, rather than the unit that points to it."""
         queue, (mine, place) = int(self._units.queue[number]), self._place(number)
         if queue_id != mine:  # another queue has a record in the place that this one states, or cannot have one
             return offset == place and (queue_id < 0 or self._is_taken(topic, queue_id, offset))
@@ -192,7 +196,7 @@ class Vouched:
         return (before is not None and offset <= before) or (after is not None and offset >= after)
 
     def _nearest(self, queue: int, places: range) -> int | None:
-        """Returns the first of some queue offsets at which unit and record agree, None at the queue's end."""
+        """Returns the first queue offset at which unit and record agree; None at the queue's end."""
         for at in places:
             found = self._agrees(queue, at)
             if found is not False:
@@ -205,7 +209,7 @@ class Vouched:
         return any(self._agrees(number, offset) for number in numbers)
 
     def _agrees(self, queue: int, offset: int) -> bool | None:
-        """Whether a unit of a queue and its record name the same place; None if there is no unit."""
+        """Whether a unit and its record state the same place; None if there is no unit."""
         key = queue, offset
         if key not in self._agreements:
             self._agreements[key] = self._compared(self._queues[queue], offset)
@@ -228,7 +232,7 @@ class Vouched:
         return (record.topic, record.queue_id, record.queue_offset) == (queue.topic.encode(), queue.queue_id, offset)
 
     def _unprepared(self, frames: Frames) -> Frames:
-        """Returns frames in which records that a unit names are of no transaction that keeps them out of queues."""
+        """Returns frames without the transaction flags that would keep records with a unit out of their queues."""
         kinds = frames.column("sys_flag") & TRANSACTION_MASK
         odd = np.flatnonzero(np.isin(kinds, _UNQUEUED))
         patches = []
@@ -248,7 +252,7 @@ class Vouched:
         return Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
 
     def _put_right(self, number: int, physical: int, size: int) -> bytes | None:
-        """Returns the record that a unit vouches for, None if it is not the one that was written."""
+        """Returns the record that a unit confirms, corrected; None if it is not the record that was written."""
         try:
             raw = self._log.read(physical, size)
         except StoreError:

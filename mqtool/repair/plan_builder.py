@@ -1,4 +1,4 @@
-"""From a request to a plan: everything is built aside once, outside of the store, and described."""
+"""Makes a plan: builds the result of changes once, outside of the store, and describes it."""
 
 import contextlib
 import tempfile
@@ -9,8 +9,8 @@ from pathlib import Path
 from mqtool.errors import NothingToChangeError, RefusedError, UsageError
 from mqtool.formats import file_names
 from mqtool.recovery.proof import read_once
-from mqtool.repair.building import build
 from mqtool.repair.built import Built
+from mqtool.repair.change_builders import build
 from mqtool.repair.changes import Change, Trim, Truncate
 from mqtool.repair.fingerprints import fingerprint, is_left_out, result_of
 from mqtool.repair.outlook import PATH_KEYS, Meant, Outlook, Preview
@@ -42,26 +42,29 @@ def make_plan(
     must_repair: bool = False,
     look: Callable[[Path, Mapping[str, str]], None] | None = None,
 ) -> Plan:
-    """Works out what changes would do to a store; the store is only read.
+    """Builds the plan of changes to a store. The store is only read.
 
     Args:
         store: its root.
-        changes: one or more, none about a file of another.
+        changes: one or more; no two concern the same file.
         config: broker.conf or its keys, as for `mqtool.open`.
-        work_dir: takes what is built meanwhile, which can be as much as `Plan.space`; None for the system's own
-            directory for such things.
+        work_dir: directory for the built files, which may need as much space as `Plan.space`; None for the system's
+            temporary directory.
         broker: release that will be started on the result; None for the one that wrote the store.
-        must_repair: refuse changes after which a start still loses messages that are in the store, even if they make
+        must_repair: refuse changes after which a start still loses messages that the store holds, even if the
+            changes make
             nothing worse.
-        look: is called with the root of a tree of links that looks like the store after the changes, and the broker
-            keys to open it with; not called where no such tree can be made.
+        look: called with the root of a tree of links that looks like the store after the changes, and the broker
+            keys to
+            open it with; not called if no such tree can be made.
 
     Raises:
-        UsageError: a change makes no sense here.
+        UsageError: a change does not apply here.
         NothingToChangeError: every file is already as the plan would make it.
-        UnsupportedFormatError: a kind of store that is not handled.
-        RefusedError: an earlier change is neither finalized nor undone; a symbolic link is in the way; a start would
-            then lose messages that are still in the store.
+        UnsupportedFormatError: the kind of store is not supported.
+        RefusedError: an earlier change is neither finalized nor undone; a symbolic link is in the way; or a start
+            would
+            lose messages that the store still holds.
         StoreError: a file cannot be read or written.
     """
     wanted = [changes] if not isinstance(changes, Sequence) else list(changes)
@@ -103,18 +106,22 @@ def forecast_of(
     must_repair: bool = False,
     known: Forecast | None = None,
 ) -> Forecast | None:
-    """Returns what a start loses before and after changes; None if it is not known, or messages do not depend on them.
+    """Predicts what a start loses before and after changes.
 
     Args:
         store: opened.
         wanted, broker, must_repair: as for `make_plan`.
         built: result of the changes.
-        steps: of it.
-        known: of the plan that is applied. It is returned if the start after the changes has the same outcome; the
-            start before them is then not predicted again.
+        steps: of that result.
+        known: forecast of the plan that is applied. It is returned if the start after the changes has the same
+            outcome;
+            the start before them is then not predicted again.
+
+    Returns:
+        The forecast; None if it is unknown, or if no message depends on the changes.
 
     Raises:
-        RefusedError: a start would then lose messages that are still in the store.
+        RefusedError: a start would lose messages that the store still holds.
     """
     names = {step.path for step in steps}
     no_messages = all(name.startswith(_NOT_MESSAGES) for name in names)
@@ -140,7 +147,7 @@ def forecast_of(
 
 
 def meant_by(store: Store, wanted: Sequence[Change], built: Built) -> Meant:
-    """Returns what of the log changes are meant to keep, and where."""
+    """Returns which part of the log the changes are meant to keep, and where."""
     log = store.commit_log
     start, end = 0, log.max_offset
     for change in wanted:
@@ -186,7 +193,7 @@ def _described(
 
 
 def steps_of(built: Built) -> tuple[Step, ...]:
-    """Returns what becomes of which file; files that are the same already are left out."""
+    """Returns the change of each file; files that do not change are left out."""
     steps = []
     for name in sorted({*built.files, *built.removed}):
         before = fingerprint(inside(built.root, name), full=name not in built.unhashed)
@@ -199,13 +206,13 @@ def steps_of(built: Built) -> tuple[Step, ...]:
 
 
 def space_of(built: Built, steps: Sequence[Step]) -> int:
-    """Returns the bytes that new files take up, holes not counted, and what is needed in addition."""
+    """Returns the disk space in bytes that the new files need, holes not counted."""
     made = [built.files[step.path] for step in steps if step.after is not None]
     return sum(path.stat().st_blocks * 512 for path in made) + _BESIDE
 
 
 def _config_of(store: Store) -> dict[str, str]:
-    """Returns the configuration that was given, with paths that do not depend on where it lies."""
+    """Returns the configuration that was given, with paths that do not depend on the working directory."""
     values = dict(store.config.values)
     for key in PATH_KEYS:
         if key in values:
@@ -214,7 +221,7 @@ def _config_of(store: Store) -> dict[str, str]:
 
 
 def barrier_directory(store: Store) -> str | None:
-    """Returns the directory of segments in which a stray file keeps every broker from starting."""
+    """Returns a directory of segments in which a stray file keeps every broker from starting."""
     directories = [path for path in store.layout.commit_log_dirs if path.is_relative_to(store.path)]
     plain = store.path / file_names.COMMIT_LOG
     chosen = plain if plain in directories else next(iter(directories), None)

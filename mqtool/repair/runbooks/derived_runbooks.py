@@ -1,14 +1,14 @@
-"""Runbooks about what is derived from the log: queues, index, tables, topics."""
+"""Runbooks for everything derived from the log: queues, index, tables, topics."""
 
 from mqtool.repair.changes import SetAside, Undelete
-from mqtool.repair.runbooks.log_books import mend_findings
+from mqtool.repair.runbooks.log_runbooks import repair_findings
 from mqtool.repair.runbooks.model import Case, Detection, InPlace, Runbook, by_findings, codes_of
 
 _NO_UNIT = "no unit in it: "
 
 
 def _empty_last_files(case: Case) -> Detection:
-    """Finds queues whose last file holds no unit."""
+    """Finds queues whose last file has no unit."""
     names = {
         queue.files[-1].path.relative_to(case.root).as_posix()
         for queue in case.store.disk_queues()
@@ -56,7 +56,7 @@ DERIVED_BOOKS = (
         ),
         "Messages whose records are lost leave holes; consumers skip them.",
         by_findings("RB-02"),
-        mend_findings,
+        repair_findings,
     ),
     Runbook(
         "RB-03",
@@ -76,7 +76,7 @@ DERIVED_BOOKS = (
         ),
         "What retention has removed from the log does not come back.",
         by_findings("RB-03"),
-        mend_findings,
+        repair_findings,
     ),
     Runbook(
         "RB-06",
@@ -93,7 +93,7 @@ DERIVED_BOOKS = (
         ("checks headers, slots, chains, addresses and times", "rebuilds the index from the log"),
         "Keys of messages that retention has deleted are lost.",
         by_findings("RB-06"),
-        mend_findings,
+        repair_findings,
     ),
     Runbook(
         "RB-07",
@@ -130,7 +130,7 @@ DERIVED_BOOKS = (
         ),
         "Consumer offsets that no file contains are unknown: those groups start where their configuration says.",
         by_findings("RB-09"),
-        mend_findings,
+        repair_findings,
     ),
     Runbook(
         "RB-10",

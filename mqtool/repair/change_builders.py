@@ -1,4 +1,4 @@
-"""Which builder is for which change, and one after the other what they make."""
+"""Runs the builder of each change and merges the results."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -40,16 +40,16 @@ _BUILDERS: dict[type[Any], Builder] = {
 
 
 def build(store: Store, wanted: Sequence[Change], out: Path) -> Built:
-    """Makes what changes ask for.
+    """Builds the result of changes in an empty directory.
 
     Args:
-        store: opened; is only read.
-        wanted: at least one.
-        out: empty directory, on the store's own file system if the files are to go there.
+        store: only read.
+        wanted: at least one change.
+        out: empty directory; on the store's file system if the files are to be moved into the store.
 
     Raises:
-        UsageError: a change does not make sense for this store.
-        UnsupportedFormatError: a kind of store that this is not for.
+        UsageError: a change does not apply to this store.
+        UnsupportedFormatError: the kind of store is not supported.
         StoreError: a file cannot be read or written.
     """
     if any(not isinstance(change, changes.MoveOffsets) for change in wanted):

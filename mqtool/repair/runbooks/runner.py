@@ -1,4 +1,4 @@
-"""Running a runbook: the same steps for all of them, each with its evidence; nothing is changed unless asked for."""
+"""Runs a runbook. The steps are the same for all; nothing is changed unless requested."""
 
 import json
 from dataclasses import replace
@@ -8,10 +8,10 @@ from mqtool.commands import salvage_aside
 from mqtool.errors import MqtoolError, NothingToChangeError, RefusedError, StoreError, UsageError
 from mqtool.repair.changes import change_to_json
 from mqtool.repair.gates import check_backup
-from mqtool.repair.making import make_plan
 from mqtool.repair.outlook import LOSSES, Comparison, Preview
 from mqtool.repair.plan import Forecast, Plan
-from mqtool.repair.run import apply
+from mqtool.repair.plan_builder import make_plan
+from mqtool.repair.plan_executor import apply
 from mqtool.repair.runbooks.model import (
     Advice,
     Aside,
@@ -32,20 +32,20 @@ _FILES_TOLD = 100
 
 
 def run(book: Runbook, root: Path, request: Request | None = None) -> Protocol:
-    """Goes through the steps of a runbook.
+    """Runs the steps of a runbook.
 
     Args:
-        book: which.
+        book: the runbook.
         root: of the store.
-        request: how; None for a dry run.
+        request: options; None for a dry run.
 
     Returns:
-        What was found, planned and done. If the trouble is not there the protocol says so and ends with `detect`.
+        What was found, planned and done. If the problem is not present, the protocol says so and ends with `detect`.
 
     Raises:
-        UsageError: an option that the runbook needs is missing.
+        UsageError: an option that the runbook requires is missing.
         NotAStoreError, LayoutError, UnsupportedFormatError: the store cannot be read.
-        StoreError: the system reported an error while applying; what was begun was undone.
+        StoreError: the system reported an error while applying; the change was undone.
     """
     asked = request or Request()
     with open_store(root, asked.config) as store:
@@ -123,11 +123,11 @@ def _make(protocol: Protocol, book: Runbook, proposal: Aside, request: Request, 
     if proposal.repairs:
         found = preview.compare_with(request.to)
         protocol.lost_after = None if isinstance(found, str) else found.lost_after
-        protocol.mended = state is not State.CORRUPT if isinstance(found, str) else found.is_repaired
+        protocol.repaired = state is not State.CORRUPT if isinstance(found, str) else found.is_repaired
         evidence.append(found if isinstance(found, str) else found.forecast.words)
     else:
-        protocol.mended = after.runs if not isinstance(after, str) else state is not State.CORRUPT
-    status = DONE if protocol.mended else FAILED
+        protocol.repaired = after.runs if not isinstance(after, str) else state is not State.CORRUPT
+    status = DONE if protocol.repaired else FAILED
     protocol.add("verify", status, f"verify: {state.value}", tuple(evidence))
     protocol.next_steps = after_directory(request.to, protocol.broker)
 
@@ -176,8 +176,8 @@ def _change(protocol: Protocol, book: Runbook, proposal: InPlace, case: Case, fo
         (f"journal: {done.journal}",),
     )
     _prove(protocol, book, proposal, request, plan.forecast)
-    mended = protocol.mended is True
-    protocol.next_steps = after_change(protocol.store, request, protocol.broker, mended=mended)
+    repaired = protocol.repaired is True
+    protocol.next_steps = after_change(protocol.store, request, protocol.broker, repaired=repaired)
 
 
 def _plan(protocol: Protocol, proposal: InPlace, request: Request) -> Plan | None:
@@ -201,7 +201,7 @@ def _files(plan: Plan) -> tuple[str, ...]:
 
 
 def _prove(protocol: Protocol, book: Runbook, proposal: InPlace, request: Request, forecast: Forecast | None) -> None:
-    """Looks for the trouble again, and at the broker's start again."""
+    """Detects the problem again and predicts the broker's start again."""
     with open_store(protocol.store, request.config) as store:
         case = Case(store, replace(request, broker=protocol.broker))
         try:
@@ -210,7 +210,7 @@ def _prove(protocol: Protocol, book: Runbook, proposal: InPlace, request: Reques
             protocol.add("verify", FAILED, f"the store cannot be read: {error}")
             return
         loses_more = forecast is not None and not forecast.is_repaired
-        protocol.mended = proposal.again or not (again.present or loses_more)
+        protocol.repaired = proposal.again or not (again.present or loses_more)
         protocol.lost_after = None if forecast is None else forecast.lost_after
         start = case.start
         words = start if isinstance(start, str) else start.verdict
@@ -218,4 +218,4 @@ def _prove(protocol: Protocol, book: Runbook, proposal: InPlace, request: Reques
         facts += [] if forecast is None else [forecast.words]
         facts += again.evidence
         summary = "the symptom no longer occurs" if not again.present else "the symptom is still there"
-        protocol.add("verify", DONE if protocol.mended else FAILED, summary, tuple(facts))
+        protocol.add("verify", DONE if protocol.repaired else FAILED, summary, tuple(facts))
