@@ -40,6 +40,7 @@ class Session:
         trust: Collection[Trust | str] = (),
         every_class: bool = False,
         zone: str = "UTC",
+        logs: bool = True,
     ) -> None:
         """Opens the connection; the stores are opened by each question.
 
@@ -49,6 +50,7 @@ class Session:
             trust: what may decide which records are not read: "queues", "index", "clock".
             every_class: half, rolled-back and system records are rows of `messages` too.
             zone: time zone of times.
+            logs: whether a scan that met damage logs a warning.
 
         Raises:
             UnavailableError: duckdb is not installed.
@@ -61,7 +63,7 @@ class Session:
         sources = resolve(map(str, stores), None if config is None else str(config))
         options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)))
         self._error: type[Exception] = duckdb.Error
-        self.stores = Stores(tuple(sources), options)
+        self.stores = Stores(tuple(sources), options, logs=logs)
         for source in sources:  # so that what is no store is said before anything is asked
             source.open().close()
         self.connection: duckdb.DuckDBPyConnection = duckdb.connect(":memory:")

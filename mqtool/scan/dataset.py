@@ -1,21 +1,28 @@
-"""Tables of stores as `pyarrow.dataset.Dataset`: what DuckDB, pandas and others read lazily.
+"""Tables of stores as `pyarrow.dataset.Dataset`: what DuckDB, DataFusion, pandas and others read lazily.
 
 Engines ask a dataset for a scanner of some columns and a condition, and trust that all its rows meet the condition.
 Here a scanner opens the stores when its first batch is taken, so each question sees them as they are then.
 """
 
-from collections.abc import Callable, Iterator
+import logging
+import re
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.dataset as ds
 
+from mqtool.choices import Trust
 from mqtool.errors import MqtoolError, UsageError
-from mqtool.export.sources import Source
-from mqtool.scan.messages import Options, Report, Scan, Where, schema_of
+from mqtool.export.sources import Source, resolve
+from mqtool.scan.messages import Options, Report, Scan, Where, chosen, schema_of
 from mqtool.scan.zones import Zones
+
+LOG = logging.getLogger(__name__)
 
 
 @dataclass
@@ -27,6 +34,8 @@ class Stores:
         options: how scans of messages read.
         reports: of all scans of messages so far, in the order in which they began.
         failure: the last error of ours that an engine was given; engines pass only its words on.
+        zones: what scans have proved about complete segments, by store.
+        logs: whether a scan that met damage logs a warning: most engines show their users no reports.
     """
 
     sources: tuple[Source, ...]
@@ -34,6 +43,7 @@ class Stores:
     reports: list[Report] = field(default_factory=list)
     failure: MqtoolError | None = None
     zones: dict[str, Zones] = field(default_factory=dict)
+    logs: bool = True
 
     def messages(self, names: list[str], where: Where, options: Options) -> Iterator[Any]:
         """Yields the messages of all stores that meet a condition."""
@@ -42,7 +52,13 @@ class Stores:
                 zones = self.zones.setdefault(source.path, Zones())
                 found = Scan(store, names, where, options, broker=source.broker, zones=zones)
                 self.reports.append(found.report)
-                yield from found
+                try:
+                    yield from found
+                finally:
+                    if self.logs and (damage := found.report.damage):
+                        LOG.warning(
+                            "skipped %d damaged ranges broker=%s first=%s", len(damage), source.broker, damage[0]
+                        )
 
     def guarded(self, batches: Iterator[Any]) -> Iterator[Any]:
         """Yields the same, and keeps the error that ends it."""
@@ -88,6 +104,16 @@ class _Scanner:
         return sum(len(batch) for batch in self._reader)
 
 
+class _Fragment:
+    """A dataset as its only fragment, for engines that read a dataset by its fragments, as DataFusion does."""
+
+    def __init__(self, dataset: "_Lazy") -> None:
+        self._dataset = dataset
+
+    def scanner(self, _schema: Any = None, **options: Any) -> Any:
+        return self._dataset.scanner(**options)
+
+
 class _Lazy(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """A dataset whose rows a function makes."""
 
@@ -117,17 +143,32 @@ class _Lazy(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
             _: how Arrow would read files; without meaning here.
 
         Raises:
-            UsageError: an unknown column, or a computed one.
+            UsageError: an unknown column, a computed one, or a condition that Arrow cannot compute.
         """
         if isinstance(columns, dict):
             raise UsageError("columns of a store are chosen by name; compute on the batches")
         names = self._schema.names if columns is None else list(columns)
-        unknown = [name for name in names if name not in self._schema.names]
-        if unknown:
-            raise UsageError(f"unknown column {unknown[0]!r}; known: {', '.join(self._schema.names)}")
-        schema = pa.schema([self._schema.field(name) for name in names])
+        schema = chosen(self._schema, names)
+        if isinstance(filter, pa.Scalar):  # DataFusion's form of a condition that is always true or never
+            filter = pc.scalar(filter)  # noqa: A001
+        if filter is not None:
+            _require_computable(filter, self._schema)
         batches = self._stores.guarded(self._batches(names, filter))
         return _Scanner(pa.RecordBatchReader.from_batches(schema, batches))
+
+    def get_fragments(self, filter: Any = None) -> Iterator[Any]:  # noqa: A002, ARG002 - Arrow's name
+        """Returns one fragment: which bytes are read is decided by the condition that its scanner is given."""
+        return iter([_Fragment(self)])
+
+
+def _require_computable(condition: Any, schema: Any) -> None:
+    """Raises an error of one line where Arrow's would be raised amid the reading and list the schema."""
+    try:
+        schema.empty_table().filter(condition)
+    except (pa.ArrowException, TypeError) as error:
+        if unknown := re.match(r"No match for FieldRef\.Name\((.*?)\) in", str(error)):
+            chosen(schema, [unknown[1]])
+        raise UsageError(f"condition {condition}: {str(error).splitlines()[0]}") from error
 
 
 class MessagesDataset(_Lazy):
@@ -168,13 +209,25 @@ class TableDataset(_Lazy):
             yield from (table if where is None else table.filter(where)).select(names).to_batches()
 
 
-def dataset(*stores: str, options: Options | None = None) -> MessagesDataset:
-    """Returns the messages of stores as a `pyarrow.dataset.Dataset`.
+def dataset(
+    *stores: str | Path,
+    config: str | Path | None = None,
+    trust: Collection[Trust | str] = (),
+    every_class: bool = False,
+    keyed: bool = False,
+) -> MessagesDataset:
+    """Returns the messages of stores as a `pyarrow.dataset.Dataset`; each question opens the stores again.
 
     Args:
         stores: roots, `NAME=ROOT`, or globs.
-        options: how it reads.
-    """
-    from mqtool.export.sources import resolve  # noqa: PLC0415
+        config: a broker.conf of the stores.
+        trust: what may decide which records are not read: "queues", "index", "clock".
+        every_class: half, rolled-back and system records too.
+        keyed: a row for each key of each message, in the column `key`.
 
-    return MessagesDataset(Stores(tuple(resolve(stores)), options or Options()))
+    Raises:
+        UsageError: no store, or one twice.
+    """
+    options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)))
+    sources = resolve(map(str, stores), None if config is None else str(config))
+    return MessagesDataset(Stores(tuple(sources), options), keyed=keyed)

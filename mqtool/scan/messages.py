@@ -48,11 +48,22 @@ def schema_of(columns: Iterable[str] | None = None, *, keyed: bool = False) -> A
     whole = messages_schema(ALL_COLUMNS)
     if keyed:
         whole = pa.schema([pa.field(KEY, pa.string(), metadata=_DOCS), *whole])
-    names = whole.names if columns is None else list(columns)
-    unknown = [name for name in names if name not in whole.names]
-    if unknown:
-        raise UsageError(f"unknown column {unknown[0]!r}; known: {', '.join(whole.names)}")
-    return pa.schema([whole.field(name) for name in names])
+    return chosen(whole, whole.names if columns is None else columns)
+
+
+def chosen(schema: Any, names: Iterable[str]) -> Any:
+    """Returns some fields of an Arrow schema, in this order.
+
+    Raises:
+        UsageError: an unknown column.
+    """
+    known = schema.names
+    fields = []
+    for name in names:
+        if name not in known:
+            raise UsageError(f"unknown column {name!r}; known: {', '.join(known)}")
+        fields.append(schema.field(name))
+    return pa.schema(fields)
 
 
 @dataclass(frozen=True)

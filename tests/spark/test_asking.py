@@ -1,8 +1,7 @@
 """Spark gives the answers of a full scan when conditions and columns reach the source."""
 
 import json
-import os
-import subprocess
+import runpy
 import sys
 from collections import Counter
 from functools import reduce
@@ -13,57 +12,100 @@ import pytest
 from pyspark.sql.datasource import DataSource, DataSourceReader
 
 from mqtool.errors import UsageError
-from mqtool.spark import ask, where
+from mqtool.spark import ask, session, where
 from mqtool.spark.asking import FORMAT
-from mqtool.spark.session import require_spark
 from mqtool.store import open_store
 from tests.support.builder import StoreBuilder
-from tests.support.damage import damage_case
-from tests.support.questions import committed, questions
+from tests.support.questions import (
+    STORES,
+    Question,
+    assert_of_some_moment,
+    being_written,
+    committed,
+    expected,
+    questions,
+    store_of,
+)
 from tests.support.stores import copy_store
+from tests.support.tiers import NIGHT
 
 ROOT = Path(__file__).resolve().parents[2]
 ORDERS = "orders-5.5.0"
 EVERYTHING = ("queues", "index", "clock")
+PLACE = "physical_offset"
 
 
 def reader(spark: Any) -> Any:
     return spark.read.format(FORMAT)
 
 
-def places(frame: Any) -> list[int]:
-    return sorted(row.physical_offset for row in frame.select("physical_offset").collect())
+def messages_of(path: str) -> list[Any]:
+    with open_store(path) as store:
+        return committed(store)
 
 
-def numbered(frames: list[Any]) -> Counter[tuple[int, int]]:
-    """The physical offsets of several frames by their number, in one job."""
-    parts = [frame.selectExpr(f"{number} AS number", "physical_offset") for number, frame in enumerate(frames)]
+def in_one_job(frames: list[Any]) -> Counter[tuple[int, str, int]]:
+    """Number of the frame, store and physical offset of each row of several frames."""
+    parts = [frame.selectExpr(f"{number} AS number", "broker", PLACE) for number, frame in enumerate(frames)]
     return Counter(tuple(row) for row in reduce(lambda one, other: one.union(other), parts).collect())
 
 
-@pytest.mark.night
-@pytest.mark.parametrize(
-    "case",
-    [
-        ORDERS,
-        "orders-4.9.7",
-        "rocksdb-cq-5.5.0",
-        "old-flip-body@4.9.7-clean",
-        "flip-size@5.5.0-clean",
-        "cq-hole-old@4.9.7-clean",
-    ],
-)
-def test_twelve_questions_have_the_answers_of_a_full_scan(spark, case, tmp_path):
-    path = damage_case(case, tmp_path) if "@" in case else copy_store(case, tmp_path)
-    with open_store(path) as store:
-        messages = committed(store)
-    asked = questions(messages)
-    expected = Counter((n, m.physical_offset) for n, one in enumerate(asked) for m in messages if one.matches(m))
-    for trust in ((), EVERYTHING):
-        frames = [where(reader(spark), one.text, columns=["physical_offset"], trust=trust) for one in asked]
-        assert numbered([frame.load(str(path)) for frame in frames]) == expected, trust
+def full_scan(paths: dict[str, str], asked: list[Question]) -> Counter[tuple[int, str, int]]:
+    """The same from plain Python."""
+    found: Counter[tuple[int, str, int]] = Counter()
+    for broker, path in paths.items():
+        with open_store(path) as store:
+            answers = expected(asked, committed(store))
+        found.update((number, broker, place) for number, places in enumerate(answers) for place in places)
+    return found
+
+
+def different_logs(names: tuple[str, ...], directory: Path) -> list[dict[str, str]]:
+    """Stores in groups that one `load` takes: it refuses two copies of one log."""
+    groups: list[dict[str, str]] = []
+    for name in names:
+        log = name.partition("@")[2] or name
+        group = next((group for group in groups if log not in group), None)
+        if group is None:
+            groups.append(group := {})
+        group[log] = str(store_of(name, directory / str(len(groups)) / log))
+    return groups
+
+
+@pytest.mark.long
+def test_twelve_questions_have_the_answers_of_a_full_scan(spark, tmp_path):
+    """Of all stores that the other engines are asked of; conditions as options, and from the plans of the queries."""
+    frames, expected_rows = [], Counter()
+    for paths in different_logs(STORES, tmp_path):
+        messages = [message for path in paths.values() for message in messages_of(path)]
+        asked = questions(messages)
+        roots = [f"{broker}={path}" for broker, path in paths.items()]
+        for (number, broker, place), count in full_scan(paths, asked).items():
+            expected_rows[number + len(frames), broker, place] += count
+        for one in asked:
+            frames.append(where(reader(spark), one.text("option"), columns=["broker", PLACE]).load(roots))
+    assert in_one_job(frames) == expected_rows
+
+
+@pytest.mark.long
+def test_trust_and_plans_change_no_answer(spark, tmp_path):
+    paths = {name: str(store_of(name, tmp_path / name)) for name in ("crash-5.5.0", "orders-4.9.7")}
+    asked = questions([message for path in paths.values() for message in messages_of(path)])
+    roots = [f"{broker}={path}" for broker, path in paths.items()]
     planned = reader(spark).option("trust", ",".join(EVERYTHING))
-    assert numbered([ask(planned, str(path), lambda m, one=one: m.where(one.spark)) for one in asked]) == expected
+    frames = [ask(planned, roots, lambda m, one=one: m.where(one.text("spark"))) for one in asked]
+    assert in_one_job(frames) == full_scan(paths, asked)
+
+
+@pytest.mark.long
+def test_answers_while_the_engine_appends_are_those_of_some_moment(spark, tmp_path):
+    path = tmp_path / "store"
+    with being_written(path) as messages:
+        asked = questions(messages)
+        frames = [where(reader(spark), one.text("option"), columns=["broker", PLACE]).load(str(path)) for one in asked]
+        found = in_one_job(frames)
+    answers = [sorted(place for number, _, place in found.elements() if number == at) for at in range(len(asked))]
+    assert_of_some_moment(path, asked, messages, {"spark": answers})
 
 
 def test_a_question_reads_the_columns_and_records_that_its_plan_names(spark, tmp_path):
@@ -122,24 +164,18 @@ def write_keyed(path: Path, topic: str, keys: list[str]) -> None:
     builder.write(path)
 
 
-@pytest.mark.night
-def test_the_example_joins_the_streams_of_two_stores(tmp_path):
-    require_spark()
+@pytest.mark.long
+def test_the_example_joins_the_streams_of_two_stores(spark, tmp_path, monkeypatch, capsys):
+    """Run here and not in a process of its own, because a session of Spark takes long to start."""
     write_keyed(tmp_path / "a" / "store", "Orders", ["k1", "k2", "k3"])
     write_keyed(tmp_path / "b" / "store", "Payments", ["k3", "k1", "k9", "k1"])
-    command = [
-        sys.executable,
-        "docs/stream_join.py",
-        tmp_path / "a" / "store",
-        tmp_path / "b" / "store",
-        tmp_path / "out",
-    ]
-    for _ in range(2):  # the second run finds nothing new, and nothing twice
-        ran = subprocess.run(
-            command, check=False, cwd=ROOT, env=os.environ | {"PYTHONPATH": str(ROOT)}, capture_output=True, text=True
-        )
-        assert ran.returncode == 0, ran.stderr
-        assert json.loads(ran.stdout.splitlines()[-1]) == {"pairs": 3}
+    stores = [str(tmp_path / name / "store") for name in "ab"]
+    monkeypatch.setattr(sys, "argv", ["stream_join.py", *stores, str(tmp_path / "out")])
+    monkeypatch.setattr(session, "build", lambda *_: spark)
+    monkeypatch.setattr(type(spark), "stop", lambda _: None)
+    for _ in range(2 if NIGHT else 1):  # the second run finds nothing new, and nothing twice
+        runpy.run_path(str(ROOT / "docs" / "stream_join.py"))
+        assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"pairs": 3}
 
 
 class Numbers(DataSource):

@@ -89,7 +89,7 @@ def sql(
 
     stores, statement = _split(arguments)
     every_class, zone = include is Include.ALL, _zone_name(zone)
-    with Session(*stores, config=config, trust=trust or (), every_class=every_class, zone=zone) as session:
+    with Session(*stores, config=config, trust=trust or (), every_class=every_class, zone=zone, logs=False) as session:
         if statement is not None:
             return _answer(ctx.obj, session, statement, output_format, explain=explain)
         if sys.stdin.isatty():
