@@ -7,6 +7,7 @@ import pytest
 
 import mqtool as library
 from mqtool.cli.exits import ExitCode
+from tests.support.browser import Browser
 from tests.support.html_page import Page
 from tests.support.stores import FIXTURES, copy_store, tree_digest
 
@@ -98,6 +99,17 @@ def test_the_page_shows_every_step_with_its_proof(mqtool, lives, tmp_path):
         assert row["what"] in text
         assert row["proof"] in text
     assert text.count("<circle") == len(rows)
+
+
+@pytest.mark.browser
+def test_the_page_fits_a_phone_and_its_picture_can_be_read(mqtool, lives, tmp_path):
+    page = tmp_path / "life.html"
+    mqtool("story", lives, "plain-0", "-o", page)
+    with Browser(tmp_path) as browser:
+        browser.size(390)
+        browser.visit(page.as_uri())
+        assert browser.value("document.documentElement.scrollWidth") <= 390
+        assert browser.value("document.querySelector('svg.life text').getBoundingClientRect().height") >= 10
 
 
 def test_the_page_is_never_written_into_the_store(mqtool, lives):

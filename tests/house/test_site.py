@@ -12,6 +12,7 @@ from urllib.parse import unquote, urlsplit
 import pytest
 
 from tests.house.modules import ROOT
+from tests.support.browser import Browser
 
 pytest.importorskip("mkdocs", reason="the extra docs is not installed: pip install -e '.[docs]'")
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("site")]
@@ -116,6 +117,46 @@ def test_every_picture_says_what_it_shows(pages):
     pictures = list((ROOT / "docs" / "pictures").glob("*.svg"))
     assert len(pictures) >= 5
     assert all("<title>" in path.read_text("utf-8") for path in pictures)
+
+
+CONTRAST = """
+(() => {
+  const numbers = (text) => text.match(/[0-9.]+/g).map(Number);
+  const over = (top, under) => [0, 1, 2].map((i) => top[i] * (top[3] ?? 1) + under[i] * (1 - (top[3] ?? 1)));
+  const luminance = (rgb) => [0.2126, 0.7152, 0.0722].reduce((sum, weight, i) => {
+    const c = rgb[i] / 255;
+    return sum + weight * (c <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+  }, 0);
+  const chain = (node) => node ? [node, ...chain(node.parentElement)] : [];
+  return [...document.querySelectorAll("body *")].flatMap((node) => {
+    const style = getComputedStyle(node), box = node.getBoundingClientRect();
+    const opacity = chain(node).reduce((all, one) => all * getComputedStyle(one).opacity, 1);
+    const empty = ![...node.childNodes].some((child) => child.nodeType === 3 && child.data.trim());
+    if (empty || node.closest("svg") || !box.width || style.visibility === "hidden" || !opacity) return [];
+    const behind = chain(node).reverse().reduce(
+      (rgb, one) => over(numbers(getComputedStyle(one).backgroundColor), rgb), [255, 255, 255]);
+    const [r, g, b, a] = numbers(style.color);
+    const [low, high] = [over([r, g, b, (a ?? 1) * opacity], behind), behind].map(luminance).sort((x, y) => x - y);
+    const ratio = (high + 0.05) / (low + 0.05);
+    return ratio < (parseFloat(style.fontSize) < 24 ? 4.5 : 3) ? [[node.textContent.trim().slice(0, 40), ratio]] : [];
+  });
+})()
+"""
+
+
+@pytest.mark.browser
+@pytest.mark.parametrize("mode", ["light", "dark"])
+def test_text_can_be_read_and_pages_fit_a_phone(site, tmp_path, mode):
+    with Browser(tmp_path, scripts=True) as browser:
+        browser.call("Emulation.setEmulatedMedia", features=[{"name": "prefers-color-scheme", "value": mode}])
+        for page in ("index", "tour", "recovery", "cli", "checks", "limits", "formats/commit-log"):
+            for width in (390, 1280):
+                browser.size(width)
+                browser.visit((site / f"{page}.html").as_uri())
+                scheme = browser.value("document.body.dataset.mdColorScheme")
+                assert scheme == {"light": "default", "dark": "slate"}[mode]
+                assert (page, browser.value(CONTRAST)) == (page, [])
+                assert browser.value("document.documentElement.scrollWidth") <= width, page
 
 
 def plain(html):
