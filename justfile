@@ -1,37 +1,37 @@
-# Daily jobs; `just --list` shows them. Without just: the commands are short enough to type.
+# Common jobs; `just --list` lists them. You can also run the commands below without just.
 
 python := ".venv/bin/python"
 
-# Everything a fresh clone needs
+# Install everything that a fresh clone needs
 setup:
     ./setup
 
-# The main job on a real store
+# Show the main commands on real stores
 demo:
     ./demo
 
-# Unit and property tests, in two minutes
+# Run unit and property tests, in two minutes
 fast *args:
     ./check --fast {{args}}
 
-# What a change needs, in ten minutes; or some tests: `just test tests/house -k import`
+# Run the tests that a change needs, in ten minutes; or some tests: `just test tests/house -k import`
 test *args:
     ./check {{args}}
 
-# All that CI runs
+# Run all tests
 full:
     ./check --full
 
-# Linter
+# Run the linter
 lint:
     {{python}} -m ruff check .
 
-# Type checker
+# Run the type checker
 types:
     {{python}} -m mypy
     {{python}} -m mypy tests/support
 
-# Generated parts of docs/
+# Generate parts of docs/
 docs:
     {{python}} docs/generate.py
     {{python}} docs/generate_cli.py
@@ -39,18 +39,18 @@ docs:
     {{python}} docs/generate_runbooks.py
     {{python}} docs/pictures.py
 
-# The documentation site, in build/site
+# Build the documentation site in build/site
 site:
     {{python}} -m mkdocs build --strict --site-dir build/site
 
-# List the fixtures' checksums anew, after a store was made by the broker
+# Write the checksums of the fixtures, after the broker has written a new store
 fixtures:
     {{python}} -m tests.support.manifest
 
-# Source distribution and wheel in dist/
+# Build a wheel in dist/
 build:
     {{python}} -m pip wheel --no-deps --wheel-dir dist .
 
-# What CI runs
+# Run everything that CI runs
 ci:
     .ci/run
