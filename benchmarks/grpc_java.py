@@ -7,8 +7,8 @@ A rival is any server that runs already, such as rocketmq-proxy in front of a br
 connect, `--rival-broker` the broker's port for remoting, which creates the topics. Each job is a JVM of its own; in each
 round a job at one server follows the same job at the other. With `--limit` each job runs at a third server too, which
 stores nothing and answers at once (java/GrpcLimit.java): no server makes the client faster on this machine. A line of JSON per measurement, and in the end one per job
-with the median ratio of the rounds. `cpu_us` is the processor time of all processes of a server for one message,
-filling and warming up included; `load` is what the machine did in the minute before.
+with the median ratio of the rounds. `cpu_us` is the processor time of all processes of a server for one message, without
+filling and warming up, `client_us` that of the client; `load` is what the machine did in the minute before.
 
 Jobs: `send-N` synchronous sends of N threads, `async` with 256 unanswered, `receive-N` N threads that receive 32 at a time
 and acknowledge one by one, `push` a push consumer over stored messages, `latency` one message at a time to a push
@@ -27,6 +27,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from threading import Timer
 from typing import Any
 
 from serve_client import MAKE_TOPIC, Server, calls, serve, usage
@@ -96,18 +97,29 @@ def measure(command: list[str], side: Side, job: str, options: Any) -> dict[str,
     """Runs a job at a server; returns its figures."""
     topic = f"Bench{time.time_ns() // 1000:x}"
     asyncio.run(side.create_topic(topic))
-    load, cpu_s = round(os.getloadavg()[0], 1), side.cpu_s()
+    load, cpu_s = round(os.getloadavg()[0], 1), 0.0
     words = (side.endpoints, topic, job, str(options.seconds), str(options.messages))
-    ran = subprocess.run(
-        [*command, *words], stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=JOB_SECONDS, check=False
-    )
-    if ran.returncode:
-        sys.exit(f"{job} at {side.name}: {ran.stderr.strip()[-1500:]}")
-    found = json.loads(ran.stdout.strip().splitlines()[-1])
+    with tempfile.TemporaryFile("w+") as errors:
+        running = subprocess.Popen(
+            [*command, *words], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=errors, text=True
+        )
+        kill = Timer(JOB_SECONDS, running.kill)
+        kill.start()
+        found = {}
+        for text in running.stdout or ():
+            if text == "begun\n":
+                cpu_s = side.cpu_s()
+            elif text.startswith("{"):
+                cpu_s, found = side.cpu_s() - cpu_s, json.loads(text)
+        kill.cancel()
+        if running.wait() or not found:
+            errors.seek(0)
+            sys.exit(f"{job} at {side.name}: {errors.read().strip()[-1500:]}")
     figures = {"rate": round(found["messages"] / found["seconds"])}
     figures |= {name: found[name] for name in ("p50_ms", "p99_ms") if name in found}
     if side.pids:
-        figures["cpu_us"] = round((side.cpu_s() - cpu_s) / found["messages"] * 1e6, 1)
+        figures["cpu_us"] = round(cpu_s / found["messages"] * 1e6, 1)
+    figures["client_us"] = round(found["cpu_s"] / found["messages"] * 1e6, 1)
     line = {"job": job, "server": side.name, **figures, "load": load}
     print(json.dumps(line), flush=True)
     return line

@@ -1,3 +1,4 @@
+import java.lang.management.ManagementFactory;
 import java.time.Duration;
 import java.util.Arrays;
 import java.util.Map;
@@ -20,7 +21,8 @@ import org.apache.rocketmq.client.apis.producer.Producer;
 /**
  * The load of one job by the official Java client: ENDPOINTS TOPIC JOB SECONDS MESSAGES, see benchmarks/grpc_java.py.
  *
- * <p>Prints one JSON object: messages counted, seconds, and the latencies in milliseconds where there are any.
+ * <p>Prints "begun" when what follows counts, then one JSON object: messages counted, seconds, the processor time of this
+ * process in them, and the latencies in milliseconds where there are any.
  */
 public final class GrpcLoad {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
@@ -31,6 +33,7 @@ public final class GrpcLoad {
     private static final AtomicInteger COUNT = new AtomicInteger();
     private static ClientConfiguration configuration;
     private static String topic;
+    private static long cpuBefore;
 
     private GrpcLoad() { }
 
@@ -57,7 +60,8 @@ public final class GrpcLoad {
             Arrays.setAll(nanos, NANOS::get);
             Arrays.sort(nanos);
             boolean timed = nanos.length > 0 && nanos[nanos.length - 1] > 0;
-            System.out.printf("{\"messages\":%d,\"seconds\":%.3f%s}%n", COUNT.get(), took, timed
+            double cpu = (cpuNanos() - cpuBefore) / 1e9;
+            System.out.printf("{\"messages\":%d,\"seconds\":%.3f,\"cpu_s\":%.3f%s}%n", COUNT.get(), took, cpu, timed
                 ? String.format(",\"p50_ms\":%.2f,\"p99_ms\":%.2f", nanos[nanos.length / 2] / 1e6, nanos[nanos.length * 99 / 100] / 1e6)
                 : "");
             status = 0;
@@ -66,6 +70,17 @@ public final class GrpcLoad {
         }
         System.out.flush();
         Runtime.getRuntime().halt(status);
+    }
+
+    private static long cpuNanos() {
+        return ((com.sun.management.OperatingSystemMXBean) ManagementFactory.getOperatingSystemMXBean()).getProcessCpuTime();
+    }
+
+    /** What happens from now on counts. */
+    private static void begin() {
+        COUNT.set(0);
+        System.out.println("begun");
+        cpuBefore = cpuNanos();
     }
 
     private static Message message() {
@@ -114,7 +129,7 @@ public final class GrpcLoad {
         Producer producer = producer();
         double took = 0;
         for (double part : new double[] {Math.min(2, seconds), seconds}) {
-            COUNT.set(0);
+            begin();
             long end = System.nanoTime() + (long) (part * 1e9);
             took = inThreads(threads, () -> {
                 while (System.nanoTime() < end) {
@@ -131,7 +146,7 @@ public final class GrpcLoad {
         Producer producer = producer();
         double took = 0;
         for (double part : new double[] {Math.min(2, seconds), seconds}) {
-            COUNT.set(0);
+            begin();
             long began = System.nanoTime();
             sendAsync(producer, () -> System.nanoTime() - began < part * 1e9);
             took = (System.nanoTime() - began) / 1e9;
@@ -170,7 +185,6 @@ public final class GrpcLoad {
         for (int i = 0; i < COUNT.get(); i++) {
             NANOS.set(i, 0);
         }
-        COUNT.set(0);
     }
 
     private static double receive(int threads, int messages) throws Exception {
@@ -178,6 +192,7 @@ public final class GrpcLoad {
         SimpleConsumer consumer = PROVIDER.newSimpleConsumerBuilder().setClientConfiguration(configuration)
             .setConsumerGroup("G" + topic).setAwaitDuration(Duration.ofSeconds(5))
             .setSubscriptionExpressions(Map.of(topic, FilterExpression.SUB_ALL)).build();
+        begin();
         AtomicLong last = new AtomicLong();
         long began = System.nanoTime();
         inThreads(threads, () -> {
@@ -201,6 +216,7 @@ public final class GrpcLoad {
         fill(messages);
         CountDownLatch done = new CountDownLatch(messages);
         AtomicLong first = new AtomicLong();
+        begin();
         pushing(one -> {
             first.compareAndSet(0, System.nanoTime());
             COUNT.incrementAndGet();
@@ -221,6 +237,7 @@ public final class GrpcLoad {
             return ConsumeResult.SUCCESS;
         });
         Producer producer = producer();
+        begin();
         long start = System.nanoTime();
         for (int i = -5; i < ROUNDS; i++) {
             long began = System.nanoTime();
