@@ -6,9 +6,9 @@ ForwardMessageToDLQActivity, PopMessageResultFilterImpl (rocketmq-proxy 5.5.0).
 
 import asyncio
 import time
-from collections.abc import Awaitable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from mqtool.errors import MqtoolError
 from mqtool.formats import properties
@@ -41,6 +41,7 @@ class _Popped(NamedTuple):
 
     message: Stored
     receipt: Receipt
+    handle: str
     attempt: int
 
     @property
@@ -56,7 +57,6 @@ class Consuming:
         """Takes the broker and the clients."""
         self._core, self._clients = core, clients
         self.renewals = Renewals(core)
-        self._acknowledged = s.AckMessageResponse(status=OK, entries=[s.AckMessageResultEntry(status=OK)])
 
     # -- receiving -----------------------------------------------------------------------------------------------
 
@@ -74,9 +74,9 @@ class Consuming:
             status = error.status
         topic = request.message_queue.topic.name
         answers = [s.ReceiveMessageResponse(status=status).SerializeToString()]
-        for message, receipt, attempt in popped:
+        for message, _, handle, attempt in popped:
             answer = s.ReceiveMessageResponse()
-            fill_incoming(answer.message, message, topic, receipt.text, attempt)
+            fill_incoming(answer.message, message, topic, handle, attempt)
             answers.append(answer.SerializeToString())
         last, now = s.ReceiveMessageResponse(), time.time_ns()
         last.delivery_timestamp.seconds, last.delivery_timestamp.nanos = divmod(now, 1_000_000_000)
@@ -126,7 +126,9 @@ class Consuming:
             if popped:
                 if request.auto_renew:
                     for one in popped:
-                        self.renewals.add(client.client_id, group, topic, one.lite, one.receipt, client.peer)
+                        self.renewals.add(
+                            client.client_id, group, topic, one.lite, one.handle, one.receipt, client.peer
+                        )
                 return popped
 
     def _poll_ms(self, call: Call, client: Client, request: s.ReceiveMessageRequest) -> int:
@@ -177,83 +179,47 @@ class Consuming:
             "maxReconsumeTimes": "0",
         }
         await self._core.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields, call.peer)
-        try:
-            stored = self._acknowledge(call, group, topic, receipt, lite)
-            if stored is not None:
-                await stored
-        except (MqtoolError, OSError) as error:
-            status = _ack_status(error)
-            raise StatusError(status.code, status.message) from error
+        end: asyncio.Future[d.Status] = asyncio.get_running_loop().create_future()
+        self._acknowledge(call, group, topic, receipt, lite, partial(_set_result, end))
+        status = await end
+        if status.code != d.OK:
+            raise StatusError(status.code, status.message)
 
     # -- acknowledging -------------------------------------------------------------------------------------------
 
     def _acknowledge(
-        self, call: Call, group: str, topic: str, receipt: Receipt, lite: str
-    ) -> "asyncio.Future[None] | None":
+        self, call: Call, group: str, topic: str, receipt: Receipt, lite: str, done: Callable[[d.Status], None]
+    ) -> None:
+        """Acknowledges a message; calls a function with the status of that, perhaps at once."""
         name = receipt.topic(group, topic)
         key = QueueKey(group, lite_queue(name, lite) if lite else name, receipt.queue_id)
         info = ExtraInfo(*receipt[:4], receipt.broker_name)
-        return self._core.acks.acknowledge(key, receipt.offset, info, call.peer)
 
-    def ack(self, call: Call, data: bytes) -> Awaitable[bytes] | bytes:
+        def stored(error: Exception | None) -> None:
+            done(OK if error is None else _ack_status(error))
+
+        try:
+            self._core.acks.acknowledge(key, receipt.offset, info, call.peer, stored, call.connection.after_read)
+        except (MqtoolError, OSError) as error:
+            done(_ack_status(error))
+
+    def ack(self, call: Call, data: bytes) -> Awaitable[bytes]:
         """AckMessage."""
         request = s.AckMessageRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         client_id = call.header("x-mq-client-id")
         if not request.entries:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "there is no entry")
-        receipts = [parse_receipt(one.receipt_handle) for one in request.entries]
-        stored: list[asyncio.Future[None] | d.Status] = []
-        for one, receipt in zip(request.entries, receipts, strict=True):
-            current = self.renewals.take(client_id, group, one.receipt_handle)
+        receipts = self.renewals.take(client_id, group, [one.receipt_handle for one in request.entries])
+        answer = _AckAnswer(request)
+        for place, (one, receipt) in enumerate(zip(request.entries, receipts, strict=True)):
             try:
-                if current != one.receipt_handle:
-                    receipt = parse_receipt(current)  # noqa: PLW2901 - the same message, renewed
                 check_fresh(receipt)
-                stored.append(self._acknowledge(call, group, topic, receipt, one.lite_topic) or OK)
-            except (MqtoolError, OSError) as error:
-                stored.append(_ack_status(error))
-        if len(stored) > 1:
-            return self._acked_later(request, stored)
-        if isinstance(stored[0], d.Status):
-            return _acked(request, [stored[0]])
-        answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
-        stored[0].add_done_callback(partial(self._acked_one, request, answer))
-        return answer
-
-    def _acked_one(
-        self, request: s.AckMessageRequest, answer: "asyncio.Future[bytes]", stored: "asyncio.Future[None]"
-    ) -> None:
-        """Answers when the acknowledgement is stored; without a coroutine, because it is the most frequent call."""
-        error = None if stored.cancelled() else stored.exception()
-        if answer.done():  # its client gave up
-            return
-        if stored.cancelled():
-            answer.cancel()
-        elif isinstance(error, MqtoolError | OSError):
-            answer.set_result(_acked(request, [_ack_status(error)]))
-        elif error is not None:
-            answer.set_exception(error)
-        else:
-            entry = self._acknowledged.entries[0]  # filled again and again: a new answer takes three times as long
-            entry.message_id = request.entries[0].message_id
-            entry.receipt_handle = request.entries[0].receipt_handle
-            answer.set_result(self._acknowledged.SerializeToString())
-
-    async def _acked_later(
-        self, request: s.AckMessageRequest, stored: "list[asyncio.Future[None] | d.Status]"
-    ) -> bytes:
-        statuses = []
-        for one in stored:
-            if isinstance(one, d.Status):
-                statuses.append(one)
+            except StatusError as error:
+                answer.set(place, error.status)
                 continue
-            try:
-                await one
-                statuses.append(OK)
-            except (MqtoolError, OSError) as error:
-                statuses.append(_ack_status(error))
-        return _acked(request, statuses)
+            self._acknowledge(call, group, topic, receipt, one.lite_topic, partial(answer.set, place))
+        return answer.future
 
     async def change(self, call: Call, data: bytes) -> bytes:
         """ChangeInvisibleDuration."""
@@ -262,9 +228,7 @@ class Consuming:
         duration = request.invisible_duration
         invisible_ms = duration.seconds * 1000 + duration.nanos // 1_000_000
         _check_invisible(invisible_ms, 0)
-        parse_receipt(request.receipt_handle)
-        handle = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
-        receipt = parse_receipt(handle)
+        (receipt,) = self.renewals.take(call.header("x-mq-client-id"), group, [request.receipt_handle])
         check_fresh(receipt)
         more = {"lite": request.lite_topic, "suspend": request.suspend}
         changed = await change(self._core, call.peer, group, topic, receipt, invisible_ms, **more)  # type: ignore[arg-type]
@@ -274,33 +238,64 @@ class Consuming:
         """ForwardMessageToDeadLetterQueue."""
         request = s.ForwardMessageToDeadLetterQueueRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
-        parse_receipt(request.receipt_handle)
-        handle = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
-        await self._bury(call, group, topic, parse_receipt(handle), request.lite_topic)
+        (receipt,) = self.renewals.take(call.header("x-mq-client-id"), group, [request.receipt_handle])
+        await self._bury(call, group, topic, receipt, request.lite_topic)
         return s.ForwardMessageToDeadLetterQueueResponse(status=d.Status(code=d.OK, message="0")).SerializeToString()
 
 
-def _ack_status(error: MqtoolError | OSError) -> d.Status:
+class _AckAnswer:
+    """The answer to an AckMessage call, made when the last of its acknowledgements is stored.
+
+    Attributes:
+        future: end of the call.
+    """
+
+    _one = s.AckMessageResponse(status=OK, entries=[s.AckMessageResultEntry(status=OK)])
+
+    __slots__ = ("_left", "_request", "_statuses", "future")
+
+    def __init__(self, request: s.AckMessageRequest) -> None:
+        self.future: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
+        self._request, self._left = request, len(request.entries)
+        self._statuses: list[d.Status] = [OK] * self._left
+
+    def set(self, place: int, status: d.Status) -> None:
+        """Sets the status of one entry."""
+        self._statuses[place] = status
+        self._left -= 1
+        if not self._left:
+            _set_result(self.future, self._bytes())
+
+    def _bytes(self) -> bytes:
+        request, statuses = self._request, self._statuses
+        if len(statuses) == 1 and statuses[0] is OK:
+            answer = self._one  # filled again and again: a new answer takes three times as long
+            answer.entries[0].message_id = request.entries[0].message_id
+            answer.entries[0].receipt_handle = request.entries[0].receipt_handle
+            return answer.SerializeToString()
+        answer = s.AckMessageResponse()
+        for one, status in zip(request.entries, statuses, strict=True):
+            answer.entries.add(message_id=one.message_id, receipt_handle=one.receipt_handle, status=status)
+        if len({one.code for one in statuses}) == 1:
+            answer.status.CopyFrom(statuses[0])
+        else:
+            answer.status.code, answer.status.message = d.MULTIPLE_RESULTS, "MULTIPLE_RESULTS"
+        return answer.SerializeToString()
+
+
+def _set_result(future: "asyncio.Future[Any]", result: object) -> None:
+    """Ends a future, unless the call that waits for it was given up."""
+    if not future.done():
+        future.set_result(result)
+
+
+def _ack_status(error: Exception) -> d.Status:
     """Returns the status of an acknowledgement that failed."""
-    if isinstance(error, StatusError):
-        return error.status
     if isinstance(error, RefusalError) and error.code == ResponseCode.NO_MESSAGE:
         return d.Status(code=d.INVALID_RECEIPT_HANDLE, message="there is no message of this receipt handle")
     if not isinstance(error, RefusalError):
         error = RefusalError(ResponseCode.SYSTEM_ERROR, str(error))
     return refused(error).status
-
-
-def _acked(request: s.AckMessageRequest, statuses: list[d.Status]) -> bytes:
-    """Returns the answer to acknowledgements with these statuses."""
-    answer = s.AckMessageResponse()
-    for one, status in zip(request.entries, statuses, strict=True):
-        answer.entries.add(message_id=one.message_id, receipt_handle=one.receipt_handle, status=status)
-    if len({one.code for one in statuses}) == 1:
-        answer.status.CopyFrom(statuses[0])
-    else:
-        answer.status.code, answer.status.message = d.MULTIPLE_RESULTS, "MULTIPLE_RESULTS"
-    return answer.SerializeToString()
 
 
 def _check_invisible(invisible_ms: int, least: int) -> None:
@@ -335,16 +330,18 @@ def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_P
         record = message.record
         given = message.properties.get(POP_CHECK_POINT)
         attempt = record.reconsume_times + 1
+        handle = f"{given} {record.physical_offset}"
         if given is not None:
-            receipt = parse_receipt(f"{given} {record.physical_offset}")
+            receipt = parse_receipt(handle)
         else:
             queue_id, offset = record.queue_id, record.queue_offset
             start = starts.get(f"0 {queue_id}", offset)
             words = (start, pop_time, invisible_ms, revive_queue, 0, broker_name, queue_id, offset)
             receipt = Receipt(*words, record.physical_offset)
+            handle = receipt.text
             if in_order:
                 attempt = int(counts.get(f"0 qo{queue_id}%{offset}", counts.get(f"0 {queue_id}", 0))) + 1
-        yield _Popped(message, receipt, attempt)
+        yield _Popped(message, receipt, handle, attempt)
 
 
 def _popped_lite(answer: Command, broker_name: str) -> Iterator[_Popped]:
@@ -357,7 +354,8 @@ def _popped_lite(answer: Command, broker_name: str) -> Iterator[_Popped]:
         position += size
         offset = int(message.properties[properties.INNER_MULTI_QUEUE_OFFSET].partition(",")[0])
         words = (offset, pop_time, invisible_ms, ORDER_REVIVE_QUEUE, 0, broker_name, 0, offset)
-        yield _Popped(message, Receipt(*words, message.record.physical_offset), int(count) + 1)
+        receipt = Receipt(*words, message.record.physical_offset)
+        yield _Popped(message, receipt, receipt.text, int(count) + 1)
 
 
 def _infos(text: str) -> Iterator[tuple[str, str]]:

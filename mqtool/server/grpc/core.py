@@ -129,12 +129,13 @@ class Core:
 
     def group(self, resource: d.Resource) -> str:
         """Returns the name of a group; raises StatusError if it is illegal."""
-        problem = names.group_problem(resource.name)
-        if problem is None and names.is_system_group(resource.name):
+        name = resource.name
+        problem = None if name in self.broker.groups.table else names.group_problem(name)
+        if problem is None and names.is_system_group(name):
             problem = "cannot use system consumer group"
         if problem is not None:
             raise StatusError(d.ILLEGAL_CONSUMER_GROUP, problem)
-        return resource.name
+        return name
 
     def topic_config(self, name: str) -> TopicConfig:
         """Returns a topic; raises StatusError if it does not exist."""

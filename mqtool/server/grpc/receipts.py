@@ -5,8 +5,10 @@ outlives a restart. Source: ReceiptHandle, DefaultReceiptHandleManager (rocketmq
 """
 
 import logging
+import re
 import time
 from collections import OrderedDict
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -20,6 +22,9 @@ from mqtool.server.grpc.core import Core, StatusError, refused
 from mqtool.server.net.peer import Peer
 
 _LOG = logging.getLogger(__name__)
+
+_PLAIN = re.compile(r"(?:[0-9]{1,18} ){3}(?:[0-9]{1,9} ){2}[^ ]+ [0-9]{1,9} [0-9]{1,18} [0-9]{1,18}")
+"""Handles as the broker makes them: numbers without signs, small enough for their types."""
 
 RENEWAL_MS = 60_000
 """Invisible time of a message that is renewed, and by how much each time."""
@@ -77,6 +82,9 @@ def parse_receipt(handle: str) -> Receipt:
     words = handle.split(" ")
     try:
         start, pop_time, invisible_ms, revive_queue, retry, name, queue_id, offset, physical = words
+        if _PLAIN.fullmatch(handle):
+            numbers = int(start), int(pop_time), int(invisible_ms), int(revive_queue), int(retry)
+            return Receipt(*numbers, name, int(queue_id), int(offset), int(physical))
         return Receipt(
             java.parse_long(start),
             java.parse_long(pop_time),
@@ -161,18 +169,28 @@ class Renewals:
         self._table: OrderedDict[tuple[str, str, str], _Renewed] = OrderedDict()
         self._by_client: dict[str, set[tuple[str, str, str]]] = {}
 
-    def add(self, client_id: str, group: str, topic: str, lite: str, receipt: Receipt, peer: Peer) -> None:
+    def add(self, client_id: str, group: str, topic: str, lite: str, handle: str, receipt: Receipt, peer: Peer) -> None:
         """Begins to renew a message."""
-        key = (client_id, group, receipt.text)
+        key = (client_id, group, handle)
         self._table[key] = _Renewed(key, peer, topic, lite, receipt, receipt.pop_time + RENEW_MAX_MS)
         self._by_client.setdefault(client_id, set()).add(key)
         while len(self._table) > MAX_RENEWED:
             self._remove(next(iter(self._table)))
 
-    def take(self, client_id: str, group: str, handle: str) -> str:
-        """Ends the renewal of a message; returns its current handle, the given one if it is not renewed."""
-        entry = self._remove((client_id, group, handle))
-        return handle if entry is None else entry.receipt.text
+    def take(self, client_id: str, group: str, handles: Sequence[str]) -> list[Receipt]:
+        """Ends the renewal of messages.
+
+        Returns:
+            The current receipt of each; that of its handle if it is not renewed.
+
+        Raises:
+            StatusError: a handle has another shape; nothing has ended.
+        """
+        keys = [(client_id, group, handle) for handle in handles]
+        found = [entry.receipt if (entry := self._table.get(key)) else parse_receipt(key[2]) for key in keys]
+        for key in keys:
+            self._remove(key)
+        return found
 
     def _remove(self, key: tuple[str, str, str]) -> _Renewed | None:
         entry = self._table.pop(key, None)

@@ -190,6 +190,8 @@ class Http2Connection:
         self._blocked: dict[int, Call] = {}
         self._kept = self._unread = 0
         self._receiving = self._scheduled = False
+        self._begun: list[tuple[Call, asyncio.Future[Result]]] = []
+        self._afterwards: list[Callable[[], None]] = []
         self._on: dict[type[Any], Callable[[Any], None]] = {
             events.RequestReceived: self._requested,
             events.DataReceived: self._data,
@@ -245,10 +247,31 @@ class Http2Connection:
         except H2ProtocolError as error:
             raise RemoteProtocolError(f"HTTP/2: {error}") from error
         finally:
+            self._end_read()
             self._receiving = False
             self._flush()
         if self._cut_frame > _LONGEST_FRAME:
             raise RemoteProtocolError(f"HTTP/2: a frame of more than {_LONGEST_FRAME} bytes")
+
+    def after_read(self, work: Callable[[], None]) -> None:
+        """Calls a function when all requests that are being read have been handled."""
+        if self._receiving:
+            self._afterwards.append(work)
+        else:
+            self._loop.call_soon(work)
+
+    def _end_read(self) -> None:
+        """Does what was left for the end of the read, and answers the calls that this completes."""
+        while self._afterwards:
+            afterwards, self._afterwards = self._afterwards, []
+            for work in afterwards:
+                work()
+        begun, self._begun = self._begun, []
+        for call, future in begun:
+            if future.done():
+                self._finished(call, future)
+            else:
+                self._wait(call, future)
 
     def _receive_frames(self, data: bytes) -> None:
         """Has `h2` take bytes, and handles its events."""
@@ -453,7 +476,14 @@ class Http2Connection:
             return
         self.peer.in_flight += 1
         call.future = future = asyncio.ensure_future(result)
-        if call.deadline is not None:
+        if self._receiving:
+            self._begun.append((call, future))
+        else:
+            self._wait(call, future)
+
+    def _wait(self, call: Call, future: "asyncio.Future[Result]") -> None:
+        """Answers a call when a future is done, or its deadline is over."""
+        if call.deadline is not None and call.is_open:
             call.timer = self._loop.call_at(call.deadline, self._expired, call)
         future.add_done_callback(partial(self._finished, call))
 

@@ -22,7 +22,12 @@ from h2.events import DataReceived, PingAckReceived, StreamEnded
 from h2.exceptions import ProtocolError as H2ProtocolError
 from h2.stream import StreamClosedBy, StreamState
 from hpack.exceptions import HPACKDecodingError, InvalidTableIndex, OversizedHeaderListError
-from hpack.huffman_table import decode_huffman
+from hpack.huffman_table import (
+    HUFFMAN_COMPLETE,
+    HUFFMAN_EMIT_SYMBOL,
+    HUFFMAN_FAIL,
+    HUFFMAN_TABLE,
+)
 from hpack.table import HeaderTable
 
 _LOG = logging.getLogger(__name__)
@@ -41,8 +46,6 @@ _STATIC: tuple[tuple[bytes, bytes], ...] = ((b"", b""), *HeaderTable.STATIC_TABL
 _STATIC_END = len(_STATIC)
 _ENTRY_SIZE = 32
 """Bytes that an entry of a table counts for, besides name and value (RFC 7541, 4.1)."""
-_CACHED = 64
-"""Longest text of Huffman code that is kept decoded."""
 
 Headers = list[tuple[bytes, bytes]]
 
@@ -60,7 +63,7 @@ class HeaderDecoder(hpack.Decoder):
             return super().decode(data, raw=True)
         table = self.header_table
         dynamic, found = table.dynamic_entries, cast("Headers", [])
-        position, end, size = 0, len(data), 0
+        position, end = 0, len(data)
         try:
             while position < end:
                 first = data[position]
@@ -89,11 +92,13 @@ class HeaderDecoder(hpack.Decoder):
                     if first & 0x40:
                         _add(table, entry)
                 found.append(entry)
-                size += len(entry[0]) + len(entry[1]) + _ENTRY_SIZE
-                if size > self.max_header_list_size:
-                    raise OversizedHeaderListError(f"A header list larger than {self.max_header_list_size}")
         except IndexError as error:
             raise HPACKDecodingError("Truncated header block, or an entry that is not in the table") from error
+        if (
+            sum([len(name) + len(value) for name, value in found]) + len(found) * _ENTRY_SIZE
+            > self.max_header_list_size
+        ):
+            raise OversizedHeaderListError(f"A header list larger than {self.max_header_list_size}")
         self._assert_valid_table_size()
         return found
 
@@ -134,11 +139,37 @@ def _text(data: bytes, position: int) -> tuple[bytes, int]:
     if len(text) != size:
         raise HPACKDecodingError("Truncated header block")
     if first & 0x80:
-        text = _huffman(text) if size <= _CACHED else decode_huffman(text)
+        text = decode_huffman(text)
     return text, position + size
 
 
-_huffman = functools.lru_cache(4096)(decode_huffman)
+def decode_huffman(text: bytes) -> bytes:
+    """Decodes Huffman code with the library's table, a byte at a time; the library takes twice as many steps.
+
+    Raises:
+        HPACKError: the text is not valid.
+    """
+    state, flags, found = 0, HUFFMAN_COMPLETE, []
+    for byte in text:
+        state, flags, letters = _huffman_step(state, byte)
+        if letters:
+            found.append(letters)
+    if not flags & HUFFMAN_COMPLETE:
+        raise HPACKDecodingError("Invalid Huffman string")
+    return b"".join(found)
+
+
+@functools.cache  # at most a step for each of 256 states and bytes
+def _huffman_step(state: int, byte: int) -> tuple[int, int, bytes]:
+    """Returns the state after a byte of Huffman code, its flags, and the letters that are complete then."""
+    letters, flags = b"", 0
+    for nibble in (byte >> 4, byte & 0x0F):
+        state, flags, letter = HUFFMAN_TABLE[state * 16 + nibble]
+        if flags & HUFFMAN_FAIL:
+            raise HPACKDecodingError("Invalid Huffman string")
+        if flags & HUFFMAN_EMIT_SYMBOL:
+            letters += bytes([letter])
+    return state, flags, letters
 
 
 class Frame(NamedTuple):

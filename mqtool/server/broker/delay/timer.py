@@ -215,6 +215,12 @@ class Timer:
     def _enqueue(self, now: int) -> None:
         """Adds messages of the timer topic to the wheel that are not in it yet."""
         assert self._files is not None
+        try:
+            self._enqueue_all(now)
+        finally:
+            self._files.write()
+
+    def _enqueue_all(self, now: int) -> None:
         while True:
             found = self._broker.messages.get_message(names.TIMER_TOPIC, 0, self._queue_offset, _AT_ONCE)
             for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):

@@ -1,8 +1,8 @@
 """The timer's files: wheel, log and checkpoint, in the real broker's format, so that either broker can continue.
 
 Each second has a slot in the wheel, which leads to the newest of its units in the log; each unit leads to the one
-before it. Files are written through the page cache at once, so a kill loses nothing of them. Source: TimerWheel,
-TimerLog, TimerCheckpoint, TimerMessageStore.recoverAndRevise (5.5.0).
+before it. Files are written through the page cache, the log before the wheel: what a kill leaves behind agrees, or the
+next start makes it agree. Source: TimerWheel, TimerLog, TimerCheckpoint, TimerMessageStore.recoverAndRevise (5.5.0).
 """
 
 import os
@@ -40,6 +40,8 @@ class TimerFiles:
         self._directory = root / file_names.TIMER_LOG
         self._check_path = root / file_names.CONFIG / file_names.TIMER_CHECKPOINT
         self._logs: dict[int, int] = {}
+        self._units: list[bytes] = []
+        self._slots: dict[int, TimerSlot] = {}
         self._directory.mkdir(parents=True, exist_ok=True)
         self._wheel = open_more(root / file_names.TIMER_WHEEL, os.O_RDWR | os.O_CREAT)
         if os.fstat(self._wheel).st_size != timer.WHEEL_FILE_SIZE:
@@ -50,6 +52,7 @@ class TimerFiles:
 
     def close(self) -> None:
         """Makes the files durable and closes them."""
+        self.write()
         for descriptor in (self._wheel, *self._logs.values()):
             os.fsync(descriptor)
             os.close(descriptor)
@@ -59,20 +62,32 @@ class TimerFiles:
 
     def slot(self, time_ms: int) -> TimerSlot:
         """Returns the slot of a time; one that still belongs to another time is empty."""
-        at = timer.slot_index(time_ms, self._precision) * timer.SLOT_SIZE
-        found = timer.SLOT.parse(os.pread(self._wheel, timer.SLOT_SIZE, at))
+        index = timer.slot_index(time_ms, self._precision)
+        found = self._slots.get(index)
+        if found is None:
+            found = timer.SLOT.parse(os.pread(self._wheel, timer.SLOT_SIZE, index * timer.SLOT_SIZE))
         if found.time != time_ms // self._precision:
             return TimerSlot(time_ms // self._precision, NO_POSITION, NO_POSITION, 0, 0)
         return found
 
     def _put_slot(self, time_ms: int, slot: TimerSlot) -> None:
-        at = timer.slot_index(time_ms, self._precision) * timer.SLOT_SIZE
-        os.pwrite(self._wheel, timer.SLOT.build(slot), at)
+        self._slots[timer.slot_index(time_ms, self._precision)] = slot
+
+    def write(self) -> None:
+        """Writes what was added: the units of the log, then the slots of the wheel that lead to them."""
+        if self._units:
+            data = b"".join(self._units)
+            start = self.end - len(data)
+            os.pwrite(self._log(start), data, start % self._size)
+            self._units.clear()
+        for index, slot in self._slots.items():
+            os.pwrite(self._wheel, timer.SLOT.build(slot), index * timer.SLOT_SIZE)
+        self._slots.clear()
 
     # -- log -----------------------------------------------------------------------------------------------------
 
     def add(self, time_ms: int, write_ms: int, magic: int, physical_offset: int, size: int, topic_hash: int) -> None:
-        """Files a message under a time.
+        """Files a message under a time; `write` makes that outlive a kill.
 
         Args:
             time_ms: when it is due, whole slots.
@@ -101,6 +116,7 @@ class TimerFiles:
 
     def units(self, time_ms: int) -> list[TimerLogUnit]:
         """Returns the units filed under a time, in the order in which they came."""
+        self.write()
         position, found = self.slot(time_ms).last_position, []
         while position != NO_POSITION:
             unit = self._unit(position)
@@ -113,11 +129,12 @@ class TimerFiles:
     def _append(self, unit: TimerLogUnit) -> int:
         rest = self._size - self.end % self._size
         if rest < timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE:
+            self.write()
             end = timer.LOG_END.build(TimerLogEnd(rest, 0, MAGIC_BLANK))
             os.pwrite(self._log(self.end), end, self.end % self._size)
             self.end += rest
         position = self.end
-        os.pwrite(self._log(position), timer.LOG_UNIT.build(unit), position % self._size)
+        self._units.append(timer.LOG_UNIT.build(unit))
         self.end += timer.LOG_UNIT_SIZE
         return position
 
@@ -168,6 +185,7 @@ class TimerFiles:
                 first = position if slot.first_position == NO_POSITION else slot.first_position
                 count = java.to_int32(slot.count + 1)
                 self._put_slot(time_ms, TimerSlot(slot.time, first, position, count, slot.magic))
+                self.write()
             position += timer.LOG_UNIT_SIZE
 
     def _bases(self) -> list[int]:
@@ -184,6 +202,7 @@ class TimerFiles:
 
     def last_unit(self) -> TimerLogUnit | None:
         """Returns the last unit of the log, None if it is empty."""
+        self.write()
         position = self.end - timer.LOG_UNIT_SIZE
         if self.end % self._size == 0 and self.end:
             position = self.end - self._size + timer.last_unit_position(self._size)
@@ -203,6 +222,7 @@ class TimerFiles:
 
     def save(self, read_ms: int, queue_offset: int) -> None:
         """Writes the checkpoint; arguments as `checkpoint_at`."""
+        self.write()
         self.checkpoint = self.checkpoint_at(read_ms, queue_offset)
         self._check_path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = open_more(self._check_path, os.O_WRONLY | os.O_CREAT)

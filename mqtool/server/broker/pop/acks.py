@@ -6,11 +6,13 @@ Source: AckMessageProcessor, ChangeInvisibleTimeProcessor (5.5.0).
 import asyncio
 import base64
 import binascii
+import logging
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any
 
+from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java
@@ -31,6 +33,8 @@ from mqtool.server.broker.pop.records import (
 )
 from mqtool.server.net.peer import Handler, Peer
 
+_LOG = logging.getLogger(__name__)
+
 MAX_BITS = 65_536
 """Offsets that one entry of a batch spans: more than any answer contains, even if a filter passes few messages."""
 MAX_ACKED = 65_536
@@ -44,6 +48,10 @@ _MAX_BUSY = 1000
 
 _Point = tuple[QueueKey, ExtraInfo]
 """What identifies a check point."""
+Stored = Callable[[Exception | None], None]
+"""Called once when an acknowledgement is as durable as messages are, or with the error that prevents it."""
+Later = Callable[[Callable[[], None]], object]
+"""Calls a function after the requests that arrived together were handled."""
 
 
 class PopAcks:
@@ -54,7 +62,7 @@ class PopAcks:
         self._broker = broker
         self._revive_topic = revive_topic
         self._orders = orders
-        self._gathered: dict[_Point, list[tuple[int, asyncio.Future[None]]]] = {}
+        self._gathered: dict[_Point, list[tuple[int, Stored]]] = {}
         self._storing: set[_Point] = set()
         self._busy: dict[_Point, None] = {}
 
@@ -70,29 +78,37 @@ class PopAcks:
         """Stores that a message was consumed; answers when that is as durable as messages are."""
         key, offset = self._key(command, peer), number(command, "offset")
         self._check_offset(key, offset)
-        stored = self._acknowledge(key, offset, parse_extra_info(text(command, "extraInfo")), peer)
-        if stored is not None:
-            await stored
-        return ok(command)
+        info, loop = parse_extra_info(text(command, "extraInfo")), asyncio.get_running_loop()
+        answer: asyncio.Future[Command] = loop.create_future()
+        self._acknowledge(key, offset, info, peer, partial(_answered, command, answer), loop.call_soon)
+        return await answer
 
-    def acknowledge(self, key: QueueKey, offset: int, info: ExtraInfo, peer: Peer) -> "asyncio.Future[None] | None":
+    def acknowledge(
+        self, key: QueueKey, offset: int, info: ExtraInfo, peer: Peer, stored: Stored, later: Later
+    ) -> None:
         """Acknowledges a message for a client of another protocol, as `ack` does.
 
-        Returns:
-            The future end of storing that; None if nothing is stored, because the message was popped in order.
+        Args:
+            key, offset, info: which message.
+            peer: of the client.
+            stored: called when that is done, perhaps before this function returns.
+            later: what stores acknowledgements that arrived together as one message.
 
         Raises:
-            RefusalError: here, or by the future: there is no such message, or it cannot be acknowledged.
+            RefusalError: there is no such message, or it cannot be acknowledged; `stored` is not called.
         """
         self._check_key(key, peer)
         self._check_offset(key, offset)
-        return self._acknowledge(key, offset, info, peer)
+        self._acknowledge(key, offset, info, peer, stored, later)
 
-    def _acknowledge(self, key: QueueKey, offset: int, info: ExtraInfo, peer: Peer) -> "asyncio.Future[None] | None":
+    def _acknowledge(
+        self, key: QueueKey, offset: int, info: ExtraInfo, peer: Peer, stored: Stored, later: Later
+    ) -> None:
         if info.revive_queue == ORDER_REVIVE_QUEUE:
             self._ack_in_order(key, offset, info.pop_time, peer)
-            return None
-        return self._gather(key, info, offset)
+            stored(None)
+        else:
+            self._gather((key, info), offset, stored, later)
 
     def _check_offset(self, key: QueueKey, offset: int) -> None:
         lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
@@ -124,7 +140,7 @@ class PopAcks:
                 for offset in offsets:
                     self._ack_in_order(key, offset, info.pop_time, peer)
             elif offsets:
-                await self._store(key, info, offsets)
+                await self._store(self._ack_message((key, info), offsets))
         return ok(command)
 
     async def change_invisible(self, command: Command, peer: Peer) -> Command:
@@ -146,8 +162,8 @@ class PopAcks:
             suspend = flag(command, "suspend")
             point = CheckPoint(key, offset, [offset], now, invisible_ms, info.broker_name, suspend=suspend)
             host, queue = self._broker.store_host, info.revive_queue
-            await self._put(check_point_message(point, self._revive_topic, queue, host))
-            await self._store(key, info, [offset])
+            await self._store(check_point_message(point, self._revive_topic, queue, host))
+            await self._store(self._ack_message((key, info), [offset]))
         fields = {"popTime": str(now), "invisibleTime": str(invisible_ms), "reviveQid": str(info.revive_queue)}
         return ok(command, fields)
 
@@ -170,26 +186,23 @@ class PopAcks:
             remark = illegal_queue(key.topic, key.queue_id, config.read_queue_nums, peer.address)
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
 
-    def _gather(self, key: QueueKey, info: ExtraInfo, offset: int) -> "asyncio.Future[None]":
-        """Returns the future end of storing an acknowledgement.
+    def _gather(self, point: _Point, offset: int, stored: Stored, later: Later) -> None:
+        """Stores an acknowledgement, together with others.
 
-        Those of one check point that arrive in the same turn of the loop become one message, with one entry in the
-        timer's wheel. A client that sent several before the first was answered sends more: they are waited for.
-        One that acknowledges message after message is answered at once.
+        Those of one check point that arrive together become one message, with one entry in the timer's wheel. A client
+        that sent several before the first was answered sends more: they are waited for. One that acknowledges message
+        after message is answered at once.
         """
-        loop, point = asyncio.get_running_loop(), (key, info)
         waiting = self._gathered.get(point)
         if waiting is None:
             waiting = self._gathered[point] = []
             if point in self._busy or point in self._storing:
-                loop.call_later(_GATHER_S, self._store_gathered, point)
+                asyncio.get_running_loop().call_later(_GATHER_S, self._store_gathered, point)
             else:
-                loop.call_soon(self._store_gathered, point)
-        future = loop.create_future()
-        waiting.append((offset, future))
+                later(partial(self._store_gathered, point))
+        waiting.append((offset, stored))
         if len(waiting) == _MAX_GATHERED:
             self._store_gathered(point)
-        return future
 
     def _store_gathered(self, point: _Point) -> None:
         waiting = self._gathered.pop(point, None)
@@ -200,32 +213,56 @@ class PopAcks:
             self._busy[point] = None
             if len(self._busy) > _MAX_BUSY:
                 del self._busy[next(iter(self._busy))]
-        self._storing.add(point)
         offsets = list(dict.fromkeys(offset for offset, _ in waiting))
-        task = asyncio.ensure_future(self._store(*point, offsets))
-        task.add_done_callback(partial(self._stored, point, [future for _, future in waiting]))
+        try:
+            flushed = self._put(self._ack_message(point, offsets))
+        except Exception as error:  # noqa: BLE001 - whatever it is, clients wait for an answer
+            _settle(waiting, error)
+            return
+        if flushed is None:
+            _settle(waiting, None)
+            return
+        self._storing.add(point)
+        flushed.add_done_callback(partial(self._flushed, point, waiting))
 
-    def _stored(self, point: _Point, waiting: "list[asyncio.Future[None]]", task: "asyncio.Task[None]") -> None:
+    def _flushed(self, point: _Point, waiting: list[tuple[int, Stored]], flushed: "asyncio.Future[PutStatus]") -> None:
         self._storing.discard(point)
-        _settle(waiting, task)
+        error = RefusalError(ResponseCode.SYSTEM_ERROR, "the broker is being stopped")
+        _settle(waiting, error if flushed.cancelled() else None)
 
-    async def _store(self, key: QueueKey, info: ExtraInfo, offsets: list[int]) -> None:
-        """Stores acknowledgements in the revive queue of their check point."""
+    def _ack_message(self, point: _Point, offsets: list[int]) -> OutgoingMessage:
+        """Returns acknowledgements as a message for the revive queue of their check point."""
+        key, info = point
         ack = Ack(key, info.start, offsets, info.pop_time, info.broker_name)
         due = info.pop_time + info.invisible_ms
-        await self._put(ack_message(ack, due, self._revive_topic, info.revive_queue, self._broker.store_host))
+        return ack_message(ack, due, self._revive_topic, info.revive_queue, self._broker.store_host)
 
-    async def _put(self, message: OutgoingMessage) -> None:
-        """Puts a message; a read-only broker only keeps the group's offset, in memory."""
+    async def _store(self, message: OutgoingMessage) -> None:
+        """Puts a message and waits until it is as durable as messages are; raises RefusalError."""
+        flushed = self._put(message)
+        if flushed is not None:
+            await flushed
+
+    def _put(self, message: OutgoingMessage) -> "asyncio.Future[PutStatus] | None":
+        """Puts a message; a read-only broker only keeps the group's offset, in memory.
+
+        Returns:
+            The future end of its flush, which may come too late without being a refusal (AckMessageProcessor); None if
+            there is nothing to wait for.
+
+        Raises:
+            RefusalError: it cannot be stored.
+        """
         if not self._broker.is_writable:
-            return
+            return None
         config = self._broker.topics.get(message.topic)
         if config is None or not 0 <= message.queue_id < config.write_queue_nums:
             remark = f"extraInfo: there is no revive queue {message.queue_id}"
             raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
-        result = await self._broker.writer.store(message)
+        result = self._broker.writer.put(message)
         if not result.ok:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"could not be stored: {result.status.value}")
+        return self._broker.writer.flushed(result, message.properties)
 
     def _ack_in_order(self, key: QueueKey, offset: int, pop_time: int, peer: Peer) -> None:
         broker = self._broker
@@ -244,18 +281,23 @@ class PopAcks:
             broker.long_polling.wake(key.topic, key.queue_id)
 
 
-def _settle(waiting: "list[asyncio.Future[None]]", task: "asyncio.Task[None]") -> None:
-    """Ends what waits for a task as the task ended."""
-    error = None if task.cancelled() else task.exception()
-    for future in waiting:
-        if future.done():  # its call was cancelled
-            continue
-        if task.cancelled():
-            future.cancel()
-        elif error is not None:
-            future.set_exception(error)
-        else:
-            future.set_result(None)
+def _settle(waiting: list[tuple[int, Stored]], error: Exception | None) -> None:
+    """Reports the end of storing acknowledgements to each of them."""
+    for _, stored in waiting:
+        try:
+            stored(error)
+        except Exception as failure:  # noqa: BLE001 - the others are to be called too
+            _LOG.error("an acknowledgement was not answered", exc_info=failure)
+
+
+def _answered(command: Command, answer: "asyncio.Future[Command]", error: Exception | None) -> None:
+    """Ends the future answer to an ACK_MESSAGE."""
+    if answer.done():  # its client has gone
+        return
+    if error is not None:
+        answer.set_exception(error)
+    else:
+        answer.set_result(ok(command))
 
 
 def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int]]:

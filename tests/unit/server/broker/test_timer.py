@@ -1,5 +1,6 @@
 """Timer messages: parked, filed in the wheel as the real broker files them, delivered at their time, taken back."""
 
+import os
 import time
 from dataclasses import replace
 
@@ -69,6 +70,28 @@ def test_units_of_a_slot_come_in_order_across_files(files):
     assert [unit.physical_offset for unit in files.units(61_000)] == list(range(0, 25, 2))
     assert files.slot(60_000).count == 12
     assert files.last_unit().physical_offset == 24
+
+
+def test_what_was_added_is_in_the_files_after_a_write_and_the_log_comes_first(tmp_path, monkeypatch):
+    first = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    for number in range(3):
+        first.add(60_000, 50_000, TimerMagic.DEFAULT, number, 100, 7)
+    killed = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    assert (killed.units(60_000), killed.end) == ([], 0)
+    killed.close()
+    writes, pwrite = [], os.pwrite
+
+    def noted(descriptor, data, place):
+        writes.append(len(data))
+        return pwrite(descriptor, data, place)
+
+    monkeypatch.setattr(os, "pwrite", noted)
+    first.write()
+    assert writes == [3 * timer.LOG_UNIT_SIZE, timer.SLOT_SIZE]
+    second = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    assert [unit.physical_offset for unit in second.units(60_000)] == [0, 1, 2]
+    second.close()
+    first.close()
 
 
 def test_a_slot_of_another_time_is_empty(files):
