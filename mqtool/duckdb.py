@@ -64,7 +64,7 @@ class Session:
         options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)))
         self._error: type[Exception] = duckdb.Error
         self.stores = Stores(tuple(sources), options, logs=logs)
-        for source in sources:  # so that what is no store is said before anything is asked
+        for source in sources:  # so that what is not a store is reported before anything is asked
             source.open().close()
         self.connection: duckdb.DuckDBPyConnection = duckdb.connect(":memory:")
         self.connection.execute("SET autoinstall_known_extensions = false")

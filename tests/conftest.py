@@ -17,7 +17,7 @@ from tests.support.rocketmq import RocketMQ, Unavailable, release
 from tests.support.tiers import NIGHT, TIERS, belongs
 from tests.support.watch import Watch
 
-settings.register_profile("no deadline", deadline=None)  # how long an example takes is no property of ours
+settings.register_profile("no deadline", deadline=None)  # how long an example takes is not a property of ours
 settings.register_profile("fast", deadline=None, max_examples=10)
 
 STARTS_JVM = ("interop", "spark")

@@ -70,7 +70,7 @@ def plan_for_broker(
 
 
 def _time(target: Target, filters: Filters, broker: BrokerPositions) -> int | None:
-    """Returns the time that a broker of 4.9 tells running consumers; None if the target is no time."""
+    """Returns the time that a broker of 4.9 tells running consumers; None if the target is not a time."""
     from mqtool.store.offset_moves import TargetKind
 
     times = {TargetKind.EARLIEST: 0, TargetKind.LATEST: -1, TargetKind.TIME: target.value}

@@ -51,7 +51,7 @@ class DamageReport:
             self._missing = True
 
     def tail(self, tail: "Tail") -> None:
-        """Tells what follows the last record; bytes that are no record count as damage."""
+        """Tells what follows the last record; bytes that are not a record count as damage."""
         text = f"tail: {tail.kind}, {tail.length} bytes after physical offset {tail.end}: {tail.detail}"
         if tail.kind == "garbage":
             self.say(f"damage: {text}")

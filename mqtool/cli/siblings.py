@@ -231,7 +231,7 @@ def _pattern(text: str) -> re.Pattern[bytes]:
     try:
         return re.compile(text.encode("utf-8", "surrogateescape"))
     except re.error as error:
-        raise UsageError(f"--grep: {text!r} is no regular expression: {error}") from error
+        raise UsageError(f"--grep: {text!r} is not a regular expression: {error}") from error
 
 
 _REBUILDABLE = ("consumequeue", "all")

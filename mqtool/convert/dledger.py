@@ -18,9 +18,9 @@ from mqtool.formats import file_names, timer, topics
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.job import KINDS, rebuild
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.result import Result
-from mqtool.rebuild.run import KINDS, rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames

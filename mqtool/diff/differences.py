@@ -58,7 +58,7 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class TailSide:
-    """What follows the last record of one side; it is no part of the log and makes no difference.
+    """What follows the last record of one side; it is not part of the log and makes no difference.
 
     Attributes:
         kind: clean, torn, stale or garbage, as in `mqtool.records.damage.Tail`.

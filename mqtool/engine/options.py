@@ -213,7 +213,7 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
     """Returns the options that a broker's properties amount to.
 
     Args:
-        config: the properties; keys that are no option of the engine are left alone.
+        config: the properties; keys that are not an option of the engine are left alone.
         base: options for what the properties do not say.
 
     Raises:

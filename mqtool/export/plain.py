@@ -72,7 +72,7 @@ def _check(request: ExportRequest) -> None:
     """Refuses what would go wrong later.
 
     Raises:
-        UsageError: options that contradict each other, a target inside a store, or a state that is no regular file.
+        UsageError: options that contradict each other, a target inside a store, or a state that is not a regular file.
     """
     if request.state is not None and (request.read.selection.start, request.read.selection.end) != (None, None):
         raise UsageError("an incremental export chooses its offsets itself")

@@ -34,7 +34,7 @@ def require(kind: TableFormat, target: Target) -> None:
 
     Raises:
         UnavailableError: its library is not installed.
-        UsageError: the target is no directory of this machine.
+        UsageError: the target is not a directory of this machine.
     """
     if not isinstance(target, LocalTarget):
         where = "tables are made in local directories; register the files in a catalogue of your own"

@@ -29,7 +29,7 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def due(store_timestamp: int, level: int, delays: tuple[int, ...]) -> int | None:
-    """Returns when a message of a delay level is due, ms since epoch; None if that is no level.
+    """Returns when a message of a delay level is due, ms since epoch; None if that is not a level.
 
     The broker writes it into the unit in place of the tag's hash (CommitLog.checkMessageAndReturnSize,
     DefaultMessageStore.computeDeliverTimestamp).

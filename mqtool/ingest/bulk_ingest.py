@@ -1,6 +1,6 @@
 """Rows into a store: appended in columns, answered one by one, none of them lost between the two.
 
-A row that is no message, or that the store refuses, is answered with its number and the store's own status; the rows
+A row that is not a message, or that the store refuses, is answered with its number and the store's own status; the rows
 around it are stored. Docs page: docs/engine.md.
 """
 

@@ -20,7 +20,7 @@ import numpy as np
 Layout: TypeAlias = "str | tuple[Layout, ...]"
 """How a value is laid out: `int64`, `uint64` and `bool` are one number; `uint8[]`, `int32[]`, … address and length;
 `int32[,]` an address and two lengths; `@name` the address of a C function (`_external`), which callers do not pass;
-`none` is no result. A tuple is its parts."""
+`none` is not a result. A tuple is its parts."""
 
 MAGIC = b"MQTOOLK1"
 _HEAD = struct.Struct("<8sII")

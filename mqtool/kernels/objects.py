@@ -27,7 +27,7 @@ def find_bytes(
         addresses, sizes: get those of each.
 
     Returns:
-        False if one is no bytes object.
+        False if one is not a bytes object.
     """
     for row in range(len(sizes)):
         item = _item(get_item, items, row)

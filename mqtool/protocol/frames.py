@@ -109,7 +109,7 @@ def encode(command: Command) -> list[bytes | memoryview]:
     """Returns the frame of a command, in one piece or with a long body as a second one.
 
     Raises:
-        LocalProtocolError: the command cannot be written: a value that is no text or number of its size.
+        LocalProtocolError: the command cannot be written: a value that is not a text or number of its size.
     """
     header = write_json(command) if command.serialization == Serialization.JSON else write_binary(command)
     body = command.body

@@ -57,7 +57,7 @@ def write_json(command: Command) -> bytes:
     """Returns the JSON header of a command, its members in the order in which RocketMQ writes them.
 
     Raises:
-        LocalProtocolError: a value of the fields is no text, or a text is no Unicode.
+        LocalProtocolError: a value of the fields is not a text, or a text is no Unicode.
     """
     document: dict[str, Any] = {"code": command.code}
     if command.fields:
@@ -97,7 +97,7 @@ def _read_any(header: bytes, body: bytes) -> Command:
         raise RemoteProtocolError(f"header is no JSON object but a {type(document).__name__}")
     fields = document.get("extFields")
     if fields is not None and not isinstance(fields, dict):
-        raise RemoteProtocolError(f"extFields is no object but a {type(fields).__name__}")
+        raise RemoteProtocolError(f"extFields is not an object but a {type(fields).__name__}")
     remark = document.get("remark")
     return Command(
         _integer(document, "code"),
@@ -123,7 +123,7 @@ def _integer(document: dict[str, Any], name: str) -> int:
 
 
 def _language(value: Any) -> str:
-    """The name, for which a client may send its number. A name that is not known is no error."""
+    """The name, for which a client may send its number. A name that is not known is not an error."""
     if isinstance(value, int) and 0 <= value < len(LANGUAGES):
         return LANGUAGES[value]
     return _text(value) if isinstance(value, str) else "OTHER"

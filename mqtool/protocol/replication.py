@@ -97,7 +97,7 @@ class RecordAssembler:
         """Takes a piece and yields the frames that are complete now.
 
         Raises:
-            RemoteProtocolError: the piece does not follow the one before, or what comes is no record.
+            RemoteProtocolError: the piece does not follow the one before, or what comes is not a record.
         """
         if piece.physical_offset != self.expected:
             raise RemoteProtocolError(f"the master sends physical offset {piece.physical_offset}, not {self.expected}")

@@ -7,7 +7,7 @@ import numpy as np
 from mqtool.formats import properties as names
 from mqtool.formats.commit_log import SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.digest import Digest, Wanted
+from mqtool.rebuild.dispatch_batch import BatchBuilder, Wanted
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.queue_writer import QueueName
@@ -159,9 +159,9 @@ def survey_log(store: Store, rules: DispatchRules, on_progress: OnProgress = ign
         on_progress: called with bytes of the log.
     """
     surveyor, log, nothing = Surveyor(), store.commit_log, Wanted(queues=False, index=False)
-    digest = Digest(rules, nothing, surveyor.look)
+    builder = BatchBuilder(rules, nothing, surveyor.look)
     for part in parts_of(log, nothing, cut=False):
-        for batch in walk_part(part, digest, nothing):
+        for batch in walk_part(part, builder, nothing):
             for damage in batch.damage:
                 surveyor.found.damage.add(damage)
             on_progress(batch.end - log.min_offset, log.bytes_in_use)

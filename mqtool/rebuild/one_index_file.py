@@ -7,12 +7,12 @@ import numpy as np
 from mqtool.errors import UsageError
 from mqtool.formats import file_names, index_file
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.digest import Batch, Digest, Wanted
+from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, Wanted
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.index_writer import IndexWriter
+from mqtool.rebuild.job import check
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.result import Result
-from mqtool.rebuild.run import check
 from mqtool.rebuild.settings import Settings
 from mqtool.records.index_build import IndexFileBuilder
 from mqtool.store.files import ReadFile
@@ -50,8 +50,10 @@ def rebuild_index_file(
     with OutputFiles(out) as output:
         writer = IndexWriter(output, settings.index_slots, settings.index_entries)
         writer.only(name, builder)
-        digest = Digest(settings.rules, wanted)
-        batches = (b for part in parts_of(store.commit_log, wanted, cut=False) for b in walk_part(part, digest, wanted))
+        batch_builder = BatchBuilder(settings.rules, wanted)
+        batches = (
+            b for part in parts_of(store.commit_log, wanted, cut=False) for b in walk_part(part, batch_builder, wanted)
+        )
         for batch in batches:
             skip = _add(writer, batch, start, skip, result)
             on_progress(batch.end - store.commit_log.min_offset, total)
@@ -92,7 +94,7 @@ def _trailing(before: IndexFile, settings: Settings) -> int:
     return found
 
 
-def _add(writer: IndexWriter, batch: Batch, start: int | None, skip: int, result: Result) -> int:
+def _add(writer: IndexWriter, batch: DispatchBatch, start: int | None, skip: int, result: Result) -> int:
     for damage in batch.damage:
         result.damage.add(damage)
         result.damaged_bytes += damage.end - damage.start

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mqtool.errors import StoreError
 from mqtool.jobs.parts import PART_BYTES
-from mqtool.rebuild.digest import Batch, Digest, Wanted
+from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, Wanted
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.commit_log import CommitLog, Segment, gap_between
@@ -73,26 +73,26 @@ def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
     return start - segment.base
 
 
-def walk_part(part: Part, digest: Digest, wanted: Wanted) -> Iterator[Batch]:
+def walk_part(part: Part, builder: BatchBuilder, wanted: Wanted) -> Iterator[DispatchBatch]:
     """Walks a part; yields a batch for each window, and for damage.
 
-    The last batch's `end` is where the walk came to: another place than the part's end if that was no record's start.
+    The last batch's `end` is where the walk came to: another place than the part's end if that was not a record's start.
     """
     segment = part.segment
     with ReadFile(segment.path) as file:
         is_last = part.is_last and part.end is None
         walk = refilling_walk(file, segment, start=part.start, end=part.end, is_last=is_last)
         if part.gap is not None:
-            yield Batch(segment.base, damage=[part.gap])
+            yield DispatchBatch(segment.base, damage=[part.gap])
         for item in walk:
             if isinstance(item, Damage):
                 if _overlaps(item, wanted):
-                    yield Batch(item.end, damage=[item.at(segment.path, segment.base)])
+                    yield DispatchBatch(item.end, damage=[item.at(segment.path, segment.base)])
                 continue
             frames = _inside(item, wanted)
             if len(frames):
-                yield digest.batch(frames)
-        yield Batch(walk.end)
+                yield builder.batch(frames)
+        yield DispatchBatch(walk.end)
 
 
 def _overlaps(damage: Damage, wanted: Wanted) -> bool:

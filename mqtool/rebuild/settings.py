@@ -46,7 +46,7 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
         broker_version: "4.9", "5.1", "5.5" …, to overrule what the store tells of its release.
 
     Raises:
-        UsageError: `broker_version` is no release; a configured number is invalid.
+        UsageError: `broker_version` is not a release; a configured number is invalid.
     """
     evidence: dict[str, str] = {}
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.formats.topics import is_lmq
-from mqtool.rebuild.digest import Batch, Wanted
+from mqtool.rebuild.dispatch_batch import DispatchBatch, Wanted
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.index_writer import IndexWriter
 from mqtool.rebuild.listing import LISTED
@@ -55,7 +55,7 @@ class Sink:
         self._extensions: dict[QueueName, ExtensionWriter] = {}
         self._unwritable: set[QueueName] = set()
 
-    def add(self, batch: Batch) -> None:
+    def add(self, batch: DispatchBatch) -> None:
         """Writes one batch; it follows the one before."""
         result = self.result
         result.records += batch.records

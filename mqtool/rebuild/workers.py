@@ -5,7 +5,7 @@ from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
 from mqtool.jobs.pool import in_order, leave_interrupts, worker_pool
-from mqtool.rebuild.digest import Batch, Digest, Wanted
+from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, Wanted
 from mqtool.rebuild.parts import Part, walk_part
 from mqtool.records.dispatched import DispatchRules
 from mqtool.store.commit_log import Segment
@@ -13,10 +13,10 @@ from mqtool.store.commit_log import Segment
 _AHEAD = 2
 """Parts beyond one for each process that may be walked before the writer comes to them."""
 
-_of_process: list[Digest] = []
+_of_process: list[BatchBuilder] = []
 
 
-def batches_of_workers(parts: list[Part], rules: DispatchRules, wanted: Wanted, jobs: int) -> Iterator[Batch]:
+def batches_of_workers(parts: list[Part], rules: DispatchRules, wanted: Wanted, jobs: int) -> Iterator[DispatchBatch]:
     """Yields the batches of all parts in order, as one process that walked the parts uncut would.
 
     A part whose walk does not end where the next one begins was cut at something else than a record: then its whole
@@ -36,7 +36,7 @@ def batches_of_workers(parts: list[Part], rules: DispatchRules, wanted: Wanted, 
                 continue
             broken = part.segment
             rest = replace(part, end=None, is_last=last_of[broken].is_last)
-            yield from walk_part(rest, Digest(rules, wanted), wanted)
+            yield from walk_part(rest, BatchBuilder(rules, wanted), wanted)
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class _Walk:
     """A part that a worker walks."""
 
     part: Part
-    future: "Future[list[Batch]]"
+    future: "Future[list[DispatchBatch]]"
 
     def done(self) -> bool:
         """See `pool.Begun`."""
@@ -53,8 +53,8 @@ class _Walk:
 
 def _start(rules: DispatchRules, wanted: Wanted) -> None:
     leave_interrupts()
-    _of_process.append(Digest(rules, wanted))
+    _of_process.append(BatchBuilder(rules, wanted))
 
 
-def _walk(part: Part, wanted: Wanted) -> list[Batch]:
+def _walk(part: Part, wanted: Wanted) -> list[DispatchBatch]:
     return list(walk_part(part, _of_process[0], wanted))

@@ -127,7 +127,7 @@ class _Window:
                 seen[text] = _level(text)
             level, frame = seen[text], int(trailers.rows[row])
             if level is None:
-                self._odd(frame, f"DELAY is no number: {text[:20]!r}")
+                self._odd(frame, f"DELAY is not a number: {text[:20]!r}")
             elif (time := due(int(self.times[frame]), level, self.rules.delay_levels)) is not None:
                 self.tags_code[frame] = time
 

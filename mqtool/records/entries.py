@@ -188,7 +188,7 @@ class EntryWalk(SegmentWalk):
             return DamageKind.MISSING, f"the file ends {missing} bytes before the entry of {header.size} bytes does"
         if self._segment.states_its_offset(at + ENTRY_HEADER_SIZE):
             return DamageKind.BAD_LENGTHS, "the record's inner lengths do not add up to its total_size"
-        return DamageKind.BAD_HEADER, f"an entry of {header.size} bytes whose body is no record"
+        return DamageKind.BAD_HEADER, f"an entry of {header.size} bytes whose body is not a record"
 
     def _next(self, at: int) -> int | None:
         header = self._header(at)
@@ -222,4 +222,4 @@ class EntryWalk(SegmentWalk):
         if is_stale:
             return Tail(self.end, "stale", length, "entries of an earlier life of this file")
         kind, _ = self._describe(at, is_followed=False)
-        return Tail(self.end, "garbage", length, f"{kind}: bytes that are no entry")
+        return Tail(self.end, "garbage", length, f"{kind}: bytes that are not an entry")

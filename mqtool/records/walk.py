@@ -261,7 +261,7 @@ class SegmentWalk:
         start_index = self._start_index
         is_proved = at == 0 or self.end > base + self._span.start
         if start_index is not None and is_proved and start_index(base + at) is False:
-            start_index = None  # what denies a place to which a chain of records has led is no help here
+            start_index = None  # what denies a place to which a chain of records has led does not help here
         start = at + 1 if known_end is None else known_end
         return next_record(segment, start, start_index, end=self._data_end, newest=self._newest)
 
@@ -292,7 +292,7 @@ class SegmentWalk:
         if is_stale:
             return Tail(self.end, "stale", length, "records of an earlier life of this file")
         kind, _ = describe(self._segment, at, is_followed=False)
-        return Tail(self.end, "garbage", length, f"{kind}: bytes that are no record")
+        return Tail(self.end, "garbage", length, f"{kind}: bytes that are not a record")
 
 
 def _crc_holds(frames: Frames) -> np.ndarray:

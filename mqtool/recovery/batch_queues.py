@@ -8,7 +8,7 @@ import numpy as np
 from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
 from mqtool.formats.release import V5_5
-from mqtool.recovery.ledger import Action, Ledger
+from mqtool.recovery.action_log import Action, ActionLog
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFiles, valid_run
 from mqtool.recovery.settings import Settings
@@ -28,15 +28,15 @@ class BatchQueue:
 
     kind = "BatchCQ"
 
-    def __init__(self, topic: str, queue_id: int, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, topic: str, queue_id: int, settings: Settings, actions: ActionLog) -> None:
         directory = settings.root / file_names.BATCH_CONSUME_QUEUE / topic / str(queue_id)
         self.topic = topic
         self.queue_id = queue_id
-        self.files = QueueFiles(directory, settings.batch_file_size, BATCH_CONSUME_QUEUE_UNIT, ledger)
+        self.files = QueueFiles(directory, settings.batch_file_size, BATCH_CONSUME_QUEUE_UNIT, actions)
         self.max_physical_offset = -1
         self.min_offset = -1
         self.max_offset = 0
-        self._ledger = ledger
+        self._actions = actions
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.queue_id}"
@@ -109,7 +109,7 @@ class BatchQueue:
             return
         file = self.files.last_for_append(self.files.max_offset)
         if file.changed_from is None:
-            self._ledger.do(Action.APPEND, file.path, file.wrote)
+            self._actions.do(Action.APPEND, file.path, file.wrote)
         file.append((*unit, first_offset, batch_size, -1, 0))
         self.max_physical_offset = unit[0]
         self.max_offset = first_offset + batch_size

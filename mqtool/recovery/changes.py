@@ -7,7 +7,7 @@ from pathlib import Path
 
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import IndexHeader
-from mqtool.recovery.ledger import Action
+from mqtool.recovery.action_log import Action
 from mqtool.recovery.mapped_files import list_entries
 from mqtool.recovery.outcome import FileChanges, IndexSummary
 from mqtool.recovery.queue_files import UnitContent
@@ -34,7 +34,7 @@ def file_changes(start: Start) -> FileChanges:
 def _presence(start: Start) -> dict[Path, bool]:
     """Returns whether each file that a step made or deleted is there in the end."""
     present: dict[Path, bool] = {}
-    for step in start.ledger.steps:
+    for step in start.actions.steps:
         if step.action is Action.DELETE:
             present[step.path] = False
         elif step.action is Action.CREATE:
@@ -45,7 +45,7 @@ def _presence(start: Start) -> dict[Path, bool]:
 
 
 def _changed(start: Start) -> set[Path]:
-    found = {step.path for step in start.ledger.steps if step.action in (Action.GROW, Action.WRITE)}
+    found = {step.path for step in start.actions.steps if step.action in (Action.GROW, Action.WRITE)}
     found |= {file.path for file in start.state.index.files if file.path is not None and file.added}
     for queue in start.state.queues.values():
         found |= {one.path for one in queue.files.files if _differs(one.content)}

@@ -51,7 +51,7 @@ class LogRecovery:
         """
         state = self._state
         if not self._files:
-            state.ledger.because(
+            state.actions.log_reason(
                 "there is no segment: every queue's files are deleted, the log starts at 0 "
                 "(CommitLog: The commitlog files are deleted, and delete the consume queue files)"
             )
@@ -72,7 +72,7 @@ class LogRecovery:
         if queues_end < end:
             return
         if queues_end > end:
-            self._state.ledger.because(
+            self._state.actions.log_reason(
                 f"a queue reaches to {queues_end}, the log ends at {end}: every queue loses the units at or beyond the "
                 "log's end (truncateDirtyLogicFiles)"
             )
@@ -85,7 +85,7 @@ class LogRecovery:
         state.log.truncate_dirty(end)
         gone = len(before) - len(state.log.files)
         if gone:
-            state.ledger.because(
+            state.actions.log_reason(
                 f"{gone} segment(s) that begin after the end of the log, {end}, are deleted "
                 "(MappedFileQueue.truncateDirtyFiles)"
             )
@@ -102,7 +102,7 @@ class LogRecovery:
             queues_end=self.queues_end,
         )
         name = self._files[found.segment].path.name
-        state.ledger.because(f"the scan starts at segment {name}: {found.reason}")
+        state.actions.log_reason(f"the scan starts at segment {name}: {found.reason}")
         return found.segment
 
     def _scan(self, number: int) -> int:
@@ -168,7 +168,7 @@ class LogRecovery:
         lying = np.flatnonzero(frames.column("physical_offset") != frames.positions + (file.base + at))
         if len(lying):
             where = file.base + at + int(frames.positions[lying[0]])
-            self._state.ledger.accept(
+            self._state.actions.log_accepted(
                 f"{len(lying)} record(s) that state another physical offset than their own, the first at {where}: "
                 "recovery does not compare them"
             )
@@ -180,7 +180,7 @@ class LogRecovery:
             behind = frames.column("physical_offset") > self.queues_end
             frames = frames.select(behind)
             if len(frames):
-                self._state.ledger.because(
+                self._state.actions.log_reason(
                     f"records that state a physical offset above {self.queues_end}, the largest end of a queue, are "
                     "dispatched; the one exactly there is not (CommitLog.recoverNormally, 5.5)"
                 )
@@ -189,14 +189,14 @@ class LogRecovery:
     def _note_memory(self) -> None:
         asked = self._check.largest_array
         if asked > _LARGE_ARRAY:
-            self._state.ledger.leave_open(
-                f"whether the broker's heap has {asked} bytes in one piece, which bytes that are no record ask for: if "
+            self._state.actions.log_undecided(
+                f"whether the broker's heap has {asked} bytes in one piece, which bytes that are not a record request: if "
                 f"not, it ends with an OutOfMemoryError; a heap of {self._settings.heap_bytes} bytes was taken (--heap)"
             )
 
     def _note_end(self, file: SimulatedFile, scan: SegmentScan, end: int) -> None:
         reason = "a BLANK ends the last segment" if scan.stop.ok else (scan.stop.reason or "no record")
-        self._state.ledger.because(
+        self._state.actions.log_reason(
             f"the log ends at {end}, position {scan.end} of segment {file.path.name}: {reason} "
             "(CommitLog.checkMessageAndReturnSize)"
         )

@@ -11,7 +11,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import config_files, file_names
 from mqtool.formats.release import Release
 from mqtool.recovery import table_shapes, table_text
-from mqtool.recovery.ledger import Action, Ledger, load_fails
+from mqtool.recovery.action_log import Action, ActionLog, load_fails
 from mqtool.recovery.settings import Settings
 from mqtool.store.files import read_file
 
@@ -31,7 +31,7 @@ _TABLES_5 = (
 )
 
 
-def load_tables(settings: Settings, ledger: Ledger) -> dict[str, str]:
+def load_tables(settings: Settings, actions: ActionLog) -> dict[str, str]:
     """Loads the tables in the broker's order.
 
     Returns:
@@ -43,30 +43,30 @@ def load_tables(settings: Settings, ledger: Ledger) -> dict[str, str]:
     found = b""
     for name in _TABLES_5 if settings.release >= (5, 5) else _TABLES_4:
         chosen = _with_lmq(name, settings)
-        data = load_table(settings, ledger, chosen)
+        data = load_table(settings, actions, chosen)
         if data is None:
-            _note_overwritten(settings, ledger)
+            _note_overwritten(settings, actions)
             raise load_fails(f"load {tried_last(_path(settings, chosen), release=settings.release)} Failed")
         if name == file_names.TOPICS:
             found = data
     return _queue_types(found) if settings.release >= (5, 5) else {}
 
 
-def load_table(settings: Settings, ledger: Ledger, name: str) -> bytes | None:
+def load_table(settings: Settings, actions: ActionLog, name: str) -> bytes | None:
     """Returns what a table is loaded from, its file or its backup; b"" for an empty table; None if neither parses."""
     path = _path(settings, name)
     data = _content(path)
-    if data and _is_taken(settings, ledger, name, data):
+    if data and _is_taken(settings, actions, name, data):
         return data
     backup = _content(path.with_name(path.name + file_names.BACKUP_SUFFIX))
     if path.is_file():
         instead = "its .bak" if backup else "an empty table"
-        ledger.accept(f"config/{name} is empty or cannot be read: {instead} is taken (ConfigManager.load)")
+        actions.log_accepted(f"config/{name} is empty or cannot be read: {instead} is taken (ConfigManager.load)")
     elif not backup and name in (file_names.TOPICS, file_names.CONSUMER_OFFSETS):
-        ledger.accept(f"config/{name} is missing: an empty table is taken (ConfigManager.load)")
+        actions.log_accepted(f"config/{name} is missing: an empty table is taken (ConfigManager.load)")
     if backup is None or not backup:
         return b""
-    return backup if _is_taken(settings, ledger, name, backup) else None
+    return backup if _is_taken(settings, actions, name, backup) else None
 
 
 def tried_last(path: Path, *, release: Release) -> Path:
@@ -86,24 +86,24 @@ def _content(path: Path) -> bytes | None:
     return read_file(path) if path.is_file() else None
 
 
-def _is_taken(settings: Settings, ledger: Ledger, name: str, data: bytes) -> bool:
+def _is_taken(settings: Settings, actions: ActionLog, name: str, data: bytes) -> bool:
     """Whether the release's parser takes a table: its text, and the values in it."""
     try:
         document = table_text.read_table(data, release=settings.release)
     except (ValueError, RecursionError):
         if not table_text.is_cut(data):
-            ledger.leave_open(f"whether the broker's parser takes config/{name}, which is not JSON: taken as no")
+            actions.log_undecided(f"whether the broker's parser takes config/{name}, which is not JSON: taken as no")
         return False
     return table_shapes.fits(name, document, release=settings.release)
 
 
-def _note_overwritten(settings: Settings, ledger: Ledger) -> None:
+def _note_overwritten(settings: Settings, actions: ActionLog) -> None:
     tables = [_with_lmq(file_names.CONSUMER_OFFSETS, settings)]
     if settings.release >= (5, 5):
         tables += [file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS]
     for name in tables:
-        ledger.do(Action.WRITE, _path(settings, name))
-    ledger.because(
+        actions.do(Action.WRITE, _path(settings, name))
+    actions.log_reason(
         "a broker that cannot load its tables writes them as they are on its way out: "
         f"{', '.join(tables)}: overwritten with empty or default tables (BrokerController.shutdown)"
     )

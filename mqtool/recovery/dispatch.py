@@ -18,8 +18,8 @@ from mqtool.records.dispatched import DispatchRules, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import among, distinct
 from mqtool.records.record_check import RecordCheck
+from mqtool.recovery.action_log import load_fails
 from mqtool.recovery.batch_queues import BatchQueue
-from mqtool.recovery.ledger import load_fails
 from mqtool.recovery.log_scan import rows_with, topic_and_properties
 from mqtool.recovery.mapped_files import obstacle
 from mqtool.recovery.queues import SimpleQueue
@@ -135,14 +135,14 @@ def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Itera
 
 
 def _refuse(state: StoreState, queue: SimpleQueue | BatchQueue, blocked: Path) -> None:
-    """Notes that a queue gets no file: what lies in its directory's place is no directory."""
+    """Notes that a queue gets no file: what lies in its directory's place is not a directory."""
     name = blocked.relative_to(state.settings.root).as_posix()
     words = (
-        f"queue {queue} gets no file, as {name} is no directory: its messages are in no queue, and the broker takes no "
+        f"queue {queue} gets no file, as {name} is not a directory: its messages are in no queue, and the broker takes no "
         "more (30 tries of a second, then makeLogicsQueueError; ConsumeQueue.putMessagePositionInfoWrapper)"
     )
-    if words not in state.ledger.accepted:
-        state.ledger.accept(words)
+    if words not in state.actions.accepted:
+        state.actions.log_accepted(words)
     state.is_writeable = False
 
 

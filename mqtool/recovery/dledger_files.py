@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mqtool.formats import java
 from mqtool.formats.release import V5_5, Release
-from mqtool.recovery.ledger import Action, exits
+from mqtool.recovery.action_log import Action, exits
 from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile, stated_base
 
 
@@ -69,7 +69,7 @@ class LedgerFiles(MappedFiles[LedgerFile]):
         for file in self.files:
             if file.base <= offset:
                 if offset >= file.base + self.file_size:
-                    self._ledger.do(Action.DELETE, file.path)
+                    self._actions.do(Action.DELETE, file.path)
                     continue
                 file.start = self.remainder(offset)
             kept.append(file)

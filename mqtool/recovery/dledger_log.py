@@ -8,12 +8,12 @@ from functools import partial
 from mqtool.formats import codec, commit_log, dledger
 from mqtool.records.record_check import RecordCheck
 from mqtool.records.scan_start import ledger_scan_start
+from mqtool.recovery.action_log import Action, load_fails
 from mqtool.recovery.commit_log import LogRecovery
 from mqtool.recovery.dispatch import StartDispatch
 from mqtool.recovery.dledger_files import DataFiles, LedgerFiles
 from mqtool.recovery.dledger_recovery import Found, LedgerRecovery
 from mqtool.recovery.entry_scan import EntryScan
-from mqtool.recovery.ledger import Action, load_fails
 from mqtool.recovery.mapped_files import Segments, SimulatedFile, list_entries
 from mqtool.recovery.state import StoreState
 
@@ -31,7 +31,7 @@ class MixedLog(Segments):
     """
 
     def __init__(self, plain: Segments, data: DataFiles, divided: int, found: Found) -> None:
-        super().__init__(plain.directory, plain.file_size, plain._ledger)
+        super().__init__(plain.directory, plain.file_size, plain._actions)
         self.plain = plain
         self.data = data
         self.divided = divided
@@ -68,8 +68,8 @@ class LedgerLogRecovery:
         self._state = state
         self._settings = state.settings
         self._place = state.settings.dledger
-        self._data = DataFiles(self._place.data, self._settings.segment_size, state.ledger)
-        self._index = LedgerFiles(self._place.directory / dledger.INDEX, dledger.DEFAULT_INDEX_FILE_SIZE, state.ledger)
+        self._data = DataFiles(self._place.data, self._settings.segment_size, state.actions)
+        self._index = LedgerFiles(self._place.directory / dledger.INDEX, dledger.DEFAULT_INDEX_FILE_SIZE, state.actions)
         self._check = RecordCheck(state.settings, recovering=True)
         self._dispatcher = StartDispatch(state, self._check)
 
@@ -95,7 +95,7 @@ class LedgerLogRecovery:
         return log
 
     def _recover_ledger(self) -> Found:
-        found = LedgerRecovery(self._place.directory, self._data, self._index, self._state.ledger).run()
+        found = LedgerRecovery(self._place.directory, self._data, self._index, self._state.actions).run()
         scanned = self._state.scanned
         scanned.from_offset, scanned.end_offset = found.scan_from, found.end
         scanned.records, scanned.bytes = found.entries, max(0, found.end - found.scan_from)
@@ -103,7 +103,7 @@ class LedgerLogRecovery:
 
     def _truncate_queues(self, reach: int, end: int, words: str) -> None:
         if reach > end:
-            self._state.ledger.because(
+            self._state.actions.log_reason(
                 f"queues reach to {reach}, {words} {end}: every queue loses the units at or beyond that "
                 "(DLedgerCommitLog, truncateDirtyLogicFiles)"
             )
@@ -118,7 +118,7 @@ class LedgerLogRecovery:
         files = self._data.files
         readers = [partial(self._state.segments.reader, file) for file in files]
         number = ledger_scan_start(readers, self._state.checkpoint, self._settings)
-        self._state.ledger.because(f"records from file {files[number].path.name} on are dispatched again (5.5)")
+        self._state.actions.log_reason(f"records from file {files[number].path.name} on are dispatched again (5.5)")
         while True:
             file, size = files[number], 0
             scan = EntryScan(self._check, self._state.segments.reader(file), self._settings.segment_size)
@@ -154,9 +154,9 @@ class LedgerLogRecovery:
             raise load_fails("load exception java.nio.BufferUnderflowException")
         head = self._state.segments.reader(last)(last.wrote, commit_log.FRAME.size)
         if commit_log.FRAME.unpack(head)[1] != commit_log.MAGIC_BLANK:
-            self._state.ledger.do(Action.WRITE, last.path)
+            self._state.actions.do(Action.WRITE, last.path)
         last.wrote = plain.file_size
         divided = last.base + plain.file_size
-        self._state.ledger.because(f"the plain log is closed with a BLANK; DLedger's begins at {divided}")
+        self._state.actions.log_reason(f"the plain log is closed with a BLANK; DLedger's begins at {divided}")
         self._data.last_for_append(divided)
         return divided

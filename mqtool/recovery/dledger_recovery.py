@@ -10,8 +10,8 @@ from pathlib import Path
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import dledger, java, java_properties
 from mqtool.formats.dledger import BLANK_ENTRY_SIZE, ENTRY, ENTRY_HEADER_SIZE, INDEX_UNIT, INDEX_UNIT_SIZE, EntryHeader
+from mqtool.recovery.action_log import Action, ActionLog, exits, load_fails
 from mqtool.recovery.dledger_files import LedgerFile, LedgerFiles
-from mqtool.recovery.ledger import Action, Ledger, exits, load_fails
 from mqtool.recovery.state import SegmentFiles
 from mqtool.store.files import read_file
 
@@ -50,12 +50,12 @@ class LedgerRecovery:
         found: what came of it.
     """
 
-    def __init__(self, directory: Path, data: LedgerFiles, index: LedgerFiles, ledger: Ledger) -> None:
+    def __init__(self, directory: Path, data: LedgerFiles, index: LedgerFiles, actions: ActionLog) -> None:
         """Takes the files as they were loaded; `data` has at least one."""
         self._directory = directory
         self._data = data
         self._index = index
-        self._ledger = ledger
+        self._actions = actions
         self._segments = SegmentFiles()
         self._window = b""
         self._window_at: tuple[Path | None, int] = (None, 0)
@@ -136,7 +136,7 @@ class LedgerRecovery:
                 self._reason = "a blank entry ends the last file"
                 break
             at, self.found.end = 0, files[number].base
-        self._ledger.because(
+        self._actions.log_reason(
             f"DLedger follows {self.found.entries} entries from {self.found.scan_from} and cuts its log at "
             f"{self.found.end}: {self._reason} (DLedgerMmapFileStore.recover)"
         )
@@ -209,7 +209,7 @@ class LedgerRecovery:
         if not self._writes:
             if self._is_indexed(entry):
                 return True
-            self._ledger.because(
+            self._actions.log_reason(
                 f"the index does not name entry {entry.index} as it is: its units are written again from there on"
             )
             self._index.truncate_dirty(offset)
@@ -223,14 +223,14 @@ class LedgerRecovery:
             dledger.IndexUnit(entry.magic, entry.position, entry.size, entry.index, entry.term)
         )
         if self._differs(file, place):
-            self._ledger.do(Action.WRITE, file.path)
+            self._actions.do(Action.WRITE, file.path)
         file.wrote += INDEX_UNIT_SIZE
         if place != offset:
             self._reason = f"the index continues at {place}, not at the unit of entry {entry.index}"
         return place == offset
 
     def _differs(self, file: LedgerFile, place: int) -> bool:
-        if file.is_new or any(step.path == file.path and step.action is Action.WRITE for step in self._ledger.steps):
+        if file.is_new or any(step.path == file.path and step.action is Action.WRITE for step in self._actions.steps):
             return False
         return self._segments.reader(file)(place - file.base, INDEX_UNIT_SIZE) != self._written[place]
 
@@ -247,7 +247,7 @@ class LedgerRecovery:
         """Takes over the committed index (updateCommittedIndex)."""
         text = self._stated()
         if not text:
-            self._ledger.because(
+            self._actions.log_reason(
                 "DLedger's checkpoint names no committed index: nothing is committed until a leader confirms it"
             )
             return

@@ -7,8 +7,8 @@ dledger 0.3.1.2, 0.3.2).
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import dledger
 from mqtool.formats.dledger import LedgerState
+from mqtool.recovery.action_log import Action, StartHangs
 from mqtool.recovery.dledger_log import LedgerLogRecovery, MixedLog
-from mqtool.recovery.ledger import Action, StartHangs
 from mqtool.recovery.reput import dispatch_on
 from mqtool.recovery.start import Start
 from mqtool.store.files import read_file
@@ -37,7 +37,7 @@ class LedgerStart(Start):
             state.reput_from = max(log.min_offset, state.queues_end, 0)
         else:
             state.reput_from = max(log.committed, log.min_offset)
-            self.ledger.because(
+            self.actions.log_reason(
                 f"dispatch continues from {state.reput_from}, what was committed; queues that end before get "
                 "nothing (DefaultMessageStore.start, 5.5)"
             )
@@ -46,13 +46,13 @@ class LedgerStart(Start):
         except StartHangs as hang:
             if state.reput_from < log.committed:
                 raise
-            self.ledger.accept(f"dispatch comes no further than {state.reput_from}: {hang.where}")
+            self.actions.log_accepted(f"dispatch comes no further than {state.reput_from}: {hang.where}")
         state.note_offsets()
-        self.ledger.leave_open(
+        self.actions.log_undecided(
             "what the other nodes of the group hold: entries that the one that leads does not have are cut off later; "
             "a node that is alone leads by itself"
         )
-        self.ledger.leave_open("currterm and checkpoint.bak, which an election and a timer write")
+        self.actions.log_undecided("currterm and checkpoint.bak, which an election and a timer write")
 
     def _stop(self) -> None:
         super()._stop()
@@ -69,6 +69,6 @@ class LedgerStart(Start):
         except (StoreError, FormatError):
             stated = LedgerState(None, None)
         if stated is None:
-            self.ledger.do(Action.CREATE, path)
+            self.actions.do(Action.CREATE, path)
         elif stated != LedgerState(end, end):
-            self.ledger.do(Action.WRITE, path)
+            self.actions.do(Action.WRITE, path)

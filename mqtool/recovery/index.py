@@ -16,7 +16,7 @@ from mqtool.formats.index_file import IndexHeader
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.frames import Frames
 from mqtool.records.index_build import chain
-from mqtool.recovery.ledger import Action, Ledger, load_fails
+from mqtool.recovery.action_log import Action, ActionLog, load_fails
 from mqtool.recovery.mapped_files import Entry, base_of, is_a_directory, list_entries
 from mqtool.recovery.settings import Settings
 from mqtool.store.files import ReadFile
@@ -65,9 +65,9 @@ class SimulatedIndex:
         is_broken: no file can be made where the index should be.
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, settings: Settings, actions: ActionLog) -> None:
         self._settings = settings
-        self._ledger = ledger
+        self._actions = actions
         self._directory = settings.root / file_names.INDEX
         self.files: list[SimulatedIndexFile] = []
         self.full_until: int | None = None
@@ -88,7 +88,9 @@ class SimulatedIndex:
         try:
             base_of(entry.name)
         except FormatError:
-            self._ledger.accept(f"index/{entry.name} is no number: it is passed over with an ERROR (IndexService.load)")
+            self._actions.log_accepted(
+                f"index/{entry.name} is not a number: the file is skipped with an ERROR (IndexService.load)"
+            )
             return True
         if entry.is_directory:
             self.refusal = f"load file {entry.path} error {is_a_directory(entry.path)}"
@@ -96,8 +98,8 @@ class SimulatedIndex:
         self._grow(entry)
         file = _read_header(entry.path)
         if not clean_stop and file.end_timestamp > index_timestamp:
-            self._ledger.do(Action.DELETE, entry.path)
-            self._ledger.because(
+            self._actions.do(Action.DELETE, entry.path)
+            self._actions.log_reason(
                 "after a crash every index file whose end time is later than the checkpoint's index time is deleted; "
                 "only scanned records are indexed again (IndexService.load)"
             )
@@ -111,17 +113,23 @@ class SimulatedIndex:
             return
         wanted = index_file.file_size(slots, entries)
         if entry.size < wanted:
-            self._ledger.do(Action.GROW, entry.path, wanted)
-            self._ledger.accept(f"index/{entry.name} has {entry.size} bytes: it is lengthened with zeros to {wanted}")
+            self._actions.do(Action.GROW, entry.path, wanted)
+            self._actions.log_accepted(
+                f"index/{entry.name} has {entry.size} bytes: it is lengthened with zeros to {wanted}"
+            )
 
     def put(self, frames: Frames, keys: IndexKeys) -> None:
         """Indexes the keys of records, in order (IndexService.buildIndex)."""
         if not len(frames):
             return
         if self._settings.index_entries is None:
-            self._ledger.leave_open("when an index file is full: its slots and entries are not known, give --config")
+            self._actions.log_undecided(
+                "when an index file is full: its slots and entries are not known, give --config"
+            )
         if self.is_broken:
-            self._ledger.because("index/ is not a directory: no index file can be created, the store becomes read-only")
+            self._actions.log_reason(
+                "index/ is not a directory: no index file can be created, the store becomes read-only"
+            )
             return
         self._current()
         offsets = frames.column("physical_offset")
@@ -146,9 +154,9 @@ class SimulatedIndex:
                 made.begin_timestamp = made.end_timestamp = last.end_timestamp
                 self.full_until = last.end_timestamp
         self.files.append(made)
-        self._ledger.do(Action.CREATE, self._directory / f"<new-{self._made}>", self._file_size)
+        self._actions.do(Action.CREATE, self._directory / f"<new-{self._made}>", self._file_size)
         if self._made > 1:
-            self._ledger.leave_open(
+            self._actions.log_undecided(
                 "names of new index files: they come from the clock; two made within one millisecond share one"
             )
         return made
@@ -170,7 +178,7 @@ class SimulatedIndex:
         """Writes every header, as 5.5 does when it stops (IndexService.shutdown)."""
         for file in self.files:
             if file.path is not None and file.stored_count != file.index_count:
-                self._ledger.do(Action.WRITE, file.path, 0, index_file.HEADER_SIZE)
+                self._actions.do(Action.WRITE, file.path, 0, index_file.HEADER_SIZE)
             file.stored_count = file.index_count
 
     def _put_keys(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> None:
@@ -189,7 +197,7 @@ class SimulatedIndex:
         if file.index_count <= 1:
             file.begin_physical_offset, file.begin_timestamp = int(offsets[0]), int(timestamps[0])
         if file.path is not None and not file.added:
-            self._ledger.do(Action.APPEND, file.path, file.index_count, 0)
+            self._actions.do(Action.APPEND, file.path, file.index_count, 0)
         slots = self._settings.index_slots
         if slots is not None:
             self._use_slots(file, hashes, slots)

@@ -1,6 +1,6 @@
 """The broker's list of fixed-size files of one directory, with positions, as it is while it starts.
 
-A model of MappedFileQueue: nothing is mapped, created or deleted; what would be is noted in the ledger.
+A model of MappedFileQueue: nothing is mapped, created or deleted; what would be is noted in the actions.
 Source: MappedFileQueue, MappedFile (4.9.7); MappedFileQueue, DefaultMappedFile (5.5.0).
 """
 
@@ -16,7 +16,7 @@ from typing import Generic, TypeVar
 from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import file_names, java
 from mqtool.formats.release import Release
-from mqtool.recovery.ledger import Action, Ledger, load_fails
+from mqtool.recovery.action_log import Action, ActionLog, load_fails
 from mqtool.store.files import is_absent
 
 
@@ -126,11 +126,11 @@ class MappedFiles(ABC, Generic[F]):
         files: those that are part of the list now.
     """
 
-    def __init__(self, directory: Path, file_size: int, ledger: Ledger) -> None:
+    def __init__(self, directory: Path, file_size: int, actions: ActionLog) -> None:
         self.directory = directory
         self.file_size = file_size
         self.files: list[F] = []
-        self._ledger = ledger
+        self._actions = actions
 
     def load(self, entries: Iterable[Entry], *, release: Release) -> None:
         """Takes the files of a directory (MappedFileQueue.doLoad).
@@ -143,8 +143,8 @@ class MappedFiles(ABC, Generic[F]):
             if release >= (5, 5) and entry.is_directory:
                 continue
             if release >= (5, 5) and entry.size == 0 and number == len(ordered) - 1:
-                self._ledger.do(Action.DELETE, entry.path)
-                self._ledger.because(
+                self._actions.do(Action.DELETE, entry.path)
+                self._actions.log_reason(
                     "a file of 0 bytes that is the last by name is deleted (MappedFileQueue.doLoad, 5.5)"
                 )
                 continue
@@ -209,7 +209,7 @@ class MappedFiles(ABC, Generic[F]):
         for file in self.files:
             if file.base + self.file_size > offset:
                 if offset < file.base:
-                    self._ledger.do(Action.DELETE, file.path)
+                    self._actions.do(Action.DELETE, file.path)
                     continue
                 self.set_position(file, self.remainder(offset))
             kept.append(file)
@@ -218,17 +218,17 @@ class MappedFiles(ABC, Generic[F]):
     def set_position(self, file: F, position: int) -> None:
         """Sets where a file's data ends."""
         if file.wrote != position:
-            self._ledger.do(Action.TRUNCATE, file.path, position)
+            self._actions.do(Action.TRUNCATE, file.path, position)
         file.wrote = position
 
     def delete_last(self) -> None:
         """Deletes the last file (MappedFileQueue.deleteLastMappedFile)."""
-        self._ledger.do(Action.DELETE, self.files.pop().path)
+        self._actions.do(Action.DELETE, self.files.pop().path)
 
     def destroy(self) -> None:
         """Deletes every file."""
         for file in self.files:
-            self._ledger.do(Action.DELETE, file.path)
+            self._actions.do(Action.DELETE, file.path)
         self.files = []
 
     def last_for_append(self, start_offset: int) -> F:
@@ -244,7 +244,7 @@ class MappedFiles(ABC, Generic[F]):
         path = self.directory / _file_name(base)
         made = self._made(path, base, is_first=last is None)
         if all(file.path != path for file in self.files):
-            self._ledger.do(Action.CREATE, path, self.file_size)
+            self._actions.do(Action.CREATE, path, self.file_size)
         self.files.append(made)
         return made
 

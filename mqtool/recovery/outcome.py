@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.recovery.ledger import Step
+from mqtool.recovery.action_log import Step
 from mqtool.recovery.losses import Ranges
 from mqtool.recovery.reading import QueueReading
 

@@ -83,7 +83,7 @@ def _predict(
     lock = root / file_names.LOCK
     start = kind(settings, lock_holder(lock), checked)
     if lock.exists() and not os.access(lock, os.R_OK):
-        start.ledger.leave_open(
+        start.actions.log_undecided(
             "whether a process holds the lock file, which cannot be read: then the broker exits with -1"
         )
     start.run()
@@ -111,7 +111,7 @@ def evidence_of(version: Version) -> str:
 
 def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
     """Sums up a start that has been run."""
-    state, ending, ledger = start.state, start.ending, start.ledger
+    state, ending, actions = start.state, start.ending, start.actions
     readings, found = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
     return Outcome(
         release=str(start.settings.release),
@@ -127,9 +127,9 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
         index_after=changes.index_after(start),
         abort_after=_abort_after(start),
         files=changes.file_changes(start),
-        why=tuple(ledger.why),
-        accepted=tuple(ledger.accepted),
-        undecided=tuple(ledger.undecided),
+        why=tuple(actions.why),
+        accepted=tuple(actions.accepted),
+        undecided=tuple(actions.undecided),
         effort=_effort(start),
         readings=readings,
         plan=_plan(start) if ending.loaded else None,
@@ -162,10 +162,12 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     found = losses.losses_of(proof, claims, readings, state.log.max_offset)
     expired = sum(one.expired for one in claims.values())
     if expired:
-        start.ledger.accept(f"{expired} unit(s) of queues point before the log's minimum, {log_min}: taken as expired")
+        start.actions.log_accepted(
+            f"{expired} unit(s) of queues point before the log's minimum, {log_min}: taken as expired"
+        )
     _note_deliveries(start, readings)
     if found.unqueued:
-        start.ledger.accept(
+        start.actions.log_accepted(
             f"{found.unqueued} message(s) whose records are intact stay in the log, but in no queue: no consumer "
             "gets them"
         )
@@ -177,10 +179,12 @@ def _note_deliveries(start: Start, readings: Mapping[QueueKey, QueueReading]) ->
         for number, state in enumerate(STATES):
             count = int((reading.states == number).sum())
             if count and state is not Delivery.OK:
-                start.ledger.accept(f"queue {_name(key)}: {count} of {len(reading.states)} offsets give {state}")
+                start.actions.log_accepted(f"queue {_name(key)}: {count} of {len(reading.states)} offsets give {state}")
         shifted = int(((reading.states == STATES.index(Delivery.OK)) & (reading.stated != reading.offsets)).sum())
         if shifted:
-            start.ledger.accept(f"queue {_name(key)}: {shifted} message(s) at another offset than their records state")
+            start.actions.log_accepted(
+                f"queue {_name(key)}: {shifted} message(s) at another offset than their records state"
+            )
 
 
 def _abort_after(start: Start) -> bool:
@@ -204,7 +208,7 @@ def _effort(start: Start) -> Effort:
 def _plan(start: Start) -> Plan:
     state = start.state
     return Plan(
-        steps=tuple(start.ledger.steps),
+        steps=tuple(start.actions.steps),
         segments=tuple(FilePlan(one.path, one.base, one.wrote, one.is_new) for one in state.log.files),
         scan_from=state.scanned.from_offset,
         cut_at=state.scanned.end_offset,

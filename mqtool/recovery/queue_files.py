@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mqtool.formats.codec import Unit
-from mqtool.recovery.ledger import Ledger, StartHangs
+from mqtool.recovery.action_log import ActionLog, StartHangs
 from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile
 from mqtool.store.files import ReadFile
 
@@ -88,8 +88,8 @@ class QueueFile(SimulatedFile):
 class QueueFiles(MappedFiles[QueueFile]):
     """The files of one queue."""
 
-    def __init__(self, directory: Path, file_size: int, unit: Unit[Any], ledger: Ledger) -> None:
-        super().__init__(directory, file_size, ledger)
+    def __init__(self, directory: Path, file_size: int, unit: Unit[Any], actions: ActionLog) -> None:
+        super().__init__(directory, file_size, actions)
         self.unit = unit
 
     def _loaded(self, entry: Entry, base: int) -> QueueFile:

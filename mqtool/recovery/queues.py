@@ -9,7 +9,7 @@ import numpy as np
 from mqtool.formats import file_names, java
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
 from mqtool.records.queue_build import Place, is_dispatched, place_of
-from mqtool.recovery.ledger import Action, Ledger
+from mqtool.recovery.action_log import Action, ActionLog
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFile, QueueFiles, valid_run
 from mqtool.recovery.settings import Settings
@@ -28,15 +28,15 @@ class SimpleQueue:
 
     kind = "SimpleCQ"
 
-    def __init__(self, topic: str, queue_id: int, settings: Settings, ledger: Ledger) -> None:
+    def __init__(self, topic: str, queue_id: int, settings: Settings, actions: ActionLog) -> None:
         directory = settings.root / file_names.CONSUME_QUEUE / topic / str(queue_id)
         self.topic = topic
         self.queue_id = queue_id
-        self.files = QueueFiles(directory, settings.queue_file_size, CONSUME_QUEUE_UNIT, ledger)
+        self.files = QueueFiles(directory, settings.queue_file_size, CONSUME_QUEUE_UNIT, actions)
         self.max_physical_offset = -1
         self._min_logic = 0
         self._release = settings.release
-        self._ledger = ledger
+        self._actions = actions
 
     def __str__(self) -> str:
         return f"{self.topic}/{self.queue_id}"
@@ -82,7 +82,7 @@ class SimpleQueue:
         behind = bool((units["physical_offset"][run:] != 0).any()) or bool((units["size"][run:] != 0).any())
         if behind or number + 1 < len(self.files.files):
             at = java.divide(self.files.files[number].base, UNIT_SIZE) + run
-            self._ledger.because(
+            self._actions.log_reason(
                 f"queue {self} ends before unit {at}, the first with an offset below 0 or a size of 0 or less; "
                 "units after it are overwritten later, files after it deleted (ConsumeQueue.recover)"
             )
@@ -93,7 +93,7 @@ class SimpleQueue:
         self.max_physical_offset = physical_offset if last is None else _end_of(last)
         if last is not None and int(self.files.files[-1].units()["size"][0]) <= 0:
             number = java.divide(self.files.files[-1].base, UNIT_SIZE)
-            self._ledger.accept(f"queue {self}: unit {number} is empty, yet counts (truncateDirtyLogicFiles)")
+            self._actions.log_accepted(f"queue {self}: unit {number} is empty, yet counts (truncateDirtyLogicFiles)")
 
     def correct_min(self, min_physical_offset: int) -> None:
         """Finds the first unit that points into the log (ConsumeQueue.correctMinOffset)."""
@@ -120,7 +120,7 @@ class SimpleQueue:
         start = self._min_logic - first.base
         intact = start >= 0
         start = max(start, 0)
-        if start + UNIT_SIZE > first.wrote:  # nothing is there, or less than a unit: its name is no multiple of one
+        if start + UNIT_SIZE > first.wrote:  # nothing is there, or less than a unit: its name is not a multiple of one
             return
         offsets = first.units()["physical_offset"][start // UNIT_SIZE : first.wrote // UNIT_SIZE]
         if intact and int(offsets[0]) >= min_physical_offset:
@@ -143,13 +143,13 @@ class SimpleQueue:
         if place is Place.PRESENT:
             return
         if place is Place.AFTER_GAP:
-            self._ledger.accept(
+            self._actions.log_accepted(
                 f"queue {self}: a record that states queue offset {queue_offset} is put at "
                 f"{java.divide(current, UNIT_SIZE)}; from there on they differ"
             )
         self.max_physical_offset = end
         if file.changed_from is None:
-            self._ledger.do(Action.APPEND, file.path, file.wrote)
+            self._actions.do(Action.APPEND, file.path, file.wrote)
         file.append((physical_offset, size, tags_code))
 
     def _pre_blank(self, file: QueueFile, expected: int) -> None:
@@ -157,8 +157,8 @@ class SimpleQueue:
         self._min_logic = expected
         until = self.files.remainder(expected)
         if until > 0:
-            self._ledger.do(Action.APPEND, file.path, 0, until // UNIT_SIZE)
-            self._ledger.because(
+            self._actions.do(Action.APPEND, file.path, 0, until // UNIT_SIZE)
+            self._actions.log_reason(
                 f"queue {self} is created again from queue offset {java.divide(expected, UNIT_SIZE)}; its file's "
                 f"front is filled with blank units of size {PRE_BLANK_SIZE_FIELD} (ConsumeQueue.fillPreBlank)"
             )

@@ -6,9 +6,9 @@
 
 from mqtool.formats import java
 from mqtool.records.record_check import HeapExhausted, RecordCheck
+from mqtool.recovery.action_log import StartEnds, StartHangs
 from mqtool.recovery.dispatch import StartDispatch
 from mqtool.recovery.entry_scan import scan_of
-from mqtool.recovery.ledger import StartEnds, StartHangs
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.state import StoreState
 
@@ -24,13 +24,13 @@ def dispatch_from_queues(state: StoreState) -> None:
     state.reput_from = max(state.log.min_offset, state.queues_end, 0)
     end = state.log.max_offset
     if state.reput_from < end:
-        state.ledger.because(
+        state.actions.log_reason(
             f"dispatch continues from {state.reput_from}, the largest end of any queue, to {end}; start() waits for "
             "it (DefaultMessageStore.start)"
         )
     dispatch_on(state)
     if state.reput_from != state.log.max_offset:
-        state.ledger.because(
+        state.actions.log_reason(
             f"dispatch is at {state.reput_from}, the log ends at {state.log.max_offset}: abort remains after a "
             "clean shutdown"
         )
@@ -90,7 +90,7 @@ def _reput_segment(
             _skip_rest(state, size - done)
             return
         # a half message: the offset moves by what it states, the buffer by what was read of it
-        state.ledger.accept(f"dispatch passes over a record at {file.base + position}: {scan.stop.reason}")
+        state.actions.log_accepted(f"dispatch skips a record at {file.base + position}: {scan.stop.reason}")
         state.reput_from += scan.stop.size
         position += scan.stop.consumed
 
@@ -99,7 +99,7 @@ def _skip_rest(state: StoreState, rest: int) -> None:
     """Passes over what is left of the buffer after a record that cannot be read; only a master does."""
     if not state.settings.is_master and state.settings.dledger is None:
         return
-    state.ledger.accept(
+    state.actions.log_accepted(
         f"dispatch skips {rest} bytes from {state.reput_from} on, to the end of the segment: no record there; "
         "everything after it in that segment gets into no queue (ReputMessageService.doReput)"
     )

@@ -14,10 +14,10 @@ import numpy as np
 from mqtool.errors import FormatError
 from mqtool.formats import checkpoint, file_names, java
 from mqtool.records.record_check import HeapExhausted
+from mqtool.recovery.action_log import Action, ActionLog, StartEnds, StartHangs, load_fails, throws
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.commit_log import LogRecovery
 from mqtool.recovery.configuration import load_table, load_tables, tried_last
-from mqtool.recovery.ledger import Action, Ledger, StartEnds, StartHangs, load_fails, throws
 from mqtool.recovery.mapped_files import is_a_directory, list_entries
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.reput import dispatch_from_queues
@@ -68,10 +68,10 @@ class Start:
             lock_holder: process that holds the lock; None if none does, or it is the caller's own.
             checked: records that need not be tested again, see `predict`.
         """
-        self.ledger = Ledger()
+        self.actions = ActionLog()
         self.lock_holder = lock_holder
         self.settings = settings
-        self.state = StoreState(settings, self.ledger, checked)
+        self.state = StoreState(settings, self.actions, checked)
         self.ending = Ending()
         self.abort = settings.root / file_names.ABORT
         self.had_abort = self.abort.is_file()
@@ -99,18 +99,18 @@ class Start:
 
     def _construct(self) -> None:
         if self.settings.whole_broker:
-            self.state.queue_types = load_tables(self.settings, self.ledger)
+            self.state.queue_types = load_tables(self.settings, self.actions)
         lock = self.settings.root / file_names.LOCK
         if lock.is_dir():
             raise load_fails(is_a_directory(lock))
 
     def _load(self) -> None:
-        state, ledger = self.state, self.ledger
+        state, actions = self.state, self.actions
         state.clean_stop = not self.abort.exists()
         for part in self.settings.unfollowed:
-            ledger.leave_open(part)
+            actions.log_undecided(part)
         if not state.clean_stop:
-            ledger.because("abort exists: the store was not shut down cleanly and is recovered abnormally")
+            actions.log_reason("abort exists: the store was not shut down cleanly and is recovered abnormally")
         entries = [one for path in self.settings.commit_log_dirs for one in list_entries(path) or []]
         state.log.load(entries, release=self.settings.release)
         self._note_gaps()
@@ -130,13 +130,15 @@ class Start:
     def _after_recovery(self) -> None:
         refusal = self.state.index.refusal
         if refusal and self.settings.release >= (5, 5):
-            self.ledger.because("the index cannot be loaded: load() fails, but only after recovery (5.5)")
+            self.actions.log_reason("the index cannot be loaded: load() fails, but only after recovery (5.5)")
             raise load_fails(refusal)
         if refusal:
-            self.ledger.accept(f"the index is off from there on: {refusal} (IndexService.load, result ignored by 4.9)")
+            self.actions.log_accepted(
+                f"the index is off from there on: {refusal} (IndexService.load, result ignored by 4.9)"
+            )
         if self.settings.release >= (5, 5) and not self.settings.whole_broker:
             return
-        if load_table(self.settings, self.ledger, file_names.DELAY_OFFSETS) is None:
+        if load_table(self.settings, self.actions, file_names.DELAY_OFFSETS) is None:
             path = self.settings.root / file_names.CONFIG / file_names.DELAY_OFFSETS
             raise load_fails(f"load {tried_last(path, release=self.settings.release)} Failed")
 
@@ -144,7 +146,7 @@ class Start:
         files = self.state.log.files
         for before, after in itertools.pairwise(files):
             if after.base - before.base != self.settings.segment_size:
-                self.ledger.accept(
+                self.actions.log_accepted(
                     f"segments {before.path.name} and {after.path.name} do not adjoin"
                     + (": one ERROR in the log" if self.settings.release >= (5, 5) else "")
                     + "; what was between them cannot be read"
@@ -162,7 +164,7 @@ class Start:
                 try:
                     queue_id = java.parse_int(entry.name)
                 except FormatError:
-                    self.ledger.accept(f"{tree}/{topic.name}/{entry.name} is no queue id: it is passed over")
+                    self.actions.log_accepted(f"{tree}/{topic.name}/{entry.name} is not a queue id: it is skipped")
                     continue
                 self._load_queue(topic.name, queue_id, kind)
 
@@ -172,7 +174,7 @@ class Start:
             words = f"The queue type of topic: {topic} should be {kind}, but is {expected}"
             raise load_fails(f"load exception java.lang.RuntimeException: {words}")
         make = SimpleQueue if kind == "SimpleCQ" else BatchQueue
-        queue = make(topic, queue_id, self.settings, self.ledger)
+        queue = make(topic, queue_id, self.settings, self.actions)
         self.state.queues[topic, queue_id] = queue
         queue.load(list_entries(queue.files.directory) or [])
 
@@ -181,19 +183,21 @@ class Start:
         if path.is_dir():
             raise load_fails(f"load exception {is_a_directory(path)}")
         if not path.exists():
-            self.ledger.do(Action.CREATE, path, checkpoint.FILE_SIZE)
+            self.actions.do(Action.CREATE, path, checkpoint.FILE_SIZE)
             self.state.loaded_checkpoint = self.state.checkpoint
             return
         data = read_file(path)
         if len(data) < checkpoint.FILE_SIZE:
-            self.ledger.do(Action.GROW, path, checkpoint.FILE_SIZE)
-            self.ledger.accept(f"checkpoint has {len(data)} bytes: it is lengthened with zeros, missing fields are 0")
+            self.actions.do(Action.GROW, path, checkpoint.FILE_SIZE)
+            self.actions.log_accepted(
+                f"checkpoint has {len(data)} bytes: it is lengthened with zeros, missing fields are 0"
+            )
         self.state.checkpoint = self.state.loaded_checkpoint = checkpoint.parse(data)
 
     def _start(self) -> None:
         holder = self.lock_holder
         if holder is not None:
-            self.ledger.because(
+            self.actions.log_reason(
                 f"process {holder} holds the lock; that is noticed only in start(), after load() has cut and deleted"
             )
             raise throws(f"java.lang.RuntimeException: {self._lock_words}")
@@ -220,17 +224,17 @@ class Start:
     def _create_abort(self) -> None:
         if self.settings.release < (5, 5):
             if not self.abort.exists():
-                self.ledger.do(Action.CREATE, self.abort)
+                self.actions.do(Action.CREATE, self.abort)
             return
         if not self.abort.exists():
-            self.ledger.do(Action.CREATE, self.abort)
+            self.actions.do(Action.CREATE, self.abort)
         if self.abort.is_dir():
             raise throws(is_a_directory(self.abort))
         backup = self.settings.root / file_names.ABORT_BACKUP
         if backup.is_dir():
             raise throws(is_a_directory(backup))
-        self.ledger.do(Action.WRITE if backup.exists() else Action.CREATE, backup)
-        self.ledger.do(Action.WRITE, self.abort)
+        self.actions.do(Action.WRITE if backup.exists() else Action.CREATE, backup)
+        self.actions.do(Action.WRITE, self.abort)
 
     def _stop(self) -> None:
         """Follows shutdown(): of 4.9 only after a start that ended well, of 5.5 after every one."""
@@ -241,12 +245,12 @@ class Start:
         self._write_checkpoint()
         end = self.state.log.max_offset if self.settings.release < (5, 5) else self._confirm_offset
         if self.state.is_writeable and end == self.state.reput_from and self.abort_present:
-            self.ledger.do(Action.DELETE, self.abort)
+            self.actions.do(Action.DELETE, self.abort)
 
     @property
     def abort_present(self) -> bool:
         """Whether the file is there by now, by the steps so far."""
-        made = any(step.path == self.abort and step.action is Action.CREATE for step in self.ledger.steps)
+        made = any(step.path == self.abort and step.action is Action.CREATE for step in self.actions.steps)
         return made or self.abort.exists()
 
     def _write_checkpoint(self) -> None:
@@ -263,4 +267,4 @@ class Start:
         if state.index.full_until is not None:
             state.update_checkpoint(index_msg_timestamp=state.index.full_until)
         if state.checkpoint != state.loaded_checkpoint:
-            self.ledger.do(Action.WRITE, self.settings.root / file_names.CHECKPOINT)
+            self.actions.do(Action.WRITE, self.settings.root / file_names.CHECKPOINT)

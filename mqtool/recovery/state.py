@@ -12,9 +12,9 @@ import numpy as np
 
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.records.record_check import Read
+from mqtool.recovery.action_log import ActionLog
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.index import SimulatedIndex
-from mqtool.recovery.ledger import Ledger
 from mqtool.recovery.mapped_files import Segments, SimulatedFile
 from mqtool.recovery.queue_files import QueueFile
 from mqtool.recovery.queues import SimpleQueue
@@ -77,7 +77,7 @@ class StoreState:
     """Everything that a start reads and changes.
 
     Attributes:
-        settings, ledger: of this start.
+        settings, actions: of this start.
         clean_stop: no abort file was there.
         log: segments with positions.
         queues: by topic and queue id, those in directories and those that dispatch made.
@@ -94,15 +94,15 @@ class StoreState:
         checked: records that need not be tested again, see `predict`.
     """
 
-    def __init__(self, settings: Settings, ledger: Ledger, checked: Mapping[int, np.ndarray] | None = None) -> None:
+    def __init__(self, settings: Settings, actions: ActionLog, checked: Mapping[int, np.ndarray] | None = None) -> None:
         self.settings = settings
-        self.ledger = ledger
+        self.actions = actions
         self.checked = checked or {}
         self.clean_stop = True
-        self.log = Segments(settings.commit_log_dirs[0], settings.segment_size, ledger)
+        self.log = Segments(settings.commit_log_dirs[0], settings.segment_size, actions)
         self.segments = SegmentFiles()
         self.queues: dict[QueueKey, AnyQueue] = {}
-        self.index = SimulatedIndex(settings, ledger)
+        self.index = SimulatedIndex(settings, actions)
         self.loaded_checkpoint: Checkpoint | None = None
         self.checkpoint = Checkpoint()
         self.next_offsets: dict[QueueKey, int] = {}
@@ -124,7 +124,7 @@ class StoreState:
                 if self.settings.release >= (5, 5) and self.queue_types.get(topic) == "BatchCQ"
                 else SimpleQueue
             )
-            found = self.queues[topic, queue_id] = kind(topic, queue_id, self.settings, self.ledger)
+            found = self.queues[topic, queue_id] = kind(topic, queue_id, self.settings, self.actions)
         return found
 
     @property

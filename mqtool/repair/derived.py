@@ -8,10 +8,10 @@ import numpy as np
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
-from mqtool.rebuild.digest import Wanted
+from mqtool.rebuild.dispatch_batch import Wanted
+from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.result import Result
-from mqtool.rebuild.run import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import RebuildIndex, RebuildQueues

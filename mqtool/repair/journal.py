@@ -111,7 +111,7 @@ class Journal:
             stated = found.pop("sum")
             number, kind = found["n"], found["kind"]
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-            raise self._broken("is no line of a journal") from error
+            raise self._broken("is not a line of a journal") from error
         if stated != _sum(self._chain, found):
             raise self._broken("is not as it was written: its sum differs")
         if number != self._count or kind not in _KINDS or (kind == BEGIN) != (number == 0):

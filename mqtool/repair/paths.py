@@ -41,7 +41,7 @@ def inside(root: Path, name: str) -> Path:
     """Returns the path of an existing or possible file, after checking every directory on the way.
 
     Raises:
-        RefusedError: see `check_name`; a part of the way is a symbolic link or no directory; it is no regular file.
+        RefusedError: see `check_name`; a part of the way is a symbolic link or no directory; it is not a regular file.
     """
     path = root
     parts = check_name(name, root).split("/")

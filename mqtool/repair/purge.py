@@ -18,9 +18,9 @@ import numpy as np
 
 from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
 from mqtool.formats import checkpoint, file_names, timer
-from mqtool.rebuild.digest import Wanted
+from mqtool.rebuild.dispatch_batch import Wanted
 from mqtool.rebuild.files import OutputFiles
-from mqtool.rebuild.run import rebuild
+from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.number_sets import among

@@ -62,7 +62,7 @@ def resolve(store: Store, address: str) -> Resolved:
         return by_id
     by_key = _by_unique_key(store, address)
     if not by_key.messages and by_id is None and re.search("[/@]", address):
-        raise UsageError(f"{address!r} is no address: expected {GRAMMAR}")
+        raise UsageError(f"{address!r} is not an address: expected {GRAMMAR}")
     if by_key.messages or by_id is None:
         return by_key
     found = by_id.messages[0].offset_message_id

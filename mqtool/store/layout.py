@@ -113,7 +113,7 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
         raise NotAStoreError(f"holds none of {', '.join(_MARKS[:5])}; {_hint(root)}", root)
     plain = list_mapped_files(*directories)
     listed = with_ledger(plain, ledger_in_use(ledgers, config))
-    oddities = [f"{path.name} in {path.parent.name}/ is no segment" for path in listed.strays]
+    oddities = [f"{path.name} in {path.parent.name}/ is not a segment" for path in listed.strays]
 
     def size(kind: FileSize, files: Sequence[MappedFile] | None = None) -> Known | None:
         return kind.decide(config, _queue_files(root / kind.directory) if files is None else files, oddities)

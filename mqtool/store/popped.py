@@ -22,7 +22,7 @@ from mqtool.store.store import Store
 def open_check_points(store: Store, parked: Iterable[int]) -> list[CheckPoint]:
     """Returns check points with unacknowledged messages; `CheckPoint.done` names the acknowledged ones.
 
-    An unreadable record is no check point and acknowledges nothing.
+    An unreadable record is not a check point and acknowledges nothing.
 
     Args:
         store: the store.

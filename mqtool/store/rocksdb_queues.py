@@ -43,7 +43,7 @@ class QueueDatabase(Database):
         Args:
             topic, queue_id: of the queue.
             first, count: queue offsets.
-            strict: whether a value that is no unit is an error; else it is left out.
+            strict: whether a value that is not a unit is an error; else it is left out.
 
         Raises:
             StoreError: it is damaged.

@@ -79,7 +79,7 @@ class Selection:
             _ = self._grep
         except re.error as error:
             words = (self.grep or b"").decode("utf-8", "replace")
-            raise UsageError(f"{words!r} is no regular expression: {error}") from error
+            raise UsageError(f"{words!r} is not a regular expression: {error}") from error
 
     @cached_property
     def _grep(self) -> re.Pattern[bytes] | None:

@@ -64,7 +64,7 @@ def detect(root: Path, metadata: Metadata, checkpoint: Checkpoint | None, first_
 
 
 def _is_there(path: Path) -> bool:
-    with contextlib.suppress(OSError):  # its directory may not be searched: then it is no evidence
+    with contextlib.suppress(OSError):  # its directory may not be searched: then it proves nothing
         return path.exists()
     return False
 

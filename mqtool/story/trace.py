@@ -44,7 +44,7 @@ class Report:
 
 
 def reports(message: Message, message_id: str) -> Iterator[Report]:
-    """Yields the reports of a trace record about one message; what is no report is passed over."""
+    """Yields the reports of a trace record about one message; what is not a report is passed over."""
     for line in java.decode_utf8(message.body).split(_REPORT):
         fields = line.split(_FIELD)
         try:

@@ -79,7 +79,7 @@ class CompactionCheck:
                 words = "a compaction that was not finished; the broker removes it"
                 self._collector.add("compaction-leftover", path, words, queue=name, severity=Severity.NOTE)
         elif path.name.endswith(file_names.DELETE_SUFFIX):
-            words = "a file that was to be deleted: its name is no number, and the broker does not start"
+            words = "a file that was to be deleted: its name is not a number, and the broker does not start"
             self._collector.add("compaction-leftover", path, words, queue=name)
         else:
             self._collector.add(

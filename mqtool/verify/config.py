@@ -193,7 +193,7 @@ def check_delay_offsets(
     A broker has a position of a level once it has delivered a message of it, and writes the positions every ten seconds
     and when it stops. So a level without one is wrong only after a clean stop, and only if a message of it was due
     before the newest record. Where other levels have positions it may as well be that the broker did not run when the
-    message was due and something else wrote that record (`append`), so that is no finding. Source:
+    message was due and something else wrote that record (`append`), so that is not a finding. Source:
     ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
     """
     if survey.live or survey.has_rocksdb or not survey.wants(topics.SCHEDULE_TOPIC):

@@ -63,7 +63,7 @@ class IndexReport:
                 severity, words = Severity.NOTE, "a directory"
         else:
             severity = Severity.NOTE
-            words = "a file under a name that is no time of 17 digits"
+            words = "a file under a name that is not a time of 17 digits"
         self._collector.add("index-stray-file", path, words, severity=severity)
 
     def _file(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> None:

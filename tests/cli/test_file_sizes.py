@@ -1,4 +1,4 @@
-"""Files that were emptied, cut, grown or copied: every command answers about them, none takes a length that is no size."""
+"""Files that were emptied, cut, grown or copied: every command answers about them, none takes a length that is not a size."""
 
 import shutil
 import time

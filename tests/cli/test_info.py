@@ -175,7 +175,7 @@ def test_damage_makes_a_deep_scan_answer_no(mqtool, tmp_path):
         ("config-topics-torn", "topics.json"),
         ("config-all-missing", "topics.json"),
         ("config-offsets-ahead", "ahead of queue"),
-        ("segment-name-text", "is no segment"),
+        ("segment-name-text", "is not a segment"),
     ],
 )
 def test_what_is_odd_is_said(mqtool, tmp_path, case, words):

@@ -174,7 +174,7 @@ def test_a_topic_that_only_the_log_knows_is_checked(mqtool, tmp_path):
 
 def test_what_is_wrong_is_said_in_text_and_once(mqtool, tmp_path):
     result = mqtool("dump", ORDERS, "--grep", "[")
-    assert (result.code, "'[' is no regular expression" in result.stderr, "b'" in result.stderr) == (2, True, False)
+    assert (result.code, "'[' is not a regular expression" in result.stderr, "b'" in result.stderr) == (2, True, False)
     for name in ("absent.conf", "."):
         result = mqtool("info", ORDERS, "--config", tmp_path / name)
         assert (result.code, result.stderr.count(str(tmp_path))) == (2, 1)

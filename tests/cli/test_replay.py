@@ -62,7 +62,7 @@ def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):
         (["nowhere", "--to", "new"], 74, "nowhere: cannot be read"),
         ([STORE, "--to", STORE], 2, "is, holds or lies in the source"),
         ([STORE, "--to", "new", "--rate", "0"], 2, "expected a rate above 0"),
-        ([STORE, "--to", "new", "--grep", "("], 2, "is no regular expression"),
+        ([STORE, "--to", "new", "--grep", "("], 2, "is not a regular expression"),
         (["lines", "--to", "127.0.0.1:1"], 6, "cannot connect to 127.0.0.1:1"),
         (["lines", "--to", "127.0.0.1:1", "--flush", "sync"], 2, "--flush is about the files of a --to store"),
         ([STORE, "--to", "127.0.0.1:1", "--rate", "0"], 2, "expected a rate above 0"),

@@ -40,7 +40,7 @@ HEAP = 512 << 20
 """Of the Java process that gave the answers."""
 
 UNNAMED_TABLES = "config/"
-"""The whole broker writes its tables as it runs; which and when is no question of recovery."""
+"""The whole broker writes its tables as it runs; which and when is not a question of recovery."""
 
 
 def predicted(case: DamageCase, opened_by: str, more_keys: Mapping[str, Any] | None = None) -> dict[str, Any]:

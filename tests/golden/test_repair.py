@@ -6,8 +6,8 @@ import pytest
 
 import mqtool
 from mqtool.formats.checkpoint import CHECKPOINT
-from mqtool.rebuild.digest import Wanted
-from mqtool.rebuild.run import rebuild
+from mqtool.rebuild.dispatch_batch import Wanted
+from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair import (
     Pad,

@@ -148,7 +148,7 @@ def test_cycles_are_found():
 
 
 def test_no_import_cycles():
-    """Wherever an import stands: also in a function, or for types only. A name imported from a package is no module."""
+    """Wherever an import stands: also in a function, or for types only. A name imported from a package is not a module."""
     names = {module.name for module in modules()}
 
     def module_of(imported):

@@ -128,8 +128,8 @@ def _sends() -> list[Said]:
         "no queue": {"e": None},
         "no flag": {"f": None},
         "no born time": {"g": None},
-        "a queue that is no number": {"e": "x"},
-        "a born time that is no number": {"g": "now"},
+        "a queue that is not a number": {"e": "x"},
+        "a born time that is not a number": {"g": "now"},
         "a queue beyond": {"e": 99},
         "no topic of that name and no pattern": {"b": MISSING, "c": "NoPattern"},
         "a name with a blank": {"b": "a b"},
@@ -141,7 +141,7 @@ def _sends() -> list[Said]:
         "properties too long": {"i": f"K\x01{'v' * 32_800}\x02"},
         "a delay beyond": {"i": "DELAY\x0199\x02"},
         "a timer too far": {"i": "TIMER_DELAY_SEC\x0199999999\x02"},
-        "a timer that is no time": {"i": "TIMER_DELIVER_MS\x01soon\x02"},
+        "a timer that is not a time": {"i": "TIMER_DELIVER_MS\x01soon\x02"},
     }
     said = [Said(f"send, {label}", 310, but(SEND, **fields), b"body") for label, fields in changed.items()]
     return [
@@ -188,7 +188,7 @@ def _pulls() -> list[Said]:
         "no group": {"consumerGroup": None},
         "no topic": {"topic": None},
         "no queue": {"queueId": None},
-        "an offset that is no number": {"queueOffset": "first"},
+        "an offset that is not a number": {"queueOffset": "first"},
         "a topic that is nowhere": {"topic": MISSING},
         "a queue beyond": {"queueId": 99},
         "a queue below": {"queueId": -1},
@@ -307,7 +307,7 @@ def _administration() -> list[Said]:
         "a name too long": {"topic": "n" * 128},
         "a system topic": {"topic": "SCHEDULE_TOPIC_XXXX"},
         "no queues": {"readQueueNums": None},
-        "queues that are no number": {"writeQueueNums": "x"},
+        "queues that are not a number": {"writeQueueNums": "x"},
     }
     return [
         *(Said(f"make a topic, {label}", 17, but(MADE, **fields)) for label, fields in topics.items()),

@@ -52,7 +52,7 @@ ACK = OutputSchema(
         Column(
             "status",
             "string",
-            "the store's answer, as RocketMQ names it; null for a row that is no message",
+            "the store's answer, as RocketMQ names it; null for a row that is not a message",
             show=TABLE,
             nullable=True,
         ),

@@ -18,7 +18,7 @@ HELP = """
 mqtool help recovery
 
 Print a page of the documentation, which is installed with mqtool; no network is used. Without TOPIC, list all topics.
-Words that are no topic are searched for: `mqtool help disk full` lists the pages that contain both. The options of a
+Words that are not a topic are searched for: `mqtool help disk full` lists the pages that contain both. The options of a
 command are printed by `mqtool COMMAND --help`.
 
 impact: read-only

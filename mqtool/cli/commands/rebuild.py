@@ -37,7 +37,7 @@ from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
     from mqtool.jobs.progress import OnProgress
-    from mqtool.rebuild.digest import Wanted
+    from mqtool.rebuild.dispatch_batch import Wanted
     from mqtool.rebuild.log_survey import LogSurvey
     from mqtool.rebuild.metadata import Guess
     from mqtool.rebuild.result import Result
@@ -223,7 +223,7 @@ class _Options:
 
     def wanted(self, store: Store) -> Wanted:
         """Returns what the library is to make."""
-        from mqtool.rebuild.digest import Wanted
+        from mqtool.rebuild.dispatch_batch import Wanted
 
         start = end = None
         if self.offset is not None:
@@ -257,9 +257,9 @@ def rebuild(
 ) -> ExitCode:
     """Rebuilds and reports; ends with 1 if a record is missing or has no place."""
     from mqtool.cli.selected import require_selected
+    from mqtool.rebuild.job import check
     from mqtool.rebuild.log_survey import survey_log
     from mqtool.rebuild.metadata import compose, write
-    from mqtool.rebuild.run import check
     from mqtool.rebuild.settings import settings_of
     from mqtool.rebuild.timer import rebuild_timer
     from mqtool.store.store import open_store
@@ -292,9 +292,9 @@ def rebuild(
 
 def _derived(store: Store, options: _Options, settings: Settings, report: _Report, on_progress: OnProgress) -> Result:
     from mqtool.jobs.pool import available
+    from mqtool.rebuild.job import Options
+    from mqtool.rebuild.job import rebuild as rebuild_files
     from mqtool.rebuild.one_index_file import rebuild_index_file
-    from mqtool.rebuild.run import Options
-    from mqtool.rebuild.run import rebuild as rebuild_files
     from mqtool.store.filter_bit_maps import bit_maps_of
 
     if options.file is not None:

@@ -103,7 +103,7 @@ def sql(
 
 
 def _split(arguments: list[str]) -> tuple[list[str], str | None]:
-    """Returns stores and statement; a last argument with a blank that is no file is the statement."""
+    """Returns stores and statement; a last argument with a blank that is not a file is the statement."""
     last = arguments[-1]
     if len(last.split()) < 2 or Path(last).exists():
         return arguments, None

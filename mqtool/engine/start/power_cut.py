@@ -148,5 +148,5 @@ def _drop_units(directory: Path, unit: Unit[Any], vouched: int, files: Files) ->
 
 
 def _holds_messages(units: np.ndarray) -> bool:
-    """Whether there is a unit that is no filler at the start of a queue."""
+    """Whether there is a unit that is not a filler at the start of a queue."""
     return bool((units["size"] != PRE_BLANK_SIZE_FIELD).any())

@@ -30,8 +30,8 @@ from mqtool.formats.release import MEASURED
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.frames import Frames
 from mqtool.records.record_search import holds_record
+from mqtool.recovery.action_log import Action
 from mqtool.recovery.index import SimulatedIndex
-from mqtool.recovery.ledger import Action
 from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
 from mqtool.recovery.predict import outcome_of
 from mqtool.recovery.settings import Settings
@@ -75,7 +75,7 @@ class _NotedIndex(SimulatedIndex):
     """The model of the index, which also keeps the keys that it gets."""
 
     def __init__(self, settings: Settings, plan: Start) -> None:
-        super().__init__(settings, plan.ledger)
+        super().__init__(settings, plan.actions)
         self.asked = False
         self.keys: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 

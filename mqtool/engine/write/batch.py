@@ -60,7 +60,7 @@ def columns_of(batch: "bytes | Iterable[BatchMessage]") -> tuple[Sequence[bytes]
     """Returns bodies, properties and flags of a batch, also of one as a client encodes it.
 
     Raises:
-        FormatError: the bytes are no batch.
+        FormatError: the bytes are not a batch.
     """
     if isinstance(batch, bytes | bytearray | memoryview):
         return _split(bytes(batch))
@@ -152,7 +152,7 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
 
 
 def _is_delayed(shared: bytes) -> bool:
-    """Whether a batch has a delay level; raises FormatError if it is no number."""
+    """Whether a batch has a delay level; raises FormatError if it is not a number."""
     level = properties.decode(shared).get(properties.DELAY_LEVEL) if shared else None
     return bool(level) and java.parse_int(level or "0") > 0
 

@@ -23,9 +23,9 @@ from mqtool.formats.config_json import JsonStyle
 from mqtool.jobs.atomic import SUFFIX, built_aside, create_file
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.job import KINDS, rebuild
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
-from mqtool.rebuild.run import KINDS, rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog

@@ -135,7 +135,7 @@ class Settings:
             if key in FIXED and value != self.values.get(key):
                 raise UsageError(f"{key}: cannot be changed while the broker runs")
             if DEFAULTS.get(key, "").isdigit():
-                Settings({key: value})  # refuses what is no number
+                Settings({key: value})  # refuses what is not a number
         self.values.update(changes)
         self.version += 1
         self.changed_at = time.time_ns() // 1_000_000

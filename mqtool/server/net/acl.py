@@ -131,7 +131,7 @@ class Acl:
             return self._refuse(
                 command,
                 f"Need admin permission for request code={code}, but accessKey={name} is not",
-                f"{name} has no permission for request {code} from {peer.host}, it is no admin.",
+                f"{name} has no permission for request {code} from {peer.host}, it is not an admin.",
             )
         for resource, right in _wanted(command):
             group = resource.startswith(RETRY_PREFIX)

@@ -62,7 +62,7 @@ def route_in(body: bytes | memoryview) -> Route:
     """Reads the body of GET_ROUTEINFO_BY_TOPIC.
 
     Raises:
-        RemoteProtocolError: it is no route.
+        RemoteProtocolError: it is not a route.
     """
     document = document_in(body)
     try:

@@ -37,7 +37,7 @@ class HaListener:
 
     def __init__(self, store: MessageStore, host: str, port: int) -> None:
         self._store = store
-        self._log = store._components.log  # raw bytes are no part of the engine's façade
+        self._log = store._components.log  # raw bytes are not part of the engine's façade
         self._host, self.port = host, port
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()

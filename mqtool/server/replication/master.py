@@ -92,7 +92,7 @@ async def ask_facts(connection: Connection) -> MasterFacts:
     """Asks a broker what a copy has to know.
 
     Raises:
-        RemoteProtocolError: it is no broker, or no master.
+        RemoteProtocolError: it is not a broker, or no master.
         ConnectionError, TimeoutError: it does not answer.
     """
     answer = await _ask(connection, RequestCode.GET_BROKER_CONFIG)

@@ -62,7 +62,7 @@ class Mirror:
         """Asks the master for the shape of its files and opens the copy.
 
         Raises:
-            RemoteProtocolError: it is no master.
+            RemoteProtocolError: it is not a master.
             StoreError: the copy cannot be opened, or is not one of this master's log.
             ConnectionError, TimeoutError: the master does not answer.
         """

@@ -106,7 +106,7 @@ def distinct_numbers(numbers: np.ndarray) -> Distinct:
 
 
 def stated_in_ids(valid: ValidRun) -> np.ndarray:
-    """Returns the position that each message id states, int64; -1 where its end is no hexadecimal number."""
+    """Returns the position that each message id states, int64; -1 where its end is not a hexadecimal number."""
     starts, lengths = valid.fields.starts["message_id"], valid.fields.lengths["message_id"]
     fits = lengths >= ID_POSITION
     at = np.where(fits, starts + lengths - ID_POSITION, 0)

@@ -43,8 +43,8 @@ class Listing:
         root: the root directory.
         messages: message chunk files in the broker's order.
         queues: by topic and queue id.
-        bad_folders: folders in place of a queue whose name is no number; the broker does not start with one.
-        strays: files of chunk folders that are no chunks.
+        bad_folders: folders in place of a queue whose name is not a number; the broker does not start with one.
+        strays: files of chunk folders that are not chunks.
     """
 
     root: Path
@@ -68,7 +68,7 @@ def list_store(root: Path) -> Listing:
     """Lists a store.
 
     Raises:
-        NotAStoreError: it is no directory, or holds no chunks.
+        NotAStoreError: it is not a directory, or holds no chunks.
     """
     require_directory(root)
     messages, strays = _chunks(root / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)

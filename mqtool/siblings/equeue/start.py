@@ -244,7 +244,9 @@ def _ongoing_entries(file: ChunkFile) -> int:
 def _load_queues(listed: Listing, settings: EQueueSettings, found: Start) -> None:
     for folder in listed.bad_folders:
         remedy = "move the folder out of the store"
-        raise StartRefusedError(Refusal("FormatException", "the name of a queue's folder is no number", folder, remedy))
+        raise StartRefusedError(
+            Refusal("FormatException", "the name of a queue's folder is not a number", folder, remedy)
+        )
     for queue in listed.queues:
         loaded = _load_queue(queue, settings)
         if loaded is None:

@@ -185,7 +185,7 @@ def _tail(store: EQueueStore) -> Iterator[Finding]:
     tail = store.tail
     if tail is not None and tail.kind != "clean":
         chunk = store.chunks[-1]
-        detail = f"{tail.length} bytes that are no record follow the last one: an unfinished write, or an older one"
+        detail = f"{tail.length} bytes that are not a record follow the last one: an unfinished write, or an older one"
         place = HEADER_SIZE + tail.end - chunk.start
         yield finding("equeue-leftover", Severity.WARNING, chunk.path, detail, "the broker overwrites them", place)
 
@@ -198,7 +198,7 @@ def _names(store: EQueueStore) -> Iterator[Finding]:
             detail = "the broker takes it for a chunk, but does not name chunks so"
             yield finding("equeue-name", Severity.WARNING, path, detail, _RENAME)
     for path in store.listing.strays:
-        detail = "a start deletes it" if path.name.endswith(equeue.TEMPORARY_SUFFIX) else "is no chunk"
+        detail = "a start deletes it" if path.name.endswith(equeue.TEMPORARY_SUFFIX) else "is not a chunk"
         yield finding("equeue-stray", Severity.WARNING, path, detail)
 
 

@@ -50,7 +50,7 @@ def _files(queue: TieredQueue) -> Iterator[Finding]:
                 words = f"expected a name that begins with {tiered.hash_of(str(segment.base))}"
                 yield _error("tiered-name", segment.path, words)
             if kind == tiered.CONSUME_QUEUE and segment.size % consume_queue.UNIT_SIZE:
-                words = f"{segment.size} bytes are no multiple of {consume_queue.UNIT_SIZE}"
+                words = f"{segment.size} bytes are not a multiple of {consume_queue.UNIT_SIZE}"
                 yield _error("tiered-queue-size", segment.path, words)
         for before, after in pairwise(segments if kind != tiered.INDEX else ()):
             if before.end != after.base:

@@ -58,7 +58,7 @@ def test_every_real_string_is_encoded_to_its_own_bytes():
     with_tail = without_tail = repeated = 0
     for raw in record_bytes():
         data = parse_record(raw).properties
-        if not data or b"\x01\x02" in data:  # an empty value is no property, and is not encoded
+        if not data or b"\x01\x02" in data:  # an empty value is not a property, and is not encoded
             continue
         trailing = data.endswith(b"\x02")
         with_tail, without_tail = with_tail + trailing, without_tail + (not trailing)

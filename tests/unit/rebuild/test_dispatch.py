@@ -29,7 +29,9 @@ stored = st.lists(piece, max_size=6).map(
 noise = st.binary(max_size=60) | st.lists(
     st.sampled_from([b"KEYS", b"\x01", b"\x02", b"a", b" ", b"\xff"]), max_size=20
 ).map(b"".join)
-topics = st.sampled_from(["T", "SCHEDULE_TOPIC_XXXX", "%RETRY%g", "rmq_sys_x", "Batch", "topic-of-some-length", "中文"])
+topics = st.sampled_from(
+    ["T", "SCHEDULE_TOPIC_XXXX", "%RETRY%g", "rmq_sys_x", "DispatchBatch", "topic-of-some-length", "中文"]
+)
 records = st.builds(
     record,
     topics | st.text("ab", min_size=1, max_size=140),
@@ -51,7 +53,7 @@ lmq = st.builds(
 )
 batches = st.builds(
     record,
-    st.just("Batch"),
+    st.just("DispatchBatch"),
     props=st.builds(
         lambda count, base: {"INNER_NUM": str(count), "INNER_BASE": str(base)}, st.integers(1, 99), st.integers(0, 99)
     ),
@@ -91,7 +93,7 @@ def check(made, rules, dispatcher, base=0):
 @given(st.lists(records | rare, max_size=12), st.sampled_from([V4_9, V5_5]), st.integers(0, 1 << 40))
 def test_units_and_keys_are_those_of_each_record(made, release, base):
     is_new = release >= (5, 5)
-    batch_topics = frozenset({"Batch"})
+    batch_topics = frozenset({"DispatchBatch"})
     rules = model.Rules(is_new, not is_new, batch_topics)
     dispatcher = Dispatcher(DispatchRules(index_tags=is_new, lmq_everywhere=not is_new, batch_topics=batch_topics))
     check(made, rules, dispatcher, base)

@@ -6,9 +6,9 @@ import pytest
 
 import mqtool
 from mqtool.formats import checkpoint, config_files
+from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.log_survey import Surveyor, survey_log
 from mqtool.rebuild.metadata import compose
-from mqtool.rebuild.run import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.verify import verify
 from tests.support.stores import copy_store, store_fixture

@@ -11,9 +11,9 @@ from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules
 from mqtool.records.frame_scan import scan_frames
 from mqtool.records.frames import Frames
+from mqtool.recovery.action_log import ActionLog
 from mqtool.recovery.dispatch import by_queue
 from mqtool.recovery.index import SimulatedIndex
-from mqtool.recovery.ledger import Ledger
 from tests.unit.recovery.stores import named, record, settings
 
 SLOTS, ENTRIES = 10, 20
@@ -95,7 +95,7 @@ def frames_of(chosen: list[dict]) -> Frames:
 
 @given(st.lists(st.lists(RECORDS, max_size=8), max_size=4), st.sampled_from(["4.9", "5.5"]))
 def test_columns_give_the_headers_that_single_keys_give(windows, release):
-    model = SimulatedIndex(settings(Path("absent"), release), Ledger())
+    model = SimulatedIndex(settings(Path("absent"), release), ActionLog())
     plain, dispatcher = PlainIndex(), Dispatcher(DispatchRules(index_tags=release == "5.5"))
     for window in windows:
         frames = frames_of(window)
@@ -133,7 +133,7 @@ def write_index(directory: Path, name: str, end_timestamp: int) -> None:
 def test_after_a_crash_files_newer_than_the_checkpoint_go(tmp_path, clean_stop, kept):
     for name, end in (("1", 100), ("2", 200), ("3", 201)):
         write_index(tmp_path / "index", name, end)
-    model = SimulatedIndex(settings(tmp_path), Ledger())
+    model = SimulatedIndex(settings(tmp_path), ActionLog())
     model.load(clean_stop=clean_stop, index_timestamp=200)
     assert [file.path and file.path.name for file in model.files] == kept
 
@@ -143,10 +143,10 @@ def test_text_is_passed_over_and_a_directory_ends_the_loading(tmp_path):
     (tmp_path / "index" / "2").mkdir()
     write_index(tmp_path / "index", "3", 100)
     (tmp_path / "index" / "0x").write_bytes(b"")
-    ledger = Ledger()
-    model = SimulatedIndex(settings(tmp_path), ledger)
+    actions = ActionLog()
+    model = SimulatedIndex(settings(tmp_path), actions)
     model.load(clean_stop=True, index_timestamp=0)
     assert [file.path and file.path.name for file in model.files] == ["1"]
     assert model.refusal is not None
     assert "Is a directory" in model.refusal
-    assert any("0x is no number" in fault for fault in ledger.accepted)
+    assert any("0x is not a number" in fault for fault in actions.accepted)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.formats.release import V4_9, V5_5, Release
-from mqtool.recovery.ledger import Action, Ledger, StartEnds
+from mqtool.recovery.action_log import Action, ActionLog, StartEnds
 from mqtool.recovery.mapped_files import Entry, Segments, list_entries
 
 SIZE = 1000
@@ -17,7 +17,7 @@ def entry(name: str, size: int = SIZE, *, is_directory: bool = False) -> Entry:
 
 
 def loaded(*names: str, release: Release = V5_5) -> Segments:
-    files = Segments(DIRECTORY, SIZE, Ledger())
+    files = Segments(DIRECTORY, SIZE, ActionLog())
     files.load([entry(name) for name in names], release=release)
     return files
 
@@ -48,7 +48,7 @@ def test_files_are_in_the_order_of_their_names_not_of_their_numbers():
     ],
 )
 def test_a_file_of_a_wrong_length_or_name_is_refused_by_both(release, bad, words):
-    files = Segments(DIRECTORY, SIZE, Ledger())
+    files = Segments(DIRECTORY, SIZE, ActionLog())
     with pytest.raises(StartEnds, match=words) as refused:
         files.load([entry(name(0)), bad], release=release)
     assert refused.value.exit == -3
@@ -57,8 +57,8 @@ def test_a_file_of_a_wrong_length_or_name_is_refused_by_both(release, bad, words
 def test_a_directory_is_refused_by_4_9_and_passed_over_by_5_5():
     odd = entry("lost+found", 4096, is_directory=True)
     with pytest.raises(StartEnds, match="4096 length not matched"):
-        Segments(DIRECTORY, SIZE, Ledger()).load([odd], release=V4_9)
-    files = Segments(DIRECTORY, SIZE, Ledger())
+        Segments(DIRECTORY, SIZE, ActionLog()).load([odd], release=V4_9)
+    files = Segments(DIRECTORY, SIZE, ActionLog())
     files.load([odd, entry(name(0))], release=V5_5)
     assert names(files) == [name(0)]
 
@@ -66,8 +66,8 @@ def test_a_directory_is_refused_by_4_9_and_passed_over_by_5_5():
 def test_an_empty_last_file_is_refused_by_4_9_and_deleted_by_5_5():
     empty = entry(name(1000), 0)
     with pytest.raises(StartEnds):
-        Segments(DIRECTORY, SIZE, Ledger()).load([entry(name(0)), empty], release=V4_9)
-    files = Segments(DIRECTORY, SIZE, Ledger())
+        Segments(DIRECTORY, SIZE, ActionLog()).load([entry(name(0)), empty], release=V4_9)
+    files = Segments(DIRECTORY, SIZE, ActionLog())
     files.load([entry(name(0)), empty], release=V5_5)
     assert names(files) == [name(0)]
     assert actions(files) == [(Action.DELETE, name(1000))]
@@ -75,7 +75,9 @@ def test_an_empty_last_file_is_refused_by_4_9_and_deleted_by_5_5():
 
 def test_an_empty_file_is_not_the_last_where_a_directory_sorts_behind_it():
     with pytest.raises(StartEnds, match="0 length not matched"):
-        Segments(DIRECTORY, SIZE, Ledger()).load([entry(name(0), 0), entry("z", 4096, is_directory=True)], release=V5_5)
+        Segments(DIRECTORY, SIZE, ActionLog()).load(
+            [entry(name(0), 0), entry("z", 4096, is_directory=True)], release=V5_5
+        )
 
 
 @pytest.mark.parametrize(
@@ -114,7 +116,7 @@ def test_cutting_at_a_border_keeps_the_file_that_begins_there_empty():
 
 
 def test_the_first_file_of_a_list_is_aligned_and_later_ones_adjoin():
-    files = Segments(DIRECTORY, SIZE, Ledger())
+    files = Segments(DIRECTORY, SIZE, ActionLog())
     first = files.last_for_append(3450)
     assert (first.base, first.is_first) == (3000, True)
     first.wrote = SIZE
@@ -123,7 +125,7 @@ def test_the_first_file_of_a_list_is_aligned_and_later_ones_adjoin():
 
 
 def test_a_list_without_files_begins_at_minus_one_and_ends_at_zero():
-    files = Segments(DIRECTORY, SIZE, Ledger())
+    files = Segments(DIRECTORY, SIZE, ActionLog())
     assert (files.min_offset, files.max_offset) == (-1, 0)
 
 

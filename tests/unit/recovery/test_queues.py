@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtool.recovery.ledger import Action, Ledger, StartHangs
+from mqtool.recovery.action_log import Action, ActionLog, StartHangs
 from mqtool.recovery.mapped_files import list_entries
 from mqtool.recovery.queues import SimpleQueue
 from tests.unit.recovery.stores import QUEUE_FILE, patch, settings, unit, write_queue
@@ -21,7 +21,7 @@ def directory(tmp_path):
 
 
 def queue(root, release: str = "5.5", **keys) -> SimpleQueue:
-    made = SimpleQueue("Orders", 0, settings(root, release, **keys), Ledger())
+    made = SimpleQueue("Orders", 0, settings(root, release, **keys), ActionLog())
     made.load(list_entries(made.files.directory) or [])
     return made
 

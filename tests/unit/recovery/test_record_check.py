@@ -65,7 +65,7 @@ def i32(value: int) -> bytes:
         ("four bytes", WHOLE[:4], FAILED),
         ("topic length -1", record(topic=b"", topic_length=-1) + bytes(100), FAILED),
         ("properties length -1", record(properties_length=-1) + bytes(100), (len(record()), True)),
-        ("delay is no number", record(topic=b"SCHEDULE_TOPIC_XXXX", stored=named(DELAY="x")), FAILED),
+        ("delay is not a number", record(topic=b"SCHEDULE_TOPIC_XXXX", stored=named(DELAY="x")), FAILED),
     ],
 )
 def test_what_passes_and_what_fails_in_both_releases(release, damage, data, expected):

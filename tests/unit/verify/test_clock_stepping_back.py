@@ -3,7 +3,7 @@
 import mqtool
 from mqtool.formats import index_file
 from mqtool.formats.index_file import HEADER
-from mqtool.rebuild.run import rebuild
+from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.verify import State, verify
 from tests.support.engine import HeldClock, open_small

@@ -10,7 +10,7 @@ from mqtool.engine import open_store
 from mqtool.engine.write import hooks
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.formats.rocksdb_queue import ROCKS_UNIT, unit_key
-from mqtool.rebuild.run import rebuild
+from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.store.delay_levels import MAX_LEVELS
 from mqtool.verify import State, verify

@@ -53,7 +53,7 @@ def test_a_file_in_the_place_of_all_queues_serves_nothing(release, root):
     assert outcome.runs
     assert outcome.lost == {"Audit/0": ((0, 59),), "Orders/0": ((0, 59),)}
     assert {(queue.min_offset, queue.max_offset) for queue in outcome.queues.values()} == {(0, 0)}
-    assert any("consumequeue is no directory" in words for words in outcome.accepted)
+    assert any("consumequeue is not a directory" in words for words in outcome.accepted)
 
 
 def test_a_file_in_the_place_of_all_queues_is_one_finding_and_repaired(root):

@@ -313,5 +313,5 @@ def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int
         offsets = [info.start + place for place, bit in enumerate(f"{bits:b}"[::-1]) if bit == "1"]
         return QueueKey(group, topic, java.json_int(one["q"])), info, offsets
     except (KeyError, TypeError, ValueError, AttributeError, FormatError, binascii.Error) as error:
-        remark = f"body is no list of acknowledgements: {error!r}"[:200]
+        remark = f"body is not a list of acknowledgements: {error!r}"[:200]
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error

@@ -344,14 +344,14 @@ def _count_in(body: bytes) -> int:
 
 
 def _check_delay(message: OutgoingMessage) -> None:
-    """Raises RefusalError if the delay level of a message or batch is no number: the real broker stumbles over it."""
+    """Raises RefusalError if the delay level of a message or batch is not a number: the real broker stumbles over it."""
     if _DELAY_MARK not in message.properties or message.sys_flag & TRANSACTION_MASK:
         return
     level = properties.decode(message.properties).get(properties.DELAY_LEVEL)
     try:
         java.parse_int(level or "0")
     except FormatError as error:
-        remark = f"the property {properties.DELAY_LEVEL} is no delay level: {error}"
+        remark = f"the property {properties.DELAY_LEVEL} is not a delay level: {error}"
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error
 
 

@@ -30,7 +30,7 @@ def comparable(row):
     remark = row.get("remark")
     if remark is None:
         return row
-    if remark == JAVA or remark.startswith("the property DELAY is no delay level"):
+    if remark == JAVA or remark.startswith("the property DELAY is not a delay level"):
         return row | {"remark": JAVA}
     return row | {"remark": next(start for start in ILLEGAL if remark.startswith(start))}
 

@@ -30,7 +30,7 @@ LESS = {
     "send a delayed batch to Refused": "the message is illegal, maybe msg body or properties length not matched.",
     "send a batch with a timer to batch queues": "the message is illegal, maybe msg body or properties length not matched.",
     "send, a timer too far": "timer message illegal, the delay time should not be bigger than the max delay",
-    "send, a timer that is no time": "timer message illegal, the delay time should not be bigger than the max delay",
+    "send, a timer that is not a time": "timer message illegal, the delay time should not be bigger than the max delay",
 }
 """Where the real broker says more: what both say."""
 

@@ -41,7 +41,7 @@ USUAL: dict[str, dict[str, Any]] = {
     "old time": {"g": 0},
     "lone surrogate": {"i": KEY + "p\x01\ud800\x02"},
     "a batch": {"code": 320, "m": "true", "body": batch_of(b"one", b"two")},
-    "what is no batch": {"code": 320, "m": "true", "body": b"nothing of the kind"},
+    "what is not a batch": {"code": 320, "m": "true", "body": b"nothing of the kind"},
 }
 UNUSUAL: dict[str, dict[str, Any]] = {
     "no unique key": {"i": "TAGS\x01t\x02"},

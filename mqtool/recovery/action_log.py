@@ -1,6 +1,6 @@
 """What a start does to files, noted in its order instead of done; and how a start can end early.
 
-`Ledger` is the plan in the making: `steps` can be carried out one by one, and the difference between
+`ActionLog` is the plan in the making: `steps` can be carried out one by one, and the difference between
 the directory before and after is derived from them.
 """
 
@@ -42,7 +42,7 @@ class Step:
 
 
 @dataclass(slots=True)
-class Ledger:
+class ActionLog:
     """Steps in order, and the rules that led to them.
 
     Attributes:
@@ -61,17 +61,17 @@ class Ledger:
         """Notes a step."""
         self.steps.append(Step(action, path, position, count))
 
-    def because(self, rule: str) -> None:
+    def log_reason(self, rule: str) -> None:
         """Notes a rule once."""
         if rule not in self.why:
             self.why.append(rule)
 
-    def accept(self, fault: str) -> None:
+    def log_accepted(self, fault: str) -> None:
         """Notes something wrong that the broker does not notice, once."""
         if fault not in self.accepted:
             self.accepted.append(fault)
 
-    def leave_open(self, question: str) -> None:
+    def log_undecided(self, question: str) -> None:
         """Notes something that the files do not decide, once."""
         if question not in self.undecided:
             self.undecided.append(question)

@@ -11,9 +11,9 @@ from mqtool.errors import ConfigFileError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.rebuild import parts, run
-from mqtool.rebuild.digest import Wanted
+from mqtool.rebuild.dispatch_batch import Wanted
+from mqtool.rebuild.job import Options, rebuild
 from mqtool.rebuild.placement import NoteKind
-from mqtool.rebuild.run import Options, rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.records import segment_bytes
 from mqtool.records.damage import DamageKind

@@ -13,7 +13,7 @@ from mqtool.formats import file_names
 from mqtool.jobs.pool import ahead
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.jobs.resume import ResumeFile
-from mqtool.rebuild.digest import Batch, Digest, Wanted
+from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, Wanted
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import Surveyor
 from mqtool.rebuild.parts import parts_of, walk_part
@@ -209,7 +209,9 @@ def _run(
     return result
 
 
-def _batches(store: Store, settings: Settings, wanted: Wanted, jobs: int, surveyor: Surveyor | None) -> Iterator[Batch]:
+def _batches(
+    store: Store, settings: Settings, wanted: Wanted, jobs: int, surveyor: Surveyor | None
+) -> Iterator[DispatchBatch]:
     batches = _walked(store, settings, wanted, surveyor)
     if jobs > 1 and kernels.kernels() is not None:
         yield from ahead(batches, _AHEAD)  # a thread: compiled loops and the system's calls leave the other one alone
@@ -222,10 +224,10 @@ def _batches(store: Store, settings: Settings, wanted: Wanted, jobs: int, survey
     yield from batches
 
 
-def _walked(store: Store, settings: Settings, wanted: Wanted, surveyor: Surveyor | None) -> Iterator[Batch]:
-    digest = Digest(settings.rules, wanted, surveyor.look if surveyor else None)
+def _walked(store: Store, settings: Settings, wanted: Wanted, surveyor: Surveyor | None) -> Iterator[DispatchBatch]:
+    builder = BatchBuilder(settings.rules, wanted, surveyor.look if surveyor else None)
     for part in parts_of(store.commit_log, wanted, cut=False):
-        for batch in walk_part(part, digest, wanted):
+        for batch in walk_part(part, builder, wanted):
             if surveyor is not None:
                 for damage in batch.damage:
                     surveyor.found.damage.add(damage)

@@ -39,7 +39,7 @@ class Wanted:
 
 
 @dataclass(slots=True)
-class Batch:
+class DispatchBatch:
     """What some records become.
 
     Attributes:
@@ -67,7 +67,7 @@ Look = Callable[[Dispatcher, Frames, Dispatched], None]
 """Looks at some frames and at what their dispatch came to; the frames' bytes are gone after that."""
 
 
-class Digest:
+class BatchBuilder:
     """Turns window after window into batches."""
 
     def __init__(self, rules: DispatchRules, wanted: Wanted, look: Look | None = None) -> None:
@@ -85,12 +85,12 @@ class Digest:
         self._globs = Globs(wanted.topics)
         self._chosen = np.empty(0, bool)
 
-    def batch(self, frames: Frames) -> Batch:
+    def batch(self, frames: Frames) -> DispatchBatch:
         """Returns what valid frames become."""
         found = self._dispatcher.dispatch(frames, keys=self._wanted.index)
         if self._look is not None:
             self._look(self._dispatcher, frames, found)
-        made = Batch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
+        made = DispatchBatch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
         made.last_record = int(frames.column("physical_offset")[-1])
         made.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
         made.oddities.extend(found.oddities)
