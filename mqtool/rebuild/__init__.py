@@ -1,5 +1,6 @@
-"""Rebuilding derived files from the CommitLog: queues, index, metadata. Writes to a new directory only.
+"""Rebuilds derived files from the CommitLog: queues, index, metadata. Writes to a new directory only.
 
-What the broker would write is computed by `records.dispatch`; here it is decided where it goes, and it is written.
-The store itself is only read. Docs page: docs/rebuild.md.
+`records.dispatch` computes what the broker would write; this package decides where it goes, and writes it. The store
+itself
+is only read. Docs page: docs/rebuild.md.
 """

@@ -76,7 +76,7 @@ def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
 def walk_part(part: Part, builder: BatchBuilder, wanted: Wanted) -> Iterator[DispatchBatch]:
     """Walks a part; yields a batch for each window, and for damage.
 
-    The last batch's `end` is where the walk came to: another place than the part's end if that was not a record's start.
+    The last `end` is where the walk ended; it differs from the part's end if that was not the start of a record.
     """
     segment = part.segment
     with ReadFile(segment.path) as file:

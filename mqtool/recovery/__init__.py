@@ -1,6 +1,6 @@
-"""What a broker's start does to a store: computed as data first, then shown, or carried out.
+"""What a broker's start does to a store: computed as data, then shown or carried out.
 
-`predict` answers for the releases 4.9 and 5.5. Docs page: docs/recovery.md.
+`predict` covers the releases 4.9 and 5.5. Docs page: docs/recovery.md.
 """
 
 from mqtool.recovery.outcome import FileChanges, Outcome, Plan, QueueOutcome, QueuePlan

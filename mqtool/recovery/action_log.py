@@ -1,7 +1,7 @@
-"""What a start does to files, noted in its order instead of done; and how a start can end early.
+"""The actions of a start on files, logged in order instead of executed; and the ways in which a start ends early.
 
-`ActionLog` is the plan in the making: `steps` can be carried out one by one, and the difference between
-the directory before and after is derived from them.
+`ActionLog` is the plan under construction: `steps` can be carried out one by one, and the difference between the
+directory before and after is derived from them.
 """
 
 from dataclasses import dataclass, field
@@ -10,7 +10,7 @@ from pathlib import Path
 
 
 class Action(StrEnum):
-    """What happens to one file. Stable names: they appear in output."""
+    """What happens to one file. The names are stable: they appear in output."""
 
     DELETE = "delete"
     CREATE = "create"
@@ -26,12 +26,12 @@ class Action(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing that a start does.
+    """One action of a start.
 
     Attributes:
-        action: what.
-        path: to which file.
-        position: bytes: where the data ends, where writing begins, or how long the file becomes.
+        action: kind of action.
+        path: the file.
+        position: bytes: where the data ends, where writing begins, or the new length of the file.
         count: units, entries or bytes written.
     """
 
@@ -46,10 +46,10 @@ class ActionLog:
     """Steps in order, and the rules that led to them.
 
     Attributes:
-        steps: what is done.
+        steps: actions.
         why: rules applied, in plain words with their source.
-        accepted: what is wrong and taken without a word.
-        undecided: what the files do not tell.
+        accepted: faults that the broker accepts silently.
+        undecided: what the files do not decide.
     """
 
     steps: list[Step] = field(default_factory=list)
@@ -58,32 +58,32 @@ class ActionLog:
     undecided: list[str] = field(default_factory=list)
 
     def do(self, action: Action, path: Path, position: int = 0, count: int = 0) -> None:
-        """Notes a step."""
+        """Adds a step."""
         self.steps.append(Step(action, path, position, count))
 
     def log_reason(self, rule: str) -> None:
-        """Notes a rule once."""
+        """Logs a rule, once."""
         if rule not in self.why:
             self.why.append(rule)
 
     def log_accepted(self, fault: str) -> None:
-        """Notes something wrong that the broker does not notice, once."""
+        """Logs a fault that the broker does not notice, once."""
         if fault not in self.accepted:
             self.accepted.append(fault)
 
     def log_undecided(self, question: str) -> None:
-        """Notes something that the files do not decide, once."""
+        """Logs a question that the files do not decide, once."""
         if question not in self.undecided:
             self.undecided.append(question)
 
 
 class StartEnds(Exception):  # noqa: N818 - an end, not an error
-    """A start that does not reach its end.
+    """A start that fails.
 
     Attributes:
-        exit: -3 (load returned false) or -1 (an exception left load or start).
-        refusal: the broker's own words.
-        at_once: the process ends there and then; nothing is closed.
+        exit: -3 (load returned false) or -1 (load or start ended with an exception).
+        refusal: the broker's message.
+        at_once: the process ends immediately; nothing is closed.
     """
 
     def __init__(self, code: int, refusal: str, *, at_once: bool = False) -> None:
@@ -97,7 +97,7 @@ class StartHangs(Exception):  # noqa: N818 - an end, not an error
     """A start that never ends.
 
     Attributes:
-        where: the loop it is in.
+        where: the loop that does not end.
     """
 
     def __init__(self, where: str) -> None:
@@ -106,15 +106,15 @@ class StartHangs(Exception):  # noqa: N818 - an end, not an error
 
 
 def load_fails(refusal: str) -> StartEnds:
-    """Returns the end by `load() == false`: exit -3."""
+    """Returns the failure `load() == false`: exit -3."""
     return StartEnds(-3, refusal)
 
 
 def throws(refusal: str) -> StartEnds:
-    """Returns the end by an exception in load() or start(): exit -1."""
+    """Returns the failure by an exception in load() or start(): exit -1."""
     return StartEnds(-1, refusal)
 
 
 def exits(refusal: str) -> StartEnds:
-    """Returns the end by System.exit(-1) in the middle of load(), as DLedger does it."""
+    """Returns the failure by System.exit(-1) in the middle of load(), as in DLedger."""
     return StartEnds(-1, refusal, at_once=True)

@@ -1,6 +1,6 @@
-"""One BatchConsumeQueue while 5.5 starts: its units stand for records that hold several messages.
+"""One BatchConsumeQueue during a start of 5.5: its units represent records with several messages.
 
-A model like `queues`, whose words it shares. Source: BatchConsumeQueue (5.5.0).
+A model like `queues`, with the same method names. Source: BatchConsumeQueue (5.5.0).
 """
 
 import numpy as np
@@ -20,8 +20,8 @@ class BatchQueue:
     """A BatchConsumeQueue of 46-byte units.
 
     Attributes:
-        topic, queue_id: whose.
-        files: with positions; their bases count bytes and say nothing of queue offsets.
+        topic, queue_id: names the queue.
+        files: with positions; their bases count bytes and are unrelated to queue offsets.
         max_physical_offset: *start* of the record of the last unit; -1 at first.
         min_offset, max_offset: queue offsets; -1 and 0 for an empty queue.
     """
@@ -42,11 +42,11 @@ class BatchQueue:
         return f"{self.topic}/{self.queue_id}"
 
     def load(self, entries: list[Entry]) -> None:
-        """Takes the files; raises StartEnds where the broker refuses one."""
+        """Loads the files; raises StartEnds if the broker refuses one."""
         self.files.load(entries, release=V5_5)
 
     def recover(self) -> None:
-        """Finds the end by the units themselves, from the third last file on; deletes files beyond it."""
+        """Finds the end from the units, beginning with the third last file; deletes files after it."""
         files = self.files.files
         if not files:
             return
@@ -63,7 +63,7 @@ class BatchQueue:
         self._revise()
 
     def truncate(self, physical_offset: int) -> None:
-        """Drops the units at or beyond the log's end; see `QueueFiles.truncate_units`."""
+        """Drops the units at or past the log's end; see `QueueFiles.truncate_units`."""
         last = self.files.truncate_units(physical_offset, _valid, "BatchConsumeQueue")
         self.max_physical_offset = physical_offset - 1 if last is None else int(last["physical_offset"])
         self._revise()
@@ -98,7 +98,7 @@ class BatchQueue:
             self.min_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
 
     def put(self, unit: tuple[int, int, int, int], first_offset: int, batch_size: int) -> None:
-        """Adds a unit, or not.
+        """Adds a unit if the broker would.
 
         Args:
             unit: physical offset, size, tags code and store timestamp of the record.

@@ -1,6 +1,6 @@
-"""From the steps of a start to the difference between the directory before and after.
+"""Turns the steps of a start into the difference between the directory before and after.
 
-A file that is deleted and made again under its name is neither deleted nor created.
+A file that is deleted and created again under its name counts as neither.
 """
 
 from pathlib import Path
@@ -16,7 +16,7 @@ from mqtool.store.files import ReadFile, read_file
 
 
 def file_changes(start: Start) -> FileChanges:
-    """Returns what is deleted, created and changed."""
+    """Returns which files are deleted, created and changed."""
     present = _presence(start)
     before = {path: path.is_file() for path in present}
     root = start.settings.root
@@ -32,7 +32,7 @@ def file_changes(start: Start) -> FileChanges:
 
 
 def _presence(start: Start) -> dict[Path, bool]:
-    """Returns whether each file that a step made or deleted is there in the end."""
+    """Returns whether each file that a step creates or deletes exists in the end."""
     present: dict[Path, bool] = {}
     for step in start.actions.steps:
         if step.action is Action.DELETE:
@@ -64,7 +64,7 @@ def _abort_content(start: Start) -> bytes:
 
 
 def index_after(start: Start) -> tuple[IndexSummary, ...]:
-    """Returns all files in index/ in the order of their names, those included that the broker does not take."""
+    """Returns all files in index/ in the order of their names, including those that the broker ignores."""
     known = {file.path: file for file in start.state.index.files if file.path is not None}
     gone = {path for path, there in _presence(start).items() if not there}
     found: list[tuple[str, IndexSummary]] = []

@@ -1,8 +1,8 @@
 """Recovery of the CommitLog: what the scan dispatches, and where the log ends (where it begins: `records.scan_start`).
 
-Both ways, after an orderly stop and after a crash, by the rules of either release. Source:
-CommitLog.recoverNormally, recoverAbnormally, isMappedFileMatchedRecover, StoreCheckpoint,
-ConsumeQueueStore.isMappedFileMatchedRecover, IndexService.isMappedFileMatchedRecover (4.9.7, 5.5.0).
+Covers clean shutdowns and crashes, with the rules of either release. Source: CommitLog.recoverNormally,
+recoverAbnormally, isMappedFileMatchedRecover, StoreCheckpoint, ConsumeQueueStore.isMappedFileMatchedRecover,
+IndexService.isMappedFileMatchedRecover (4.9.7, 5.5.0).
 """
 
 from functools import partial
@@ -33,7 +33,7 @@ class LogRecovery:
 
         Args:
             state: the store.
-            normally: recover as after an orderly stop; by default as the abort file says.
+            normally: recover as after a clean shutdown; by default as the abort file says.
         """
         self._state = state
         self._normally = state.clean_stop if normally is None else normally
@@ -47,7 +47,7 @@ class LogRecovery:
         """Scans, dispatches, moves positions back, deletes what follows the end.
 
         Raises:
-            StartEnds: an exception leaves load().
+            StartEnds: load() ends with an exception.
         """
         state = self._state
         if not self._files:
@@ -128,7 +128,7 @@ class LogRecovery:
         return end
 
     def _first_position(self, file: SimulatedFile) -> int:
-        """Returns where in a segment the scan begins: after what is known to pass and is not dispatched again."""
+        """Returns the first position to scan in a segment, after records that are known to pass."""
         known = self._state.checked.get(file.base)
         if known is None or not self._normally or self._settings.force_property_crc:
             return 0
@@ -141,7 +141,7 @@ class LogRecovery:
         return 0 if self._settings.sync_flush else self._state.log.max_offset
 
     def _scan_segment(self, file: SimulatedFile, scan: SegmentScan) -> bool:
-        """Scans and dispatches one segment; returns whether a stated offset ended it (5.5, on request)."""
+        """Scans and dispatches one segment; returns whether a wrong stated offset ended it (5.5, on request)."""
         for frames, at in scan:
             taken, foreign = self._inside(file, frames)
             self._count(file, taken, at)
@@ -190,7 +190,7 @@ class LogRecovery:
         asked = self._check.largest_array
         if asked > _LARGE_ARRAY:
             self._state.actions.log_undecided(
-                f"whether the broker's heap has {asked} bytes in one piece, which bytes that are not a record request: if "
+                f"whether the broker can allocate the {asked} bytes that an invalid record asks for: if "
                 f"not, it ends with an OutOfMemoryError; a heap of {self._settings.heap_bytes} bytes was taken (--heap)"
             )
 

@@ -1,8 +1,8 @@
 """The tables in config/ that a broker loads before its store, and whether it can.
 
-A table that is missing or empty counts as an empty one; one that cannot be parsed is replaced by its
-.bak; only where both cannot be parsed the broker ends. Source: ConfigManager.load, loadBak,
-BrokerController.initialize (4.9.7); BrokerController.initializeMetadata (5.5.0).
+A missing or empty table counts as empty. One that cannot be parsed is replaced by its .bak; if that cannot be parsed
+either, the broker ends. Source: ConfigManager.load, loadBak, BrokerController.initialize (4.9.7);
+BrokerController.initializeMetadata (5.5.0).
 """
 
 from pathlib import Path
@@ -87,7 +87,7 @@ def _content(path: Path) -> bytes | None:
 
 
 def _is_taken(settings: Settings, actions: ActionLog, name: str, data: bytes) -> bool:
-    """Whether the release's parser takes a table: its text, and the values in it."""
+    """Whether the release's parser accepts a table: its text, and the values in it."""
     try:
         document = table_text.read_table(data, release=settings.release)
     except (ValueError, RecursionError):

@@ -1,6 +1,6 @@
-"""What a consumer makes of the bytes that the broker hands it for a unit.
+"""How a consumer decodes the bytes that the broker delivers for a unit.
 
-Source: MessageDecoder.decode, MessageVersion (4.9.7, 5.5.0); 4.9 does not look at the magic code.
+Source: MessageDecoder.decode, MessageVersion (4.9.7, 5.5.0); 4.9 does not check the magic code.
 """
 
 import struct
@@ -16,7 +16,7 @@ _HIGHEST_PORT = 0xFFFF
 
 
 class Delivery(StrEnum):
-    """What a pull at a queue offset gives. Stable names: they appear in output."""
+    """Result of a pull at a queue offset. The names are stable: they appear in output."""
 
     OK = "ok"
     SKIPPED = "skipped"
@@ -41,7 +41,7 @@ class Delivery(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Decoded:
-    """What the consumer sees: how it is, and where the record says it belongs."""
+    """Result of decoding: its state, and the place that the record states."""
 
     delivery: Delivery
     queue_offset: int = 0
@@ -51,7 +51,7 @@ def decode(raw: bytes, topic: str, queue_id: int, *, release: Release) -> Decode
     """Decodes the bytes of one unit as a client does.
 
     Args:
-        raw: as many bytes as the unit's size says.
+        raw: as many bytes as the unit's size states.
         topic, queue_id: of the queue that was pulled.
         release: of the client.
     """
@@ -74,7 +74,7 @@ def decode(raw: bytes, topic: str, queue_id: int, *, release: Release) -> Decode
 
 
 def _offset_in(topic: str, found: dict[str, str]) -> int | None:
-    """Returns the queue offset of a record in a further queue that it names, None if it does not name it."""
+    """Returns the queue offset of a record in a further queue, None if the record does not name that queue."""
     names = java.split_drop_trailing(found.get(properties.INNER_MULTI_DISPATCH, ""), ",")
     offsets = java.split_drop_trailing(found.get(properties.INNER_MULTI_QUEUE_OFFSET, ""), ",")
     stated = dict(zip(names, offsets, strict=False)).get(topic)
@@ -82,7 +82,7 @@ def _offset_in(topic: str, found: dict[str, str]) -> int | None:
 
 
 def _parse(raw: bytes, release: Release) -> Record:
-    """Reads the record; the client looks at neither its size nor, in 4.9, at its magic code."""
+    """Reads the record; the client checks neither its size nor, in 4.9, its magic code."""
     is_5 = release >= (5, 5)
     magic_code = commit_log.magic_code(raw)
     record, _ = commit_log.read_fields(raw, is_v2=is_5 and magic_code == commit_log.MAGIC_V2)

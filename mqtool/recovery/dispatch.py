@@ -1,7 +1,7 @@
-"""Dispatch while the broker starts: records into queues and index, by recovery and by reput.
+"""Dispatch during a start: records into queues and index, by recovery and by reput.
 
-What becomes of a record is the rule in `records.dispatch`; here it is what a start does with that.
-Source: DefaultMessageStore.doDispatch, CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex,
+The rule for a record is in `records.dispatch`; this module applies its result as a start does. Source:
+DefaultMessageStore.doDispatch, CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex,
 ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (4.9.7, 5.5.0).
 """
 
@@ -29,14 +29,14 @@ _NAMES_QUEUES = properties.INNER_MULTI_DISPATCH.encode()
 
 
 class StartDispatch:
-    """Dispatches window after window into the queues and the index of a state."""
+    """Dispatches one window after another into the queues and the index of a state."""
 
     def __init__(self, state: StoreState, check: RecordCheck) -> None:
         """Prepares dispatch.
 
         Args:
-            state: is changed.
-            check: the test that let the records through; it knows which delay levels the broker has read by then.
+            state: changed by dispatch.
+            check: the test that the records have passed; it knows which delay levels the broker has read by then.
         """
         self._state = state
         settings = state.settings
@@ -73,14 +73,14 @@ class StartDispatch:
                 state.is_writeable = False
 
     def _own_queue_rules(self) -> DispatchRules:
-        """Returns the rules for the queue that a record states; further queues follow when all of those are done."""
+        """Returns the rules for the queue that a record states; further queues are dispatched after all of those."""
         state = self._state
         batches = {topic for (topic, _), queue in state.queues.items() if isinstance(queue, BatchQueue)}
         batches |= {topic for topic, kind in state.queue_types.items() if kind == "BatchCQ"}
         return replace(self._rules, multi_dispatch=False, batch_topics=frozenset(batches))
 
     def _queue(self, frames: Frames, units: QueueUnits) -> np.ndarray:
-        """Puts units into their queues; returns the rows of the records that got there."""
+        """Puts units into their queues; returns the rows of the records whose unit was added."""
         state, refused = self._state, []
         for topic, queue_id, which in by_queue(units.topic, units.queue_id, self._columns.topics.names):
             queue = state.queue(topic, queue_id)
@@ -99,7 +99,7 @@ class StartDispatch:
         return distinct(units.row[~among(units.row, np.concatenate(refused))]) if refused else units.row
 
     def _multi_dispatch(self, frames: Frames, units: QueueUnits, number: int) -> None:
-        """Gives a record to the further queues that it names, of the same number of units each."""
+        """Dispatches a record to the further queues that it names, with the same number of units each."""
         state, rules = self._state, self._rules
         stored = properties.decode(topic_and_properties(frames, int(units.row[number]))[1])
         names = stored.get(properties.INNER_MULTI_DISPATCH, "")
@@ -118,7 +118,7 @@ class StartDispatch:
 
 
 def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Iterator[tuple[str, int, np.ndarray]]:
-    """Yields each queue, sorted, and the rows that are of it, ascending.
+    """Yields each queue, sorted, with its rows, ascending.
 
     Args:
         topic: number in `names` of each row.
@@ -135,11 +135,11 @@ def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Itera
 
 
 def _refuse(state: StoreState, queue: SimpleQueue | BatchQueue, blocked: Path) -> None:
-    """Notes that a queue gets no file: what lies in its directory's place is not a directory."""
+    """Notes that a queue gets no file because something else is in place of its directory."""
     name = blocked.relative_to(state.settings.root).as_posix()
     words = (
-        f"queue {queue} gets no file, as {name} is not a directory: its messages are in no queue, and the broker takes no "
-        "more (30 tries of a second, then makeLogicsQueueError; ConsumeQueue.putMessagePositionInfoWrapper)"
+        f"queue {queue} gets no file, as {name} is not a directory: its messages are in no queue, and the broker "
+        "accepts no more (30 tries of a second, then makeLogicsQueueError; ConsumeQueue.putMessagePositionInfoWrapper)"
     )
     if words not in state.actions.accepted:
         state.actions.log_accepted(words)

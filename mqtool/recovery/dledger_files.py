@@ -1,4 +1,4 @@
-"""The two lists of files of a DLedger log while a broker starts: data and index. Nothing is mapped, made or deleted.
+"""The two file lists of a DLedger log during a start: data and index. Nothing is mapped, created or deleted.
 
 Source: MmapFileList, DefaultMmapFile, DLedgerMmapFileStore.load (dledger 0.3.1.2, 0.3.2).
 """
@@ -17,7 +17,7 @@ class LedgerFile(SimulatedFile):
     """One file of a list.
 
     Attributes:
-        start: bytes at its front that no longer count.
+        start: number of bytes at its front that no longer count.
     """
 
     def __init__(self, path: Path, base: int, wrote: int, *, is_new: bool = False, is_first: bool = False) -> None:
@@ -26,7 +26,7 @@ class LedgerFile(SimulatedFile):
 
 
 class DataFile(LedgerFile):
-    """A file of entries, each of which holds a record."""
+    """A file of entries, each of which contains a record."""
 
     entries = True
 
@@ -43,7 +43,7 @@ class LedgerFiles(MappedFiles[LedgerFile]):
         return self.kind(path, base, 0, is_new=True, is_first=is_first)
 
     def load(self, entries: Iterable[Entry], *, release: Release = V5_5) -> None:  # noqa: ARG002 - alike in both releases
-        """Takes the files of a directory (MmapFileList.doLoad).
+        """Loads the files of a directory (MmapFileList.doLoad).
 
         Raises:
             StartEnds: DLedger refuses one of them.
@@ -56,7 +56,7 @@ class LedgerFiles(MappedFiles[LedgerFile]):
 
     @property
     def min_offset(self) -> int:
-        """Where the first file's bytes begin to count, 0 if there is none."""
+        """First offset that counts in the first file, 0 if there is no file."""
         return self.files[0].base + self.files[0].start if self.files else 0
 
     def adjoins(self) -> bool:
@@ -64,7 +64,7 @@ class LedgerFiles(MappedFiles[LedgerFile]):
         return all(after.base - before.base == self.file_size for before, after in itertools.pairwise(self.files))
 
     def reset(self, offset: int) -> None:
-        """Drops what lies before an offset (MmapFileList.resetOffset)."""
+        """Drops everything before an offset (MmapFileList.resetOffset)."""
         kept = []
         for file in self.files:
             if file.base <= offset:
@@ -76,7 +76,7 @@ class LedgerFiles(MappedFiles[LedgerFile]):
         self.files = kept
 
     def rebuild_at(self, offset: int) -> bool:
-        """Deletes all files and begins again at an offset (MmapFileList.rebuildWithPos)."""
+        """Deletes all files and starts over at an offset (MmapFileList.rebuildWithPos)."""
         self.truncate_dirty(-1)
         self.last_for_append(offset)
         self.truncate_dirty(offset)

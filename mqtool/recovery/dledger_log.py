@@ -1,4 +1,4 @@
-"""The CommitLog of a broker in DLedger mode: plain segments first, where there are any, then files of entries.
+"""The CommitLog of a broker in DLedger mode: plain segments, if there are any, followed by files of entries.
 
 Source: DLedgerCommitLog (4.9.7, 5.5.0).
 """
@@ -22,12 +22,12 @@ _NAMES = tuple(field.name for field in commit_log.HEADS[0])
 
 
 class MixedLog(Segments):
-    """Both lists as the one address space that they are.
+    """Both lists as one address space.
 
     Attributes:
         plain, data: the lists.
-        divided: where the second begins; -1 where there is none.
-        found: what DLedger's recovery came to.
+        divided: start of the second list; -1 if there is none.
+        found: result of DLedger's recovery.
     """
 
     def __init__(self, plain: Segments, data: DataFiles, divided: int, found: Found) -> None:
@@ -40,28 +40,28 @@ class MixedLog(Segments):
 
     @property
     def min_offset(self) -> int:
-        """Where the log begins (DLedgerCommitLog.getMinOffset)."""
+        """Start of the log (DLedgerCommitLog.getMinOffset)."""
         return self.plain.min_offset if self.plain.files else self.data.min_offset
 
     @property
     def committed(self) -> int:
-        """Where the log ends before a leader is there (DLedgerCommitLog.getMaxOffset)."""
+        """End of the log before there is a leader (DLedgerCommitLog.getMaxOffset)."""
         return self.found.committed_position if self.found.committed_position > 0 else max(self.data.min_offset, 0)
 
     @property
     def max_offset(self) -> int:
-        """Where it ends once its own node leads, or the leader agrees: after the last entry."""
+        """End of the log once this node leads, or the leader agrees: after the last entry."""
         return self.found.entry_end if self.found.end_index >= 0 else self.committed
 
     def find(self, offset: int, *, or_first: bool = False) -> SimulatedFile | None:
-        """Returns the file that covers an offset, of the list that it belongs to."""
+        """Returns the file with an offset, from the right list."""
         if offset < self.divided:
             return self.plain.find(offset, or_first=or_first)
         return self.data.find(offset, or_first=or_first)
 
 
 class LedgerLogRecovery:
-    """Recovery of such a log, in place of `commit_log.LogRecovery`."""
+    """Recovery of a DLedger log, instead of `commit_log.LogRecovery`."""
 
     def __init__(self, state: StoreState) -> None:
         assert state.settings.dledger is not None
@@ -74,7 +74,7 @@ class LedgerLogRecovery:
         self._dispatcher = StartDispatch(state, self._check)
 
     def run(self) -> MixedLog:
-        """Recovers and returns the log.
+        """Recovers the log and returns it.
 
         Raises:
             StartEnds: the process ends.
@@ -110,7 +110,7 @@ class LedgerLogRecovery:
         self._state.truncate_queues(end)
 
     def _dispatch_again(self, reach: int) -> None:
-        """Follows dledgerRecoverAbnormally of 5.5, which forgets the entries' headers when it adds up how far it came.
+        """Follows dledgerRecoverAbnormally of 5.5, which ignores the entry headers when it adds up how far it has come.
 
         Args:
             reach: the checkpoint's offset of the queues.
@@ -137,7 +137,7 @@ class LedgerLogRecovery:
             )
 
     def _first_time(self, plain: Segments) -> MixedLog:
-        """The first start in DLedger mode: the plain log is recovered, closed, and DLedger continues after it."""
+        """Handles the first start in DLedger mode: recovers and closes the plain log; DLedger continues after it."""
         normally = True if self._settings.release < (5, 5) else None
         LogRecovery(self._state, normally=normally).run()
         divided = self._close(plain)
@@ -145,7 +145,7 @@ class LedgerLogRecovery:
         return MixedLog(plain, self._data, divided, found)
 
     def _close(self, plain: Segments) -> int:
-        """Ends the plain log with a BLANK and makes the first data file (setRecoverPosition)."""
+        """Ends the plain log with a BLANK and creates the first data file (setRecoverPosition)."""
         last = plain.last
         if last is None:
             return -1

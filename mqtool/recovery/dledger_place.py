@@ -1,4 +1,4 @@
-"""Where a node's DLedger log is, by the files and the broker's keys. Source: DLedgerConfig (dledger 0.3.1.2, 0.3.2)."""
+"""Finds a node's DLedger log from the files and the broker's keys. Source: DLedgerConfig (dledger 0.3.1.2, 0.3.2)."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,11 +10,11 @@ from mqtool.store.broker_config import BrokerConfig
 
 @dataclass(frozen=True, slots=True)
 class LedgerPlace:
-    """Where a node's DLedger log is.
+    """The place of a node's DLedger log.
 
     Attributes:
         directory: dledger-<node>.
-        data: the directory of its data files.
+        data: directory of its data files.
     """
 
     directory: Path
@@ -22,11 +22,11 @@ class LedgerPlace:
 
 
 def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
-    """Returns where the DLedger log is that a broker keeps its messages in, None for a broker without one.
+    """Returns the place of the DLedger log that contains a broker's messages, None for a broker without one.
 
     Raises:
-        UsageError: which node it is cannot be told.
-        UnsupportedFormatError: its data files lie in several directories.
+        UsageError: the node cannot be determined.
+        UnsupportedFormatError: its data files are in several directories.
     """
     wanted = config.flag("enableDLegerCommitLog")
     found = sorted(root.glob(f"{file_names.DLEDGER_PREFIX}*/"))

@@ -1,6 +1,6 @@
-"""DLedger's own recovery: from entry to entry, each against its index unit, to the first that does not fit.
+"""DLedger's own recovery: checks each entry against its index unit, up to the first mismatch.
 
-Records are not looked at: one that is damaged in a sound entry stays. Source: DLedgerMmapFileStore.recover,
+Records are not checked: a damaged record in a valid entry stays. Source: DLedgerMmapFileStore.recover,
 reviseLedgerBeginIndex, updateCommittedIndex (dledger 0.3.1.2, 0.3.2).
 """
 
@@ -23,14 +23,16 @@ _FAILS = "load exception io.openmessaging.storage.dledger.exception.DLedgerExcep
 
 @dataclass(slots=True)
 class Found:
-    """What recovery makes of a log.
+    """Result of recovering a log.
 
     Attributes:
-        scan_from, end: log positions between which entries were followed; `end` is where the next one goes.
-        entry_end: after the last entry; differs from `end` where a blank entry follows.
+        scan_from, end: log positions between which entries were followed; the next entry is written at `end`.
+        entry_end: after the last entry; differs from `end` if a blank entry follows.
         begin_index, end_index: numbers of the first and last entry, -1 for none.
-        committed_index, committed_position: how far a majority has it, by the file `checkpoint`; -1 if that is silent.
-        entries: how many were followed.
+        committed_index, committed_position: last entry that a majority has, according to the file `checkpoint`; -1
+            if it does
+            not say.
+        entries: number of entries followed.
     """
 
     scan_from: int = 0
@@ -47,11 +49,11 @@ class LedgerRecovery:
     """One recovery of a DLedger log.
 
     Attributes:
-        found: what came of it.
+        found: its result.
     """
 
     def __init__(self, directory: Path, data: LedgerFiles, index: LedgerFiles, actions: ActionLog) -> None:
-        """Takes the files as they were loaded; `data` has at least one."""
+        """Takes the loaded files; `data` has at least one."""
         self._directory = directory
         self._data = data
         self._index = index
@@ -69,7 +71,7 @@ class LedgerRecovery:
         """Follows the entries, cuts both lists, reads the checkpoint.
 
         Raises:
-            StartEnds: the process ends, or an exception leaves load().
+            StartEnds: the process ends, or load() ends with an exception.
         """
         try:
             self._check_lists("before")
@@ -93,7 +95,7 @@ class LedgerRecovery:
                 raise load_fails(f"{_FAILS} check {name} file order failed {when} recovery")
 
     def _first_file(self) -> int:
-        """Returns the number of the file to begin with: the third from the end, or one before it."""
+        """Returns the index of the first file to check: the third from the end, or one before it."""
         number = max(0, len(self._data.files) - _LAST_FILES)
         while number > 0 and not self._begins_well(self._data.files[number]):
             number -= 1
@@ -142,7 +144,7 @@ class LedgerRecovery:
         )
 
     def _step(self, file: LedgerFile, at: int) -> int | None:
-        """Returns the size of the entry at a place if it is taken, 0 for a blank entry, None where the log ends."""
+        """Returns the size of the entry at a position, 0 for a blank entry, None if it is not accepted."""
         head = self._head(file, at)
         if len(head) >= BLANK_ENTRY_SIZE:
             blank = dledger.BLANK_ENTRY.parse(head)
@@ -163,7 +165,7 @@ class LedgerRecovery:
         return entry.size
 
     def _fault(self, entry: EntryHeader, file: LedgerFile, at: int) -> str:
-        """Returns why an entry is not taken, "" if it is."""
+        """Returns why an entry is not accepted, "" if it is."""
         before = self.found.end_index
         if entry.position != file.base + at:
             return f"an entry states position {entry.position}"
@@ -180,7 +182,7 @@ class LedgerRecovery:
         return "" if entry.size > ENTRY_HEADER_SIZE else f"an entry has size {entry.size}"
 
     def _is_indexed(self, entry: EntryHeader) -> bool:
-        """Whether the index has the same to say of an entry."""
+        """Whether the index agrees with an entry."""
         data = self._unit(entry.index)
         if data is None:
             return False
@@ -204,7 +206,7 @@ class LedgerRecovery:
         return bytes(INDEX_UNIT_SIZE) if file.is_new else self._segments.reader(file)(at, INDEX_UNIT_SIZE)
 
     def _put(self, entry: EntryHeader) -> bool:
-        """Compares an entry with the index, or writes its unit where an earlier one was wrong already."""
+        """Compares an entry with the index, or writes its unit if an earlier one was wrong already."""
         offset = java.to_int64(entry.index * INDEX_UNIT_SIZE)
         if not self._writes:
             if self._is_indexed(entry):
@@ -244,7 +246,7 @@ class LedgerRecovery:
         self._index.truncate_dirty(java.to_int64((found.end_index + 1) * INDEX_UNIT_SIZE))
 
     def _commit(self) -> None:
-        """Takes over the committed index (updateCommittedIndex)."""
+        """Applies the committed index (updateCommittedIndex)."""
         text = self._stated()
         if not text:
             self._actions.log_reason(

@@ -1,4 +1,4 @@
-"""A broker's start in DLedger mode, up to the moment at which its node leads or follows.
+"""A broker's start in DLedger mode, until its node leads or follows.
 
 Source: DefaultMessageStore.start, DLedgerServer.startup, DLedgerMmapFileStore.persistCheckPoint (4.9.7, 5.5.0;
 dledger 0.3.1.2, 0.3.2).
@@ -31,7 +31,7 @@ class LedgerStart(Start):
         return self.state.log.max_offset
 
     def _dispatch_rest(self) -> None:
-        """Follows dispatch to what counts as committed before a leader is there, then to the end of the log."""
+        """Dispatches up to what counts as committed before there is a leader, then to the end of the log."""
         state, log = self.state, self._log
         if self.settings.release < (5, 5) or self.settings.recheck_reput:
             state.reput_from = max(log.min_offset, state.queues_end, 0)

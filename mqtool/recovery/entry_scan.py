@@ -1,7 +1,8 @@
-"""Following the entries of one DLedger data file as recovery and dispatch do: by the records in them.
+"""Follows the entries of one DLedger data file as recovery and dispatch do: by the records in them.
 
-The header of an entry is not looked at, but for the two numbers by which an entry, its blank end and a plain record
-are told apart. Source: DLedgerCommitLog.checkMessageAndReturnSize (4.9.7, 5.5.0).
+Of an entry's header only the two numbers are read that distinguish an entry, its blank end and a plain record.
+Source:
+DLedgerCommitLog.checkMessageAndReturnSize (4.9.7, 5.5.0).
 """
 
 import struct
@@ -21,7 +22,7 @@ _TWO: struct.Struct = BLANK_ENTRY.struct
 
 
 class EntryScan(SegmentScan):
-    """Iterator over the records of a data file that pass the test; `end` is where the next entry would begin."""
+    """Iterator over the records of a data file that pass the test; the next entry would begin at `end`."""
 
     def _scan(self, view: memoryview) -> FrameScan:
         return scan_entries(view, 0)
@@ -41,7 +42,7 @@ class EntryScan(SegmentScan):
         return frames, start
 
     def _before(self) -> int | None:
-        """Returns how many bytes stand before the record at `end`; None where a blank entry ends the file."""
+        """Returns the number of bytes before the record at `end`; None if a blank entry ends the file."""
         data = self._read(self.end, BLANK_ENTRY_SIZE)
         if len(data) < BLANK_ENTRY_SIZE or self.end + BLANK_ENTRY_SIZE > self._limit:
             return ENTRY_HEADER_SIZE  # too short for either; the test says so
@@ -56,5 +57,5 @@ class EntryScan(SegmentScan):
 
 
 def scan_of(check: RecordCheck, read: Read, file: SimulatedFile, limit: int, start: int = 0) -> SegmentScan:
-    """Returns the scan that fits a file of the log, see `SegmentScan`."""
+    """Returns the right scan for a file of the log, see `SegmentScan`."""
     return (EntryScan if file.entries else SegmentScan)(check, read, limit, start)

@@ -1,7 +1,8 @@
-"""The index files while the broker starts: which it keeps, which it deletes, and what dispatch puts in.
+"""The index files during a start: which the broker keeps and deletes, and what dispatch adds.
 
-Only headers and the use of slots are modelled; entries are counted, not written. Keys that are found or
-not found afterwards follow from them only where no two keys share a hash, so they are not predicted.
+Only headers and the use of slots are modelled; entries are counted, not written. Whether a key is found afterwards
+would
+follow from that only if no two keys shared a hash, so it is not predicted.
 Source: IndexService, IndexFile, IndexHeader (4.9.7, 5.5.0).
 """
 
@@ -30,12 +31,12 @@ class SimulatedIndexFile:
     """One index file.
 
     Attributes:
-        path: where it is; None for one that a start makes.
+        path: of the file; None for one that a start creates.
         begin_timestamp, end_timestamp, begin_physical_offset, end_physical_offset: of its header.
-        hash_slot_count, index_count: of its header, as the broker holds them.
-        added: entries that dispatch put in.
-        stored_count: the counter as the file has it, 0 where it was never written.
-        slots: newest entry of each slot; read when the first key is put.
+        hash_slot_count, index_count: of its header, as the broker has them in memory.
+        added: number of entries added by dispatch.
+        stored_count: the counter in the file, 0 if it was never written.
+        slots: newest entry of each slot; read when the first key is added.
     """
 
     path: Path | None
@@ -51,7 +52,7 @@ class SimulatedIndexFile:
 
     @property
     def summary(self) -> tuple[str, int, int, int, int]:
-        """Name, begin and end physical offset, used slots and entry counter, as the file has them after the start."""
+        """Name, begin and end physical offset, used slots and entry counter, as in the file after the start."""
         name = self.path.name if self.path else NEW
         return name, self.begin_physical_offset, self.end_physical_offset, self.hash_slot_count, self.stored_count
 
@@ -60,9 +61,10 @@ class SimulatedIndex:
     """All index files in the order of their names.
 
     Attributes:
-        files: those that are in use.
-        full_until: end timestamp of the last file that dispatch filled: becomes the checkpoint's; None if none.
-        is_broken: no file can be made where the index should be.
+        files: those in use.
+        full_until: end timestamp of the last file that dispatch filled, which goes into the checkpoint; None if
+            none.
+        is_broken: no file can be created because something else is in place of the directory.
     """
 
     def __init__(self, settings: Settings, actions: ActionLog) -> None:
@@ -75,9 +77,10 @@ class SimulatedIndex:
         self.refusal: str | None = None
 
     def load(self, *, clean_stop: bool, index_timestamp: int) -> None:
-        """Takes the files; after a crash those that the checkpoint does not vouch for are deleted.
+        """Loads the files; after a crash, files that the checkpoint does not cover are deleted.
 
-        Where the broker gives up, `refusal` says so; 4.9 goes on with what it has, 5.5 refuses in the end.
+        If the broker stops loading, `refusal` has its message; 4.9 continues with what it has, 5.5 refuses to start
+        in the end.
         """
         entries = list_entries(self._directory) or []
         for entry in sorted(entries, key=lambda one: java.utf16_units(one.name)):
@@ -208,14 +211,14 @@ class SimulatedIndex:
 
     @staticmethod
     def _use_slots(file: SimulatedIndexFile, hashes: np.ndarray, slots: int) -> None:
-        """Counts slots that were empty, or held a number beyond the entries, when a key came to them."""
+        """Counts slots that were empty, or contained a number past the entries, when a key was added to them."""
         if file.slots is None:
             file.slots = _read_slots(file.path, slots)
         file.hash_slot_count += int((chain(file.slots, hashes % slots, file.index_count) == 0).sum())
 
 
 def _not_before_end(offsets: np.ndarray, keyed: np.ndarray, end: int) -> np.ndarray:
-    """Bool per record: not below the highest physical offset indexed before it."""
+    """Returns a bool per record: its offset is not below the highest physical offset indexed before it."""
     known = np.where(keyed, offsets, np.iinfo(np.int64).min)
     before = np.maximum.accumulate(np.concatenate([[end], known]))[:-1]
     return np.asarray(offsets >= before)

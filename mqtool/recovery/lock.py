@@ -1,4 +1,4 @@
-"""Who holds a store's lock now, asked without taking it."""
+"""Finds the holder of a store's lock without taking the lock."""
 
 import fcntl
 import os
@@ -13,10 +13,11 @@ _SPARE = bytes(8)
 
 
 def lock_holder(path: Path) -> int | None:
-    """Returns the process that holds byte 0 of a lock file, None if none does or it cannot be told.
+    """Returns the process that holds byte 0 of a lock file, None if none does or it is unknown.
 
-    The file is opened for reading only; F_GETLK asks and takes nothing. Not for a process that holds the lock
-    itself: closing any descriptor of a file gives back all POSIX locks that the process has on it.
+    The file is opened for reading only, and F_GETLK takes no lock. Do not call this in a process that holds the lock
+    itself:
+    closing any descriptor of a file releases all POSIX locks that the process has on it.
     """
     try:
         fd = open_regular(path, os.O_RDONLY)

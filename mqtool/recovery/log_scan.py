@@ -1,7 +1,8 @@
-"""Following the records of one segment as recovery does: as fast as numpy, to the first that fails.
+"""Follows the records of one segment as recovery does, with numpy, up to the first that fails.
 
-`records.frame_scan.scan_frames` finds the chain by magic and TOTALSIZE; whole windows of it are tested with array
-arithmetic, to the same answers as `record_check`, which decides the places where the chain ends.
+`records.frame_scan.scan_frames` finds the chain by magic code and TOTALSIZE. Complete windows of it are tested by
+array
+arithmetic, with the same results as `record_check`, which decides wherever the chain ends.
 """
 
 from collections.abc import Iterator
@@ -23,7 +24,7 @@ class SegmentScan:
 
     Attributes:
         end: position after the last record that passed.
-        stop: what the test said of the bytes there; known after the last item.
+        stop: result of the test there; known after the last item.
         last_start: position of the last record that passed; None if none did.
     """
 
@@ -33,7 +34,7 @@ class SegmentScan:
         Args:
             check: the test and its rules.
             read: reads the segment.
-            limit: where its buffer ends.
+            limit: end of its buffer.
             start: position of the first record.
         """
         self._check = check
@@ -69,12 +70,12 @@ class SegmentScan:
         return scan_frames(view, 0)
 
     def _one_by_one(self) -> Iterator[tuple[Frames, int]]:
-        """Tests each record exactly: the CRC of a whole record has no columnar form."""
+        """Tests each record exactly: a CRC over a whole record has no columnar form."""
         while (one := self._one()) is not None:
             yield one
 
     def _one(self) -> tuple[Frames, int] | None:
-        """Returns the record at `end` if the exact test lets it through: one longer than a window, for example."""
+        """Returns the record at `end` if it passes the exact test; used for instance if it is longer than a window."""
         self.stop = self._check.check(self._read, self.end, self._limit)
         if not (self.stop.ok and self.stop.size > 0):
             return None
@@ -85,7 +86,7 @@ class SegmentScan:
         return frames, start
 
     def _passing(self, frames: Frames) -> int:
-        """Returns how many records from the first on pass."""
+        """Returns the number of leading records that pass."""
         if not len(frames):
             return 0
         good = frames.adds_up
@@ -97,7 +98,7 @@ class SegmentScan:
         return self._before_bad_number(frames, passing)
 
     def _before_bad_number(self, frames: Frames, passing: int) -> int:
-        """Returns the number of the first record whose properties make the broker's parsing of a number fail."""
+        """Returns the index of the first record with a property that the broker fails to parse as a number."""
         rows = _rows_of_schedule(frames, passing)
         if self._check.rules.release >= (5, 5):
             rows = sorted({*rows, *rows_with(frames, passing, _INNER_BASE)})
@@ -114,7 +115,7 @@ def _rows_of_schedule(frames: Frames, passing: int) -> list[int]:
 
 
 def rows_with(frames: Frames, passing: int, word: bytes) -> set[int]:
-    """Returns which of the first `passing` records have a word somewhere in their bytes."""
+    """Returns which of the first `passing` records contain a word."""
     text = frames.view.obj if isinstance(frames.view.obj, bytes) else bytes(frames.view)
     rows: set[int] = set()
     at = text.find(word)

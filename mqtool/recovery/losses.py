@@ -1,7 +1,8 @@
-"""Which messages consumers no longer get after a start, of those that the store provably holds now.
+"""The messages that consumers no longer get after a start, of those that the store provably has now.
 
-A message is proven by a whole record in the log, or by a unit in a queue whose record is gone or damaged.
-Messages before the log's present minimum have expired and count as neither.
+A message is proven by a complete record in the log, or by a unit in a queue whose record is missing or damaged.
+Messages
+before the log's present minimum have expired and count as neither.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -22,12 +23,12 @@ Ranges = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True)
 class Losses:
-    """What a start costs; None where it is not known.
+    """The losses of a start; None if unknown.
 
     Attributes:
         lost: queue offsets by queue.
-        unqueued: messages whose whole records stay in the log, but in no queue.
-        readable: proven messages that consumers get intact.
+        unqueued: number of messages whose complete records stay in the log, but in no queue.
+        readable: number of proven messages that consumers get intact.
         repeated: queue offsets by queue of messages that they get more than once.
     """
 
@@ -43,12 +44,12 @@ UNKNOWN = Losses(None, 0, None, None)
 
 @dataclass(frozen=True)
 class Claims:
-    """What units of one queue speak for, as the files are on disk before the start.
+    """What the units of one queue prove before the start.
 
     Attributes:
         offsets: int64, queue offsets.
         physical: int64, where the records should be.
-        expired: units that point before the log's minimum; they speak for nothing.
+        expired: number of units that point before the log's minimum; they prove nothing.
     """
 
     offsets: np.ndarray
@@ -57,11 +58,11 @@ class Claims:
 
 
 def claims_of(files: Iterable[QueueFile], log_min: int) -> Claims:
-    """Reads the units of a queue; those of a BatchConsumeQueue claim nothing.
+    """Reads the units of a queue; units of a BatchConsumeQueue prove nothing.
 
     Args:
         files: of one queue.
-        log_min: where the log begins.
+        log_min: start of the log.
     """
     offsets, physical, expired = [np.empty(0, np.int64)], [np.empty(0, np.int64)], 0
     for file in files:
@@ -83,9 +84,9 @@ def losses_of(
 
     Args:
         proof: records in the log before the start.
-        claims: what units spoke for before the start.
+        claims: what units proved before the start.
         readings: pulls after the start.
-        end: physical offset at which the log then ends.
+        end: physical offset at which the log ends after the start.
     """
     delivered = np.zeros(len(proof.position), np.int64)
     others = 0
@@ -108,8 +109,9 @@ def losses_of(
 class _Comparison:
     """Records and units of the same messages, matched.
 
-    Where a record says that it belongs to one queue, and only another queue has a unit for it, the unit is
-    believed: the fields that name a record's queue have no CRC.
+    If a record states one queue, and only another queue has a unit for it, the unit is trusted: the fields that name
+    a
+    record's queue have no CRC.
     """
 
     def __init__(
@@ -144,7 +146,7 @@ class _Comparison:
         self._fine = np.concatenate(fine)
 
     def rows(self, key: QueueKey, chosen: np.ndarray) -> np.ndarray:
-        """Returns the proven records of a queue that get a unit and are among the chosen."""
+        """Returns the chosen proven records of a queue that get a unit."""
         rows = self._rows.get(key, np.empty(0, np.int64))
         return rows[self._proof.queued[rows] & self._belongs[rows] & chosen[rows]]
 
@@ -162,7 +164,7 @@ class _Comparison:
         return union(gone, self._only_claimed(key, claims, reading))
 
     def _is_replaced(self, rows: np.ndarray, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
-        """Whether no unit leads to a record, and another record that states the same queue offset is delivered there.
+        """Whether no unit points to a record, and another record with the same queue offset is delivered there.
 
         Nobody got such a message before the start either: its offset was given to a later one.
         """
@@ -175,7 +177,7 @@ class _Comparison:
         return np.asarray(replaced)
 
     def _only_claimed(self, key: QueueKey, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
-        """Returns offsets that a unit alone speaks for: no proven record is there, and nothing is delivered."""
+        """Returns offsets that only a unit proves: no proven record is there, and nothing is delivered."""
         if claims is None:
             return np.empty(0, np.int64)
         known = self.rows(key, self._proof.queued)
@@ -189,13 +191,14 @@ class _Comparison:
 def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims: Claims | None) -> np.ndarray:
     """Returns the queue offset of each queued record of one queue.
 
-    It is the one that the record states, unless that contradicts both neighbours: the field has no CRC. Then it is
-    where a unit has the record, or after the record before.
+    It is the offset that the record states, unless that contradicts both neighbours, because the field has no CRC.
+    Then it
+    is the offset of the record's unit, or the one after the record before.
 
     Args:
         stated: queue offsets that the records state, in the order of the log.
-        counts: messages of each record.
-        physical: where the records are.
+        counts: number of messages in each record.
+        physical: physical offsets of the records.
         claims: units of the queue before the start.
     """
     after = stated + counts

@@ -1,7 +1,7 @@
-"""The broker's list of fixed-size files of one directory, with positions, as it is while it starts.
+"""The broker's list of fixed-size files in one directory, with positions, during a start.
 
-A model of MappedFileQueue: nothing is mapped, created or deleted; what would be is noted in the actions.
-Source: MappedFileQueue, MappedFile (4.9.7); MappedFileQueue, DefaultMappedFile (5.5.0).
+A model of MappedFileQueue: nothing is mapped, created or deleted; the action log notes what would be. Source:
+MappedFileQueue, MappedFile (4.9.7); MappedFileQueue, DefaultMappedFile (5.5.0).
 """
 
 import errno
@@ -35,9 +35,9 @@ class Entry:
 
 
 def list_entries(directory: Path) -> list[Entry] | None:
-    """Lists a directory in the order of the system, as File.listFiles does; None where that returns null.
+    """Lists a directory in the order of the system, like File.listFiles; None if that returns null.
 
-    Java takes a path with a NUL for one that does not exist.
+    Java treats a path with a NUL as one that does not exist.
 
     Raises:
         UnreadableError: it cannot be listed. Whether the broker could list it is unknown.
@@ -64,7 +64,7 @@ def _entry(path: Path) -> Entry:
 
 
 def obstacle(directory: Path) -> Path | None:
-    """Returns what lies in the place of a directory, or of one above it, so that it cannot be made; None if nothing."""
+    """Returns the path that prevents a directory from being created; None if nothing does."""
     found = next((path for path in (directory, *directory.parents) if os.path.lexists(path)), None)
     return None if found is None or found.is_dir() else found
 
@@ -73,13 +73,13 @@ def base_of(name: str) -> int:
     """Returns file_from_offset by the broker's own rule, Long.parseLong.
 
     Raises:
-        FormatError: no number; Java throws NumberFormatException.
+        FormatError: it is not a number; Java throws NumberFormatException.
     """
     return java.parse_long(name)
 
 
 def stated_base(entry: Entry) -> int:
-    """Returns file_from_offset of a file; raises StartEnds where the broker finds no number in its name."""
+    """Returns file_from_offset of a file; raises StartEnds if its name is not a number to the broker."""
     try:
         return base_of(entry.name)
     except FormatError:
@@ -88,7 +88,7 @@ def stated_base(entry: Entry) -> int:
 
 
 def is_a_directory(path: Path) -> str:
-    """Returns Java's words for opening a directory as a file."""
+    """Returns Java's message for opening a directory as a file."""
     return f"java.io.FileNotFoundException: {path} (Is a directory)"
 
 
@@ -96,11 +96,11 @@ class SimulatedFile:
     """One file of a list.
 
     Attributes:
-        path: where it is, or would be made.
+        path: of the existing or future file.
         base: file_from_offset.
-        wrote: bytes that count as written; what follows is not read.
-        is_new: made by this start: it begins as zeros.
-        is_first: made while the list was empty.
+        wrote: number of bytes that count as written; what follows is not read.
+        is_new: created by this start, filled with zeros.
+        is_first: created while the list was empty.
         entries: each record in it is the body of a DLedger entry.
     """
 
@@ -118,12 +118,12 @@ F = TypeVar("F", bound=SimulatedFile)
 
 
 class MappedFiles(ABC, Generic[F]):
-    """Files in the order of their names; what a file is made of, a subclass says.
+    """Files in the order of their names; subclasses define their content.
 
     Attributes:
-        directory: where new ones are made.
-        file_size: configured bytes of each.
-        files: those that are part of the list now.
+        directory: where new files are created.
+        file_size: configured size in bytes.
+        files: the present list.
     """
 
     def __init__(self, directory: Path, file_size: int, actions: ActionLog) -> None:
@@ -133,7 +133,7 @@ class MappedFiles(ABC, Generic[F]):
         self._actions = actions
 
     def load(self, entries: Iterable[Entry], *, release: Release) -> None:
-        """Takes the files of a directory (MappedFileQueue.doLoad).
+        """Loads the files of a directory (MappedFileQueue.doLoad).
 
         Raises:
             StartEnds: the broker refuses one of them.
@@ -161,11 +161,11 @@ class MappedFiles(ABC, Generic[F]):
 
     @abstractmethod
     def _loaded(self, entry: Entry, base: int) -> F:
-        """Returns the model of a file that is there."""
+        """Returns the model of an existing file."""
 
     @abstractmethod
     def _made(self, path: Path, base: int, *, is_first: bool) -> F:
-        """Returns the model of a file that is made."""
+        """Returns the model of a new file."""
 
     @property
     def last(self) -> F | None:
@@ -183,10 +183,11 @@ class MappedFiles(ABC, Generic[F]):
         return self.files[-1].base + self.files[-1].wrote if self.files else 0
 
     def find(self, offset: int, *, or_first: bool = False) -> F | None:
-        """Returns the file that covers an offset, by name order (MappedFileQueue.findMappedFileByOffset).
+        """Returns the file with an offset, by name order (MappedFileQueue.findMappedFileByOffset).
 
-        The number of the file is guessed from the first one's base, then the list is searched: with equal or
-        odd bases the guess decides.
+        The index of the file is computed from the first file's base; then the list is searched. With equal or
+        irregular bases
+        the computed index decides.
         """
         if not self.files:
             return None
@@ -204,7 +205,7 @@ class MappedFiles(ABC, Generic[F]):
         return file.base <= offset < file.base + self.file_size
 
     def truncate_dirty(self, offset: int) -> None:
-        """Sets back the file that holds an offset, deletes those after it (MappedFileQueue.truncateDirtyFiles)."""
+        """Cuts the file with an offset and deletes those after it (MappedFileQueue.truncateDirtyFiles)."""
         kept = []
         for file in self.files:
             if file.base + self.file_size > offset:
@@ -216,7 +217,7 @@ class MappedFiles(ABC, Generic[F]):
         self.files = kept
 
     def set_position(self, file: F, position: int) -> None:
-        """Sets where a file's data ends."""
+        """Sets the end of a file's data."""
         if file.wrote != position:
             self._actions.do(Action.TRUNCATE, file.path, position)
         file.wrote = position

@@ -1,6 +1,6 @@
-"""The outcome of a start, as data: what the broker would answer, and the plan that an engine can carry out.
+"""The outcome of a start, as data: how the broker would answer, and the plan that the engine can carry out.
 
-One meaning: `mqtool explain-start` prints it, the engine's own recovery executes it.
+`mqtool explain-start` prints it, and the engine's own recovery executes it.
 """
 
 from collections.abc import Mapping
@@ -26,7 +26,7 @@ class QueueOutcome:
 
     Attributes:
         min_offset, max_offset: queue offsets that are served; the maximum is exclusive.
-        next_offset: what the next message gets; None if the broker does not know the queue.
+        next_offset: queue offset of the next message; None if the broker does not know the queue.
     """
 
     min_offset: int
@@ -36,10 +36,12 @@ class QueueOutcome:
 
 @dataclass(frozen=True, slots=True)
 class FileChanges:
-    """What is different in the directory after the start and an orderly stop. Paths are relative to the root.
+    """Differences in the directory after the start and a clean shutdown. Paths are relative to the root.
 
     Attributes:
-        deleted, created, changed: regular files; a created index file is `index/<new-N>`: its name is the clock's.
+        deleted, created, changed: regular files; a created index file is `index/<new-N>`, because its name comes
+            from the
+            clock.
     """
 
     deleted: tuple[str, ...] = ()
@@ -52,10 +54,10 @@ class FilePlan:
     """One file that is kept.
 
     Attributes:
-        path: where it is or is made.
+        path: of the existing or future file.
         base: offset of its first byte.
-        end: bytes that count as written.
-        is_new: made by the start, of full length and zeros but for what is appended.
+        end: number of bytes that count as written.
+        is_new: created by the start with full length, zeros except for what is appended.
     """
 
     path: Path
@@ -66,12 +68,12 @@ class FilePlan:
 
 @dataclass(frozen=True, slots=True)
 class QueuePlan:
-    """What a queue consists of afterwards.
+    """The content of a queue after the start.
 
     Attributes:
         kind: "SimpleCQ" or "BatchCQ".
         files: in order.
-        max_physical_offset: up to where it holds records; what dispatch skips.
+        max_physical_offset: physical offset up to which it has units; dispatch skips records before it.
         appended: by file, position of the first new unit and the units' bytes.
     """
 
@@ -83,13 +85,13 @@ class QueuePlan:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What recovery does to a store; nothing of it has been done.
+    """What recovery does to a store; nothing has been done yet.
 
     Attributes:
         steps: in the broker's order.
-        segments: the log's files that are kept, with the end of their data.
-        scan_from, cut_at: physical offsets: where the scan starts, where the log ends; None if nothing was scanned.
-        dispatch_from: physical offset from which dispatch goes on while the store runs.
+        segments: files of the log that are kept, with the end of their data.
+        scan_from, cut_at: physical offsets: start of the scan, end of the log; None if nothing was scanned.
+        dispatch_from: physical offset from which dispatch continues while the store runs.
         queues: by topic and queue id.
         index_files: kept ones, in order.
         checkpoint: its fields afterwards.
@@ -107,11 +109,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """How much the start has to do, and how long that may take.
+    """The work of the start, and how long it may take.
 
     Attributes:
         scanned_bytes, scanned_records, dispatched_records: by recovery and the first dispatch.
-        least_minutes, most_minutes: with all in the page cache, and from a slow disk.
+        least_minutes, most_minutes: with everything in the page cache, and from a slow disk.
     """
 
     scanned_bytes: int
@@ -172,7 +174,7 @@ class Outcome:
 
     @property
     def runs(self) -> bool:
-        """Whether the broker serves."""
+        """Whether the broker serves clients."""
         return self.exit is None and self.hung is None
 
     @property
@@ -188,7 +190,7 @@ class Outcome:
         return f"starts, but consumers lose {lost} message(s)" if lost else "starts, and no message is lost"
 
     def as_dict(self) -> dict[str, Any]:
-        """Returns what can be written as JSON: a broker's answer by its field names, and why."""
+        """Returns the outcome as JSON values: a broker's answer by its field names, and the reasons."""
         return {
             "release": self.release,
             "release_evidence": self.release_evidence,

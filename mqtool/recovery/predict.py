@@ -1,4 +1,4 @@
-"""`predict`: the start of a broker on a store, as data, without touching a byte."""
+"""`predict`: a broker's start on a store, as data, without changing a byte."""
 
 import os
 from collections.abc import Mapping
@@ -40,25 +40,26 @@ def predict(
     heap_bytes: int | None = None,
     checked: Mapping[int, np.ndarray] | None = None,
 ) -> Outcome:
-    """Says what a broker would do if it were started on a store now.
+    """Predicts what a broker would do if it were started on a store now.
 
     Args:
         store_dir: root of the store.
-        broker: the release, "4.9" or "5.5", or a version of it; by default the one that the store was written by.
+        broker: the release, "4.9" or "5.5", or a version of it; by default the one that wrote the store.
         config: the broker's own keys; without them sizes come from the files.
         whole_broker: load the tables in config/ too, as a broker does.
-        read_log: read the whole log to say which messages are lost; without it `lost` and `readable` are None.
-        heap_bytes: the broker's heap, for 4.9, which may ask it for one array of any record's stated size.
+        read_log: read the whole log to report which messages are lost; otherwise `lost` and `readable` are None.
+        heap_bytes: the broker's heap; 4.9 may allocate one array of any size that a record states.
         checked: what the caller has just read: by physical offset of a segment, the physical offsets of some of its
-            records, int64, ascending. The broker's test lets every record up to the last of them through. The scan
-            after a clean stop then begins at the last one whose predecessors are all in their queues; `effort` counts
-            what was scanned.
+            records,
+            int64, ascending. Every record up to the last of them passes the broker's test. The scan after a clean
+            stop then
+            begins at the last one whose predecessors are all in their queues; `effort` counts what was scanned.
 
     Raises:
         UsageError: the release's start is not known.
         NotAStoreError: it is not a directory of a store.
-        UnsupportedFormatError: not a file-based store.
-        UnreadableError: the system does not let a file or directory be read: what a start would do is unknown.
+        UnsupportedFormatError: it is not a file-based store.
+        UnreadableError: the system cannot read a file or directory, so the start is unknown.
         StoreError: a file cannot be read.
     """
     try:
@@ -91,7 +92,7 @@ def _predict(
 
 
 def detect_release(root: Path, config: BrokerConfig) -> tuple[Release, str]:
-    """Returns the release whose start is assumed where none is given, and why in words."""
+    """Returns the release whose start is assumed if none is given, and the reason in words."""
     try:
         with open_store(root, config) as store:
             found = store.version
@@ -101,7 +102,7 @@ def detect_release(root: Path, config: BrokerConfig) -> tuple[Release, str]:
 
 
 def evidence_of(version: Version) -> str:
-    """Returns in words why `version.release` stands for a store's release."""
+    """Returns in words why `version.release` is assumed for a store."""
     if version.line == str(version.release):
         return f"detected: {version.evidence}"
     if version.line is None:
@@ -110,7 +111,7 @@ def evidence_of(version: Version) -> str:
 
 
 def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
-    """Sums up a start that has been run."""
+    """Returns the outcome of a start that has been run."""
     state, ending, actions = start.state, start.ending, start.actions
     readings, found = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
     return Outcome(

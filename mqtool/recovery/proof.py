@@ -1,6 +1,6 @@
-"""The messages that a store provably holds now: whole records in its segments, before anything is cut.
+"""The messages that a store provably has now: complete records in its segments, before anything is cut.
 
-Stricter than the broker's test: a record counts if magic, lengths, CRC and its own physical offset agree.
+Stricter than the broker's test: a record counts if magic code, lengths, CRC and its own physical offset agree.
 """
 
 from collections.abc import Iterator, Sequence
@@ -37,9 +37,9 @@ class Proof:
         size: int64.
         queue: int64, number in `queues`.
         queue_offset: int64, of the first message.
-        messages: int64, 1 but for batches.
-        queued: bool, gets a unit: no transaction, or committed.
-        decodable: bool, a client can make sense of it.
+        messages: int64; more than 1 only in batches.
+        queued: bool, gets a unit: no transaction, or a committed one.
+        decodable: bool, a client can decode it.
         queues: topic and queue id of each number.
     """
 
@@ -65,7 +65,7 @@ class Proof:
         return (self.segment << _PLACE_BITS) | self.position
 
     def at(self, segment: np.ndarray, position: np.ndarray) -> np.ndarray:
-        """Returns the number of the record at each place, -1 where none is proven."""
+        """Returns the index of the record at each place, -1 if none is proven."""
         if not len(self.position):
             return np.full(len(segment), -1)
         wanted = (segment << _PLACE_BITS) | position
@@ -75,7 +75,7 @@ class Proof:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """Proven records of one file; columns as in `Proof`, but `queue` is a number in `queues` of its own."""
+    """Proven records of one file; columns as in `Proof`, but `queue` is a number in its own `queues`."""
 
     position: np.ndarray
     size: np.ndarray
@@ -93,9 +93,9 @@ _PROVEN: ContextVar[dict[tuple[object, ...], _Part] | None] = ContextVar("proven
 
 @contextmanager
 def read_once() -> Iterator[None]:
-    """While it lasts, `prove` reads no file twice, under whatever names; a file that has changed is another one.
+    """Within the context, `prove` reads no file twice, under whatever names; a changed file counts as another one.
 
-    A repair is judged by four proofs of nearly the same log. What is kept takes 50 bytes for each record.
+    A repair is judged by four proofs of nearly the same log. The cache takes 50 bytes for each record.
     """
     known = _PROVEN.get()
     token = _PROVEN.set({} if known is None else known)
@@ -106,7 +106,7 @@ def read_once() -> Iterator[None]:
 
 
 class _Columns:
-    """Grows by one window of a file at a time."""
+    """Columns that grow by one window of a file at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self._dispatcher = Dispatcher()
@@ -115,7 +115,7 @@ class _Columns:
         self._windows: list[tuple[np.ndarray, ...]] = []
 
     def add(self, base: int, frames: Frames) -> None:
-        """Takes the valid frames of one window."""
+        """Adds the valid frames of one window."""
         self._windows.append(
             (
                 frames.positions + (frames.base - base),
@@ -129,7 +129,7 @@ class _Columns:
         )
 
     def joined(self) -> _Part:
-        """Returns all columns end to end."""
+        """Returns all columns, concatenated."""
         none = [np.empty(0, np.int64)] * 5 + [np.empty(0, bool)] * 2
         position, size, queue, offset, messages, queued, decodable = (
             np.concatenate(column) for column in zip(none, *self._windows, strict=True)
@@ -156,7 +156,7 @@ class _Columns:
 
 
 def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
-    """Walks all segments, those that were read before in a context of `read_once` excepted.
+    """Walks all segments, except those already read in a context of `read_once`.
 
     Args:
         settings: of the start that the proof is for.
@@ -182,7 +182,7 @@ def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
 
 
 def _proven(settings: Settings, file: SimulatedFile) -> _Part:
-    """Returns what one file proves, from before if it was read before and is the same."""
+    """Returns what one file proves, from the cache if it has not changed."""
     known = _PROVEN.get()
     with ReadFile(file.path) as opened:
         at = file.path.stat()

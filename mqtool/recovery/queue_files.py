@@ -1,6 +1,6 @@
 """The units in a queue's files as they are on disk, and as a start would leave them.
 
-Reads whole files, never writes: appended units live in memory until the plan is carried out.
+Reads complete files, never writes: appended units are kept in memory until the plan is carried out.
 """
 
 from collections.abc import Callable
@@ -16,14 +16,14 @@ from mqtool.store.files import ReadFile
 
 
 class UnitContent:
-    """The units of one file, shared by every entry of a list that maps it.
+    """The units of one file, shared by every list entry that maps it.
 
     Attributes:
         changed_from: position of the first unit that was written in memory; None if none was.
     """
 
     def __init__(self, path: Path, unit: Unit[Any], size: int, *, is_new: bool) -> None:
-        """Takes a file of `size` bytes; a new one is zeros, whatever lies at its path."""
+        """Takes a file of `size` bytes; a new one is all zeros, whatever is at its path."""
         self.path = path
         self.unit = unit
         self.is_new = is_new
@@ -32,13 +32,13 @@ class UnitContent:
         self._written: np.ndarray | None = None
 
     def units(self) -> np.ndarray:
-        """Returns the units of the whole file, whatever counts as written."""
+        """Returns the units of the complete file, written or not."""
         if self._written is not None:
             return self._written
         return np.zeros(self._count, self.unit.dtype) if self.is_new else self.on_disk()
 
     def on_disk(self) -> np.ndarray:
-        """Returns the units that the file holds now."""
+        """Returns the units in the file on disk."""
         found = np.zeros(self._count * self.unit.size, np.uint8)
         with ReadFile(self.path) as file:
             data = file.read(0, min(file.data_end(), len(found)))
@@ -55,7 +55,7 @@ class UnitContent:
 
     @property
     def is_changed(self) -> bool:
-        """Whether other bytes would be in the file afterwards than are in it now."""
+        """Whether the file's bytes would be different afterwards."""
         return (self.is_new or self._written is not None) and bool((self.units() != self.on_disk()).any())
 
 
@@ -76,11 +76,11 @@ class QueueFile(SimulatedFile):
         return self.content.changed_from
 
     def units(self) -> np.ndarray:
-        """Returns the units of the whole file, whatever counts as written."""
+        """Returns the units of the complete file, written or not."""
         return self.content.units()
 
     def append(self, values: tuple[int, ...]) -> None:
-        """Writes one unit at the end of what counts as written."""
+        """Appends one unit."""
         self.content.write(self.wrote, values)
         self.wrote += self.content.unit.size
 
@@ -97,7 +97,7 @@ class QueueFiles(MappedFiles[QueueFile]):
         return QueueFile(entry.path, base, self.file_size, content)
 
     def _made(self, path: Path, base: int, *, is_first: bool) -> QueueFile:
-        """Makes a file; where one of the list has its path under another base, both map the same bytes."""
+        """Creates a file; if a file in the list has its path under another base, both map the same bytes."""
         shared = next((file.content for file in self.files if file.path == path), None)
         content = shared or UnitContent(path, self.unit, self.file_size, is_new=True)
         return QueueFile(path, base, 0, content, is_first=is_first)
@@ -105,14 +105,14 @@ class QueueFiles(MappedFiles[QueueFile]):
     def truncate_units(
         self, physical_offset: int, is_unit: Callable[[np.ndarray], np.ndarray], where: str
     ) -> np.void | None:
-        """Drops the units at or beyond the log's end, as both kinds of queue do (truncateDirtyLogicFiles).
+        """Drops the units at or past the log's end, as both kinds of queue do (truncateDirtyLogicFiles).
 
-        The first unit of a file is taken without a look at its size.
+        The first unit of a file is accepted without a check of its size.
 
         Args:
             physical_offset: the log's end.
-            is_unit: says of the units of a file which of them count as such.
-            where: the broker's class, for the words of the error.
+            is_unit: returns which of a file's units count.
+            where: the broker's class, for the error message.
 
         Returns:
             The last unit that stays; None if no file stays.
@@ -138,5 +138,5 @@ class QueueFiles(MappedFiles[QueueFile]):
 
 
 def valid_run(valid: np.ndarray) -> int:
-    """Returns how many items are true before the first that is not."""
+    """Returns the number of true items before the first false one."""
     return len(valid) if valid.all() else int(np.argmin(valid))

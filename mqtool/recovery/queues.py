@@ -1,7 +1,8 @@
-"""One ConsumeQueue while the broker starts: recovered, truncated, appended to, its minimum corrected.
+"""One ConsumeQueue during a start: recovered, truncated, appended to, its minimum corrected.
 
-A model: units are read, appended in memory, and never written. Where the two releases differ, it says so.
-Source: ConsumeQueue (4.9.7, 5.5.0).
+A model: units are read, appended in memory, and never written. Differences between the two releases are marked.
+Source:
+ConsumeQueue (4.9.7, 5.5.0).
 """
 
 import numpy as np
@@ -21,7 +22,7 @@ class SimpleQueue:
     """A ConsumeQueue of 20-byte units.
 
     Attributes:
-        topic, queue_id: whose.
+        topic, queue_id: names the queue.
         files: with positions.
         max_physical_offset: end of the record of the last unit, as the broker remembers it; -1 at first.
     """
@@ -53,15 +54,15 @@ class SimpleQueue:
 
     @property
     def min_logic(self) -> int:
-        """The minimum in bytes, below which nothing is looked up."""
+        """The minimum in bytes; the broker looks up nothing below it."""
         return self._min_logic
 
     def load(self, entries: list[Entry]) -> None:
-        """Takes the files; raises StartEnds where the broker refuses one."""
+        """Loads the files; raises StartEnds if the broker refuses one."""
         self.files.load(entries, release=self._release)
 
     def recover(self) -> None:
-        """Finds the end by the units themselves, from the third last file on; deletes files beyond it."""
+        """Finds the end from the units, beginning with the third last file; deletes files after it."""
         files = self.files.files
         if not files:
             return
@@ -88,7 +89,7 @@ class SimpleQueue:
             )
 
     def truncate(self, physical_offset: int) -> None:
-        """Drops the units at or beyond the log's end; see `QueueFiles.truncate_units`."""
+        """Drops the units at or past the log's end; see `QueueFiles.truncate_units`."""
         last = self.files.truncate_units(physical_offset, _valid, "ConsumeQueue")
         self.max_physical_offset = physical_offset if last is None else _end_of(last)
         if last is not None and int(self.files.files[-1].units()["size"][0]) <= 0:
@@ -130,7 +131,7 @@ class SimpleQueue:
             self._min_logic = first.base + start + found * UNIT_SIZE
 
     def put(self, physical_offset: int, size: int, tags_code: int, queue_offset: int) -> None:
-        """Adds a unit, or not (ConsumeQueue.putMessagePositionInfo)."""
+        """Adds a unit if the broker would (ConsumeQueue.putMessagePositionInfo)."""
         end = java.to_int64(physical_offset + size)
         if is_dispatched(end, self.max_physical_offset):
             return
@@ -182,7 +183,7 @@ def _end_of(unit: np.void) -> int:
 
 
 def _first_at_or_after(offsets: np.ndarray, wanted: int) -> int | None:
-    """Returns the unit that 5.5's search ends at, which is the first one only where offsets ascend."""
+    """Returns the unit that 5.5's search finds, which is the first one only if offsets ascend."""
     low, high = 0, len(offsets) - 1
     while high - low > 1:
         middle = (low + high) // 2

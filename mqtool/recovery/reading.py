@@ -1,7 +1,8 @@
 """What consumers get after a start: one pull of one message at every queue offset.
 
-Follows DefaultMessageStore.getMessage and CommitLog.getMessage (4.9.7, 5.5.0) over the positions that the
-start left; units that hit a proven record need no look at its bytes.
+Follows DefaultMessageStore.getMessage and CommitLog.getMessage (4.9.7, 5.5.0) over the positions that the start
+left. The
+bytes of proven records are not read again.
 """
 
 from collections.abc import Iterator
@@ -29,14 +30,14 @@ _NONE = -1
 
 @dataclass(frozen=True)
 class QueueReading:
-    """One queue as consumers find it; every array has one item per queue offset.
+    """One queue as consumers read it; every array has one item per queue offset.
 
     Attributes:
         offsets: int64, queue offsets.
         states: int8, number in STATES.
-        physical: int64, where the delivered record starts; -1 where none is.
+        physical: int64, start of the delivered record; -1 if there is none.
         stated: int64, queue offset that the delivered record states.
-        records: int64, number of the record in the proof; -1 where it is not proven.
+        records: int64, index of the record in the proof; -1 if it is not proven.
     """
 
     offsets: np.ndarray
@@ -46,7 +47,7 @@ class QueueReading:
     records: np.ndarray
 
     def runs(self) -> Iterator[tuple[int, int, str]]:
-        """Yields (first, last, state) of equal neighbours; `stored-offset+N` where the record states another offset."""
+        """Yields (first, last, state) of equal neighbours; `stored-offset+N` if the record states another offset."""
         if not len(self.offsets):
             return
         shift = np.where(self.states == OK, self.stated - self.offsets, 0)
@@ -129,9 +130,9 @@ class Reader:
         return _NUMBER[seen.delivery], seen.queue_offset
 
     def _look_ahead(self, reading: QueueReading, file: np.ndarray, units: np.ndarray) -> None:
-        """Finds what a pull that gets nothing at its own offset goes on to.
+        """Finds the record with which a pull continues that gets nothing at its own offset.
 
-        It leaves out units up to the next segment and delivers the first one after that, of the same queue file.
+        It skips units up to the next segment and delivers the first one after that, in the same queue file.
         """
         waiting = np.flatnonzero((reading.states == _NUMBER[Delivery.REMOVED]) | (units["size"] == 0) & (file != _NONE))
         landing = np.full(len(file), _NONE)
@@ -156,7 +157,7 @@ class Reader:
 
 
 def _simple_units(queue: SimpleQueue) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns queue offsets, number of the file that holds each unit (-1: none), and the units."""
+    """Returns queue offsets, the index of the file with each unit (-1: none), and the units."""
     first, last = queue.min_offset, queue.max_offset
     offsets = np.arange(first, max(first, last))
     file = np.full(len(offsets), _NONE)
@@ -171,7 +172,7 @@ def _simple_units(queue: SimpleQueue) -> tuple[np.ndarray, np.ndarray, np.ndarra
 
 
 def _locate(files: MappedFiles[F], offsets: np.ndarray, *, or_first: bool = False) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the number of the file that `find` gives for each offset (-1: none), and the position in it."""
+    """Returns the index of the file that `find` returns for each offset (-1: none), and the position in it."""
     size = files.file_size
     numbers = {id(one): number for number, one in enumerate(files.files)}
 
@@ -187,7 +188,7 @@ def _locate(files: MappedFiles[F], offsets: np.ndarray, *, or_first: bool = Fals
 
 
 def _edges(base: int, size: int) -> tuple[int, ...]:
-    """Returns the offsets at which the answer of `find` may change, around one file."""
+    """Returns the offsets around one file at which the result of `find` may change."""
     return base, base + size, base - base % size, base - base % size + size
 
 

@@ -1,7 +1,8 @@
-"""The first dispatch: from where it goes on, over which bytes, and whether it ever ends.
+"""The first dispatch after recovery: where it starts, which bytes it covers, and whether it ends.
 
-4.9 starts it at the largest end of any queue and waits for it; 5.5 only where it is told to
-(recheckReputOffsetFromCq). Source: DefaultMessageStore.start, ReputMessageService.doReput (4.9.7, 5.5.0).
+4.9 starts it at the largest end of any queue and waits for it; 5.5 does so only on request
+(recheckReputOffsetFromCq).
+Source: DefaultMessageStore.start, ReputMessageService.doReput (4.9.7, 5.5.0).
 """
 
 from mqtool.formats import java
@@ -16,7 +17,7 @@ _WAIT = "start() waits for dispatch"
 
 
 def dispatch_from_queues(state: StoreState) -> None:
-    """Dispatches what follows the largest end of any queue.
+    """Dispatches everything after the largest end of any queue.
 
     Raises:
         StartHangs: dispatch cannot reach the end of the log.
@@ -37,7 +38,7 @@ def dispatch_from_queues(state: StoreState) -> None:
 
 
 def dispatch_on(state: StoreState) -> None:
-    """Dispatches from where dispatch stands to the end of the log.
+    """Dispatches from the present position to the end of the log.
 
     Raises:
         StartHangs: dispatch cannot reach it.
@@ -96,7 +97,7 @@ def _reput_segment(
 
 
 def _skip_rest(state: StoreState, rest: int) -> None:
-    """Passes over what is left of the buffer after a record that cannot be read; only a master does."""
+    """Skips the rest of the buffer after a record that cannot be read; only a master does."""
     if not state.settings.is_master and state.settings.dledger is None:
         return
     state.actions.log_accepted(

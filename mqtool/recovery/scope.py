@@ -1,4 +1,4 @@
-"""What of a broker's start is followed here, and what is not: refused by name, or said."""
+"""Which parts of a broker's start are modelled; the others are refused by name or reported."""
 
 from pathlib import Path
 
@@ -17,10 +17,11 @@ _BESIDE = (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION)
 
 
 def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
-    """Passes if the plain file-based store would open the directory.
+    """Checks that the plain file-based store would open the directory.
 
     Raises:
-        UnsupportedFormatError: another engine would, by the configuration, or by its files where that is silent.
+        UnsupportedFormatError: another engine would, according to the configuration or, if that does not say, to its
+            files.
     """
     for key, meaning in _OTHER_ENGINES.items():
         if config.flag(key):
@@ -36,7 +37,7 @@ def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
 
 
 def unfollowed(root: Path, config: BrokerConfig) -> tuple[str, ...]:
-    """Returns the parts of a store that a start touches and that are not followed, in words."""
+    """Returns the parts of a store that a start uses and that are not modelled, in words."""
     found = [
         f"{name}: 5.x loads it too, and may refuse to start because of it" for name in _BESIDE if (root / name).exists()
     ]

@@ -1,7 +1,7 @@
-"""What decides a start besides the store's files: the release, and the broker's own keys.
+"""What a start depends on besides the store's files: the release, and the broker's own keys.
 
-A key that nobody gave has the release's default, except for sizes of files: those the files tell.
-Source: MessageStoreConfig, BrokerConfig (4.9.7, 5.5.0).
+A missing key has the release's default, except for sizes of files, which come from the files. Source:
+MessageStoreConfig, BrokerConfig (4.9.7, 5.5.0).
 """
 
 from collections.abc import Mapping
@@ -77,7 +77,7 @@ class Settings(RecoveryRules):
 def settings_of(
     root: Path, release: Release, config: BrokerConfig, *, whole_broker: bool = True, heap: int | None = None
 ) -> Settings:
-    """Puts together what the files and the configuration tell.
+    """Returns the settings according to the files and the configuration.
 
     Raises:
         NotAStoreError: the directory is neither a store nor empty.
@@ -110,7 +110,7 @@ def settings_of(
 
 
 def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
-    """Returns the keys that are flags or names; keys that 4.9 does not know do nothing there."""
+    """Returns the keys that are flags or names; 4.9 ignores keys that it does not know."""
 
     def flag(key: str, *, default: bool = False, since: tuple[int, int] = (4, 9)) -> bool:
         value = config.flag(key) if release >= since else None
@@ -134,7 +134,7 @@ def read_config(config: "str | Path | Mapping[str, object] | BrokerConfig | None
 
 
 def _layout(root: Path, config: BrokerConfig) -> layout.StoreLayout | None:
-    """Looks at the directory; None if nothing is left in it: a broker makes a new store there."""
+    """Returns the layout of the directory; None if it is empty: a broker creates a new store there."""
     try:
         return layout.detect(root, config)
     except LayoutError:  # a directory of segments is gone: to a broker that is a log without files
@@ -147,7 +147,7 @@ def _layout(root: Path, config: BrokerConfig) -> layout.StoreLayout | None:
 
 
 def _commit_log_dirs(root: Path, config: BrokerConfig, found: layout.StoreLayout | None) -> tuple[Path, ...]:
-    """Returns where the broker looks for segments: where it is told to, else in commitlog/ and nowhere else."""
+    """Returns the directories in which the broker looks for segments: the configured ones, or only commitlog/."""
     default = root / file_names.COMMIT_LOG
     named = tuple(path for key in _COMMIT_LOG_KEYS for path in config.paths(key))
     detected = found.commit_log_dirs if found else ()
@@ -162,7 +162,7 @@ def _known(found: Known | None, default: int) -> Known:
 
 
 def _index_sizes(root: Path, config: BrokerConfig) -> tuple[int | None, int | None]:
-    """Returns slots and entries: configured, the default ones if the files have that size, or what the files tell."""
+    """Returns slots and entries: configured, the defaults if the files have that size, or what the files show."""
     slots, entries = config.integer("maxHashSlotNum"), config.integer("maxIndexNum")
     if slots is not None or entries is not None:
         return slots or index_file.DEFAULT_SLOTS, entries or index_file.DEFAULT_ENTRIES

@@ -1,8 +1,8 @@
-"""A broker's start, from the first file it looks at to the moment it runs, and the stop after it.
+"""A broker's start, from the first file it reads to the moment it runs, and the shutdown after it.
 
-The order of things, which decides what has happened already when one of them fails: tables, log, queues,
-checkpoint, index, recovery, and only then the lock. Source: DefaultMessageStore.load, start, shutdown,
-StoreCheckpoint (4.9.7, 5.5.0).
+The order decides what has already happened when a step fails: tables, log, queues, checkpoint, index, recovery, and
+only
+then the lock. Source: DefaultMessageStore.load, start, shutdown, StoreCheckpoint (4.9.7, 5.5.0).
 """
 
 import itertools
@@ -28,13 +28,13 @@ from mqtool.store.files import read_file
 
 @dataclass(slots=True)
 class Ending:
-    """How far a start came.
+    """How a start ended.
 
     Attributes:
         loaded: load() got past its files: positions are known.
         started: start() was entered.
         exit: the process's exit code; None if it runs or hangs.
-        refusal: the broker's words.
+        refusal: the broker's message.
         hung: where it hangs.
     """
 
@@ -46,7 +46,7 @@ class Ending:
 
     @property
     def runs(self) -> bool:
-        """Whether the broker serves."""
+        """Whether the broker serves clients."""
         return self.exit is None and self.hung is None
 
 
@@ -61,7 +61,7 @@ class Start:
     def __init__(
         self, settings: Settings, lock_holder: int | None = None, checked: Mapping[int, np.ndarray] | None = None
     ) -> None:
-        """Takes a store as it is.
+        """Takes a store in its present state.
 
         Args:
             settings: of the start.
@@ -77,7 +77,7 @@ class Start:
         self.had_abort = self.abort.is_file()
 
     def run(self) -> Ending:
-        """Goes through the start, and through an orderly stop if it comes to run."""
+        """Runs the start and, if it succeeds, a clean shutdown."""
         at_once = False
         try:
             self._construct()
@@ -158,7 +158,7 @@ class Start:
             self._load_queue_tree(file_names.BATCH_CONSUME_QUEUE, "BatchCQ")
 
     def _load_queue_tree(self, tree: str, kind: str) -> None:
-        """Takes every directory topic/number, in the order in which the system lists them."""
+        """Loads every directory topic/number, in the order in which the system lists them."""
         for topic in list_entries(self.settings.root / tree) or []:
             for entry in list_entries(topic.path) or []:
                 try:
@@ -237,7 +237,7 @@ class Start:
         self.actions.do(Action.WRITE, self.abort)
 
     def _stop(self) -> None:
-        """Follows shutdown(): of 4.9 only after a start that ended well, of 5.5 after every one."""
+        """Follows shutdown(): in 4.9 only after a successful start, in 5.5 after every start."""
         if self.settings.release < (5, 5) and not self.ending.runs:
             return
         if self.settings.release >= (5, 5) and self.state.loaded_checkpoint is not None:
@@ -249,7 +249,7 @@ class Start:
 
     @property
     def abort_present(self) -> bool:
-        """Whether the file is there by now, by the steps so far."""
+        """Whether the file exists after the steps so far."""
         made = any(step.path == self.abort and step.action is Action.CREATE for step in self.actions.steps)
         return made or self.abort.exists()
 

@@ -1,7 +1,7 @@
-"""A store between the first and the last thing that a start does: all models together.
+"""A store during a start: all models together.
 
-Mutable on purpose: recovery, dispatch and start change it step by step, as the broker does; `outcome`
-is what is left of it.
+Mutable on purpose: recovery, dispatch and start change it step by step, as the broker does; `outcome` is derived
+from it.
 """
 
 from collections.abc import Mapping
@@ -28,13 +28,13 @@ _OPEN_FILES = 16
 
 @dataclass(slots=True)
 class Scanned:
-    """How much recovery and dispatch had to look at.
+    """How much recovery and dispatch had to read.
 
     Attributes:
         from_offset: physical offset at which the scan began; None if there was nothing to scan.
-        end_offset: where the log ends by it.
+        end_offset: end of the log according to the scan.
         records, bytes: how many passed the test.
-        dispatched: records given to the queues and the index.
+        dispatched: number of records dispatched to queues and index.
     """
 
     from_offset: int | None = None
@@ -46,14 +46,14 @@ class Scanned:
 
 @dataclass(slots=True)
 class LastQueued:
-    """The record that was last given to a queue; its time and place go into the checkpoint."""
+    """The record that was last dispatched to a queue; its time and place go into the checkpoint."""
 
     store_timestamp: int
     physical_offset: int
 
 
 class SegmentFiles:
-    """Opened segments, a few at a time."""
+    """Open segments, a few at a time."""
 
     def __init__(self) -> None:
         self._open: dict[Path, ReadFile] = {}
@@ -116,7 +116,7 @@ class StoreState:
         self.loaded_queues: dict[QueueKey, tuple[QueueFile, ...]] = {}
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue:
-        """Returns a queue, made in memory if it is not there (findConsumeQueue, findOrCreateConsumeQueue)."""
+        """Returns a queue; creates it in memory if it does not exist (findConsumeQueue, findOrCreateConsumeQueue)."""
         found = self.queues.get((topic, queue_id))
         if found is None:
             kind = (
@@ -133,12 +133,12 @@ class StoreState:
         return max((queue.max_physical_offset for queue in self.queues.values()), default=-1)
 
     def note_loaded(self) -> None:
-        """Keeps the lists of files as they are before recovery."""
+        """Keeps the lists of files before recovery."""
         self.loaded_segments = tuple(self.log.files)
         self.loaded_queues = {key: tuple(queue.files.files) for key, queue in self.queues.items()}
 
     def truncate_queues(self, physical_offset: int) -> None:
-        """Drops units at or beyond the end of the log from every queue."""
+        """Drops units at or past the end of the log from every queue."""
         for queue in self.queues.values():
             queue.truncate(physical_offset)
 

@@ -1,9 +1,10 @@
-"""Whether a table of config/ holds what the classes of a release expect where its text is read.
+"""Whether a table of config/ has the types that a release's classes expect.
 
-A number that is a word, or a list that should be a map, makes the broker refuse the whole table. Source: members
-of TopicConfigSerializeWrapper, ConsumerOffsetManager, SubscriptionGroupManager, ConsumerFilterManager,
-DelayOffsetSerializeWrapper and, in 5.5, TopicQueueMappingSerializeWrapper and ConsumerOrderInfoManager, as
-fastjson 1.2.69 (4.9.7) and fastjson2 2.0.59 (5.5.0) convert them.
+A number that is a word, or a list that should be a map, makes the broker refuse the whole table. Source: members of
+TopicConfigSerializeWrapper, ConsumerOffsetManager, SubscriptionGroupManager, ConsumerFilterManager,
+DelayOffsetSerializeWrapper and, in 5.5, TopicQueueMappingSerializeWrapper and ConsumerOrderInfoManager, as fastjson
+1.2.69
+(4.9.7) and fastjson2 2.0.59 (5.5.0) convert them.
 """
 
 import re
@@ -19,7 +20,7 @@ _DIGITS = re.compile(r"[+-]?[0-9]+", re.ASCII)
 
 
 class Kind(Enum):
-    """What a value is converted to."""
+    """The type that a value is converted to."""
 
     INT = 32
     LONG = 64
@@ -29,7 +30,7 @@ class Kind(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Value:
-    """One value; `needed` where null is refused."""
+    """One value; `needed` if null is refused."""
 
     kind: Kind = Kind.ANY
     needed: bool = False
@@ -37,7 +38,7 @@ class Value:
 
 @dataclass(frozen=True, slots=True)
 class Bean:
-    """An object with known members; others are passed over."""
+    """An object with known members; others are ignored."""
 
     members: "Mapping[str, Shape]" = field(default_factory=dict)
     needed: bool = True
@@ -110,7 +111,7 @@ _SHAPES_5: dict[str, Bean] = {
 
 
 def fits(name: str, document: Any, *, release: Release) -> bool:
-    """Returns whether the release takes a table of config/ with these values; null stands for an empty table."""
+    """Whether the release accepts a table of config/ with these values; null stands for an empty table."""
     shape = (_SHAPES_5 if release >= (5, 5) else _SHAPES_4).get(name)
     if shape is None or document is None:
         return True
@@ -143,7 +144,7 @@ def _is_key(shape: Table, key: Any) -> bool:
 
 
 def _passes(value: Any, *, release: Release) -> bool:
-    """Of members that it does not know, fastjson2 reads the values too, and knows no number as a key then."""
+    """Whether an unknown member passes: fastjson2 reads its values too, and then rejects numbers as keys."""
     if release < (5, 5):
         return True
     if isinstance(value, dict):

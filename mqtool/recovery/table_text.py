@@ -1,8 +1,9 @@
-"""The text of a table of config/ as the broker's JSON parser reads it, which takes more than JSON.
+"""The text of a table of config/ as the broker's JSON parser reads it, which accepts more than JSON.
 
-Bytes that are not UTF-8 become replacement characters, control characters may stand in strings, and form feed
-and backspace (with fastjson2, NUL too) count as white space. What the parsers take beyond that, such as a comma
-left out, is not followed: see `is_cut`.
+Bytes that are not UTF-8 become replacement characters, control characters are allowed in strings, and form feed and
+backspace (with fastjson2, NUL too) count as white space. Other extensions of the parsers, such as a missing comma,
+are not
+followed: see `is_cut`.
 """
 
 import json
@@ -24,8 +25,8 @@ def read_table(data: Buffer, *, release: Release) -> Any:
     """Returns a table's document; keys without quotes are `int`.
 
     Raises:
-        ValueError: it is not what is read here.
-        RecursionError: nested too deeply.
+        ValueError: the text is not supported here.
+        RecursionError: it is nested too deeply.
     """
 
     def plain(match: re.Match[str]) -> str:
@@ -38,7 +39,7 @@ def read_table(data: Buffer, *, release: Release) -> Any:
 
 
 def is_cut(data: Buffer) -> bool:
-    """Returns whether a text that cannot be read plainly lacks its end: no parser takes that."""
+    """Whether an unreadable text plainly lacks its end, so that no parser accepts it."""
     text = bytes(data).decode("utf-8", "replace")
     outside = _TOKEN.sub(lambda match: "" if match["text"] else match[0], text)
     return '"' in outside or outside.count("{") != outside.count("}")

@@ -10,7 +10,7 @@ import mqtool
 from mqtool.errors import ConfigFileError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.rebuild import parts, run
+from mqtool.rebuild import job, parts
 from mqtool.rebuild.dispatch_batch import Wanted
 from mqtool.rebuild.job import Options, rebuild
 from mqtool.rebuild.placement import NoteKind
@@ -302,4 +302,4 @@ def test_the_output_of_a_run_that_begins_anew_is_removed(tmp_path):
     with mqtool.open(root) as store:
         rebuild(store, tmp_path / "out", settings_of(store))
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["batchconsumequeue", "index"]
-    assert run.KINDS[0] == "consumequeue"
+    assert job.KINDS[0] == "consumequeue"

@@ -344,7 +344,7 @@ def _count_in(body: bytes) -> int:
 
 
 def _check_delay(message: OutgoingMessage) -> None:
-    """Raises RefusalError if the delay level of a message or batch is not a number: the real broker stumbles over it."""
+    """Raises RefusalError if the delay level of a message or batch is not a number, which breaks the real broker."""
     if _DELAY_MARK not in message.properties or message.sys_flag & TRANSACTION_MASK:
         return
     level = properties.decode(message.properties).get(properties.DELAY_LEVEL)
