@@ -1,7 +1,6 @@
-"""The `mqtool` program: its commands, loaded when used, and the way every run ends.
+"""The `mqtool` program: its commands, loaded on use, and the end of every run.
 
-`mqtool.cli.commands` lists the commands. `run` is the only place that
-turns exceptions into exit codes, by the table in `exits`.
+`mqtool.cli.commands` lists the commands. Only `run` turns exceptions into exit codes, by the table in `exits`.
 """
 
 import gc
@@ -33,7 +32,7 @@ _ClickError: type[Exception] = typer.BadParameter.__mro__[2]
 
 
 def _group(name: str, text: str, subcommands: Mapping[str, Any]) -> Any:
-    """Returns a command with subcommands: functions by their verbs; the docstring's place is taken by their help."""
+    """Returns a command with subcommands: functions by verb, whose help replaces their docstrings."""
     one = typer.Typer(name=name, help=text, rich_markup_mode=None, add_completion=False, context_settings=_CONTEXT)
     for verb, (function, help_text) in subcommands.items():
         summary = help_text.strip().split("\n\n")[1].replace("\n", " ").partition(". ")[0]
@@ -46,7 +45,7 @@ def _group(name: str, text: str, subcommands: Mapping[str, Any]) -> Any:
 
 
 def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """Yields the words and the command of everything that can be typed and does something."""
+    """Yields the words and the command of everything that can be run."""
     if not hasattr(command, "commands"):
         yield words, command
         return
@@ -55,7 +54,7 @@ def leaves(command: Any, *words: str) -> Iterator[tuple[tuple[str, ...], Any]]:
 
 
 class LazyCommands(Mapping[str, Any]):
-    """Name to parsed command; the module is imported when its command is asked for, not to list the names."""
+    """Maps names to parsed commands; a module is imported when its command is used, not to list the names."""
 
     def __getitem__(self, name: str) -> Any:
         found = COMMANDS[name]
@@ -158,7 +157,7 @@ def _with_new_names(arguments: Sequence[str]) -> list[str]:
 
 
 def run(arguments: Sequence[str]) -> int:
-    """Runs mqtool and returns its exit code; the only failures that leave it are bugs in itself.
+    """Runs mqtool and returns its exit code. Only bugs of mqtool itself raise exceptions.
 
     Args:
         arguments: without the program's name.
@@ -223,11 +222,11 @@ def _fail_on_stdout(invocation: Invocation, failure: Failure) -> None:
 
 
 class _NobodyReadsError(Exception):
-    """The reader of stdout takes nothing more."""
+    """The reader of stdout has closed it."""
 
 
 def _end_output_in_time(invocation: Invocation, failure: Failure) -> None:
-    """Ends the output of a command that was told to stop; does not wait for a reader who has stopped reading."""
+    """Ends the output of an interrupted command without waiting for a reader that has stopped reading."""
     if threading.current_thread() is not threading.main_thread():
         _fail_on_stdout(invocation, failure)
         return
@@ -254,7 +253,7 @@ _AGAIN_S = 0.05
 
 
 def _interrupt_again(unraisable: Any) -> None:
-    """Repeats a Ctrl-C that could only be reported because it came inside a callback, such as one of fork."""
+    """Repeats a Ctrl-C that could only be reported because it arrived in a callback, such as one of fork."""
     if isinstance(unraisable.exc_value, KeyboardInterrupt):
         signal.setitimer(signal.ITIMER_REAL, _AGAIN_S)
     else:

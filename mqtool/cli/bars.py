@@ -1,4 +1,4 @@
-"""Bars that are drawn on the terminal, so that whoever prints there can take them away first."""
+"""The bars on the terminal, so that other output can remove them first."""
 
 from typing import Protocol
 

@@ -1,4 +1,4 @@
-"""Bodies as text, and what must not be shown."""
+"""Bodies as text, and redaction."""
 
 import base64
 import hashlib
@@ -19,9 +19,9 @@ class BodyView:
     """How bodies are printed.
 
     Attributes:
-        mode: as which.
+        mode: encoding.
         raw: as stored, not decompressed.
-        most: bytes of each that are printed, None for all.
+        most: maximum number of bytes of each, None for all.
     """
 
     mode: Body = Body.TEXT
@@ -29,7 +29,7 @@ class BodyView:
     most: int | None = None
 
     def encode(self, body: bytes) -> Encoded:
-        """Returns a body and the encoding that it really has: text that is no UTF-8 becomes base64."""
+        """Returns a body with its actual encoding: text that is not UTF-8 becomes base64."""
         if self.mode is Body.NONE:
             return None, "none"
         if self.mode is Body.JSON:
@@ -81,15 +81,15 @@ def _finite(digits: str) -> float:
 
 @dataclass(frozen=True, slots=True)
 class Redaction:
-    """Replaces what users wrote by salted hashes: equal values stay equal within one output, and no more.
+    """Replaces user data by salted hashes: equal values stay equal within one output.
 
-    Each run makes a new salt and never shows it, so that nobody can try likely values.
+    Each run creates a new salt and never shows it, so nobody can guess values by trying them.
     """
 
     salt: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
 
     def text(self, value: str | bytes) -> str:
-        """Returns the stand-in of a value."""
+        """Returns the replacement of a value."""
         data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
         return f"redacted:{hashlib.blake2b(data, digest_size=8, key=self.salt).hexdigest()}"
 

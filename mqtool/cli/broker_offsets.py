@@ -1,4 +1,4 @@
-"""Positions on a running broker, planned and applied, as documents of `plan` and `apply`."""
+"""Plans and applies positions on a running broker; results are documents of `plan` and `apply`."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 def plan_for_broker(
     address: str, options: OffsetOptions, source: Path | None, filters: Filters
 ) -> tuple[BrokerPlan, dict[str, Any]]:
-    """Returns a plan of positions on a broker, and what it does as a document.
+    """Returns a plan of positions on a broker, and its effect as a document.
 
     Args:
         address: "host:port" of the broker.
@@ -31,9 +31,9 @@ def plan_for_broker(
         filters: topics and queue.
 
     Raises:
-        UsageError: the options make no sense for a broker.
+        UsageError: the options do not apply to a broker.
         RefusedError: the broker would ignore the positions.
-        NothingToChangeError: it has them already.
+        NothingToChangeError: it already has them.
     """
     from mqtool.server.offsets import BrokerPlan, BrokerPositions, check_broker
     from mqtool.store.offset_moves import moves_of, words_of
@@ -70,7 +70,7 @@ def plan_for_broker(
 
 
 def _time(target: Target, filters: Filters, broker: BrokerPositions) -> int | None:
-    """Returns the time that a broker of 4.9 tells running consumers; None if the target is not a time."""
+    """Returns the time that a broker of 4.9 sends to running consumers; None if the target is not a time."""
     from mqtool.store.offset_moves import TargetKind
 
     times = {TargetKind.EARLIEST: 0, TargetKind.LATEST: -1, TargetKind.TIME: target.value}
@@ -92,7 +92,7 @@ def _lints(moves: list[Move], groups: set[str], committed: dict[str, Any]) -> It
 
 
 def apply_to_broker(data: bytes, path: Path, *, yes: bool, dry_run: bool) -> dict[str, Any]:
-    """Sets positions as a plan says; returns the result as a document.
+    """Sets positions according to a plan; returns the result as a document.
 
     Raises:
         RefusedError: the plan was edited; a precondition does not hold; `--yes` was not given.
@@ -127,10 +127,10 @@ def _undo_file(plan: Path) -> Path:
 
 
 def _save(path: Path, plan: BrokerPlan) -> None:
-    """Writes an undo file; one that an interrupted run has written stays.
+    """Writes an undo file; keeps one that an interrupted run has written.
 
     Raises:
-        RefusedError: another plan's is there.
+        RefusedError: the file belongs to another plan.
         StoreError: it cannot be written.
     """
     from mqtool.jobs.atomic import create_file

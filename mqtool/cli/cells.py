@@ -1,4 +1,4 @@
-"""Values as text for tables: escaped, so that nothing in a message can steer a terminal."""
+"""Values as text for tables, escaped so that no message can control a terminal."""
 
 import unicodedata
 from collections.abc import Mapping
@@ -45,7 +45,7 @@ def pad(text: str, to: int, right: bool) -> str:
 
 
 def is_number(column: Column) -> bool:
-    """Whether a column's cells line up at the right."""
+    """Whether a column's cells are right-aligned."""
     return column.type in {"integer", "int64", "number"} and not column.time
 
 

@@ -1,4 +1,4 @@
-"""Changes of a store, as `plan`, `apply`, `undo` and `finalize` print them: their steps, and how one ended."""
+"""Output of `plan`, `apply`, `undo` and `finalize`: steps of a change, and how it ended."""
 
 from __future__ import annotations
 

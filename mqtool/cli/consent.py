@@ -1,4 +1,4 @@
-"""Consent to a change: `--yes`, or the answer to a question where somebody sits at a terminal."""
+"""Consent to a change: `--yes`, or the answer to a question on a terminal."""
 
 import sys
 from typing import Annotated

@@ -1,4 +1,4 @@
-"""What goes wrong while a command prints: a line on stderr each, and exit code 1 in the end."""
+"""Reports damage that a command meets: one line on stderr for each, and exit code 1 in the end."""
 
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
@@ -14,24 +14,24 @@ MOST_LINES = 1000
 
 
 class DamageReport:
-    """Counts damage and says it.
+    """Counts and reports damage.
 
     Attributes:
-        count: how much was met.
+        count: number of damages so far.
     """
 
     def __init__(self, *, lines: bool = True) -> None:
         """Starts with none.
 
         Args:
-            lines: print a line each; else the damage is among the rows.
+            lines: print a line for each; otherwise the damage is among the rows.
         """
         self.count = 0
         self._lines = lines
         self._missing = False
 
     def missing(self) -> None:
-        """Notes that something that was asked for is not there."""
+        """Notes that something requested does not exist."""
         self._missing = True
 
     def say(self, text: str) -> None:
@@ -41,17 +41,17 @@ class DamageReport:
             note(text)
 
     def damage(self, damage: "Damage") -> None:
-        """Tells of a range without a valid record."""
+        """Reports a range without a valid record."""
         self.say(f"damage: {damage}")
 
     def unknown(self, sentences: Iterable[str]) -> None:
-        """Names what could not be looked at; the result is incomplete because of it."""
+        """Reports what could not be read and makes the result incomplete."""
         for sentence in sentences:
             note(f"unknown: {sentence}")
             self._missing = True
 
     def tail(self, tail: "Tail") -> None:
-        """Tells what follows the last record; bytes that are not a record count as damage."""
+        """Reports what follows the last record; bytes that are not a record count as damage."""
         text = f"tail: {tail.kind}, {tail.length} bytes after physical offset {tail.end}: {tail.detail}"
         if tail.kind == "garbage":
             self.say(f"damage: {text}")
@@ -59,7 +59,7 @@ class DamageReport:
             note(text)
 
     def code(self) -> ExitCode:
-        """Ends the report."""
+        """Returns the exit code."""
         if self._lines and self.count > MOST_LINES:
             note(f"damage: {self.count - MOST_LINES} more; `mqtool info --deep` sums them up")
         return ExitCode.NO if self.count or self._missing else ExitCode.OK

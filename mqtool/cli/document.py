@@ -1,4 +1,4 @@
-"""One object instead of rows: `info` and its like, in every format."""
+"""One object instead of rows, as printed by `info` and similar commands, in every format."""
 
 from collections.abc import Iterator
 from typing import Any

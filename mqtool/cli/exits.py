@@ -1,4 +1,4 @@
-"""Exit codes, and the one table that turns an exception into an exit code and one line on stderr.
+"""Exit codes, and the table that turns an exception into an exit code and one line on stderr.
 
 Documented in docs/exit-codes.md; a test compares that page with this table.
 """
@@ -47,11 +47,11 @@ MEANINGS = {
 
 
 class Terminated(BaseException):
-    """SIGTERM arrived; like KeyboardInterrupt, nothing but `run` catches it."""
+    """SIGTERM arrived; like KeyboardInterrupt, only `run` catches it."""
 
 
 class NotFoundError(errors.MqtoolError):
-    """What was asked for is not in the store: an answer, and the answer is no."""
+    """The requested item is not in the store: a negative answer rather than a failure."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,7 +164,7 @@ class Failure:
 
 
 def failure_of(error: BaseException) -> Failure:
-    """Finds an exception's row and words."""
+    """Returns the failure for an exception."""
     rule = next(rule for rule in RULES if isinstance(error, rule.error))
     path = _path_of(error)
     message = _message_of(error, rule)
@@ -193,7 +193,7 @@ def says_what_to_do(message: str) -> bool:
 
 
 def _kind_of(path: Path) -> str:
-    """Returns the kind of store that is at a path if it is none of RocketMQ's, else nothing."""
+    """Returns the kind of store at a path if it belongs to another system, otherwise ""."""
     with contextlib.suppress(OSError):  # the path cannot be looked at: the first error says more
         kind = recognise(path)
         return "" if kind is None else kind.name

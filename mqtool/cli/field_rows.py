@@ -1,4 +1,4 @@
-"""`dump --hex`: every field of a record or unit beside its bytes."""
+"""`dump --hex`: every field of a record or unit with its bytes."""
 
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any

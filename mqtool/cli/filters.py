@@ -9,7 +9,7 @@ from mqtool.errors import UsageError
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """What the options said, as text; see `options`."""
+    """Values of the options, as text; see `options`."""
 
     offset: str | None = None
     time: str | None = None

@@ -41,14 +41,14 @@ def _pages(root: Path) -> Iterator[Page]:
 
 
 def named(found: list[Page], topic: str) -> list[Page]:
-    """Returns the page of a topic, or all whose last word it is: `recovery` for `explanation/recovery`."""
+    """Returns the page with a topic, or all pages whose last word it is: `recovery` for `explanation/recovery`."""
     wanted = topic.lower().strip("/")
     exact = [page for page in found if page.topic.lower() == wanted]
     return exact or [page for page in found if page.topic.lower().endswith(f"/{wanted}")]
 
 
 def search(found: list[Page], words: tuple[str, ...]) -> list[Page]:
-    """Returns pages that hold all words, in any case; those that have them in their title or most often come first."""
+    """Returns pages that contain all words, ignoring case; pages with them in the title, or most often, come first."""
     wanted = [word.lower() for word in words]
     ranked = []
     for page in found:

@@ -1,4 +1,4 @@
-"""A file of a command line that may be a pipe, or `-` for stdin."""
+"""A file on the command line that may be a pipe, or `-` for stdin."""
 
 import sys
 from pathlib import Path
@@ -12,7 +12,7 @@ def is_dash(path: Path) -> bool:
 
 
 def read_input(path: Path, most: int) -> bytes:
-    """Returns what a file, a pipe, or stdin for `-` holds.
+    """Returns the content of a file, a pipe, or stdin for `-`.
 
     Raises:
         UsageError: it is more than `most` bytes.

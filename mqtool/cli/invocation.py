@@ -1,4 +1,4 @@
-"""One run of mqtool: what its options said, and its output once that has begun."""
+"""One run of mqtool: its global options, and its output once that has started."""
 
 import sys
 from collections.abc import Sequence
@@ -29,7 +29,7 @@ TABLE_FORMATS = (Format.TABLE, Format.WIDE)
 
 
 class Begun(Protocol):
-    """An output that has begun: `mqtool.cli.output.Output`."""
+    """An output that has started: `mqtool.cli.output.Output`."""
 
     def fail(self, failure: Failure) -> None:
         """Ends it because of a failure."""
@@ -51,7 +51,7 @@ class Invocation:
 
     @classmethod
     def of(cls, arguments: Sequence[str]) -> "Invocation":
-        """Looks for what the end of a run must know even if the arguments are found to be wrong."""
+        """Finds the options that the end of a run needs even if the arguments turn out to be wrong."""
         wanted = [value for name, value in pairwise(arguments) if name in FORMAT_OPTIONS]
         wanted += [argument.removeprefix("--format=") for argument in arguments if argument.startswith("--format=")]
         found = wanted[-1] if wanted and wanted[-1] in list(Format) else Format.TABLE

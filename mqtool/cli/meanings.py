@@ -1,7 +1,8 @@
-"""What each option means: one spelling, one meaning, in every command that has it.
+"""The meaning of each option: one spelling has one meaning in every command.
 
-The table in docs/cli.md is made of this, and a test holds it to the commands: an option is added here before a command
-can have it.
+The table in docs/cli.md is generated from this, and a test compares it with the commands: an option is added here
+before a
+command can have it.
 """
 
 MEANINGS = {

@@ -86,8 +86,8 @@ class MessageRows:
 
     Attributes:
         bodies: how bodies are printed.
-        redaction: what is left out, None for nothing.
-        in_table: rows are for people: with tags and keys of their own.
+        redaction: redacts rows; None for no redaction.
+        in_table: rows are for readers, with columns for tags and keys.
     """
 
     bodies: BodyView
@@ -123,7 +123,7 @@ def _view(found: dict[str, str]) -> Row:
 
 
 def undecoded_row(physical_offset: int, detail: str) -> Row:
-    """Returns a body that cannot be decompressed as a row of damage."""
+    """Returns a row of damage for a body that cannot be decompressed."""
     return {
         "damage": {
             "start": physical_offset,

@@ -1,4 +1,4 @@
-"""Messages on their way to the output: counted, limited, their damage told."""
+"""Messages on their way to the output: counted, limited, with damage reported."""
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -23,11 +23,11 @@ class MessageStream:
     """Passes on messages and damage until a limit is reached.
 
     Attributes:
-        report: is told all damage.
-        limit: messages, None for all.
-        max_bytes: of their records taken together, None for all.
-        exploded: take inner batches apart.
-        passed: messages so far.
+        report: receives all damage.
+        limit: maximum number of messages, None for all.
+        max_bytes: maximum sum of their records' sizes, None for all.
+        exploded: split inner batches into messages.
+        passed: number of messages so far.
     """
 
     report: DamageReport
@@ -37,7 +37,7 @@ class MessageStream:
     passed: int = 0
 
     def items(self, found: Iterable[Message | Damage]) -> Iterator[Message | Damage]:
-        """Yields what may pass."""
+        """Yields messages and damage within the limits."""
         size = 0
         if self.limit == 0:
             return
@@ -67,7 +67,7 @@ class MessageStream:
     def write(
         self, found: Iterable[Message | Damage], rows: MessageRows, output: Output, bar: Progress, damage: DamageMode
     ) -> None:
-        """Writes what may pass as rows."""
+        """Writes messages and damage within the limits as rows."""
         for item in self.items(found):
             if isinstance(item, Damage):
                 if damage is DamageMode.ROWS:
@@ -80,7 +80,7 @@ class MessageStream:
                 bar.update(item.physical_offset)
 
     def write_lines(self, found: Iterable[Lines | Damage], output: Output, bar: Progress, damage: DamageMode) -> None:
-        """Writes ready lines; the limit is their maker's business."""
+        """Writes finished lines; whoever builds them applies the limit."""
         for item in found:
             if isinstance(item, Damage):
                 self.report.damage(item)

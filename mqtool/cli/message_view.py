@@ -1,4 +1,4 @@
-"""How messages are printed: the options of `dump`, `get` and `find` that say so."""
+"""The options of `dump`, `get` and `find` that control how messages are printed."""
 
 from dataclasses import dataclass
 
@@ -12,7 +12,7 @@ from mqtool.errors import UsageError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MessageView:
-    """The options as given; see `options`."""
+    """Values of the options; see `options`."""
 
     format: Format
     body: Body | None = None
@@ -34,10 +34,10 @@ class MessageView:
             raise UsageError("--hex excludes --follow, --explode and --redact")
 
     def rows(self, *, default: Body | None = None) -> MessageRows:
-        """Returns what makes rows of messages.
+        """Returns the builder of message rows.
 
         Args:
-            default: of `--body`; None for none in tables and text elsewhere.
+            default: of `--body`; None means no body in tables and text elsewhere.
         """
         in_table = self.format in TABLE_FORMATS
         by_format = Body.NONE if in_table else Body.TEXT
@@ -46,7 +46,7 @@ class MessageView:
         return MessageRows(bodies, Redaction() if self.redact else None, in_table)
 
     def ready_lines(self) -> str | None:
-        """Returns the body mode if the rows can be taken as ready lines of JSON, else None."""
+        """Returns the body mode if the library can build the lines of JSON, otherwise None."""
         slow = self.redact or self.explode or self.hex or self.follow or self.max_body is not None
         mode = self.body or Body.TEXT
         return None if slow or mode is Body.JSON or self.format not in JSON_FORMATS else str(mode)

@@ -1,4 +1,4 @@
-"""What to type after `mqtool verify`: the one plan that covers the findings comes first."""
+"""The commands to type after `mqtool verify`, beginning with the one plan that covers the findings."""
 
 from __future__ import annotations
 
@@ -25,15 +25,17 @@ TRIED_FINDINGS = 5_000
 
 
 def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tuple[str, ...]:
-    """Returns commands to type, the best first; none while a broker runs or before all was looked at.
+    """Returns commands to type, the best first; none while a broker is running or before the check is complete.
 
     Args:
-        store: opened; the one that was verified.
-        found: of it.
-        may_try: build what a plan would change aside and predict the broker's start with it, to name the plan only
-            where it loses nothing that is still in the store, and runbooks only for what it leaves. Nothing is built
-            where there is nothing to plan, no start can be predicted, the log is longer than `TRIED_LOG`, or there are
-            more findings than `TRIED_FINDINGS`.
+        store: the one that was verified.
+        found: its verification.
+        may_try: build the result of a plan aside and predict the broker's start with it. Then the plan is named only
+            if it
+            loses nothing that the store still has, and runbooks only for what it leaves. Nothing is built if there
+            is nothing
+            to plan, no start can be predicted, the log is longer than `TRIED_LOG`, or there are more findings than
+            `TRIED_FINDINGS`.
     """
     if found.live or not found.complete or not any(one.severity is not Severity.NOTE for one in found.findings):
         return ()
@@ -51,13 +53,13 @@ def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tu
 
 
 def _is_small(store: Store, found: Verification) -> bool:
-    """Whether trying a plan out takes about as long as `verify` itself."""
+    """Whether trying a plan takes about as long as `verify` itself."""
     size = sum(segment.size for segment in store.commit_log.segments)
     return size <= TRIED_LOG and len(found.findings) <= TRIED_FINDINGS
 
 
 def _judged(store: Store, tried: RepairProposal | RefusedError, found: Verification) -> tuple[str, ...]:
-    """Returns the steps where it is known what a plan does: the plan, then runbooks for the errors that it leaves."""
+    """Returns the steps if the plan was tried: the plan, then runbooks for the errors that it leaves."""
     named = opened(store.path, store.config.file)
     if isinstance(tried, RefusedError):
         ways = _needed(one for one in found.findings if one.severity.is_serious)
@@ -71,7 +73,7 @@ def _judged(store: Store, tried: RepairProposal | RefusedError, found: Verificat
 
 
 def _by_codes(store: Store, proposal: RepairProposal, found: Verification) -> tuple[str, ...]:
-    """Returns the steps where nothing was tried out."""
+    """Returns the steps if no plan was tried."""
     named = opened(store.path, store.config.file)
     plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if proposal.changes else ()
     left = [one for one in proposal.left if one.severity.is_serious]

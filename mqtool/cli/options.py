@@ -92,7 +92,7 @@ StoreArgument = Annotated[Path, typer.Argument(metavar="STORE", help="Root direc
 
 
 def _read_keys(path: Path | None) -> Path | None:
-    """Prints a line for each key that no broker reads and each value that does not become what it says.
+    """Prints a line for each key that no broker reads, and for each value that a broker misreads.
 
     The command itself reports a file that cannot be read.
     """

@@ -1,4 +1,4 @@
-"""A command's output: the format that was asked for, on stdout, and nothing else there."""
+"""A command's output in the requested format. Nothing else is written to stdout."""
 
 import sys
 from collections.abc import Iterable
@@ -14,8 +14,9 @@ from mqtool.cli.schema import OutputSchema
 class Output:
     """Writes rows, or one object, in one format.
 
-    A command creates it, feeds it and returns `finish(code)`. If the command fails instead, `run`
-    in app.py calls `fail`, so that a JSON document is closed and says why.
+    A command creates it, feeds it and returns `finish(code)`. If the command fails instead, `run` in app.py calls
+    `fail`, so that
+    a JSON document is complete and contains the error.
     """
 
     def __init__(
@@ -31,10 +32,10 @@ class Output:
 
         Args:
             invocation: `ctx.obj`.
-            schema: what will be written.
+            schema: of the output.
             output_format: anything but HELP.
             live: rows come slowly: show each at once.
-            upright: rows are few: in tables, a line per value.
+            upright: rows are few: tables have a line for each value.
         """
         self.schema = schema
         self.format = output_format
@@ -59,12 +60,12 @@ class Output:
             self.row(row)
 
     def lines(self, block: bytes | memoryview) -> None:
-        """Writes whole, ready lines of JSON as rows; only for JSON formats."""
+        """Writes complete lines of JSON as rows; only for JSON formats."""
         self._begin()
         self._write(self._renderer.lines(block))
 
     def document(self, value: dict[str, Any], code: ExitCode = ExitCode.OK) -> ExitCode:
-        """Writes the one object and returns the exit code given."""
+        """Writes the object and returns the given exit code."""
         if self.format in JSON_FORMATS:
             indent = self.format is Format.JSON
             data = document.as_json(self.schema, value, ok=code is ExitCode.OK, indent=indent)
@@ -77,14 +78,14 @@ class Output:
         return code
 
     def finish(self, code: ExitCode = ExitCode.OK) -> ExitCode:
-        """Ends the rows and returns the exit code given."""
+        """Ends the rows and returns the given exit code."""
         self._begin()
         self._write(self._renderer.end(code is ExitCode.OK))
         self._stream.flush()
         return code
 
     def fail(self, failure: Failure) -> None:
-        """Ends the rows because of a failure; what was written before parses with it."""
+        """Ends the rows because of a failure; the output so far remains parsable."""
         if not (self.format is Format.JSONL and failure.code in QUIET):
             renderer = JsonLines() if self.format is Format.JSON and not self._begun else self._renderer
             self._write(renderer.fail(failure))

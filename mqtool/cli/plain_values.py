@@ -1,8 +1,8 @@
-"""Values of options and arguments that need no conversion, or a simple one.
+"""Converts plain values of options and arguments without pydantic.
 
-Releases of Typer from 0.27 on convert every value, given or not, by pydantic, which takes a tenth of a second to load
-and to prepare. Here is what they do for the usual kinds of values; everything else, such as a value that is wrong, is
-left to them.
+Since 0.27 Typer converts every value by pydantic, which takes a tenth of a second to load and prepare. This module
+does the
+same for the usual kinds of values and leaves everything else, such as wrong values, to Typer.
 """
 
 import os
@@ -15,7 +15,7 @@ _MOST_DIGITS = 18
 
 
 def convert_plainly(command: Any) -> None:
-    """Makes the parameters of a parsed command convert plain values themselves; older releases of Typer do that."""
+    """Makes the parameters of a parsed command convert plain values themselves, as older releases of Typer do."""
     help_option = command.get_help_option  # is made when it is asked for
     command.get_help_option = lambda context: _converting(help_option(context))
     for parameter in command.params:
@@ -29,7 +29,7 @@ def _converting(parameter: Any) -> Any:
 
 
 class _Conversion:
-    """Stands before the conversion that Typer would make for a parameter."""
+    """Wraps the conversion that Typer would use for a parameter."""
 
     def __init__(self, parameter: Any) -> None:
         self._parameter = parameter
@@ -48,7 +48,7 @@ class _Conversion:
 
 
 def _plain(value: Any, kind: Any, about: Any) -> Any:
-    """Returns a value as a kind of value; None if that takes more."""
+    """Converts a plain value; None if that takes more."""
     if not isinstance(kind, type):
         return None
     if kind is str:
@@ -68,7 +68,7 @@ def _plain(value: Any, kind: Any, about: Any) -> Any:
 
 
 def _path(value: Any, about: Any) -> Path | None:
-    """Returns a path if nothing is asked of it but that it can be read if it is there."""
+    """Returns a path if the only condition on it is that an existing file is readable."""
     asked = about.exists or about.writable or about.resolve_path or about.allow_dash or about.path_type
     if asked or not (about.file_okay and about.dir_okay) or not isinstance(value, str | Path):
         return None

@@ -1,4 +1,4 @@
-"""Progress on stderr: a bar on a terminal, JSON lines where asked for, else nothing."""
+"""Progress on stderr: a bar on a terminal, JSON lines on request, otherwise nothing."""
 
 import sys
 import time
@@ -17,10 +17,10 @@ REDRAW = 0.1
 
 
 class Progress(Protocol):
-    """A context manager that is told how far the work has come."""
+    """A context manager that receives the progress of work."""
 
     def update(self, at: int) -> None:
-        """Says where the work is; meant for every thousandth record, not for each."""
+        """Reports the position of the work; call it for every thousandth record or so."""
 
     def __enter__(self) -> Self:
         """Shows it."""
@@ -28,7 +28,7 @@ class Progress(Protocol):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Takes it away, or says that it is complete."""
+        """Removes the display, or reports completion."""
 
 
 class Silent:
@@ -48,7 +48,7 @@ class Silent:
 class JsonLinesProgress:
     """Lines `{"progress": {"what", "done", "total", "per_second", "seconds_left", "finished"}}`; the last is finished.
 
-    All in bytes; `seconds_left` is null as long as nothing is done.
+    All in bytes; `seconds_left` is null until something is done.
     """
 
     def __init__(self, what: str, start: int, end: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -97,8 +97,9 @@ class JsonLinesProgress:
 class Bar:
     """A bar on the last line of the terminal, removed when the work ends.
 
-    Rows may be printed to the same terminal meanwhile: `Output` hides it first, and the next `update`
-    draws the bar below them. It is drawn by `update` and not by a thread, so that the two never mix.
+    Rows may be printed to the same terminal meanwhile: `Output` hides the bar first, and the next `update` draws it
+    below them.
+    `update` draws it, not a thread, so that the two never mix.
     """
 
     def __init__(self, what: str, start: int, end: int, clock: Callable[[], float] = time.monotonic) -> None:
@@ -124,7 +125,7 @@ class Bar:
         self._task = self._bar.add_task(what, total=max(0, end - start))
 
     def update(self, at: int) -> None:
-        """Moves the bar; draws it again if the last time is long enough ago."""
+        """Moves the bar; redraws it if the last time was long enough ago."""
         self._bar.update(self._task, completed=at - self._start)
         now = self._clock()
         if now >= self._next:
@@ -133,7 +134,7 @@ class Bar:
             self._bar.refresh()
 
     def hide(self) -> None:
-        """Clears the bar's line, until it is drawn again."""
+        """Clears the bar's line until the bar is drawn again."""
         if not self._hidden:
             self._hidden = True
             self._terminal.write("\r\x1b[2K")
@@ -153,7 +154,7 @@ class Bar:
 
 
 def share_of(bar: Progress, size: int) -> OnProgress:
-    """Returns what moves a bar from 0 to a size, whatever the work counts in."""
+    """Returns a progress callback that moves a bar from 0 to a size, whatever unit the work counts in."""
 
     def move(done: int, total: int) -> None:
         bar.update(size * done // max(1, total))
@@ -162,7 +163,7 @@ def share_of(bar: Progress, size: int) -> OnProgress:
 
 
 def show_progress(mode: ProgressMode, what: str, start: int, end: int) -> Progress:
-    """Returns what `--progress` asks for.
+    """Returns the progress display for `--progress`.
 
     Args:
         mode: the option's value; AUTO draws a bar if stderr is a terminal.

@@ -21,7 +21,7 @@ _LAST = (1 << 63) - 1
 
 
 class Anchor(Enum):
-    """What a point counts from."""
+    """What a point is relative to."""
 
     START = "the first offset"
     END = "the last offset, exclusive"
@@ -34,18 +34,18 @@ class Point:
     """One end of a range.
 
     Attributes:
-        anchor: what `value` counts from.
-        value: offsets, or milliseconds for TIME; negative before END.
+        anchor: what `value` is relative to.
+        value: offset, or milliseconds for TIME; negative before END.
     """
 
     anchor: Anchor
     value: int = 0
 
     def offset(self, first: int, end: int) -> int:
-        """Returns the offset inside [first, end] that an offset point means.
+        """Returns the offset of an offset point, limited to [first, end].
 
         Args:
-            first: the smallest offset there is.
+            first: smallest offset.
             end: one past the largest.
         """
         base = {Anchor.START: first, Anchor.END: end, Anchor.ZERO: 0}[self.anchor]
@@ -77,10 +77,10 @@ class Range:
 
 
 def parse_range(text: str) -> Range:
-    """Reads the value of `-o`.
+    """Parses the value of `-o`.
 
     Raises:
-        UsageError: none of the forms, or more than one of them.
+        UsageError: it has none of the forms, or more than one of them.
     """
     single = _point(text)
     if single is not None:
@@ -119,13 +119,13 @@ def _check_order(text: str, found: Range) -> None:
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:
-    """Reads the value of `--time`: A..B, A.. or ..B.
+    """Parses the value of `--time`: A..B, A.. or ..B.
 
     Returns:
-        Milliseconds of the first moment inside and the first one after; None where open.
+        Milliseconds of the first moment inside and of the first one after; None for an open end.
 
     Raises:
-        UsageError: not of that form.
+        UsageError: it does not have this form.
     """
     left, dots, right = text.partition("..")
     if not dots or not (left or right):
@@ -138,14 +138,15 @@ def parse_times(text: str) -> tuple[int | None, int | None]:
 
 
 def parse_time(text: str) -> int:
-    """Reads one moment.
+    """Parses one moment.
 
     Returns:
-        Milliseconds since the epoch, rounded up where the text is finer: a message is stored at a
-        whole millisecond, so this is the first that can lie at or after the moment.
+        Milliseconds since the epoch, rounded up: messages are stored at whole milliseconds, so this is the first
+            that can be at
+        or after the moment.
 
     Raises:
-        UsageError: no moment in any of the forms.
+        UsageError: it has none of the forms.
     """
     found = _time(text)
     if found is None:
@@ -171,10 +172,10 @@ def _time(text: str) -> int | None:
 
 
 def parse_rate(text: str | None) -> int | None:
-    """Reads bytes a second, None for no limit.
+    """Parses bytes per second, None for no limit.
 
     Raises:
-        UsageError: it is none, or 0, at which nothing would ever be read.
+        UsageError: it is not a rate, or 0, at which nothing would ever be read.
     """
     found = None if text is None else parse_size(text)
     if found == 0:
@@ -183,10 +184,10 @@ def parse_rate(text: str | None) -> int | None:
 
 
 def parse_size(text: str) -> int:
-    """Reads a number of bytes: 4096, 64K, 10MiB, 1g; K, M, G and T are powers of 1024.
+    """Parses a number of bytes: 4096, 64K, 10MiB, 1g; K, M, G and T are powers of 1024.
 
     Raises:
-        UsageError: not of that form.
+        UsageError: it does not have this form.
     """
     found = _SIZE.fullmatch(text.strip())
     if not found:

@@ -1,6 +1,6 @@
-"""One row stream, many renderings. Each renderer turns rows into bytes as they come.
+"""Renders one stream of rows in many formats. Each renderer turns rows into bytes as they come.
 
-A renderer is told `begin`, then every `row`, then `end` or `fail`. None keeps more than a screenful.
+A renderer gets `begin`, then every `row`, then `end` or `fail`. It buffers no more than a screenful.
 """
 
 import csv
@@ -24,26 +24,27 @@ class Renderer(Protocol):
     """Rows in, bytes out."""
 
     def begin(self) -> bytes:
-        """What stands before the first row."""
+        """Returns what precedes the first row."""
 
     def row(self, row: Row) -> bytes:
-        """One row; may be held back."""
+        """Renders one row; may buffer it."""
 
     def lines(self, block: bytes | memoryview) -> bytes | memoryview:
-        """Rows that are lines of JSON already."""
+        """Renders rows that are lines of JSON already."""
 
     def end(self, ok: bool) -> bytes:
-        """What stands after the last row, with rows held back."""
+        """Returns buffered rows and what follows the last row."""
 
     def fail(self, failure: Failure) -> bytes:
-        """The same where the rows end because the command failed."""
+        """Like `end`, if the rows end because the command failed."""
 
 
 def encode(value: Any, *, indent: bool = False) -> bytes:
     """Returns JSON in UTF-8.
 
-    What orjson cannot write is rare: a lone surrogate becomes a question mark, as in Java, an integer of more than
-    64 bits a string of digits.
+    Values that orjson cannot write are rare: a lone surrogate becomes a question mark, as in Java, and an integer of
+    more than 64
+    bits a string of digits.
     """
     option = orjson.OPT_INDENT_2 if indent else 0
     try:
@@ -65,12 +66,12 @@ def _writable(value: Any) -> Any:
 
 
 def failure_object(failure: Failure) -> dict[str, Any]:
-    """Returns what JSON output says of a failed command."""
+    """Returns the JSON output of a failed command."""
     return {"ok": False, "error": failure.as_json()}
 
 
 class JsonLines:
-    """`jsonl`: a row a line; a failure is one last line with `ok: false`."""
+    """`jsonl`: one row per line; a failure is one last line with `ok: false`."""
 
     def begin(self) -> bytes:
         """Nothing."""
@@ -94,7 +95,7 @@ class JsonLines:
 
 
 class JsonDocument:
-    """`json`: one object with `rows`, written as they come; `ok` stands at the end."""
+    """`json`: one object with `rows`, written as they come; `ok` is at the end."""
 
     def __init__(self, schema: OutputSchema) -> None:
         self._head = schema.head()
@@ -110,7 +111,7 @@ class JsonDocument:
         return separator + encode(row)
 
     def lines(self, block: bytes | memoryview) -> bytes | memoryview:
-        """Lines inside the array; a line feed can only stand between two rows, never inside one."""
+        """Lines inside the array; line feeds occur only between rows, never inside one."""
         separator, self._separator = self._separator, b",\n"
         return separator + bytes(block[:-1]).replace(b"\n", b",\n")
 
@@ -124,7 +125,7 @@ class JsonDocument:
 
 
 class Plain:
-    """What formats without an object around their rows share: a failure is told by stderr and the exit code alone."""
+    """Base of formats without an object around the rows: only stderr and the exit code report a failure."""
 
     def begin(self) -> bytes:
         """Nothing."""
@@ -156,7 +157,7 @@ class Csv(Plain):
         return self._line(self._names)
 
     def row(self, row: Row) -> bytes:
-        """One line, more where a value holds line breaks."""
+        """One line, or more if a value contains line breaks."""
         return self._line([_csv_value(row.get(name)) for name in self._names])
 
     def _line(self, values: list[Any]) -> bytes:
@@ -173,7 +174,7 @@ def _csv_value(value: Any) -> Any:
 
 
 class Table(Plain):
-    """`table` and `wide`: aligned columns; widths are those of the first rows, longer cells push the line."""
+    """`table` and `wide`: aligned columns; widths are those of the first rows, longer cells shift the line."""
 
     def __init__(self, columns: tuple[Column, ...], *, wide: bool, lookahead: int = LOOKAHEAD) -> None:
         self._columns = columns
@@ -184,7 +185,7 @@ class Table(Plain):
         self._widths: list[int] | None = None
 
     def row(self, row: Row) -> bytes:
-        """One line, or all lines held back so far."""
+        """One line, or all buffered lines."""
         line = [self._cell(row.get(column.name), column) for column in self._columns]
         if self._widths is not None:
             return self._line(line, self._widths)
@@ -192,11 +193,11 @@ class Table(Plain):
         return self._release() if len(self._held) >= self._lookahead else b""
 
     def end(self, ok: bool) -> bytes:  # noqa: ARG002 - the exit code says it
-        """The lines held back; a table without rows is its header."""
+        """The buffered lines; a table without rows is its header."""
         return self._release() if self._widths is None else b""
 
     def fail(self, failure: Failure) -> bytes:  # noqa: ARG002 - stderr and the exit code say it
-        """The lines held back; nothing if there are none."""
+        """The buffered lines, if any."""
         return self._release() if self._held else b""
 
     def _cell(self, value: Any, column: Column) -> str:
@@ -220,7 +221,7 @@ class Table(Plain):
 
 
 class Upright(Plain):
-    """`table` and `wide` of commands that print few rows: a line per value, rows apart by an empty line."""
+    """`table` and `wide` of commands that print few rows: one line per value, an empty line between rows."""
 
     def __init__(self, columns: tuple[Column, ...]) -> None:
         self._columns = columns

@@ -1,4 +1,4 @@
-"""A file that takes the result of a check: it is outside the store."""
+"""Checks files for results: they must be outside the store."""
 
 from pathlib import Path
 
@@ -6,7 +6,7 @@ from mqtool.errors import UsageError
 
 
 def check_result_file(store: Path, file: Path) -> None:
-    """Makes sure that a file to be written is not in the store, and no device that it would take the place of.
+    """Checks that a file to be written is neither in the store nor a device that it would replace.
 
     Raises:
         UsageError: it is.

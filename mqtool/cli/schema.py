@@ -1,8 +1,8 @@
-"""What a command prints, declared: columns with types and docs, and the JSON Schema of it.
+"""Declares the output of a command: columns with types and docs, and its JSON Schema.
 
-A declaration serves every format: tables take the columns marked for them, CSV the names, JSON
-the values, `--format help` and docs/schemas the JSON Schema. Additive changes keep the version;
-a column that goes away or changes its meaning raises it.
+A declaration serves every format: tables print the columns marked for them, CSV the names, JSON the values,
+`--format help`
+and docs/schemas the JSON Schema. Additions keep the version; removing a column or changing its meaning raises it.
 """
 
 from collections.abc import Callable
@@ -70,7 +70,7 @@ def text(name: str, doc: str, *, show: str = TABLE, nullable: bool = False) -> C
 
 
 def count(name: str, doc: str, *, show: str = TABLE, nullable: bool = False) -> Column:
-    """Returns a column of whole numbers of any size, shown in tables."""
+    """Returns an integer column of any size, shown in tables."""
     return Column(name, "int64", doc, show=show, nullable=nullable)
 
 
@@ -101,10 +101,10 @@ class OutputSchema:
     Attributes:
         name: stable, e.g. "dump.message".
         version: raised when a consumer of the old one would break.
-        doc: what one row, or the object, is.
+        doc: meaning of a row, or of the object.
         columns: of a row, or of the object.
         single: one object, not rows.
-        mixed: rows of these kinds may stand among the rows in JSON.
+        mixed: other kinds of rows that may occur among the rows in JSON.
     """
 
     name: str

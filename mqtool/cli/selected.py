@@ -1,4 +1,4 @@
-"""What `--topic` and `--queue` select must exist: an empty answer about a misspelt name reads like a clean one."""
+"""Checks that what `--topic` and `--queue` select exists: an empty result for a misspelt name looks clean."""
 
 from collections.abc import Iterable, Sequence
 
@@ -11,7 +11,7 @@ from mqtool.store.topics import unmatched
 
 
 def require_selected(stores: Iterable[Store], topics: Sequence[str] | None, queue_id: int | None = None) -> None:
-    """Makes sure that topics and queue exist in one of some stores.
+    """Checks that topics and queue exist in at least one store.
 
     Args:
         stores: opened one after the other, each only until the next.

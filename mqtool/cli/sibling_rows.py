@@ -1,4 +1,4 @@
-"""Rows of stores of other kinds (`mqtool.siblings`) as output: schemas from their tables, bytes as text."""
+"""Rows of stores of other systems (`mqtool.siblings`) as output: schemas from their tables, bytes as text."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -166,7 +166,7 @@ def row(values: Row, table: Table, body: BodyView) -> dict[str, Any]:
 
 
 def layout_rows(layout: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Returns a layout's values as name and value; members of objects and lists by path."""
+    """Returns the values of a layout as rows of name and value; members of objects and lists by path."""
     found = []
     for name, value in layout.items():
         if isinstance(value, Mapping):

@@ -1,4 +1,4 @@
-"""What commands do with stores of other systems (`mqtool.siblings`)."""
+"""Implements commands for stores of other systems (`mqtool.siblings`)."""
 
 import re
 from collections.abc import Iterator, Sequence
@@ -53,7 +53,7 @@ def _finding(finding: "Finding") -> dict[str, Any]:
 
 
 def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format: Format) -> ExitCode:
-    """Says what a start of the store's own system would do; ends with 1 if it would not start or lose messages."""
+    """Predicts a start of the store's own system; ends with 1 if it would fail or lose messages."""
     with kind.open(path) as opened:
         found = opened.explain()
     if found is None:
@@ -64,7 +64,7 @@ def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format:
 
 
 def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, fail_on: str) -> ExitCode:
-    """Prints every broken invariant; the exit code is that of the worst one."""
+    """Prints every broken invariant; the exit code follows the worst one."""
     if output_format not in list(Format):
         raise UsageError(f"--format {output_format} is not for a store of kind {kind.name}")
     output = Output(invocation, sibling_rows.VERIFY_KIND, Format(output_format))
@@ -93,7 +93,7 @@ def dump(
     *,
     only: Path | None = None,
 ) -> ExitCode:
-    """Prints one table of a store, or what one of its files holds."""
+    """Prints one table of a store, or the content of one of its files."""
     if view.follow or view.explode or view.hex or view.redact or view.raw:
         raise UsageError(f"--follow, --explode, --hex, --redact and --raw are not for a store of kind {kind.name}")
     with kind.open(path) as opened:
@@ -177,7 +177,7 @@ def _body_view(view: MessageView, default: Body | None = None) -> BodyView:
 def _selected(
     opened: "Opened", table: Table, filters: Filters, report: DamageReport, items: Iterator[Row | Damage] | None = None
 ) -> Iterator[Row]:
-    """Yields the rows that every given option lets through; damage goes to the report."""
+    """Yields the rows that pass every given option; damage goes to the report."""
     columns = dict(table.selected_by)
     filters.refuse(*(name for name in _OPTIONS if name not in columns), why=f"does not select rows of {table.name}")
     tests = _tests(opened, table, filters, columns)
@@ -214,7 +214,7 @@ def _tests(opened: "Opened", table: Table, filters: Filters, columns: dict[str, 
 
 
 def _bounds(opened: "Opened", table: Table, column: str) -> tuple[int, int]:
-    """Returns the first and one past the last value of a column; ranges may count from either."""
+    """Returns the first and one past the last value of a column, to which ranges are relative."""
     first, end = None, 0
     for item in opened.rows(table.name):
         if not isinstance(item, Damage):
@@ -241,10 +241,10 @@ _NOTED = 10
 
 
 def new_directory(store: Path, target: Path) -> None:
-    """Passes if a target is new or empty, and lies outside of the store.
+    """Checks that a target is new or empty, and outside of the store.
 
     Raises:
-        UsageError: it does not.
+        UsageError: it is not.
     """
     from mqtool.store.real_path import is_inside
 
@@ -287,7 +287,7 @@ def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str
 
 
 def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:
-    """Writes what each file still holds, and says how it was found; ends with 1 if there is damage."""
+    """Writes what can be read of each file, and reports the damage; ends with 1 if there is any."""
     new_directory(path, target)
     with kind.open(path) as opened:
         rows = opened.salvage(target)
@@ -297,7 +297,7 @@ def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output
 
 
 def _print_written(output: Output, rows: Sequence[Row], lost: str) -> ExitCode:
-    """Prints what was written; the answer is no if a row counts anything as lost."""
+    """Prints the written files; ends with 1 if a row counts something as lost."""
     output.rows(iter(rows))
     return output.finish(ExitCode.NO if any(row[lost] for row in rows) else ExitCode.OK)
 

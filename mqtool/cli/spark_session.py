@@ -1,4 +1,4 @@
-"""Work on Spark from the command line: the options that say where, and a session for as long as the work takes."""
+"""Work on Spark from the command line: the options that say where, and a session for the duration of the work."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +33,7 @@ class OnSpark:
 
 
 def on_spark(spark: bool, master: str, conf: list[str] | None) -> OnSpark | None:
-    """Returns what the three options say; None if Spark is not asked for.
+    """Returns the values of the three options; None without `--spark`.
 
     Raises:
         UsageError: a setting without a value, or options of Spark without `--spark`.
@@ -51,7 +51,7 @@ def spark_session(where: OnSpark) -> Iterator[Any]:
     """Starts a session and stops it.
 
     Raises:
-        UsageError: no master is called like that.
+        UsageError: the master's name is invalid.
         UnavailableError: pyspark or Java is missing, or Java is too old.
         SparkJobError: Spark does not start, or does not reach the master.
     """

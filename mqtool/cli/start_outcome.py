@@ -1,4 +1,4 @@
-"""What a start of a broker would do, printed: the JSON object, and the view that tables show of it."""
+"""Prints the predicted start of a broker: the JSON object, and the tables that show it."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ def print_start_outcome(
     read_log: bool = True,
     heap_bytes: int | None = None,
 ) -> ExitCode:
-    """Predicts a start and prints it: what `explain-start` and `recover --dry-run` do.
+    """Predicts a start and prints it, for `explain-start` and `recover --dry-run`.
 
     Returns:
         NO if the broker would not start, messages would be lost, or the outcome is unknown.
@@ -188,7 +188,7 @@ def print_start_outcome(
 
 
 def _waiting(path: Path, config: Path | None, outcome: Outcome) -> list[dict[str, Any]] | None:
-    """Returns the messages that wait, and how many of them the start loses; None if they cannot be read."""
+    """Returns the waiting messages, and how many of them the start loses; None if they cannot be read."""
     from mqtool.store import open_readable
     from mqtool.store.waiting import waiting_messages
 
@@ -225,7 +225,7 @@ def _unknown(
     broker: str | None,
     error: UnreadableError,
 ) -> ExitCode:
-    """Prints that the start is unknown, because of what, and what would be needed."""
+    """Prints that the start is unknown, why, and what would be needed."""
     from mqtool.recovery.outcome import GIVEN
     from mqtool.recovery.predict import evidence_of
     from mqtool.store import open_readable

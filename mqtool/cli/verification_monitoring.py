@@ -1,4 +1,4 @@
-"""The answer of `mqtool verify` for machines that watch: JUnit, Prometheus, Nagios."""
+"""Results of `mqtool verify` for monitoring: JUnit, Prometheus, Nagios."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -116,7 +116,7 @@ def _labels(**labels: str) -> str:
 
 
 def nagios(found: Verification) -> bytes:
-    """Returns what a plugin prints: a status line with performance data, then a line per finding."""
+    """Returns the output of a plugin: a status line with performance data, then a line per finding."""
     errors, warnings = found.count(Severity.ERROR), found.count(Severity.WARNING)
     words = f"{found.state}, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
     words += f", {counted(found.losses.messages, 'lost message')}"
@@ -136,5 +136,5 @@ def nagios(found: Verification) -> bytes:
 
 
 def _plain(text: str) -> str:
-    """A bar would begin performance data."""
+    """Replaces bars, which would begin performance data."""
     return cells.escape(text).replace("|", "/")

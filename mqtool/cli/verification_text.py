@@ -1,4 +1,4 @@
-"""The answer of `mqtool verify` for people: verdict first, then findings with what to do, losses, checks."""
+"""Results of `mqtool verify` for readers: verdict first, then findings with what to do, losses, checks."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
@@ -34,7 +34,7 @@ _WORDS = {
 
 
 def text(found: Verification, steps: Sequence[str] = (), *, wide: bool) -> bytes:
-    """Returns the whole answer: the verdict, what to type first, then the details."""
+    """Returns the complete result: the verdict, what to type first, then the details."""
     head = [*_head(found), *(f"next: {paint(cells.escape(step), Style.COMMAND)}" for step in steps)]
     parts = ["\n".join(head), *_findings(found.findings, wide=wide), *_losses(found), _checks(found)]
     return "\n\n".join(part for part in parts if part).encode("utf-8", "replace") + b"\n"

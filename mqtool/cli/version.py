@@ -1,4 +1,4 @@
-"""`mqtool --version`: what was it that printed this?"""
+"""`mqtool --version`: versions of mqtool and of the libraries that it uses."""
 
 import platform
 from importlib import import_module
@@ -18,7 +18,7 @@ def lines() -> list[str]:
 
 
 def _has_isal() -> bool:
-    """Answers as `mqtool.records.crc` does, which is not asked because it loads numpy."""
+    """Whether isal is used, like `mqtool.records.crc`, which is not imported because it loads numpy."""
     try:
         import_module("isal.isal_zlib")
     except ImportError:

@@ -1,4 +1,4 @@
-"""The one zone in which a run reads and prints times: UTC, or what `--tz` names."""
+"""The time zone in which a run reads and prints times: UTC, or the one named by `--tz`."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from functools import lru_cache
@@ -39,7 +39,7 @@ class _Chosen:
 
 
 def choose(name: str) -> str:
-    """Makes a zone the one of this run; returns its name, as callbacks of options do."""
+    """Sets the zone of this run; returns its name, as callbacks of options do."""
     _Chosen.zone = parse_zone(name)
     return name
 
@@ -48,7 +48,7 @@ def milliseconds(moment: datetime) -> int:
     """Returns milliseconds since the epoch, rounded up; a moment without a zone is in the zone of this run.
 
     Raises:
-        OverflowError: no calendar reaches so far.
+        OverflowError: the moment is out of range.
     """
     if moment.tzinfo is None and _Chosen.zone is not None:
         moment = moment.replace(tzinfo=_Chosen.zone)
@@ -56,7 +56,7 @@ def milliseconds(moment: datetime) -> int:
 
 
 def moment(milliseconds: int) -> str:
-    """Returns RFC 3339 with milliseconds in the zone of this run; the number itself where no calendar reaches."""
+    """Returns RFC 3339 with milliseconds in the zone of this run; the number itself if it is out of range."""
     try:
         second, offset = _second(milliseconds // 1000, _Chosen.zone)
     except (OverflowError, ValueError, OSError):

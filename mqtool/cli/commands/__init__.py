@@ -1,7 +1,8 @@
-"""The commands of `mqtool`: a file for each, with its options, its function and the schema of what it prints.
+"""The commands of `mqtool`: one file for each, with its options, its function and the schema of its output.
 
-A command imports no other one: what several of them need is in `mqtool.cli`. Heavy libraries are imported by the
-functions that use them, so that `mqtool --help` and `mqtool COMMAND --help` load none.
+No command imports another: shared parts are in `mqtool.cli`. Heavy libraries are imported by the functions that use
+them, so
+that `mqtool --help` and `mqtool COMMAND --help` load none.
 """
 
 from typing import NamedTuple

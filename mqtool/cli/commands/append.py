@@ -1,4 +1,4 @@
-"""`mqtool append`: messages into a store, new or old."""
+"""`mqtool append`: appends messages to a new or existing store."""
 
 from __future__ import annotations
 
@@ -128,7 +128,7 @@ def append(
     config: ConfigOption = None,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Appends, or says what would become of each row."""
+    """Appends rows, or reports the result for each row without writing."""
     from mqtool.engine.store import open_store
     from mqtool.ingest import bulk_ingest
     from mqtool.ingest.duplicates import peeked, refuse_duplicates
@@ -162,7 +162,7 @@ def append(
 
 
 def _store_options(store: Path, flush: Flush, broker: Compat | None, config: Path | None) -> StoreOptions:
-    """Returns how the store is to be opened."""
+    """Returns the options to open the store with."""
     from mqtool.engine import FlushMode
     from mqtool.engine.start.detect import options_for
 
@@ -173,7 +173,7 @@ def _store_options(store: Path, flush: Flush, broker: Compat | None, config: Pat
 
 
 class _Report:
-    """Writes the answers and counts them."""
+    """Writes the results and counts them."""
 
     def __init__(self, output: Output) -> None:
         self._output = output
@@ -181,7 +181,7 @@ class _Report:
         self.queues: Counter[str] = Counter()
 
     def take(self, acks: Iterator[bulk_ingest.Ack]) -> None:
-        """Writes answers as they come."""
+        """Writes results as they come."""
         from mqtool.engine import PutStatus
 
         for ack in acks:
@@ -196,7 +196,7 @@ class _Report:
                 self.queues[topic] = max(self.queues[topic], queue_id + 1)
 
     def end(self, what: str) -> ExitCode:
-        """Ends the output; the exit code says whether every row was taken."""
+        """Ends the output; returns the exit code, which shows whether every row was accepted."""
         note(f"{self._stored} row(s) {what}, {self._refused} refused")
         if self._late:
             note(f"{self._late} of them were not on disk in time")
@@ -219,13 +219,13 @@ def _row(ack: bulk_ingest.Ack) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class _Source:
-    """The input: a table, or lines that are read from where they begin."""
+    """The input: a table, or lines that are read from their first one."""
 
     table: Path | None = None
     lines: IO[bytes] | None = None
 
     def rows(self, options: StoreOptions) -> Iterator[Row]:
-        """Yields the rows; of a file, from the first on each time."""
+        """Yields the rows; a file is read from its start each time."""
         from mqtool.ingest import row_source
 
         if self.table is not None:
@@ -238,7 +238,7 @@ class _Source:
 
 @contextmanager
 def _source(source: str, *, again: bool) -> Iterator[_Source]:
-    """Opens the input; lines of stdin are kept aside if they are needed `again`."""
+    """Opens the input; lines of stdin are saved if they are needed `again`."""
     from mqtool.ingest import row_source
 
     if source != "-":
@@ -282,12 +282,12 @@ def _keep(stream: Any, kept: IO[bytes]) -> None:
 
 
 class _Once:
-    """Stdin: read once, from where it stands, even where it is a file."""
+    """Stdin, read once from its present position, even if it is a file."""
 
     def __init__(self, stream: Any) -> None:
         self.readline = stream.readline
 
     @staticmethod
     def seekable() -> bool:
-        """It is not gone back in."""
+        """Returns False: it is not read again."""
         return False

@@ -1,4 +1,4 @@
-"""`mqtool apply`: a plan carried out."""
+"""`mqtool apply`: applies a plan."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def apply(
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Carries the plan out and prints the result."""
+    """Applies the plan and prints the result."""
     from mqtool.repair import Plan
     from mqtool.repair import apply as apply_plan
     from mqtool.repair.plan import LARGEST
@@ -135,7 +135,7 @@ def apply(
 
 
 def _next_steps(applied: Applied) -> list[str]:
-    """Returns what to do with a changed store: see what a start of the broker would do, then keep it or go back."""
+    """Returns what to do with a changed store: predict a start, then finalize or undo the change."""
     named = applied.opened
     look = command("runbook", "match", named) if applied.errors else command("explain-start", named)
     return [look, command("undo", applied.store), command("finalize", applied.store, "--yes")]

@@ -1,4 +1,4 @@
-"""`mqtool checks`: every code that verify can report."""
+"""`mqtool checks`: lists the codes that verify can report."""
 
 from typing import Annotated
 
@@ -46,7 +46,7 @@ def checks(
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Prints the codes that are asked for."""
+    """Prints the requested codes."""
     from mqtool.verify.catalogue import CATALOGUE
 
     wanted = code or [""]

@@ -1,4 +1,4 @@
-"""`mqtool clean`: delete what retention deletes, and say first what consumers would lose."""
+"""`mqtool clean`: deletes what retention deletes, after showing what consumers would lose."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ class _Options:
         return found if self.reserved_hours is None else replace(found, reserved_hours=self.reserved_hours)
 
     def time(self) -> int:
-        """Returns the time to judge by; raises UsageError where options do not go together."""
+        """Returns the reference time; raises UsageError if options contradict each other."""
         if not self.dry_run and (self.as_of is not None or self.used is not None):
             raise UsageError("--as-of and --used only ask what would be: give --dry-run, too")
         return time.time_ns() // 1_000_000 if self.as_of is None else ranges.parse_time(self.as_of)
@@ -220,7 +220,7 @@ def clean(
 
 
 def _check_writable(root: Path, config: Path | None) -> None:
-    """Raises what keeps a store from being cleaned: a process has it open, or it needs recovery first."""
+    """Raises an error if the store cannot be cleaned: a process has it open, or it needs recovery first."""
     from mqtool.verify.lock import is_held
 
     if is_held(root):

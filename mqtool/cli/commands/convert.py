@@ -1,4 +1,4 @@
-"""`mqtool convert`: a store in another shape, with the same messages."""
+"""`mqtool convert`: writes a store in another layout with the same messages."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ def _from_dledger(store: Store, target: Path, progress: ProgressMode) -> dict[st
 
 
 def _queues(what: Conversion, store: Store, target: Path) -> dict[str, Any]:
-    """Moves queues between RocksDB and files; it is the copying of the log that takes long, so there is no progress."""
+    """Converts queues between RocksDB and files, without progress: most of the time is spent copying the log."""
     from mqtool.convert import queues
 
     move = queues.into_files if what is Conversion.ROCKSDB_QUEUES else queues.into_rocksdb

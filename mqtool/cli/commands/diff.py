@@ -1,4 +1,4 @@
-"""`mqtool diff`: what two stores do not have in common."""
+"""`mqtool diff`: shows the differences between two stores."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqtool dump`: what a store, a directory or a single file holds."""
+"""`mqtool dump`: prints the content of a store, a directory or a single file."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ def dump(
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Prints what is at a path."""
+    """Prints the content of a path."""
     from mqtool.store.files import noting_unlisted
     from mqtool.store.target import open_target
 
@@ -208,7 +208,7 @@ def _fields(store: Store, items: Iterable[Message | Damage]) -> Iterator[Row]:
 def _files(
     invocation: Invocation, files: list[KnownFile], config: Path | None, filters: Filters, view: MessageView
 ) -> ExitCode:
-    """Prints files of one kind that hold no messages: units, entries, slots, configuration."""
+    """Prints files of one kind without messages: units, entries, slots, configuration."""
     from mqtool.store import broker_config
     from mqtool.store.fields import file_fields
     from mqtool.store.globs import Globs
@@ -235,7 +235,7 @@ def _is_wanted(file: KnownFile, globs: Globs, queue_id: int | None) -> bool:
 
 
 def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters) -> Iterator[Row]:
-    """Yields rows whose number lies in the range; the files of a queue are one series of numbers."""
+    """Yields rows whose number is in the range; files of a queue are numbered consecutively."""
     from mqtool.store.entries import ORDINALS, rows_of
 
     if not filters.offset or not files:

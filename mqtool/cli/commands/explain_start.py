@@ -1,4 +1,4 @@
-"""`mqtool explain-start`: what would a broker do to this store if it were started now?"""
+"""`mqtool explain-start`: predicts what a broker would do to a store on startup."""
 
 from typing import Annotated
 

@@ -1,4 +1,4 @@
-"""`mqtool export`: messages into Parquet."""
+"""`mqtool export`: writes messages as Parquet."""
 
 from __future__ import annotations
 
@@ -260,7 +260,7 @@ def export(
 def _follow(
     invocation: Invocation, request: ExportRequest, runner: Runner, every: float, output_format: Format
 ) -> ExitCode:
-    """Exports until a signal asks to end; says each commit on stderr, and prints the last one's result."""
+    """Exports until a signal arrives; reports each commit on stderr, and prints the last one's result."""
     import signal
     import threading
 
@@ -285,7 +285,7 @@ def _follow(
 
 @dataclass(frozen=True)
 class _Files:
-    """What `--help` lists under Files."""
+    """Options that `--help` lists under Files."""
 
     partition_by: str | None = None
     file_size: str = SIZE
@@ -296,7 +296,7 @@ class _Files:
 
 @dataclass(frozen=True)
 class _Options:
-    """What was asked for besides the stores and the target; equal to `_Options()` if nothing was."""
+    """Options other than stores and target; equal to `_Options()` if none was given."""
 
     state: str | None = None
     rewind: bool = False
@@ -314,7 +314,7 @@ class _Options:
         """Returns the request to the library.
 
         Raises:
-            UsageError: an option makes no sense.
+            UsageError: an option is invalid.
         """
         from mqtool.export.parquet import WriteOptions
         from mqtool.export.plain import ExportRequest
@@ -349,7 +349,7 @@ class _Options:
 
 
 def _sibling(path: str) -> Kind | None:
-    """Returns the other system that a store is of, None for RocketMQ's own and for what is not on this machine."""
+    """Returns the other system that a store belongs to, None for RocketMQ's own and for remote paths."""
     from mqtool.store.remote import is_url
 
     return None if is_url(path) else recognise(Path(path))
@@ -382,7 +382,7 @@ def _opened(sources: list[Source]) -> Iterator[Store]:
 
 
 def _require_rocketmq(sources: list[Source]) -> None:
-    """Names stores of other systems as what they are.
+    """Refuses stores of other systems by name.
 
     Raises:
         UnsupportedFormatError: there is one.
@@ -399,7 +399,7 @@ def _names(given: list[str | None] | list[str] | None) -> list[str]:
 
 
 def _bar_in(shown: ExitStack, mode: ProgressMode) -> OnProgress:
-    """Returns what moves a bar that begins when the plan is made and its length is known."""
+    """Returns a progress callback whose bar starts when the plan is made and its length is known."""
     bars: list[Progress] = []
 
     def move(done: int, total: int) -> None:
@@ -411,7 +411,7 @@ def _bar_in(shown: ExitStack, mode: ProgressMode) -> OnProgress:
 
 
 def _print(invocation: Invocation, request: ExportRequest, result: ExportResult, output_format: Format) -> ExitCode:
-    """Prints what an export did; the exit code says whether all of the log could be read."""
+    """Prints the result of an export; the exit code shows whether all of the log could be read."""
     from mqtool.export.schema import Table
 
     found = _document(request, result)

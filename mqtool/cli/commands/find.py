@@ -1,4 +1,4 @@
-"""`mqtool find`: messages by what is in them."""
+"""`mqtool find`: finds messages by their content."""
 
 from __future__ import annotations
 

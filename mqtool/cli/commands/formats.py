@@ -1,4 +1,4 @@
-"""`mqtool formats`: which kinds of stores and files are known, and what can be done with each."""
+"""`mqtool formats`: lists the supported kinds of stores and files, and what can be done with each."""
 
 from collections.abc import Iterator
 from typing import Any

@@ -1,4 +1,4 @@
-"""`mqtool get`: the message at an address."""
+"""`mqtool get`: prints the message at an address."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def get(
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Prints the messages at all addresses, in their order."""
+    """Prints the messages at all addresses, in order."""
     from mqtool.store import open_readable
 
     view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact)

@@ -1,4 +1,4 @@
-"""`mqtool help`: the documentation, without a browser."""
+"""`mqtool help`: prints the documentation."""
 
 import os
 import sys
@@ -70,7 +70,7 @@ def help(  # noqa: A001 - the name of the command
 
 
 def _show(page: str) -> None:
-    """Prints Markdown as it is; on a terminal formatted, by the user's pager."""
+    """Prints Markdown as it is; on a terminal formatted, in the user's pager."""
     if not sys.stdout.isatty():
         sys.stdout.write(page)
         return

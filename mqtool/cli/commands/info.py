@@ -1,4 +1,4 @@
-"""`mqtool info`: what is this store?"""
+"""`mqtool info`: describes a store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqtool mirror`: a copy of a running broker's store, kept by its own replication."""
+"""`mqtool mirror`: copies a running broker's store by the broker's own replication."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def mirror(
     output_format: FormatOption = Format.TABLE,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Follows until it is stopped, or has caught up with --once; prints where the copy ends."""
+    """Follows until stopped or, with --once, until it has caught up; prints the end of the copy."""
     from mqtool.server.replication.mirror import follow
 
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")

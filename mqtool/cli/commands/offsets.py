@@ -1,4 +1,4 @@
-"""`mqtool offsets`: positions of consumer groups."""
+"""`mqtool offsets`: shows positions of consumer groups."""
 
 from __future__ import annotations
 
@@ -142,7 +142,7 @@ def _row(position: Position) -> dict[str, Any]:
 
 
 def _compared(rows: list[Position], others: list[Position]) -> Iterator[dict[str, Any]]:
-    """Yields the rows of a store with what another has for the same group and queue, then what only that has."""
+    """Yields the rows of a store next to those of another for the same group and queue, then the other's rest."""
     there = {(one.kind, one.group, one.topic, one.queue_id): one for one in others if one.is_read}
     for one in rows:
         other = there.pop((one.kind, one.group, one.topic, one.queue_id), None) if one.is_read else None

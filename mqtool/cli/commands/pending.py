@@ -1,4 +1,4 @@
-"""`mqtool pending`: what a store has promised and not yet delivered."""
+"""`mqtool pending`: lists what a store has promised and not yet delivered."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`mqtool plan`: what a change would do to a store, as a file to read before it is carried out."""
+"""`mqtool plan`: writes the effect of a change to a file, to review before applying it."""
 
 from __future__ import annotations
 
@@ -243,7 +243,7 @@ def plan(
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Plans, writes the plan down and shows it; ends with 1 if an error is left that the plan does not repair."""
+    """Makes and writes a plan, and shows it; ends with 1 if the plan leaves an error unrepaired."""
     from mqtool.cli.selected import require_selected
     from mqtool.repair import make_plan
     from mqtool.repair.from_findings import changes_of, left_by
@@ -298,7 +298,7 @@ def plan(
 
 
 def _plan_for_broker(output: Output, address: str, options: _Options) -> ExitCode:
-    """Plans positions on a running broker, writes the plan down and shows it."""
+    """Makes, writes and shows a plan of positions on a running broker."""
     from mqtool.cli.broker_offsets import plan_for_broker
 
     if options.words != [_OFFSETS] or options.given() - _NARROWED_BY[_OFFSETS]:
@@ -312,7 +312,7 @@ def _plan_for_broker(output: Output, address: str, options: _Options) -> ExitCod
 
 
 def _check_output(out: Path, store: Path) -> None:
-    """Raises UsageError if the plan cannot be written where it should go; said before the log is read."""
+    """Raises UsageError if the plan cannot be written to its place; checked before the log is read."""
     from mqtool.store.real_path import is_inside
 
     if is_inside(out, store):
@@ -333,7 +333,7 @@ def _write(out: Path, content: str) -> None:
 
 
 def _write_to_stdout(made: Plan, document: dict[str, Any]) -> None:
-    """Prints the plan itself; what is worth knowing before it is carried out goes to stderr."""
+    """Prints the plan itself; notes for its reader go to stderr."""
     sys.stdout.buffer.write(made.to_json().encode())
     sys.stdout.buffer.flush()
     for line in document["notes"]:
@@ -462,7 +462,7 @@ def _log_end(store: Store, options: _Options) -> int:
 
 
 def _redacted(store: Store, options: _Options) -> tuple[int, ...]:
-    """Returns the physical offsets of the messages that are chosen."""
+    """Returns the physical offsets of the selected messages."""
     from mqtool.store.address import resolve
 
     offsets = {message.physical_offset for address in options.at for message in resolve(store, address).messages}
@@ -482,7 +482,7 @@ def _redacted(store: Store, options: _Options) -> tuple[int, ...]:
 
 
 def _misnamed(store: Store, options: _Options) -> tuple[str, ...]:
-    """Returns the CommitLog files that get the names which their records state."""
+    """Returns the CommitLog files that will be named as their records state."""
     if options.files:
         return _files(store, options, "rename-segments")
     if not store.layout.misplaced:
@@ -491,7 +491,7 @@ def _misnamed(store: Store, options: _Options) -> tuple[str, ...]:
 
 
 def _files(store: Store, options: _Options, verb: str) -> tuple[str, ...]:
-    """Returns the files that are named, below the store, however they were named."""
+    """Returns the named files, relative to the store, however they were named."""
     if not options.files:
         raise UsageError(f"{verb}: name the files with --file")
     root = store.path.absolute()

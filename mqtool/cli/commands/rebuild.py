@@ -1,4 +1,4 @@
-"""`mqtool rebuild`: derived files rebuilt from the CommitLog."""
+"""`mqtool rebuild`: rebuilds derived files from the CommitLog."""
 
 from __future__ import annotations
 
@@ -206,7 +206,7 @@ class _Options:
     resume: bool
 
     def check(self) -> None:
-        """Raises UsageError for options that do not go together."""
+        """Raises UsageError for options that contradict each other."""
         if self.resume and self.state is None:
             raise UsageError("--resume continues from --state FILE: give both")
         if self.file is not None and self.what is not What.INDEX:
@@ -222,7 +222,7 @@ class _Options:
             raise UsageError("--state is for queues and index as a whole")
 
     def wanted(self, store: Store) -> Wanted:
-        """Returns what the library is to make."""
+        """Returns the scope of the rebuild."""
         from mqtool.rebuild.dispatch_batch import Wanted
 
         start = end = None
@@ -315,7 +315,7 @@ def _derived(store: Store, options: _Options, settings: Settings, report: _Repor
 
 
 class _Report:
-    """Gathers what is printed."""
+    """Collects the output."""
 
     def __init__(self, options: _Options, settings: Settings) -> None:
         from mqtool.rebuild.log_survey import Surveyor
@@ -332,7 +332,7 @@ class _Report:
         self.timer: TimerResult | None = None
 
     def print(self, invocation: Invocation, output_format: Format, seconds: float) -> ExitCode:
-        """Prints all of it; the exit code says whether everything was there."""
+        """Prints the output; the exit code shows whether the rebuild is complete."""
         document = self._document(seconds)
         note_damaged_ranges(document["damage"])
         if document["damage_count"] > 10:
@@ -391,7 +391,7 @@ class _Report:
 
 
 def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:
-    """Says what of a timer no record tells."""
+    """Yields the values of a timer that no record states."""
     from mqtool.rebuild.metadata import Guess
 
     if timer is not None and timer.guessed:

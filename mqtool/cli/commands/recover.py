@@ -1,4 +1,4 @@
-"""`mqtool recover`: what a broker does to a store when it starts, without a broker, and with an undo."""
+"""`mqtool recover`: recovers a store as a broker does on startup, without a broker, and with an undo."""
 
 from __future__ import annotations
 
@@ -118,7 +118,7 @@ class _Options:
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """What became of the files; paths relative to the root."""
+    """The changed files; paths relative to the root."""
 
     deleted: Sequence[str] = field(default=())
     quarantined: Sequence[str] = field(default=())
@@ -251,6 +251,6 @@ def _document(options: _Options, expected: Outcome, lost: list[dict[str, Any]], 
 
 
 def _next_step(options: _Options, listings: list[Path]) -> str:
-    """Returns the command to run next: bring back what was cut, else look at the result."""
+    """Returns the next command: restore what was cut, or check the result."""
     store = opened(options.store, options.config)
     return command("append", store, "--from", listings[0]) if listings else command("verify", store)

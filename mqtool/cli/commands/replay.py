@@ -1,4 +1,4 @@
-"""`mqtool replay`: messages of a store, of JSON Lines or of an export, stored again or sent to a broker."""
+"""`mqtool replay`: stores messages of a store, of JSON Lines or of an export again, or sends them to a broker."""
 
 from __future__ import annotations
 
@@ -222,7 +222,7 @@ def _resend(source: Path, dead_letters: str | None, to_topic: str | None, *, hal
     """Returns which messages are sent where.
 
     Raises:
-        UsageError: options do not go together, or name what is not there.
+        UsageError: options contradict each other, or name something that does not exist.
     """
     from mqtool.formats import topics
     from mqtool.formats.file_names import is_directory_name
@@ -252,7 +252,7 @@ def _resend(source: Path, dead_letters: str | None, to_topic: str | None, *, hal
 
 
 def _counts(result: Report) -> dict[str, Any]:
-    """Returns the fields of the document that say what was done."""
+    """Returns the result's fields of the document."""
     passed = result.passed
     return {
         "replayed": result.replayed,
@@ -268,7 +268,7 @@ def _counts(result: Report) -> dict[str, Any]:
 
 
 def _is_address(target: str) -> bool:
-    """Whether a target is a name server; what is there as a directory, or has a slash, is a store."""
+    """Whether a target is a name server; an existing directory, or a path with a slash, is a store."""
     return _ADDRESS.fullmatch(target) is not None and not Path(target).exists()
 
 
@@ -276,7 +276,7 @@ def _selection(source: Path, filters: Filters) -> Selection:
     """Returns which messages are replayed.
 
     Raises:
-        UsageError: an option makes no sense.
+        UsageError: an option is invalid.
         UnsupportedFormatError: the source is a store of another system.
     """
     from mqtool.cli.selected import require_selected

@@ -1,4 +1,4 @@
-"""`mqtool report`: all that is known about a store on one page."""
+"""`mqtool report`: writes everything known about a store on one page."""
 
 from __future__ import annotations
 

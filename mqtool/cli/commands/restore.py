@@ -1,4 +1,4 @@
-"""`mqtool restore`: a backup brought back."""
+"""`mqtool restore`: restores a backup."""
 
 from __future__ import annotations
 

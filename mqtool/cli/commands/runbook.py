@@ -1,4 +1,4 @@
-"""`mqtool runbook`: known troubles, from the symptom to the proof."""
+"""`mqtool runbook`: handles known problems, from the symptom to the proof."""
 
 from __future__ import annotations
 
@@ -310,7 +310,7 @@ def run(
 
 
 def code_of(found: Protocol) -> ExitCode:
-    """Returns what the run amounts to."""
+    """Returns the exit code of a run."""
     from mqtool.repair.runbooks.protocol import REFUSED, SKIPPED
 
     status = {step.name: step.status for step in found.steps}

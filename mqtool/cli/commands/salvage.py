@@ -1,4 +1,4 @@
-"""`mqtool salvage`: every provable record of a damaged store in a new one."""
+"""`mqtool salvage`: copies every provable record of a damaged store to a new one."""
 
 from __future__ import annotations
 

@@ -232,9 +232,9 @@ def serve(
 
 
 def configuration(file: Path | None, settings: list[str]) -> BrokerConfig:
-    """Returns the keys of --config, then those of --set; warns of those of --set that no broker knows.
+    """Returns the keys of --config, overridden by those of --set; warns of unknown keys of --set.
 
-    The option --config has named its own already.
+    The option --config has reported its own unknown keys already.
     """
     from mqtool.server.broker.settings import DEFAULTS
     from mqtool.store import broker_config

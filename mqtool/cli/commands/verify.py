@@ -1,4 +1,4 @@
-"""`mqtool verify`: what is wrong with a store, exactly, and what to do."""
+"""`mqtool verify`: reports what is wrong with a store, and what to do."""
 
 from __future__ import annotations
 
@@ -269,7 +269,7 @@ def verify(
     progress: ProgressOption = ProgressMode.AUTO,
     _debug: DebugOption = False,
 ) -> ExitCode:
-    """Checks a store and writes the answer; the exit code says what was found, as --fail-on asks."""
+    """Checks a store and prints the result; the exit code follows --fail-on."""
     from mqtool.cli.next_steps import next_steps
     from mqtool.cli.selected import require_selected
     from mqtool.jobs.atomic import replace_file
@@ -325,7 +325,7 @@ def _on_spark(
 
 
 def exit_code(found: Verification, fail_on: FailOn) -> ExitCode:
-    """Returns what the process tells its caller."""
+    """Returns the exit code of the process."""
     from mqtool.verify import Severity, State
 
     if not found.complete:
@@ -339,7 +339,7 @@ def exit_code(found: Verification, fail_on: FailOn) -> ExitCode:
 
 
 def render(found: Verification, output_format: VerifyFormat, code: ExitCode, steps: tuple[str, ...] = ()) -> bytes:
-    """Returns the answer in a format."""
+    """Returns the result in a format."""
     from mqtool.cli import verification_monitoring, verification_text
 
     match output_format:
@@ -388,7 +388,7 @@ def verdict_row(found: Verification) -> dict[str, Any]:
 
 
 def document(found: Verification, steps: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Returns the whole answer as one object."""
+    """Returns the result as one object."""
     rows = _rows(found)
     return {
         **verdict_row(found),
@@ -402,7 +402,7 @@ def document(found: Verification, steps: tuple[str, ...] = ()) -> dict[str, Any]
 
 
 def lines(found: Verification) -> list[dict[str, Any]]:
-    """Returns the answer line by line, the verdict last."""
+    """Returns the result line by line, the verdict last."""
     parts = [{kind: row} for kind, rows in _rows(found).items() for row in rows]
     return [*parts, {"verdict": verdict_row(found)}]
 
