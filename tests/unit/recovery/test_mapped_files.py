@@ -31,7 +31,7 @@ def names(files: Segments) -> list[str]:
 
 
 def actions(files: Segments) -> list[tuple[Action, str]]:
-    return [(step.action, step.path.name) for step in files._ledger.steps]
+    return [(step.action, step.path.name) for step in files._actions.steps]
 
 
 def test_files_are_in_the_order_of_their_names_not_of_their_numbers():

@@ -33,7 +33,7 @@ def recovered(root, release: str = "5.5") -> SimpleQueue:
 
 
 def done(made: SimpleQueue, action: Action) -> list[str]:
-    return [step.path.name for step in made._ledger.steps if step.action is action]
+    return [step.path.name for step in made._actions.steps if step.action is action]
 
 
 @BOTH
@@ -50,7 +50,7 @@ def test_a_bad_unit_ends_the_queue_and_later_files_go(release, bad, tmp_path, di
     made = recovered(tmp_path, release)
     assert made.max_offset == 12
     assert done(made, Action.DELETE) == [f"{2 * QUEUE_FILE:020d}"]
-    assert any("ends before unit 12" in rule for rule in made._ledger.why)
+    assert any("ends before unit 12" in rule for rule in made._actions.why)
 
 
 def test_only_the_last_three_files_are_looked_at(tmp_path, directory):
@@ -85,7 +85,7 @@ def test_the_first_unit_of_a_file_counts_even_if_it_is_empty(tmp_path, directory
     made = recovered(tmp_path)
     made.truncate(10_000)
     assert made.max_offset == PER_FILE + 1
-    assert any("is empty, yet counts" in fault for fault in made._ledger.accepted)
+    assert any("is empty, yet counts" in fault for fault in made._actions.accepted)
 
 
 def test_a_queue_without_files_takes_the_end_of_the_log_for_its_own(tmp_path):
@@ -118,7 +118,7 @@ def test_an_offset_below_the_end_is_a_repetition_and_one_above_shifts_the_queue(
     assert (made.max_offset, made.max_physical_offset) == (5, 500)
     made.put(900, 100, 0, 9)
     assert made.max_offset == 6
-    assert any("states queue offset 9 is put at 5" in fault for fault in made._ledger.accepted)
+    assert any("states queue offset 9 is put at 5" in fault for fault in made._actions.accepted)
 
 
 def test_a_queue_offset_of_zero_is_not_compared(tmp_path, directory):
