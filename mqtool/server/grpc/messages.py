@@ -14,6 +14,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import compression, hosts, message_batch, properties, service_records
 from mqtool.formats.commit_log import SysFlag
 from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.server.broker import names
 from mqtool.server.broker.stored import Stored
 from mqtool.server.grpc.core import Core, StatusError
 
@@ -97,7 +98,9 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
     found[properties.UNIQUE_KEY] = system.message_id
     kind = _mark_type(found, system)
     expected = core.message_type(topic)
-    if kind != expected:
+    if topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):  # they take every type
+        core.topic_config(topic)
+    elif kind != expected:
         message_text = (
             f"TopicMessageType validate failed, the expected type is {type_name(expected)}, "
             f"but actual type is {type_name(kind)}"

@@ -41,7 +41,6 @@ _STORED = frozenset(
 )
 _COMMIT = str(int(SysFlag.TRANSACTION_COMMIT))
 _ROLLBACK = str(int(SysFlag.TRANSACTION_ROLLBACK))
-_UNDECIDED = "0"
 _PLAIN = frozenset({int(d.NORMAL), int(d.FIFO)})
 """Types of messages that the fast path of sends takes."""
 _RESOLUTIONS = {int(d.COMMIT): _COMMIT, int(d.ROLLBACK): _ROLLBACK}
@@ -180,11 +179,13 @@ class Producing:
         topic = self._core.topic(request.topic)
         if not request.transaction_id.strip():
             raise StatusError(d.INVALID_TRANSACTION_ID, "transaction id cannot be blank")
-        decision = _RESOLUTIONS.get(request.resolution, _UNDECIDED)
         half = self._halves.get(request.transaction_id)
-        if half is None or half.topic != topic or decision == _UNDECIDED:
+        if half is None or half.topic != topic:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "cannot found transaction data")
         del self._halves[request.transaction_id]  # it can end once
+        decision = _RESOLUTIONS.get(request.resolution)
+        if decision is None:  # the broker asks again by a check
+            return s.EndTransactionResponse(status=OK).SerializeToString()
         fields = {
             "producerGroup": topic,
             "topic": topic,

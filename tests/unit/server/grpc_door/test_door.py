@@ -230,6 +230,23 @@ def test_a_transaction_is_checked_and_ends_once(server, client, connect):
     assert code(client.call("EndTransaction", **{**end, "transaction_id": ""})) == "INVALID_TRANSACTION_ID"
 
 
+def test_a_transaction_that_its_producer_cannot_decide_is_asked_about_again(server, client, connect):
+    server.create_topic("Undecided", "TRANSACTION")
+    client.produce("Undecided")
+    entry = client.send("Undecided", b"half", message_type=d.TRANSACTION).entries[0]
+    fields = {"topic": named("Undecided"), "message_id": entry.message_id, "transaction_id": entry.transaction_id}
+    for _ in range(2):
+        asked = client.arrived.get(timeout=60).recover_orphaned_transaction_command
+        assert asked.transaction_id == entry.transaction_id
+        assert code(client.call("EndTransaction", **fields)) == "OK"
+    asked = client.arrived.get(timeout=60).recover_orphaned_transaction_command
+    fields |= {"source": d.SOURCE_SERVER_CHECK, "resolution": d.COMMIT}
+    assert code(client.call("EndTransaction", **fields)) == "OK"
+    consumer = connect()
+    consumer.consume("GUndecided", "Undecided")
+    assert [one.body for one in consumer.receive("GUndecided", "Undecided")] == [b"half"]
+
+
 def test_settings_come_back_with_the_servers_part(server, client, topic):
     server.create_group("GSettings", max_retries=4)
     settings = client.consume("GSettings", topic, d.PUSH_CONSUMER).settings
