@@ -331,7 +331,7 @@ def _shown(name: str, value: Any) -> str:
     if name.endswith("_host"):
         return hosts.text_of(value)
     if name == "address":
-        return hosts.parse(hosts.pack(value, 0)).address
+        return hosts.parse(value + bytes(4)).address
     if value and not any(value):
         return f"{len(value)} zero bytes"
     try:

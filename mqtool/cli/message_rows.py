@@ -124,27 +124,11 @@ def _view(found: dict[str, str]) -> Row:
 
 def undecoded_row(physical_offset: int, detail: str) -> Row:
     """Returns a row of damage for a body that cannot be decompressed."""
-    return {
-        "damage": {
-            "start": physical_offset,
-            "end": physical_offset,
-            "kind": "undecodable-body",
-            "detail": detail,
-            "path": None,
-            "position": 0,
-        }
-    }
+    from mqtool.records.damage import Damage
+
+    return damage_row(Damage(physical_offset, physical_offset, "undecodable-body", detail))
 
 
 def damage_row(damage: "Damage") -> Row:
     """Returns damage as a row."""
-    return {
-        "damage": {
-            "start": damage.start,
-            "end": damage.end,
-            "kind": str(damage.kind),
-            "detail": damage.detail,
-            "path": None if damage.path is None else str(damage.path),
-            "position": damage.position,
-        }
-    }
+    return {"damage": damage.as_dict()}

@@ -25,7 +25,6 @@ from mqtool.export.state import State, parse_state, state_from_json
 from mqtool.export.target import Target, target_of
 
 META = "_mqtool"
-_LOCK = f"{META}/lock"
 _COMMIT = re.compile(r"commit-(\d{8})\.json")
 
 

@@ -37,13 +37,11 @@ class Rows:
             bytes that were read, see `views`.
         keys: `pa.RecordBatch` with the columns that rows are sorted and placed by.
         rejected_values: rows of that table, without the broker.
-        record_bytes: bytes of the records they come from.
     """
 
     batch: Any
     keys: Any
     rejected_values: list[dict[str, Any]] = field(default_factory=list)
-    record_bytes: int = 0
 
 
 KEY_COLUMNS = (*schema.SORT_COLUMNS, "store_timestamp", "record_class")
@@ -74,7 +72,7 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
     else:
         maker.may_view = is_dense(int(frames.sizes.sum()), len(frames.view))
         made = maker.batch(rows, topics, classes)
-    return maker.finish(made, int(frames.sizes.sum()))
+    return maker.finish(made)
 
 
 def _classes(frames: Frames, topics: Any, request: ReadRequest) -> tuple[Any, np.ndarray]:
@@ -114,7 +112,7 @@ class Maker:
             made[name] = special[name]() if name in special else scan_columns.BY_NAME[name].build(rows)
         return pa.RecordBatch.from_arrays([made[name] for name in self.names], names=list(self.names))
 
-    def finish(self, batch: Any, record_bytes: int) -> Rows:
+    def finish(self, batch: Any) -> Rows:
         """Returns the rows with their final types."""
         for name in ("born_timestamp", "store_timestamp"):
             if name in self.names:
@@ -126,7 +124,7 @@ class Maker:
         if self.request.redact:
             chosen = redact_batch(chosen, self.request.redact, self.request.salt)
         chosen = pa.RecordBatch.from_arrays(chosen.columns, schema=self._schema(chosen))
-        return Rows(chosen, keys, self.rejected, record_bytes)
+        return Rows(chosen, keys, self.rejected)
 
     def _schema(self, batch: Any) -> Any:
         """Returns the schema of the request, with bodies as they are in a batch."""

@@ -5,7 +5,6 @@ Docs page: docs/formats/checkpoint.md. Source: StoreCheckpoint (4.9.7, 5.5.0).
 
 from dataclasses import dataclass
 
-from mqtool.errors import TruncatedError
 from mqtool.formats.codec import Buffer, Unit
 from mqtool.formats.fields import i64
 
@@ -46,16 +45,6 @@ CHECKPOINT = Unit(
     i64("logics_physical_offset", "physical offset up to which the ConsumeQueues had been flushed; since 5.5"),
 )
 
-FIELD_SINCE = {
-    "physic_msg_timestamp": "3.0",
-    "logics_msg_timestamp": "3.0",
-    "index_msg_timestamp": "3.0",
-    "master_flushed_offset": "5.0",
-    "confirm_physical_offset": "5.1.1",
-    "logics_physical_offset": "5.5",
-}
-"""First release that writes each field."""
-
 
 def is_possible_offset(offset: int, end: int) -> bool:
     """Whether a field can state a physical offset in a log with this end, or one ahead of it, as a slave's does."""
@@ -70,17 +59,6 @@ def parse(data: Buffer) -> Checkpoint:
     """
     head = bytes(memoryview(data)[: CHECKPOINT.size])
     return CHECKPOINT.parse(head.ljust(CHECKPOINT.size, b"\x00"))
-
-
-def parse_strictly(data: Buffer) -> Checkpoint:
-    """Reads a checkpoint file as a broker leaves it.
-
-    Raises:
-        TruncatedError: it is shorter than 4096 bytes.
-    """
-    if len(data) < FILE_SIZE:
-        raise TruncatedError(f"expected {FILE_SIZE} bytes, found {len(data)}", layout=CHECKPOINT.name)
-    return CHECKPOINT.parse(data)
 
 
 def build(checkpoint: Checkpoint) -> bytes:

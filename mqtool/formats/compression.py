@@ -78,30 +78,6 @@ def decompress(data: Buffer, kind: CompressionType, max_size: int = DEFAULT_MAX_
     return pieces[0] if len(pieces) == 1 else b"".join(pieces)
 
 
-def compress(data: Buffer, kind: CompressionType, level: int = 5) -> bytes:
-    """Returns compressed data; a reader of any release decodes it.
-
-    Args:
-        data: the body.
-        kind: how.
-        level: as the clients' `compressLevel`; meant for zlib, others use what is nearest.
-    """
-    if kind is CompressionType.ZLIB:
-        return zlib.compress(data, level)
-    if kind is CompressionType.LZ4:
-        import lz4.frame  # noqa: PLC0415 - only who meets such a body needs it
-
-        return bytes(lz4.frame.compress(bytes(data)))
-    import zstandard  # noqa: PLC0415 - only who meets such a body needs it
-
-    return zstandard.ZstdCompressor(level=level).compress(bytes(data))
-
-
-def sys_flag_bits(kind: CompressionType) -> int:
-    """Returns the bits that sys_flag has for such a body."""
-    return SysFlag.COMPRESSED | kind << 8
-
-
 def _zlib_pieces(data: bytes, bound: int) -> Iterator[bytes]:
     decoder = zlib.decompressobj()
     try:

@@ -22,7 +22,6 @@ PERM_READ = 4
 PERM_WRITE = 2
 PERM_INHERIT = 1
 QUEUE_TYPE = "queue.type"
-CLEANUP_POLICY = "cleanup.policy"
 MESSAGE_TYPE = "message.type"
 
 _QUEUE_OFFSET = re.compile(r"(\{[^{}]*\})\s*:\s*(-?\d{1,19})(?!\d)", re.ASCII)
@@ -64,11 +63,6 @@ class TopicConfig:
     def message_type(self) -> str:
         """Kind of messages that the topic takes, e.g. "NORMAL" or "FIFO"."""
         return str((self.attributes or {}).get(MESSAGE_TYPE, "NORMAL"))
-
-    @property
-    def cleanup_policy(self) -> str:
-        """What becomes of old messages: "DELETE" or "COMPACTION"."""
-        return str((self.attributes or {}).get(CLEANUP_POLICY, "DELETE"))
 
 
 @dataclass(frozen=True, slots=True)

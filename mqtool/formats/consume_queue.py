@@ -55,16 +55,6 @@ class ConsumeQueueUnit:
     size: int
     tags_code: int
 
-    @property
-    def is_valid(self) -> bool:
-        """What the broker's recovery accepts, pre-blank units included (ConsumeQueue.recover)."""
-        return self.physical_offset >= 0 and self.size > 0
-
-    @property
-    def is_pre_blank(self) -> bool:
-        """Filler before the first message of a queue whose first queue offset is not 0."""
-        return self == PRE_BLANK
-
 
 CONSUME_QUEUE_UNIT = Unit(
     "ConsumeQueue unit",

@@ -47,11 +47,6 @@ class ConsumeQueueExtUnit:
     bit_map_size: int
     bit_map: bytes
 
-    def has_bit(self, position: int) -> bool:
-        """Whether a bit of the filter is set; positions beyond it are not."""
-        byte = position >> 3
-        return byte < len(self.bit_map) and bool(self.bit_map[byte] >> (position & 7) & 1)
-
 
 LONGEST_UNIT = (1 << 15) - 1
 """The size of a unit is a Java short."""

@@ -23,23 +23,6 @@ class EpochEntry:
     start_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerIdentity:
-    """Who the broker is to its controller.
-
-    Attributes:
-        cluster: cluster name.
-        broker: broker name.
-        broker_id: number of the replica.
-        register_check_code: only in brokerIdentity-temp.
-    """
-
-    cluster: str
-    broker: str
-    broker_id: int
-    register_check_code: str | None = None
-
-
 def parse(data: Buffer) -> tuple[EpochEntry, ...]:
     """Reads an epoch file.
 
@@ -48,7 +31,7 @@ def parse(data: Buffer) -> tuple[EpochEntry, ...]:
         ChecksumError: the CRC in the second line is neither 0 nor that of the entries.
         FormatError: a line is malformed, or there are more entries.
     """
-    lines = _text_of(data, _NAME).splitlines(keepends=True)
+    lines = _text_of(data).splitlines(keepends=True)
     if len(lines) < 2:
         raise TruncatedError(f"expected a count and a CRC, found {len(lines)} lines", layout=_NAME)
     count = _number(lines[0], "count")
@@ -71,26 +54,6 @@ def build(entries: Iterable[EpochEntry]) -> bytes:
     return f"{len(lines)}\n{_crc(text)}\n{text}".encode()
 
 
-def parse_identity(data: Buffer) -> BrokerIdentity:
-    """Reads brokerIdentity or brokerIdentity-temp.
-
-    Raises:
-        FormatError: not `cluster#broker#id` or `cluster#broker#id#code`.
-    """
-    parts = _text_of(data, "broker identity").split("#")
-    if len(parts) not in (3, 4):
-        raise FormatError(f"expected 3 or 4 parts, found {len(parts)}", layout="broker identity")
-    return BrokerIdentity(parts[0], parts[1], java.parse_long(parts[2]), parts[3] if len(parts) == 4 else None)
-
-
-def build_identity(identity: BrokerIdentity) -> bytes:
-    """Returns the bytes of brokerIdentity, or of brokerIdentity-temp if there is a check code."""
-    text = f"{identity.cluster}#{identity.broker}#{identity.broker_id}"
-    if identity.register_check_code is not None:
-        text += f"#{identity.register_check_code}"
-    return text.encode()
-
-
 def _entry(line: str, number: int) -> EpochEntry:
     epoch, dash, start = line.strip().partition("-")
     if not dash:
@@ -109,8 +72,8 @@ def _crc(text: str) -> int:
     return checksums.crc32(text.encode())
 
 
-def _text_of(data: Buffer, name: str) -> str:
+def _text_of(data: Buffer) -> str:
     try:
         return bytes(data).decode("utf-8")
     except UnicodeDecodeError as error:
-        raise FormatError("expected text", layout=name, position=error.start) from error
+        raise FormatError("expected text", layout=_NAME, position=error.start) from error

@@ -57,11 +57,6 @@ def build(host: Host) -> bytes:
         raise FormatError(f"cannot be written: {error}", layout="host") from error
 
 
-def pack(address: bytes, port: int) -> bytes:
-    """Returns the stored form of an address of 4 or 16 bytes with a port."""
-    return address + _PORT.pack(port)
-
-
 def parse_text(text: str) -> Host:
     """Reads "1.2.3.4:5" or "[::1]:5".
 

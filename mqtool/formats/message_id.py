@@ -7,7 +7,6 @@ MessageClientIDSetter (4.9.7, 5.5.0).
 
 import struct
 from dataclasses import dataclass
-from datetime import datetime, timedelta, tzinfo
 
 from mqtool.errors import FormatError
 from mqtool.formats import codec, hosts
@@ -23,11 +22,6 @@ class OffsetMessageId:
     port: int
     physical_offset: int
 
-    @property
-    def store_host(self) -> hosts.Host:
-        """The broker's address and port."""
-        return hosts.parse(hosts.pack(self.address, self.port))
-
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
@@ -38,11 +32,6 @@ class UniqueKey:
     class_loader_hash: int
     month_millis: int
     counter: int
-
-    @property
-    def client_address(self) -> str:
-        """The client's address as text."""
-        return hosts.parse(hosts.pack(self.address, 0)).address
 
 
 def _offset_id(size: int) -> Unit[OffsetMessageId]:
@@ -104,46 +93,6 @@ def format_offset_id(store_host: bytes, physical_offset: int) -> str:
         return (store_host + _OFFSET.pack(physical_offset)).hex().upper()
     except struct.error as error:
         raise FormatError(f"cannot be written: {error}", layout="offset message id") from error
-
-
-def parse_unique_key(text: str) -> UniqueKey:
-    """Takes a unique key apart as the Java client made it; keys that an application set may be any text.
-
-    Raises:
-        FormatError: not 32 or 56 hexadecimal digits.
-    """
-    data = _bytes_of(text, "unique key")
-    return (UNIQUE_KEY_V4 if len(data) == UNIQUE_KEY_V4.size else UNIQUE_KEY_V6).parse(data)
-
-
-def format_unique_key(key: UniqueKey) -> str:
-    """Returns the key as upper-case hexadecimal digits; the inverse of `parse_unique_key`."""
-    unit = UNIQUE_KEY_V4 if len(key.address) == 4 else UNIQUE_KEY_V6
-    return unit.build(key).hex().upper()
-
-
-def unique_key_time(key: UniqueKey, near: datetime, zone: tzinfo) -> datetime:
-    """Returns when a unique key was made (MessageClientIDSetter.getNearlyTimeFromID).
-
-    The key holds no month: the month of `near` is taken, or the one before if that gives a time
-    at or after `near`.
-
-    Args:
-        key: the key.
-        near: an aware moment soon after, e.g. the record's store timestamp.
-        zone: the client's time zone.
-    """
-    month = near.astimezone(zone).replace(day=1, hour=0, minute=0, second=0, microsecond=0)
-    passed = timedelta(milliseconds=key.month_millis)
-    if _plus(month, passed) >= near:
-        month = (month - timedelta(days=1)).replace(day=1)
-    return _plus(month, passed)
-
-
-def _plus(start: datetime, passed: timedelta) -> datetime:
-    """Returns the moment a real time after another; wall clocks may jump in between."""
-    zone = start.tzinfo
-    return datetime.fromtimestamp((start.timestamp() * 1000 + passed / timedelta(milliseconds=1)) / 1000, zone)
 
 
 def _bytes_of(text: str, name: str) -> bytes:

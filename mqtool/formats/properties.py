@@ -6,7 +6,6 @@ MessageDecoder.createCrc32 (4.9.7, 5.5.0). Docs page: docs/formats/commit-log.md
 
 from collections.abc import Iterable
 
-from mqtool.errors import ChecksumError, FormatError, TruncatedError
 from mqtool.formats import checksums, java
 from mqtool.formats.codec import Buffer
 
@@ -23,8 +22,6 @@ REAL_TOPIC = "REAL_TOPIC"
 REAL_QUEUE_ID = "REAL_QID"
 TRANSACTION_PREPARED = "TRAN_MSG"
 PRODUCER_GROUP = "PGROUP"
-MIN_OFFSET = "MIN_OFFSET"
-MAX_OFFSET = "MAX_OFFSET"
 ORIGIN_MESSAGE_ID = "ORIGIN_MESSAGE_ID"
 RECONSUME_TIME = "RECONSUME_TIME"
 MAX_RECONSUME_TIMES = "MAX_RECONSUME_TIMES"
@@ -32,7 +29,6 @@ MSG_REGION = "MSG_REGION"
 TRACE_SWITCH = "TRACE_ON"
 INNER_NUM = "INNER_NUM"
 INNER_BASE = "INNER_BASE"
-DUP_INFO = "DUP_INFO"
 CLUSTER = "CLUSTER"
 INNER_MULTI_DISPATCH = "INNER_MULTI_DISPATCH"
 INNER_MULTI_QUEUE_OFFSET = "INNER_MULTI_QUEUE_OFFSET"
@@ -167,41 +163,3 @@ def with_crc32(record: bytes) -> bytes:
 def renew_crc32(record: bytes) -> bytes:
     """Returns a changed record with its CRC computed again, if it has one."""
     return with_crc32(record) if has_crc32_tail(record) else record
-
-
-def stored_crc32(data: Buffer) -> int | None:
-    """Returns the CRC in a properties string, or None if it has none (CommitLog.checkMessageAndReturnSize).
-
-    Raises:
-        FormatError: the value is not made of digits.
-    """
-    value = decode(data).get(CRC32)
-    if value is None:
-        return None
-    digits = value[::-1]
-    if not (digits.isascii() and digits.isdigit()):
-        raise FormatError(f"expected ten digits, found {value[:40]!r}", layout="properties", field=CRC32)
-    # A malformed value may be long; only the last 32 bits survive Java's int arithmetic, so fold as it does.
-    total = 0
-    for digit in digits:
-        total = java.to_int32(total * 10 + int(digit))
-    return total
-
-
-def verify_crc32(record: Buffer, data: Buffer) -> None:
-    """Checks the `__CRC32#` of a whole record.
-
-    Args:
-        record: all bytes of the record.
-        data: its properties string.
-
-    Raises:
-        TruncatedError: there is no such property.
-        ChecksumError: it is not the record's.
-    """
-    stored = stored_crc32(data)
-    if stored is None:
-        raise TruncatedError("expected a CRC of the complete record, found none", layout="properties", field=CRC32)
-    computed = compute_crc32(record)
-    if stored != computed:
-        raise ChecksumError(f"expected {computed}, found {stored}", layout="properties", field=CRC32)

@@ -138,12 +138,6 @@ def build(cpu: str) -> Image:
     return Image(code, {name: (starts[name], *_kernels[name][1:]) for name in starts})
 
 
-def addresses() -> dict[str, tuple[int, Layout, Layout]]:
-    """Compiles all declared kernels for this process; returns address and layouts of each."""
-    found = {name: library.get_pointer_to_function(symbol) for name, (library, symbol) in _compiled_kernels()}
-    return {name: (address, *_kernels[name][1:]) for name, address in found.items()}
-
-
 def _compiled_kernels() -> Iterator[tuple[str, tuple[Any, str]]]:
     for name, (function, returns, takes) in _kernels.items():
         entry = njit(_ENTRY, **_OPTIONS)(_entry(function, returns, takes))

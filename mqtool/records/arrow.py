@@ -6,7 +6,6 @@ import pyarrow as pa
 _INLINE = 12
 _WORD = 8
 _U64 = np.uint64
-_FIRST = _U64(0xFFFFFFFF)
 _HALF = _U64(32)
 _HEADS = np.array([(1 << 8 * size) - 1 for size in range(_WORD + 1)], _U64)
 """Masks that keep the first 0 … 8 bytes of a word whose first byte is lowest."""

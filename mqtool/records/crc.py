@@ -11,10 +11,8 @@ try:
     from isal import isal_zlib
 
     crc32: Callable[..., int] = isal_zlib.crc32
-    IMPLEMENTATION = "isal"
 except ImportError:  # no wheel for this machine: seven times slower, the same answers
     crc32 = zlib.crc32
-    IMPLEMENTATION = "zlib"
 
 _PIECE = 512
 """Ranges that are cut out at a time: their bytes stay in the processor's cache."""

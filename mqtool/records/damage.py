@@ -55,6 +55,17 @@ class Damage:
         """Returns the same damage with its file."""
         return replace(self, path=path, position=self.start - base)
 
+    def as_dict(self) -> dict[str, str | int | None]:
+        """Returns it as values of JSON."""
+        return {
+            "start": self.start,
+            "end": self.end,
+            "kind": str(self.kind),
+            "detail": self.detail,
+            "path": None if self.path is None else str(self.path),
+            "position": self.position,
+        }
+
     def __str__(self) -> str:
         where = f"{self.path} position {self.position}: " if self.path else ""
         return f"{where}{self.kind} at physical offset {self.start}, {self.end - self.start} bytes: {self.detail}"

@@ -25,7 +25,6 @@ from mqtool.records.json_text import Lines, data_of, needs_escape, offsets_of, r
 from mqtool.records.property_columns import NameGroup, name_groups
 from mqtool.records.trailers import Trailers
 
-BODY_MODES = ("none", "text", "hex", "base64")
 _COMPILED_MODES = ("none", "text")
 
 _INTEGERS_BEFORE = ("queue_id", "queue_offset", "flag", "sys_flag", "born_timestamp", "store_timestamp")

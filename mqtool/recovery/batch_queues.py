@@ -10,10 +10,8 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_U
 from mqtool.formats.release import V5_5
 from mqtool.recovery.action_log import Action, ActionLog
 from mqtool.recovery.mapped_files import Entry
-from mqtool.recovery.queue_files import QueueFiles, valid_run
+from mqtool.recovery.queue_files import QueueFiles
 from mqtool.recovery.settings import Settings
-
-_LAST_FILES = 3
 
 
 class BatchQueue:
@@ -47,19 +45,12 @@ class BatchQueue:
 
     def recover(self) -> None:
         """Finds the end from the units, beginning with the third last file; deletes files after it."""
-        files = self.files.files
-        if not files:
+        if not self.files.files:
             return
-        number = max(0, len(files) - _LAST_FILES)
-        while True:
-            units = files[number].units()
-            run = valid_run(_valid(units))
-            if run:
-                self.max_physical_offset = int(units["physical_offset"][run - 1])
-            if run * BATCH_UNIT_SIZE != self.files.file_size or number + 1 == len(files):
-                break
-            number += 1
-        self.files.truncate_dirty(files[number].base + run * BATCH_UNIT_SIZE)
+        number, run, last = self.files.follow_units(_valid)
+        if last is not None:
+            self.max_physical_offset = int(last["physical_offset"])
+        self.files.truncate_dirty(self.files.files[number].base + run * BATCH_UNIT_SIZE)
         self._revise()
 
     def truncate(self, physical_offset: int) -> None:

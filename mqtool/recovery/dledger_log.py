@@ -5,7 +5,7 @@ Source: DLedgerCommitLog (4.9.7, 5.5.0).
 
 from functools import partial
 
-from mqtool.formats import codec, commit_log, dledger
+from mqtool.formats import commit_log, dledger
 from mqtool.records.record_check import RecordCheck
 from mqtool.records.scan_start import ledger_scan_start
 from mqtool.recovery.action_log import Action, load_fails
@@ -16,9 +16,6 @@ from mqtool.recovery.dledger_recovery import Found, LedgerRecovery
 from mqtool.recovery.entry_scan import EntryScan
 from mqtool.recovery.mapped_files import Segments, SimulatedFile, list_entries
 from mqtool.recovery.state import StoreState
-
-_HEADS = tuple(codec.struct_of(head) for head in commit_log.HEADS)
-_NAMES = tuple(field.name for field in commit_log.HEADS[0])
 
 
 class MixedLog(Segments):

@@ -14,6 +14,9 @@ from mqtool.recovery.action_log import ActionLog, StartHangs
 from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile
 from mqtool.store.files import ReadFile
 
+_LAST_FILES = 3
+"""Files of a queue that recovery reads."""
+
 
 class UnitContent:
     """The units of one file, shared by every list entry that maps it.
@@ -101,6 +104,27 @@ class QueueFiles(MappedFiles[QueueFile]):
         shared = next((file.content for file in self.files if file.path == path), None)
         content = shared or UnitContent(path, self.unit, self.file_size, is_new=True)
         return QueueFile(path, base, 0, content, is_first=is_first)
+
+    def follow_units(self, is_unit: Callable[[np.ndarray], np.ndarray]) -> tuple[int, int, np.void | None]:
+        """Follows the units from the third last file on up to the first invalid one, as both kinds of queue recover.
+
+        Args:
+            is_unit: says of the units of a file which of them are valid.
+
+        Returns:
+            Number of the file in which they end, how many of its units are valid, and the last valid unit, which may
+            be of the file before; None if there is none.
+        """
+        last: np.void | None = None
+        number = max(0, len(self.files) - _LAST_FILES)
+        while True:
+            units = self.files[number].units()
+            run = valid_run(is_unit(units))
+            if run:
+                last = units[run - 1]
+            if run * self.unit.size != self.file_size or number + 1 == len(self.files):
+                return number, run, last
+            number += 1
 
     def truncate_units(
         self, physical_offset: int, is_unit: Callable[[np.ndarray], np.ndarray], where: str

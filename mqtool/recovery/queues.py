@@ -12,10 +12,8 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, PRE_BLAN
 from mqtool.records.queue_build import Place, is_dispatched, place_of
 from mqtool.recovery.action_log import Action, ActionLog
 from mqtool.recovery.mapped_files import Entry
-from mqtool.recovery.queue_files import QueueFile, QueueFiles, valid_run
+from mqtool.recovery.queue_files import QueueFile, QueueFiles
 from mqtool.recovery.settings import Settings
-
-_LAST_FILES = 3
 
 
 class SimpleQueue:
@@ -63,20 +61,13 @@ class SimpleQueue:
 
     def recover(self) -> None:
         """Finds the end from the units, beginning with the third last file; deletes files after it."""
-        files = self.files.files
-        if not files:
+        if not self.files.files:
             return
-        number = max(0, len(files) - _LAST_FILES)
-        while True:
-            units = files[number].units()
-            run = valid_run(_valid(units))
-            if run:
-                self.max_physical_offset = _end_of(units[run - 1])
-            if run < len(units) or number + 1 == len(files):
-                break
-            number += 1
+        number, run, last = self.files.follow_units(_valid)
+        if last is not None:
+            self.max_physical_offset = _end_of(last)
         self._note_early_end(number, run)
-        self.files.truncate_dirty(files[number].base + run * UNIT_SIZE)
+        self.files.truncate_dirty(self.files.files[number].base + run * UNIT_SIZE)
 
     def _note_early_end(self, number: int, run: int) -> None:
         units = self.files.files[number].units()

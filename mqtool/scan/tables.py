@@ -246,9 +246,6 @@ _MADE: dict[str, tuple[Any, Callable[[Stores], Iterator[Any]]]] = {
     "damage": (DAMAGE_SCHEMA, _by_row(DAMAGE_SCHEMA, _damage)),
 }
 
-TABLES = ("messages", "message_keys", *_MADE)
-"""Names of all tables; docs/sql.md describes them."""
-
 
 def tables_of(stores: Stores) -> dict[str, Any]:
     """Returns the tables of stores by name, each a `pyarrow.dataset.Dataset` that reads nothing yet."""

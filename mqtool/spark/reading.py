@@ -156,14 +156,6 @@ class _Shape:
         known = {"broker": source.broker, "physical_offset": damage.start}
         row = {name: known.get(name) for name in self._messages}
         blank = pa.RecordBatch.from_pylist([row], pa.schema([schema.field(name) for name in self._messages]))
-        found = {
-            "start": damage.start,
-            "end": damage.end,
-            "kind": str(damage.kind),
-            "detail": damage.detail,
-            "path": None if damage.path is None else str(damage.path),
-            "position": damage.position,
-        }
-        text = pa.array([json.dumps(found)], pa.string())
+        text = pa.array([json.dumps(damage.as_dict())], pa.string())
         arrays = [text if name == self._options.damage_column else blank[name] for name in self._names]
         return for_spark(pa.RecordBatch.from_arrays(arrays, names=self._names), self._names)

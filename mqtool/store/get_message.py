@@ -22,7 +22,6 @@ LONGEST_PULL = 128 << 20
 SHORTEST_PULL = 100
 
 R = TypeVar("R")
-R_co = TypeVar("R_co", covariant=True)
 
 
 class GetStatus(enum.Enum):

@@ -47,11 +47,6 @@ class OffsetTable:
         return self.file_name == DATABASE
 
     @property
-    def is_lmq(self) -> bool:
-        """Whether it is the file of a broker with `enableLmq`."""
-        return self.file_name == file_names.LMQ_CONSUMER_OFFSETS
-
-    @property
     def counter(self) -> int:
         """Number of changes to the table; 0 if it does not state it."""
         return self.offsets.data_version.counter if self.offsets.data_version else 0

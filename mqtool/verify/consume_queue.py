@@ -13,7 +13,6 @@ from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS, PRE_BLANK_SIZE_FIELD
 from mqtool.jobs.throttle import Throttle
 from mqtool.store.consume_queue_ext import ExtUnits
-from mqtool.store.files import MappedFile
 from mqtool.verify.checksums import Buckets, Sums, mix_batches, mix_units, queue_key
 from mqtool.verify.survey import QueueFiles, Survey, unit_chunks
 
@@ -288,8 +287,3 @@ def runs_of(mask: np.ndarray) -> list[tuple[int, int]]:
         return []
     edges = np.flatnonzero(np.diff(np.concatenate([[False], mask, [False]]).view(np.int8)))
     return [(int(low), int(high)) for low, high in edges.reshape(-1, 2)]
-
-
-def is_full(queue: QueueFiles, file: MappedFile, facts: QueueFacts) -> bool:
-    """Whether a file's last unit is in use."""
-    return facts.used_end >= (file.base + file.size) // queue.unit.size

@@ -7,11 +7,10 @@ import pytest
 from mqtool.cli.commands import COMMANDS
 from tests.house.modules import ROOT, modules
 
-BASE = {"errors", "units", "words", "commands", "choices"}
+BASE = {"errors", "words", "commands", "choices"}
 READING = BASE | {"jobs", "formats", "kernels", "records", "store"}
 ALLOWED = {
     "errors": set(),
-    "units": set(),
     "words": set(),
     "commands": set(),
     "choices": set(),
@@ -70,7 +69,7 @@ ONLY_IN = {
         "spark",
         "cli",
     },
-    "numpy": set(ALLOWED) - {"errors", "units", "words", "commands", "choices", "jobs", "__init__", "__main__"},
+    "numpy": set(ALLOWED) - {"errors", "words", "commands", "choices", "jobs", "__init__", "__main__"},
     "pyspark": {"spark"},
     "duckdb": {"duckdb"},
     "polars": {"polars"},

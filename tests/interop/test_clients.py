@@ -1,16 +1,20 @@
 """Real clients in Go, JavaScript and C++ at `mqtool serve`: what they sent is what they get, in its order, at its time."""
 
+import contextlib
 import json
 import os
 import subprocess
 from collections import defaultdict
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
+from mqtool.server.testing import MqServer
 from tests.support.clients import CLIENTS
 from tests.support.remoting import Client
 from tests.support.rocketmq import Unavailable
-from tests.support.served import Served
+from tests.support.served import KEYS, Served
 
 pytestmark = pytest.mark.interop
 
@@ -19,24 +23,44 @@ FACTS = ("body", "tag", "keys", "queue", "offset")
 DELAY_MS = 5_000  # level 2
 
 
-EACH = [pytest.param(name, marks=pytest.mark.xdist_group(f"client {name}")) for name in CLIENTS]
+EACH = [
+    pytest.param((name, fast), marks=pytest.mark.xdist_group(f"client {name}"), id=name if fast else f"{name}-ordinary")
+    for name in CLIENTS
+    for fast in (True, False)
+]
+"""A client, and whether sends may take the fast path, or all go the ordinary way."""
+
+
+@contextlib.contextmanager
+def serving(directory: Path, *, fast_sends: bool) -> Iterator[tuple[str, str]]:
+    """Addresses of broker and name server; the ordinary way is no option of the command."""
+    if fast_sends:
+        served = Served(directory / "store", directory)
+        try:
+            yield served.address, served.name_server
+        finally:
+            served.stop(kill=True)
+    else:
+        keys = {name: str(value) for name, value in KEYS.items()}
+        with MqServer(directory / "store", fast_sends=False, **keys) as server:
+            yield server.broker_address, server.namesrv
 
 
 @pytest.fixture(params=EACH, scope="module")
 def heard(request, tmp_path_factory):
     """What a client says that it sent and got: events by "sent" or "got" and topic. Each client has a server of its own."""
+    name, fast_sends = request.param
     try:
-        command = CLIENTS[request.param]()
+        command = CLIENTS[name]()
     except Unavailable as reason:
         if os.environ.get("MQTOOL_REQUIRE_INTEROP"):
             raise
         pytest.skip(str(reason))
     directory = tmp_path_factory.mktemp("served")
-    served = Served(directory / "store", directory)
-    try:
-        with Client(served.address) as client:
+    with serving(directory, fast_sends=fast_sends) as (address, name_server):
+        with Client(address) as client:
             for topic, number in QUEUES.items():
-                queues = 1 if (request.param, topic) == ("javascript", "Ordered") else number
+                queues = 1 if (name, topic) == ("javascript", "Ordered") else number
                 assert (
                     client.call(
                         17,
@@ -52,7 +76,7 @@ def heard(request, tmp_path_factory):
                     == 0
                 )
         result = subprocess.run(
-            [*command, served.name_server],
+            [*command, name_server],
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
@@ -60,8 +84,6 @@ def heard(request, tmp_path_factory):
             check=False,
             env=os.environ | {"HOME": str(directory)},
         )
-    finally:
-        served.stop(kill=True)
     assert result.returncode == 0, result.stderr[-3000:] + result.stdout[-1000:]
     events: dict[tuple[str, str], list[dict]] = defaultdict(list)
     for line in result.stdout.splitlines():
@@ -99,7 +121,7 @@ def test_a_delayed_message_comes_at_its_time(heard):
     assert got["at"] - sent["at"] >= DELAY_MS - 100  # clocks of two calls
 
 
-@pytest.mark.parametrize("heard", EACH[:1], indirect=True)  # the others have none, or send it as one message
+@pytest.mark.parametrize("heard", EACH[:2], indirect=True)  # the others have none, or send it as one message
 def test_a_batch_lies_in_one_queue_in_its_order(heard):
     assert sorted(facts(heard["got", "Batch"])) == sorted(facts(heard["sent", "Batch"]))
     assert [one["offset"] for one in heard["sent", "Batch"]] == list(range(10))
@@ -108,7 +130,7 @@ def test_a_batch_lies_in_one_queue_in_its_order(heard):
     ]
 
 
-@pytest.mark.parametrize("heard", EACH[::2], indirect=True)
+@pytest.mark.parametrize("heard", EACH[:2] + EACH[4:], indirect=True)
 def test_pulls_give_everything_in_its_order(heard):
     assert facts(heard["got", "Pull"], ("body", "keys", "offset")) == [
         (f"Pull {number}", f"k{number}", number) for number in range(40)

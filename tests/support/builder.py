@@ -8,14 +8,14 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.formats import checkpoint as checkpoint_format
-from mqtool.formats import commit_log, hosts, index_file, java
+from mqtool.formats import commit_log, index_file, java
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.commit_log import Record
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit, tags_code
 from mqtool.formats.index_file import ENTRY, HEADER, IndexEntry, IndexHeader
 
-IPV4 = hosts.pack(bytes([10, 0, 0, 7]), 10911)
-IPV6 = hosts.pack(bytes(15) + b"\1", 10911)
+IPV4 = bytes([10, 0, 0, 7]) + (10911).to_bytes(4, "big")
+IPV6 = bytes(15) + b"\1" + (10911).to_bytes(4, "big")
 FIRST_TIME = 1_700_000_000_000
 
 

@@ -245,56 +245,87 @@ def plan(
 ) -> ExitCode:
     """Makes and writes a plan, and shows it; ends with 1 if the plan leaves an error unrepaired."""
     from mqtool.cli.selected import require_selected
-    from mqtool.repair import make_plan
-    from mqtool.repair.from_findings import changes_of, left_by
     from mqtool.store.store import open_store
-    from mqtool.verify import verify
 
     filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
     moved = offset_plan.OffsetOptions(
         group, to, shift, clamp, from_group, through, delete, list_messages, broker, online
     )
     options = _Options(words or [], out, findings, file or [], at or [], before, filters, moved)
-    to_stdout = is_dash(out)
     if broker is not None:
         return _plan_for_broker(Output(ctx.obj, BROKER_PLAN, output_format), broker, options)
     verb, path = _words(options)
-    if not to_stdout:
+    if not is_dash(out):
         _check_output(out, path)
-    left: RepairProposal | None = None
-    known: tuple[Finding, ...] = ()
-    positions: dict[str, Any] = {"positions": [], "messages": []}
     with open_store(path, config) as store:
         if verb != _OFFSETS:  # a position may be of a topic that is deleted
             require_selected([store], topic, queue)
-        if verb in (_FROM, _REPAIR):
-            known = verify(store).findings if verb == _REPAIR else tuple(_findings(options)[1])
-            left = changes_of(store, known)
-            changes = left.changes
-            if not changes:
-                raise NothingToChangeError(f"{path}: verify has found nothing that a plan repairs")
-        elif verb == _OFFSETS:
-            change, positions = _offsets(store, options)
-            changes = (change,)
-        else:
-            changes = _changes(verb, store, options)
-    whole = left is not None and not left.again
-    after: list[RepairProposal] = []
-
-    def look(root: Path, keys: Mapping[str, str]) -> None:
-        if left is not None and left.left:
-            after.append(left_by(left, known, root, keys))
-
-    made = make_plan(path, changes, config=config, work_dir=work_dir, must_repair=whole, look=look)
-    left = after[0] if after else left
-    is_whole = made.complete or bool(after)  # what damage kept from being made is in `left`, if it is an error
-    code = ExitCode.OK if is_whole and not options.damage and _is_enough(left) else ExitCode.NO
-    document = _document(made, options, left) | positions
-    if to_stdout:
+        task = _task(verb, store, options)
+    made, left, is_complete = _planned(path, task, config, work_dir)
+    code = ExitCode.OK if is_complete and not options.damage and _is_enough(left) else ExitCode.NO
+    document = _document(made, options, left) | task.columns
+    if is_dash(out):
         _write_to_stdout(made, document)
         return code
     _write(out, made.to_json())
     return Output(ctx.obj, PLAN, output_format).document(document, code)
+
+
+@dataclass(frozen=True, slots=True)
+class _Task:
+    """What a plan is to do.
+
+    Attributes:
+        changes: of the store.
+        findings: those that the changes repair, if the plan is made from findings.
+        proposal: which of them the changes leave; None without findings.
+        columns: further columns of the output.
+    """
+
+    changes: tuple[Change, ...]
+    findings: tuple[Finding, ...] = ()
+    proposal: RepairProposal | None = None
+    columns: dict[str, Any] = field(default_factory=lambda: {"positions": [], "messages": []})
+
+
+def _task(verb: str, store: Store, options: _Options) -> _Task:
+    """Returns what a verb, findings and options ask for.
+
+    Raises:
+        NothingToChangeError: no finding asks for a change.
+    """
+    from mqtool.repair.from_findings import changes_of
+    from mqtool.verify import verify
+
+    if verb in (_FROM, _REPAIR):
+        findings = verify(store).findings if verb == _REPAIR else tuple(_findings(options)[1])
+        proposal = changes_of(store, findings)
+        if not proposal.changes:
+            raise NothingToChangeError(f"{store.path}: verify has found nothing that a plan repairs")
+        return _Task(proposal.changes, findings, proposal)
+    if verb == _OFFSETS:
+        change, columns = _offsets(store, options)
+        return _Task((change,), columns=columns)
+    return _Task(_changes(verb, store, options))
+
+
+def _planned(path: Path, task: _Task, config: Path | None, work_dir: Path | None) -> tuple[Plan, RepairProposal | None, bool]:
+    """Returns the plan, what it leaves of the findings, and whether it does all that was asked."""
+    from mqtool.repair import make_plan
+    from mqtool.repair.from_findings import left_by
+
+    proposal = task.proposal
+    must_repair = proposal is not None and not proposal.again
+    after: list[RepairProposal] = []
+
+    def look(root: Path, keys: Mapping[str, str]) -> None:
+        if proposal is not None and proposal.left:
+            after.append(left_by(proposal, task.findings, root, keys))
+
+    made = make_plan(path, task.changes, config=config, work_dir=work_dir, must_repair=must_repair, look=look)
+    if after:  # what damage kept from being made is in it, if it is an error
+        return made, after[0], True
+    return made, proposal, made.complete
 
 
 def _plan_for_broker(output: Output, address: str, options: _Options) -> ExitCode:

@@ -176,18 +176,7 @@ def replay(
     from mqtool.replay.to_store import replay as replay_messages
 
     output = Output(ctx.obj, REPLAY, output_format)
-    filters = Filters(
-        offset=offset,
-        time=time,
-        topic=topic,
-        queue=queue,
-        tag=tag,
-        key=key,
-        unique_key=unique_key,
-        user_property=user_property,
-        grep=grep,
-        limit=limit,
-    )
+    filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit)
     is_address = _is_address(to)
     for name, given in (("--flush", flush), ("--broker", broker), ("--config", config)):
         if is_address and given:
@@ -210,10 +199,7 @@ def replay(
             duplicates=duplicates is Duplicates.APPEND,
         )
         result = replay_messages(request)
-    for position, reason in result.reasons[:3]:
-        note(f"refused at {position}: {reason}")
-    for damage in result.passed.damage[:3]:
-        note(str(damage))
+    _note_problems(result)
     code = ExitCode.NO if result.refused or result.passed.damage else ExitCode.OK
     return output.document({"source": str(source), "target": to, "dry_run": dry_run, **_counts(result)}, code)
 
@@ -249,6 +235,14 @@ def _resend(source: Path, dead_letters: str | None, to_topic: str | None, *, hal
             f"group {dead_letters!r} has no dead letters in {source}; groups that have: {groups or 'none'}"
         )
     return Resend(Kind.DEAD_LETTERS, dead_letters, to_topic)
+
+
+def _note_problems(result: Report) -> None:
+    """Prints the first messages that were refused and the first damaged ranges to stderr."""
+    for position, reason in result.reasons[:3]:
+        note(f"refused at {position}: {reason}")
+    for damage in result.passed.damage[:3]:
+        note(str(damage))
 
 
 def _counts(result: Report) -> dict[str, Any]:

@@ -3,7 +3,6 @@
 Docs page: docs/engine.md. Source: MappedFileQueue, MultiPathMappedFileQueue (4.9.7, 5.5.0).
 """
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -15,8 +14,6 @@ from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.errors import LayoutError
 from mqtool.formats import file_names
 from mqtool.store.files import list_mapped_files
-
-_LOG = logging.getLogger(__name__)
 
 
 class MappedFileQueue:

@@ -14,7 +14,6 @@ PAGE_SIZE = 4096
 
 _POPULATE_WRITE = 23
 _WILL_NEED = 3
-_DONT_NEED = 4
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 

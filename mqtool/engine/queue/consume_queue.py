@@ -19,7 +19,6 @@ _LOG = logging.getLogger(__name__)
 UNIT = consume_queue.CONSUME_QUEUE_UNIT.struct
 UNIT_SIZE = consume_queue.UNIT_SIZE
 _PRE_BLANK = consume_queue.CONSUME_QUEUE_UNIT.build(consume_queue.PRE_BLANK)
-_PHYSICAL = consume_queue.CONSUME_QUEUE_UNIT.offset("physical_offset")
 
 
 class ConsumeQueue:

@@ -6,7 +6,6 @@ Source: ClientActivity, GrpcClientSettingsManager, GrpcClientChannel (rocketmq-p
 import asyncio
 import contextlib
 import json
-import logging
 import time
 from collections.abc import Callable
 from typing import Any
@@ -26,8 +25,6 @@ from mqtool.server.grpc.core import OK, Core, StatusError, refused
 from mqtool.server.grpc.messages import MAX_BODY, check_lite_topic
 from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus
 from mqtool.server.net.peer import Endpoint, Peer
-
-_LOG = logging.getLogger(__name__)
 
 MAX_CLIENTS = 20_000
 """Clients whose settings are kept; the one that was silent for longest is forgotten for a new one."""

@@ -85,7 +85,7 @@ def test_topics_of_a_real_store():
     assert topics.data_version.state_version == 0
     compact = topics.topic_config_table["Compact"]
     assert (compact.topic_name, compact.read_queue_nums, compact.write_queue_nums, compact.perm) == ("Compact", 1, 1, 6)
-    assert (compact.cleanup_policy, compact.queue_type) == ("COMPACTION", "SimpleCQ")
+    assert compact.queue_type == "SimpleCQ"
     batch = config_files.parse_topics(fixture("bcq-5.5.0/store/config/topics.json").read_bytes())
     assert batch.topic_config_table["BatchTopic"].queue_type == "BatchCQ"
 
@@ -93,7 +93,6 @@ def test_topics_of_a_real_store():
 def test_topics_of_4_9_have_no_attributes():
     topics = config_files.parse_topics(fixture("orders-4.9.7/store/config/topics.json").read_bytes())
     assert topics.topic_config_table["Orders"] == TopicConfig("Orders", 4, 4, 6)
-    assert topics.topic_config_table["Orders"].cleanup_policy == "DELETE"
     assert topics.data_version == DataVersion(22, 1795219691423)
 
 

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from mqtool.errors import ChecksumError, FormatError, TruncatedError
 from mqtool.formats import epoch, java
-from mqtool.formats.epoch import BrokerIdentity, EpochEntry
+from mqtool.formats.epoch import EpochEntry
 from tests.unit.formats.real import files, label
 
 entries = st.lists(st.builds(EpochEntry, st.integers(0, java.INT_MAX), st.integers(0, java.LONG_MAX)), max_size=5)
@@ -61,23 +61,3 @@ def test_damage_is_an_error(data, error):
 
 def test_a_crc_of_zero_is_not_verified():
     assert epoch.parse(b"1\n0\n7-8\n") == (EpochEntry(7, 8),)
-
-
-@pytest.mark.parametrize("path", files("brokerIdentity*"), ids=label)
-def test_every_real_identity_is_written_back_to_its_own_bytes(path):
-    data = path.read_bytes()
-    found = epoch.parse_identity(data)
-    assert (found.cluster, found.broker, found.register_check_code) == ("DefaultCluster", "broker-a", None)
-    assert epoch.build_identity(found) == data
-
-
-def test_a_temporary_identity_has_a_check_code():
-    found = epoch.parse_identity(b"c#b#2#code")
-    assert found == BrokerIdentity("c", "b", 2, "code")
-    assert epoch.build_identity(found) == b"c#b#2#code"
-
-
-@pytest.mark.parametrize("data", [b"", b"c", b"c#b", b"c#b#x", b"c#b#1#d#e", b"\xff#b#1"])
-def test_an_identity_of_another_shape_is_an_error(data):
-    with pytest.raises(FormatError):
-        epoch.parse_identity(data)

@@ -9,7 +9,7 @@ import pytest
 import mqtool
 from mqtool.errors import ConfigFileError, StoreError, UsageError
 from mqtool.formats import commit_log
-from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.rebuild import job, parts
 from mqtool.rebuild.dispatch_batch import Wanted
 from mqtool.rebuild.job import Options, rebuild
@@ -129,7 +129,7 @@ def test_a_range_makes_what_its_records_need(tmp_path):
     result = run_rebuild(root, tmp_path / "part", Wanted(start=10 * size, end=20 * size))
     assert result.records == 10
     units = queue_units(tmp_path / "part")
-    assert [unit.is_pre_blank for unit in units] == [True] * 10 + [False] * 10
+    assert [unit == PRE_BLANK for unit in units] == [True] * 10 + [False] * 10
     assert units[10:] == queue_units(tmp_path / "whole")[10:20]
 
 

@@ -13,6 +13,8 @@ from mqtool.engine.store import open_store
 from mqtool.formats import checkpoint
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.recovery import predict
+from mqtool.store import version
+from mqtool.store.version import Version
 from mqtool.verify import recovery as repaired
 from mqtool.verify.survey import survey
 from tests.support.damage import CASES, damage_answers, damage_case
@@ -110,10 +112,10 @@ def test_only_5_5_checks_the_body_of_the_first_record(tmp_path, line, segment):
     assert set(found.values()) == {segment * SEGMENT}
 
 
+STARTED = sorted({name for release in ("4.9.7", "5.5.0") for name in damage_answers(release)})
 RECORDED = [
     name
-    for release in ("4.9.7", "5.5.0")
-    for name in damage_answers(release)
+    for name in STARTED
     if name.endswith("-crash") and CASES[name].kind.startswith(("checkpoint", "none", "cq-behind", "tail", "segment"))
 ]
 
@@ -129,3 +131,19 @@ def test_a_recorded_crash_is_read_from_where_its_start_scans(tmp_path, name):
     with mqtool.open(root) as opened:
         seen, found = opened.recovery_start, repaired.plan(survey(opened), opened).scan_start
     assert (seen, found) == (outcome.plan.scan_from, outcome.plan.scan_from)
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("name", STARTED)
+def test_every_recorded_store_is_read_from_where_a_start_scans_whatever_its_release(tmp_path, monkeypatch, name):
+    root = damage_case(name, tmp_path)
+    for line in (None, "4.9", "5", "5.1", "5.5"):
+        monkeypatch.setattr(version, "detect", lambda *_, line=line: Version(line, "the test"))
+        outcome = predict(root, read_log=False)
+        with mqtool.open(root) as opened:
+            seen, plan = opened.recovery_start, repaired.plan(survey(opened), opened)
+        if outcome.plan is None or outcome.plan.scan_from is None or plan is None:
+            assert not outcome.runs
+            continue
+        after_crash = outcome.plan.scan_from if name.endswith("-crash") else None
+        assert (seen, plan.scan_start) == (after_crash, after_crash), line

@@ -28,7 +28,7 @@ def test_positions_are_those_that_a_broker_with_the_configuration_reads(store, c
         read = opened.metadata.offset_tables.read
         positions = opened.metadata.consumer_offsets
         lags = {(lag.group, lag.topic, lag.queue_id): lag.consumer_offset for lag in opened.lags()}
-    assert read.is_lmq is from_lmq
+    assert (read.file_name == "lmqConsumerOffset.json") is from_lmq
     assert positions == read.offsets.by_group()
     assert lags
     assert (set(lags.values()) == {1}) is not from_lmq
@@ -40,4 +40,4 @@ def test_a_broker_whose_file_of_positions_is_missing_has_none(store):
         tables = opened.metadata.offset_tables
         assert opened.metadata.consumer_offsets == {}
     assert (tables.read, tables.written) == (None, "config/consumerOffset.json")
-    assert [table.is_lmq for table in tables.tables] == [True]
+    assert [table.file_name for table in tables.tables] == ["lmqConsumerOffset.json"]
