@@ -28,6 +28,7 @@ class Kind:
         summary: what it is.
         verbs: those of `VERBS` that it has, as commands or in its package.
         page: its page in docs/formats.
+        files: pattern of the names of files that `dump` prints one by one; "" if there are none.
     """
 
     name: str
@@ -35,6 +36,7 @@ class Kind:
     summary: str
     verbs: tuple[str, ...]
     page: str
+    files: str = ""
 
     def recognises(self, path: Path) -> bool:
         """Whether a path leads to a store, or a file of one, of this kind. Reads names and first bytes only."""
@@ -67,6 +69,7 @@ KINDS = (
         "EQueue's chunk store (.NET): message chunks and queue chunks",
         VERBS,
         "equeue.md",
+        "(message|queue)-chunk-[0-9]+",
     ),
     Kind(
         "tfchunk",
@@ -74,6 +77,7 @@ KINDS = (
         "EventStore's log of TFChunk files with its checkpoints",
         ("info", "dump", "get", "find", "verify", "salvage", "export"),
         "tfchunk.md",
+        "chunk-[0-9]+[.][0-9]+",
     ),
     Kind(
         "tiered",
@@ -85,22 +89,17 @@ KINDS = (
 )
 
 
-_CHUNK = re.compile(r"(message|queue)-chunk-[0-9]+|chunk-[0-9]+[.][0-9]+")
-"""Names of files that can be dumped one by one."""
-
 _DEPTH = 4
 """Directories above a file in which the store's root is looked for."""
 
 
 def store_of_file(path: Path) -> tuple[Kind, Path] | None:
     """Returns kind and root of the store to which a file belongs, None if it belongs to none of these kinds."""
-    if not _CHUNK.fullmatch(path.name) or not path.is_file():
+    kinds = [kind for kind in KINDS if re.fullmatch(kind.files, path.name)]
+    if not kinds or not path.is_file():
         return None
-    for parent in path.absolute().parents[:_DEPTH]:
-        kind = recognise(parent)
-        if kind is not None:
-            return kind, parent
-    return None
+    roots = path.absolute().parents[:_DEPTH]
+    return next(((kind, root) for root in roots for kind in kinds if kind.recognises(root)), None)
 
 
 def recognise(path: Path) -> Kind | None:

@@ -138,6 +138,8 @@ def test_a_recorded_crash_is_read_from_where_its_start_scans(tmp_path, name):
 @pytest.mark.parametrize("name", STARTED)
 def test_every_recorded_store_is_read_from_where_a_start_scans_whatever_its_release(tmp_path, monkeypatch, name):
     root = damage_case(name, tmp_path)
+    if not (root / "commitlog").is_dir():
+        return  # there is nothing to scan
     is_clean = not os.path.lexists(root / "abort")
     decides = CASES[name].kind.startswith(("abort", "checkpoint", "none", "segment"))
     for line in (None, "4.9", "5", "5.1", "5.5") if decides else ("4.9", "5.1"):
