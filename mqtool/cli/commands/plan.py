@@ -309,7 +309,9 @@ def _task(verb: str, store: Store, options: _Options) -> _Task:
     return _Task(_changes(verb, store, options))
 
 
-def _planned(path: Path, task: _Task, config: Path | None, work_dir: Path | None) -> tuple[Plan, RepairProposal | None, bool]:
+def _planned(
+    path: Path, task: _Task, config: Path | None, work_dir: Path | None
+) -> tuple[Plan, RepairProposal | None, bool]:
     """Returns the plan, what it leaves of the findings, and whether it does all that was asked."""
     from mqtool.repair import make_plan
     from mqtool.repair.from_findings import left_by
