@@ -9,12 +9,12 @@ WORKDIR /src
 COPY pyproject.toml README.md CHANGELOG.md SECURITY.md LICENSE ./
 COPY docs ./docs
 COPY mqtool ./mqtool
-# Headers, static libraries and tests of the libraries take a third of the space and are not used.
+# Headers, static libraries, tests and Arrow Flight take a third of the space and are not used.
 RUN python3 -m venv /opt/mqtool \
  && /opt/mqtool/bin/pip install --no-cache-dir --disable-pip-version-check ".[${EXTRAS}]" \
  && /opt/mqtool/bin/pip uninstall --yes pip \
  && find /opt/mqtool -depth -type d '(' -path '*/pyarrow/include' -o -path '*/site-packages/*/tests' ')' -exec rm -r '{}' + \
- && find /opt/mqtool '(' -name '*.a' -o -name '*.pyx' -o -name '*.pxd' ')' -delete
+ && find /opt/mqtool '(' -name '*.a' -o -name '*.pyx' -o -name '*.pxd' -o -path '*/pyarrow/*flight*' ')' -delete
 
 FROM ${BASE}
 LABEL org.opencontainers.image.title="mqtool" \

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from queue import Queue
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
+from mqtool.errors import UnavailableError
+
 if TYPE_CHECKING:
     from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 
@@ -26,9 +28,14 @@ Piece = TypeVar("Piece", bound=Begun)
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
+_SEMAPHORES = "/dev/shm"  # noqa: S108 - no file for data: the C library keeps named semaphores there
+"""Missing or read-only in some containers and sandboxes."""
+
 
 def available() -> int:
-    """Returns the number of processors that this process may use."""
+    """Returns the number of processors for worker processes: 1 where the system has no semaphores for them."""
+    if sys.platform == "linux" and not os.access(_SEMAPHORES, os.W_OK | os.X_OK):
+        return 1
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -77,14 +84,16 @@ def process_pool(
     """Yields a pool of processes that are killed at once if an exception, such as Ctrl-C, makes their work unneeded.
 
     Otherwise the parent would wait for a throttled worker, which can take hours, or leave it behind. Killing also
-    ends a
-    stopped worker; no worker holds anything that needs cleaning up.
+    ends a stopped worker; no worker holds anything that needs cleaning up.
 
     Args:
         count: number of processes.
         initializer: called first in each, with `arguments`; it calls `leave_interrupts`.
         arguments: of the initializer.
         copies: copies of this process instead of new ones.
+
+    Raises:
+        UnavailableError: this system has no semaphores for them.
     """
     from concurrent.futures import ProcessPoolExecutor  # noqa: PLC0415 - one process does without
     from multiprocessing import active_children  # noqa: PLC0415
@@ -92,7 +101,12 @@ def process_pool(
     from mqtool.jobs.worker_process import context  # noqa: PLC0415
 
     others = set(active_children())
-    pool = ProcessPoolExecutor(count, context(copies=copies), initializer, arguments)
+    try:
+        pool = ProcessPoolExecutor(count, context(copies=copies), initializer, arguments)
+    except OSError as error:  # before the first process starts
+        raise UnavailableError(
+            f"worker processes need semaphores in {_SEMAPHORES}: {error.strerror}. Make it writable, or use --jobs 1"
+        ) from error
     try:
         yield pool
         pool.shutdown(wait=True, cancel_futures=True)

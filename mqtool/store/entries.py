@@ -5,7 +5,7 @@ Rows are mappings of field names: the layouts' own, and those of the place (topi
 are read in pieces, so memory is constant; zeros after the last entry are not rows.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -87,7 +87,7 @@ def unit_positions(file: ReadFile, unit: Unit[Any], start: int = 0) -> Iterator[
         at += len(units) * unit.size
 
 
-def _row(unit: Unit[Any], values: tuple[int, ...]) -> Row:
+def _row(unit: Unit[Any], values: Sequence[int]) -> Row:
     return dict(zip((field.name for field in unit.fields), values, strict=True))
 
 

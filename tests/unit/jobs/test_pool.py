@@ -1,5 +1,6 @@
 """Work shared out: in the order in which it was begun, or as it gets done."""
 
+import sys
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from itertools import count
 from threading import active_count
@@ -7,7 +8,9 @@ from time import sleep
 
 import pytest
 
-from mqtool.jobs.pool import ahead, as_completed, in_order, thread_pool
+from mqtool.errors import UnavailableError
+from mqtool.jobs import pool as pools
+from mqtool.jobs.pool import ahead, as_completed, available, in_order, process_pool, thread_pool
 
 
 class Slow(Executor):
@@ -144,3 +147,22 @@ def test_the_thread_ends_when_nobody_wants_more_items():
     assert active_count() == before + 1
     found.close()
     assert active_count() == before
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="elsewhere semaphores are not in /dev/shm")
+def test_one_worker_is_the_default_where_processes_can_share_no_semaphore(monkeypatch, tmp_path):
+    monkeypatch.setattr(pools.os, "sched_getaffinity", lambda _process: range(4))
+    monkeypatch.setattr(pools, "_SEMAPHORES", str(tmp_path))
+    assert available() == 4
+    monkeypatch.setattr(pools, "_SEMAPHORES", str(tmp_path / "missing"))
+    assert available() == 1
+
+
+def test_an_error_says_what_worker_processes_need_and_what_to_do(monkeypatch):
+    def refuse(*_):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("concurrent.futures.ProcessPoolExecutor", refuse)
+    says = r"/dev/shm: Permission denied\. Make it writable, or use --jobs 1"
+    with pytest.raises(UnavailableError, match=says), process_pool(2, int, copies=False):
+        pass
