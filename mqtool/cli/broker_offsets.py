@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mqtool.cli import offset_plan
+from mqtool.cli.document import Listing
 from mqtool.cli.filters import Filters
 from mqtool.cli.input_file import is_dash
 from mqtool.cli.offset_plan import OffsetOptions
@@ -19,10 +21,13 @@ if TYPE_CHECKING:
     from mqtool.store.offset_moves import Move, Target
 
 
+@contextlib.contextmanager
 def plan_for_broker(
     address: str, options: OffsetOptions, source: Path | None, filters: Filters
-) -> tuple[BrokerPlan, dict[str, Any]]:
-    """Returns a plan of positions on a broker, and its effect as a document.
+) -> Iterator[tuple[BrokerPlan, dict[str, Any], Listing | None]]:
+    """Makes a plan of positions on a broker, its effect as a document, and with `--list` the messages.
+
+    The messages are asked from the broker while they are printed, so the connection is open within the block.
 
     Args:
         address: "host:port" of the broker.
@@ -58,15 +63,14 @@ def plan_for_broker(
         made = BrokerPlan(address, broker.name, created, tuple(moves), options.online, time, lints)
         check_broker(broker, made)
         rows = list(offset_plan.move_rows(moves, broker))
-        listed = offset_plan.message_rows([effect for effect, _ in rows], broker) if options.list else ()
         document = {
             "broker": address,
             "name": broker.name,
             "positions": [row for _, row in rows],
-            "messages": list(listed),
+            "messages": [],
             "notes": [*lints, *(words_of(effect, moment) for effect, _ in rows)],
         }
-    return made, document
+        yield made, document, offset_plan.listing_of([effect for effect, _ in rows], broker) if options.list else None
 
 
 def _time(target: Target, filters: Filters, broker: BrokerPositions) -> int | None:

@@ -1,10 +1,12 @@
 """One object instead of rows, as printed by `info` and similar commands, in every format."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from mqtool.cli import cells
-from mqtool.cli.render import Csv, Table, encode
+from mqtool.cli.invocation import JSON_FORMATS, Format
+from mqtool.cli.render import Csv, JsonDocument, Plain, Renderer, Row, Table, encode
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema
 
 SECTION_ROWS = 20
@@ -13,6 +15,72 @@ SECTION_ROWS = 20
 _FLAT = OutputSchema(
     "document", 1, "a document as lines", (Column("field", "string", "path"), Column("value", "any", "value"))
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """An array of a document that is made while it is written.
+
+    Attributes:
+        name: column of the schema.
+        count: how many rows are expected.
+        rows: its rows.
+    """
+
+    name: str
+    count: int
+    rows: Iterable[Row]
+
+
+def listed(schema: OutputSchema, value: dict[str, Any], listing: Listing, output_format: Format) -> Renderer:
+    """Returns what writes a document and then the rows of its listing, all of them in every format."""
+    if output_format in JSON_FORMATS:
+        head = {**schema.head(), **value}
+        head.pop(listing.name, None)
+        return JsonDocument(head, listing.name, line_feeds=output_format is Format.JSON)
+    if output_format is Format.CSV:
+        return _ListedCsv(value, listing.name)
+    return _ListedText(schema, value, listing, wide=output_format is Format.WIDE)
+
+
+class _ListedCsv(Plain):
+    """A document as CSV, then its listing."""
+
+    def __init__(self, value: dict[str, Any], name: str) -> None:
+        self._value, self._name = value, name
+        self._csv = Csv(_FLAT)
+        self._count = 0
+
+    def begin(self) -> bytes:
+        """The document."""
+        return as_csv(self._value)
+
+    def row(self, row: Row) -> bytes:
+        """A line for each field."""
+        path = f"{self._name}.{self._count}"
+        self._count += 1
+        return b"".join(self._csv.row({"field": name, "value": leaf}) for name, leaf in _leaves(row, path))
+
+
+class _ListedText(Plain):
+    """A document for readers, then its listing as a section."""
+
+    def __init__(self, schema: OutputSchema, value: dict[str, Any], listing: Listing, *, wide: bool) -> None:
+        column = next(one for one in schema.columns if one.name == listing.name)
+        self._head = as_text(schema, value, wide=wide) + f"\n{listing.name} ({listing.count})\n".encode()
+        self._table = Table(_shown(column.fields, wide=wide), wide=wide)
+
+    def begin(self) -> bytes:
+        """The document, and the name of the section."""
+        return self._head
+
+    def row(self, row: Row) -> bytes:
+        """A line, or all that were held back."""
+        return _indented(self._table.row(row))
+
+    def end(self, ok: bool) -> bytes:
+        """Lines that were held back."""
+        return _indented(self._table.end(ok))
 
 
 def as_json(schema: OutputSchema, value: dict[str, Any], *, ok: bool, indent: bool) -> bytes:

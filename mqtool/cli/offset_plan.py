@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from mqtool.cli import ranges
+from mqtool.cli.document import Listing
 from mqtool.cli.options import option
 from mqtool.cli.schema import DATA, TABLE, Column, count, flag, text
 from mqtool.errors import UsageError
@@ -119,7 +120,8 @@ class OffsetOptions:
 
     def given(self) -> set[str]:
         """Returns the names of the options that were given."""
-        return {one.name for one in fields(self) if getattr(self, one.name) not in (None, False, [])}
+        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        return {name for name, value in values.items() if value is not None and value is not False and value != []}
 
 
 def scope_of(options: OffsetOptions, topics: Sequence[str] | None, queue_id: int | None) -> Scope:
@@ -153,14 +155,16 @@ def target_of(options: OffsetOptions, source: Path | None, committed: Committed)
         given.add("from")
     if len(given) != 1:
         ways = "--to, --shift, --clamp, --from-group, --from, --through, --delete"
-        raise UsageError(f"offsets: expected one of {ways}, found {len(given)}")
+        found = ", ".join(f"--{name.replace('_', '-')}" for name in sorted(given)) or "none"
+        raise UsageError(f"offsets: expected one of {ways}, found {found}")
     if options.to is not None:
         return _to(options.to)
     if options.shift is not None:
         return Target(TargetKind.SHIFT, options.shift)
     if options.from_group is not None:
         if options.from_group not in committed:
-            raise UsageError(f"--from-group {options.from_group}: this group has no positions here")
+            hint = "`mqtool offsets show` lists the groups that have some"
+            raise UsageError(f"--from-group {options.from_group}: this group has no positions here; {hint}")
         return Target(TargetKind.GROUP, group=options.from_group, positions=committed)
     if options.clamp or options.delete:
         return Target(TargetKind.CLAMP if options.clamp else TargetKind.DELETE)
@@ -223,7 +227,13 @@ def _span(span: Span | None) -> dict[str, Any] | None:
     }
 
 
-def message_rows(effects: Sequence[Effect], queues: QueueMessages) -> Iterator[dict[str, Any]]:
+def listing_of(effects: Sequence[Effect], queues: QueueMessages) -> Listing:
+    """Returns the column `MESSAGES`, read while it is printed: it may be as long as the queues."""
+    count = sum(span.count for effect in effects for span in (effect.again, effect.never) if span is not None)
+    return Listing(MESSAGES.name, count, _message_rows(effects, queues))
+
+
+def _message_rows(effects: Sequence[Effect], queues: QueueMessages) -> Iterator[dict[str, Any]]:
     """Yields the rows of the column `MESSAGES`."""
     for effect in effects:
         move = effect.move

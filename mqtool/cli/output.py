@@ -64,8 +64,21 @@ class Output:
         self._begin()
         self._write(self._renderer.lines(block))
 
-    def document(self, value: dict[str, Any], code: ExitCode = ExitCode.OK) -> ExitCode:
-        """Writes the object and returns the given exit code."""
+    def document(
+        self, value: dict[str, Any], code: ExitCode = ExitCode.OK, listing: document.Listing | None = None
+    ) -> ExitCode:
+        """Writes the one object and returns the exit code given.
+
+        Args:
+            value: the object.
+            code: exit code of the command.
+            listing: an array of the object that is too long to keep in memory; written last.
+        """
+        if listing is not None:
+            self._renderer = document.listed(self.schema, value, listing, self.format)
+            self._begin()
+            self.rows(listing.rows)
+            return self.finish(code)
         if self.format in JSON_FORMATS:
             indent = self.format is Format.JSON
             data = document.as_json(self.schema, value, ok=code is ExitCode.OK, indent=indent)
@@ -108,7 +121,7 @@ def _renderer(schema: OutputSchema, output_format: Format, *, lookahead: int, up
     if output_format is Format.JSONL:
         return JsonLines()
     if output_format is Format.JSON:
-        return JsonDocument(schema)
+        return JsonDocument(schema.head())
     if output_format is Format.CSV:
         return Csv(schema)
     if upright:

@@ -95,19 +95,28 @@ class JsonLines:
 
 
 class JsonDocument:
-    """`json`: one object with `rows`, written as they come; `ok` is at the end."""
+    """`json`: one object with an array of rows, written as they come; `ok` is at the end."""
 
-    def __init__(self, schema: OutputSchema) -> None:
-        self._head = schema.head()
-        self._separator = b"\n"
+    def __init__(self, head: dict[str, Any], name: str = "rows", *, line_feeds: bool = True) -> None:
+        """Takes what comes before the array.
+
+        Args:
+            head: the object without the array.
+            name: of the array.
+            line_feeds: write each row on a line of its own; else everything is one line.
+        """
+        self._head = head
+        self._name = name
+        self._line_feed = b"\n" if line_feeds else b""
+        self._separator = self._line_feed
 
     def begin(self) -> bytes:
         """The object up to its rows."""
-        return encode(self._head)[:-1] + b',"rows":['
+        return encode(self._head)[:-1] + b"," + encode(self._name) + b":["
 
     def row(self, row: Row) -> bytes:
-        """One line inside the array."""
-        separator, self._separator = self._separator, b",\n"
+        """One row inside the array."""
+        separator, self._separator = self._separator, b"," + self._line_feed
         return separator + encode(row)
 
     def lines(self, block: bytes | memoryview) -> bytes | memoryview:
@@ -117,11 +126,11 @@ class JsonDocument:
 
     def end(self, ok: bool) -> bytes:
         """The rest of the object."""
-        return b'\n],"ok":' + (b"true" if ok else b"false") + b"}\n"
+        return self._line_feed + b'],"ok":' + (b"true" if ok else b"false") + b"}\n"
 
     def fail(self, failure: Failure) -> bytes:
         """The rest of the object, with the error."""
-        return b"\n]," + encode(failure_object(failure))[1:] + b"\n"
+        return self._line_feed + b"]," + encode(failure_object(failure))[1:] + b"\n"
 
 
 class Plain:

@@ -115,6 +115,9 @@ class CommitLog:
             UnreadableError: the system cannot read it.
         """
         index = self.segment_at(physical_offset)
+        if self.segments and not self.segments[0].base <= physical_offset < self.segments[-1].end:
+            words = f"no record: the files of the log hold {self.segments[0].base} to {self.segments[-1].end}"
+            raise CorruptionError(words, "commitlog", physical_offset)
         path = self.segments[index].path if index is not None else "commitlog"
         try:
             record = commit_log.parse_record(self._record_bytes(physical_offset, size))

@@ -4,7 +4,7 @@ Independent of files and connections: positions come in as numbers, queues as `Q
 (`mqtool.repair.offsets`) and a running broker's (`mqtool.server.offsets`) consist of the same moves.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -173,9 +173,21 @@ def moves_of(
         words = f"{' '.join(scope.groups)} in {' '.join(scope.topics) or 'any topic'}"
         if scope.queue_id is not None:
             words += f", queue {scope.queue_id}"
-        hint = "" if scope.topics else "; name the topics with --topic to set positions in queues without one"
-        raise UsageError(f"no queue to move: no position of {words}{hint}")
+        hint = "name the topics with --topic to set positions in queues without one"
+        if scope.topics:
+            hint = "`mqtool info` lists topics and queues, `mqtool offsets show` the positions"
+        unknown = _unknown(groups, {*committed, *known})
+        raise UsageError("; ".join([f"no queue to move: no position of {words}", *unknown, hint]))
     return found
+
+
+def _unknown(groups: Iterable[str], every: Collection[str]) -> Iterator[str]:
+    """Yields a line for each group that nobody knows, with names that differ from its own by case only."""
+    for group in groups:
+        if group not in every:
+            alike = sorted(name for name in every if name.lower() == group.lower())
+            words = f"; {', '.join(alike)} differs by case only" if alike else ""
+            yield f"no group {group} has a position or a configuration here{words}"
 
 
 def _groups(scope: Scope, target: Target, committed: Committed, known: Iterable[str]) -> list[str]:
@@ -187,9 +199,8 @@ def _groups(scope: Scope, target: Target, committed: Committed, known: Iterable[
         literal = (name for name in scope.groups if not set(name) & set("*?["))
         found += [name for name in literal if name not in every]
     if not found:
-        alike = sorted(name for name in every for one in scope.groups if name.lower() == one.lower())
-        words = f"; {', '.join(alike)} differs by case only" if alike else ""
-        raise UsageError(f"no group {' '.join(scope.groups)} has a position or a configuration here{words}")
+        unknown = "; ".join(_unknown(scope.groups, every))
+        raise UsageError(f"{unknown}; `mqtool offsets show` lists the groups that have positions")
     return found
 
 

@@ -94,6 +94,7 @@ def _of_message(life: Life) -> list[dict[str, Any]]:
     first = next((step.kind for step in life.steps if step.kind in _SEND), StepKind.SENT)
     found = [
         _text("messaging.system", "rocketmq"),
+        _text("messaging.rocketmq.namespace", _namespace(life.topic or "")),
         _text("messaging.destination.name", life.topic or ""),
         _text("messaging.rocketmq.message.type", _TYPES.get(first, "normal")),
     ]
@@ -116,12 +117,20 @@ def _of_step(step: Step, operation: tuple[str, str, int] | None) -> list[dict[st
     if step.queue_id is not None:
         found.append(_text("messaging.destination.partition.id", str(step.queue_id)))
     if step.queue_offset is not None:
-        found.append(_number("messaging.rocketmq.queue_offset", step.queue_offset))
+        found.append(_number("mqtool.queue_offset", step.queue_offset))
     if step.physical_offset is not None:
-        found.append(_number("messaging.rocketmq.physical_offset", step.physical_offset))
+        found.append(_number("mqtool.physical_offset", step.physical_offset))
     if step.due is not None:
-        found.append(_number("messaging.rocketmq.message.delivery_timestamp", step.due))
+        is_delayed = step.kind in (StepKind.DELAYED, StepKind.TIMED)
+        name = "messaging.rocketmq.message.delivery_timestamp" if is_delayed else "mqtool.due"
+        found.append(_number(name, step.due))
     return found
+
+
+def _namespace(topic: str) -> str:
+    """Returns the namespace in a topic's name, "" if it has none (NamespaceUtil: NAMESPACE%TOPIC)."""
+    namespace, separator, _ = topic.partition("%")
+    return namespace if separator else ""
 
 
 def _text(key: str, value: str) -> dict[str, Any]:

@@ -6,6 +6,7 @@ import shutil
 import pytest
 
 import mqtool as library
+from mqtool.cli.document import SECTION_ROWS
 from tests.support.stores import copy_store, fixture, tree_digest
 from tests.unit.formats.test_client_offsets import BY_5_5_0
 
@@ -104,6 +105,46 @@ def test_plan_apply_and_undo(mqtool, store, tmp_path):
     assert tree_digest(store) == before
 
 
+EARLIEST = ("--group", "pull-group", "--topic", "Orders", "--to", "earliest", "--list")
+
+
+def test_every_format_lists_every_message(mqtool, store, tmp_path):
+    def printed(output_format):
+        (tmp_path / "plan.json").unlink(missing_ok=True)
+        words = ("-o", tmp_path / "plan.json", "--format", output_format)
+        found = mqtool("plan", "offsets", store, *EARLIEST, *words)
+        assert found.code == 0, found.stderr
+        return found
+
+    places = {
+        ("Orders", queue_id, offset)
+        for queue_id, position in offsets_of(store)["pull-group"]["Orders"].items()
+        for offset in range(position)
+    }
+    assert len(places) > SECTION_ROWS, "or a shortened list would pass"
+    for output_format in ("json", "jsonl"):
+        document = json.loads(printed(output_format).stdout)
+        assert document["ok"] is True
+        rows = document["messages"]
+        assert {(row["topic"], row["queue_id"], row["queue_offset"]) for row in rows} == places
+        assert len(rows) == len(places) == sum(row["again"] for row in document["positions"])
+    assert len(printed("jsonl").stdout.splitlines()) == 1
+    for output_format in ("table", "wide"):
+        text = printed(output_format).stdout.decode()
+        assert sum(line.startswith("  again ") for line in text.splitlines()) == len(places)
+        assert f"messages ({len(places)})" in text
+    fields = [line.partition(",")[0] for line in printed("csv").stdout.decode().splitlines()]
+    assert [name for name in fields if name.endswith(".message_id")] == [
+        f"messages.{number}.message_id" for number in range(len(places))
+    ]
+
+
+def test_a_plan_on_stdout_leaves_no_room_for_a_list(mqtool, store):
+    found = mqtool("plan", "offsets", store, *EARLIEST, "-o", "-")
+    assert (found.code, found.stdout) == (2, b"")
+    assert "name a file for the plan" in found.stderr
+
+
 def test_the_file_keeps_every_byte_but_the_number(mqtool, store, tmp_path):
     path = store / "config" / "lmqConsumerOffset.json"
     before = path.read_bytes().splitlines()
@@ -174,9 +215,12 @@ def test_positions_go_through_the_ids_of_a_replay(mqtool, store, tmp_path):
     [
         ((), "--group"),
         (("--group", "pull-group"), "expected one of --to"),
-        (("--group", "pull-group", "--to", "latest", "--clamp"), "expected one of --to"),
+        (("--group", "pull-group", "--to", "latest", "--clamp"), "found --clamp, --to"),
+        (("--group", "pull-group", "--shift", "0", "--clamp"), "found --clamp, --shift"),
         (("--group", "pull-group", "--to", "never"), "earliest, latest"),
-        (("--group", "PULL-GROUP", "--clamp"), "pull-group differs by case only"),
+        (("--group", "PULL-GROUP", "--clamp"), "pull-group differs by case only; `mqtool offsets show` lists"),
+        (("--group", "PULL-GROUP", "--to", "latest"), "pull-group differs by case only; name the topics"),
+        (("--group", "pull-group", "--topic", "Ordres", "--to", "latest"), "in Ordres; `mqtool info` lists topics"),
         (("--group", "pull-group", "--from-group", "nobody"), "has no positions"),
         (("--group", "pull-group", "--topic", "Orders", "--to", "0", "--queue", "9"), "in Orders, queue 9"),
         (("--group", "pull-group", "--clamp", "--before", "3"), "--before does not go with it"),
@@ -186,6 +230,12 @@ def test_what_makes_no_sense_is_refused(mqtool, store, tmp_path, words, expected
     found = mqtool("plan", "offsets", store, *words, "-o", tmp_path / "plan.json")
     assert found.code == 2
     assert expected in found.stderr
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_selection_without_positions_says_how_to_see_all(mqtool, store):
+    found = mqtool("offsets", "show", store, "--group", "nobody")
+    assert (found.code, f"`mqtool offsets show {store}` lists all" in found.stderr) == (1, True), found.stderr
 
 
 def test_a_file_that_is_not_a_map_of_ids_is_refused_with_its_line(mqtool, store, tmp_path):

@@ -7,7 +7,9 @@ import json
 import pytest
 
 from mqtool.cli import cells
+from mqtool.cli.document import Listing, listed
 from mqtool.cli.exits import ExitCode, Failure
+from mqtool.cli.invocation import Format
 from mqtool.cli.render import LOOKAHEAD, Csv, JsonDocument, JsonLines, Table, Upright, encode
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
 
@@ -97,19 +99,19 @@ def test_json_lines_are_one_row_a_line():
 
 @pytest.mark.parametrize(("rows", "ok"), [([], True), ([ROW], False), ([ROW, ROW], True)])
 def test_a_json_document_holds_its_rows_and_how_it_ended(rows, ok):
-    document = json.loads(drawn(JsonDocument(SCHEMA), rows, ok))
+    document = json.loads(drawn(JsonDocument(SCHEMA.head()), rows, ok))
     assert document == {"schema": "things", "schema_version": 7, "rows": rows, "ok": ok}
 
 
 def test_a_json_document_takes_ready_lines_among_rows():
-    renderer = JsonDocument(SCHEMA)
+    renderer = JsonDocument(SCHEMA.head())
     line = encode(ROW) + b"\n"
     parts = [renderer.begin(), renderer.lines(line * 3), renderer.row(ROW), renderer.lines(line), renderer.end(ok=True)]
     assert json.loads(b"".join(parts))["rows"] == [ROW] * 5
 
 
 def test_json_of_a_failure_closes_what_has_begun():
-    renderer = JsonDocument(SCHEMA)
+    renderer = JsonDocument(SCHEMA.head())
     document = json.loads(renderer.begin() + renderer.row(ROW) + renderer.fail(FAILURE))
     assert document["rows"] == [ROW]
     assert (document["ok"], document["error"]) == (False, {"kind": "io", "message": "no", "path": "/s"})
@@ -150,3 +152,36 @@ def test_text_is_cut_to_a_width(text, limit, cut):
 
 def test_an_integer_of_more_than_64_bits_becomes_a_string_of_digits():
     assert json.loads(encode({"a": [1 << 64, (1 << 63) - 1]})) == {"a": [str(1 << 64), (1 << 63) - 1]}
+
+
+LISTED = OutputSchema(
+    "listed",
+    1,
+    "a document with a long array",
+    (
+        Column("name", "string", "s", show=TABLE),
+        Column("rows", "array", "r", show=TABLE, fields=(Column("number", "int64", "n", show=TABLE),)),
+    ),
+    single=True,
+)
+
+
+@pytest.mark.parametrize("output_format", [Format.JSON, Format.JSONL])
+def test_a_listing_that_breaks_off_leaves_json_that_says_why(output_format):
+    renderer = listed(LISTED, {"name": "x", "rows": []}, Listing("rows", 9, ()), output_format)
+    for numbers in ([], [1], [1, 2]):
+        parts = [renderer.begin(), *(renderer.row({"number": number}) for number in numbers), renderer.fail(FAILURE)]
+        document = json.loads(b"".join(parts))
+        assert (document["ok"], document["error"]["message"], document["name"]) == (False, "no", "x")
+        assert document["rows"] == [{"number": number} for number in numbers]
+        renderer = listed(LISTED, {"name": "x", "rows": []}, Listing("rows", 9, ()), output_format)
+
+
+def test_a_listing_is_written_row_by_row():
+    rows = [{"number": number} for number in range(LOOKAHEAD + 1)]
+    for output_format in (Format.JSON, Format.CSV, Format.TABLE):
+        renderer = listed(LISTED, {"name": "x"}, Listing("rows", len(rows), ()), output_format)
+        renderer.begin()
+        written = [renderer.row(row) for row in rows]
+        assert written[-1].strip(), f"{output_format.value} keeps rows back"
+        assert len(written[-1]) < 40

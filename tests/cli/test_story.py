@@ -87,7 +87,30 @@ def test_spans_are_otlp_with_the_conventions_of_messaging(mqtool, lives):
     values = {one["key"]: one["value"] for one in root["attributes"]}
     assert values["messaging.system"] == {"stringValue": "rocketmq"}
     assert values["messaging.destination.name"] == {"stringValue": "LivesPop"}
+    assert values["messaging.rocketmq.namespace"] == {"stringValue": ""}
     assert mqtool("story", lives, "popretry-1", "--format", "otlp").stdout == result.stdout
+    conventional = {
+        *("system", "destination.name", "destination.partition.id", "message.id", "consumer.group.name"),
+        *("operation.name", "operation.type", "rocketmq.namespace", "rocketmq.message.type", "rocketmq.message.tag"),
+        "rocketmq.message.keys",
+    }
+    named = {one["key"].removeprefix("messaging.") for span in spans for one in span["attributes"]}
+    assert {name for name in named if not name.startswith("mqtool.")} == conventional
+
+
+def test_only_spans_of_delayed_messages_have_a_delivery_timestamp(mqtool, lives):
+    result = mqtool("story", lives, "delaywait-0", "--format", "otlp")
+    spans = json.loads(result.stdout)["resourceSpans"][0]["scopeSpans"][0]["spans"]
+    timed = [
+        span
+        for span in spans
+        if any(one["key"] == "messaging.rocketmq.message.delivery_timestamp" for one in span["attributes"])
+    ]
+    types = {
+        (one["value"]["stringValue"]) for span in timed for one in span["attributes"] if one["key"].endswith("type")
+    }
+    assert timed
+    assert "delay" in types
 
 
 def test_the_page_shows_every_step_with_its_proof(mqtool, lives, tmp_path):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool import commands
 from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -130,7 +131,8 @@ def show(
             rows += others
             output.rows(_compared(rows[: len(rows) - len(others)], others))
     if not rows:
-        note("no position of a consumer group is selected")
+        every = commands.command("offsets", "show", commands.opened(store, config))
+        note(f"no position found for this selection; `{every}` lists all" if group or topic else "no position found")
     return output.finish(ExitCode.OK if rows else ExitCode.NO)
 
 

@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool import commands
 from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -127,7 +128,8 @@ def pending(
     for problem in dict.fromkeys(problems):
         note(f"unknown: {problem}")
     if not counts:
-        note("nothing waits")
+        every = commands.command("pending", commands.opened(store, config))
+        note(f"nothing waits for this selection; `{every}` lists all" if group or topic else "nothing waits")
     return output.finish(ExitCode.NO if problems or any(row.reason for row in counts) else ExitCode.OK)
 
 

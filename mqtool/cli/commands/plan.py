@@ -40,6 +40,7 @@ from mqtool.records.damage import Damage
 if TYPE_CHECKING:
     from mqtool.repair import Change, Plan
     from mqtool.repair.from_findings import RepairProposal
+    from mqtool.store.offset_moves import Effect
     from mqtool.store.store import Store
     from mqtool.verify import Finding
 
@@ -245,6 +246,7 @@ def plan(
 ) -> ExitCode:
     """Makes and writes a plan, and shows it; ends with 1 if the plan leaves an error unrepaired."""
     from mqtool.cli.selected import require_selected
+    from mqtool.store.queue_messages import StoredQueues
     from mqtool.store.store import open_store
 
     filters = Filters(topic=topic, queue=queue, key=key, unique_key=unique_key, tag=tag, time=time, grep=grep)
@@ -268,7 +270,9 @@ def plan(
         _write_to_stdout(made, document)
         return code
     _write(out, made.to_json())
-    return Output(ctx.obj, PLAN, output_format).document(document, code)
+    with open_store(path, config) as store:
+        messages = offset_plan.listing_of(task.effects, StoredQueues(store)) if list_messages else None
+        return Output(ctx.obj, PLAN, output_format).document(document, code, messages)
 
 
 @dataclass(frozen=True, slots=True)
@@ -280,12 +284,14 @@ class _Task:
         findings: those that the changes repair, if the plan is made from findings.
         proposal: which of them the changes leave; None without findings.
         columns: further columns of the output.
+        effects: of moves of positions, one for each queue.
     """
 
     changes: tuple[Change, ...]
     findings: tuple[Finding, ...] = ()
     proposal: RepairProposal | None = None
     columns: dict[str, Any] = field(default_factory=lambda: {"positions": [], "messages": []})
+    effects: tuple[Effect, ...] = ()
 
 
 def _task(verb: str, store: Store, options: _Options) -> _Task:
@@ -304,8 +310,9 @@ def _task(verb: str, store: Store, options: _Options) -> _Task:
             raise NothingToChangeError(f"{store.path}: verify has found nothing that a plan repairs")
         return _Task(proposal.changes, findings, proposal)
     if verb == _OFFSETS:
-        change, columns = _offsets(store, options)
-        return _Task((change,), columns=columns)
+        change, effects = _offsets(store, options)
+        columns: dict[str, Any] = {"positions": [row for _, row in effects], "messages": []}
+        return _Task((change,), columns=columns, effects=tuple(effect for effect, _ in effects))
     return _Task(_changes(verb, store, options))
 
 
@@ -338,10 +345,10 @@ def _plan_for_broker(output: Output, address: str, options: _Options) -> ExitCod
         raise UsageError("--broker takes the place of the store of `plan offsets`; leave other words and options out")
     if is_dash(options.out) or options.out.exists():
         raise UsageError(f"{options.out}: expected a new file for the plan")
-    made, document = plan_for_broker(address, options.offsets, options.findings, options.filters)
-    _write(options.out, made.to_json())
-    document |= {"plan": str(options.out), "next_step": command("apply", options.out, "--yes")}
-    return output.document(document)
+    with plan_for_broker(address, options.offsets, options.findings, options.filters) as (made, document, messages):
+        _write(options.out, made.to_json())
+        document |= {"plan": str(options.out), "next_step": command("apply", options.out, "--yes")}
+        return output.document(document, listing=messages)
 
 
 def _check_output(out: Path, store: Path) -> None:
@@ -394,6 +401,8 @@ def _words(options: _Options) -> tuple[str, Path]:
     rest = words[len(verb.split()) :]
     if len(rest) != 1:
         raise UsageError(f"{verb}: expected one store, found {len(rest)}")
+    if options.offsets.list and is_dash(options.out):
+        raise UsageError("--list: stdout is for the plan with -o -; name a file for the plan")
     if options.offsets.online:
         raise UsageError("--online is for a running broker: name it with --broker HOST:PORT in place of the store")
     odd = options.given() - _NARROWED_BY.get(verb, frozenset())
@@ -450,8 +459,8 @@ def _changes(verb: str, store: Store, options: _Options) -> tuple[Change, ...]:
     return (change,)
 
 
-def _offsets(store: Store, options: _Options) -> tuple[Change, dict[str, Any]]:
-    """Returns the change of positions that the options ask for, and what it does, as columns of the output."""
+def _offsets(store: Store, options: _Options) -> tuple[Change, list[tuple[Effect, dict[str, Any]]]]:
+    """Returns the change of positions that the options ask for, and what it does: effects, each with its row."""
     from mqtool.repair import MoveOffsets
     from mqtool.store.offset_moves import moves_of
     from mqtool.store.queue_messages import StoredQueues
@@ -463,9 +472,7 @@ def _offsets(store: Store, options: _Options) -> tuple[Change, dict[str, Any]]:
     moves = moves_of(scope, target, committed, store.metadata.groups, queues)
     if not moves:
         raise NothingToChangeError(f"{store.path}: nothing to change: every position is already the one asked for")
-    rows = list(offset_plan.move_rows(moves, queues))
-    listed = offset_plan.message_rows([effect for effect, _ in rows], queues) if options.offsets.list else ()
-    return MoveOffsets(tuple(moves)), {"positions": [row for _, row in rows], "messages": list(listed)}
+    return MoveOffsets(tuple(moves)), list(offset_plan.move_rows(moves, queues))
 
 
 def _rebuilds(verb: str, options: _Options) -> tuple[Change, ...]:

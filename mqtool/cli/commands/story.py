@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool import commands
 from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
@@ -118,7 +119,11 @@ def story(
     for limit in dict.fromkeys([*limits, *(one for life in lives for one in life.notes)]):
         note(limit)
     if not lives:
-        note("no record has this as address, id or key")
+        oldest = commands.command("info", commands.opened(store, config))
+        note(
+            "no record has this as address, id or key; check the spelling (case counts), and with "
+            f"`{oldest}` whether retention has deleted the message"
+        )
     if output is not None:
         _write_page(output, str(store), address, lives, limits)
     code = ExitCode.OK if lives else ExitCode.NO
