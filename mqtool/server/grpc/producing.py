@@ -47,11 +47,17 @@ _RESOLUTIONS = {int(d.COMMIT): _COMMIT, int(d.ROLLBACK): _ROLLBACK}
 
 
 class _Half(NamedTuple):
-    """Where a half message is."""
+    """Where a half message is; a check moves it.
+
+    Attributes:
+        topic, physical_offset, queue_offset: the place.
+        answers: how many answers of a producer that cannot decide it outlives: one for the send, one for each check.
+    """
 
     topic: str
     physical_offset: int
     queue_offset: int
+    answers: int = 0
 
 
 class Producing:
@@ -169,7 +175,9 @@ class Producing:
     # -- transactions --------------------------------------------------------------------------------------------
 
     def _note(self, transaction_id: str, half: _Half) -> None:
-        self._halves[transaction_id] = half
+        """Notes where a half message was sent to, or is since a check."""
+        known = self._halves.get(transaction_id)
+        self._halves[transaction_id] = half._replace(answers=1 + (known.answers if known is not None else 0))
         while len(self._halves) > MAX_TRANSACTIONS:
             self._halves.popitem(last=False)
 
@@ -185,6 +193,8 @@ class Producing:
         del self._halves[request.transaction_id]  # it can end once
         decision = _RESOLUTIONS.get(request.resolution)
         if decision is None:  # the broker asks again by a check
+            if half.answers > 1:
+                self._halves[request.transaction_id] = half._replace(answers=half.answers - 1)
             return s.EndTransactionResponse(status=OK).SerializeToString()
         fields = {
             "producerGroup": topic,
@@ -198,7 +208,7 @@ class Producing:
         }
         answer = await self._core.ask(RequestCode.END_TRANSACTION, fields, call.peer)
         if answer.code != ResponseCode.SUCCESS:
-            self._note(request.transaction_id, half)  # the client may try again
+            self._halves[request.transaction_id] = half  # the client may try again
             raise refused(answer)
         return s.EndTransactionResponse(status=OK).SerializeToString()
 

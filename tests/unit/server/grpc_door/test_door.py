@@ -247,6 +247,20 @@ def test_a_transaction_that_its_producer_cannot_decide_is_asked_about_again(serv
     assert [one.body for one in consumer.receive("GUndecided", "Undecided")] == [b"half"]
 
 
+def test_a_producer_may_decide_after_it_could_not_answer_a_check(server, client, connect):
+    server.create_topic("Decided", "TRANSACTION")
+    client.produce("Decided")
+    entry = client.send("Decided", b"half", message_type=d.TRANSACTION).entries[0]
+    fields = {"topic": named("Decided"), "message_id": entry.message_id, "transaction_id": entry.transaction_id}
+    asked = client.arrived.get(timeout=60).recover_orphaned_transaction_command
+    assert asked.transaction_id == entry.transaction_id
+    assert code(client.call("EndTransaction", **fields, source=d.SOURCE_SERVER_CHECK)) == "OK"
+    assert code(client.call("EndTransaction", **fields, resolution=d.COMMIT)) == "OK"
+    consumer = connect()
+    consumer.consume("GDecided", "Decided")
+    assert [one.body for one in consumer.receive("GDecided", "Decided")] == [b"half"]
+
+
 def test_settings_come_back_with_the_servers_part(server, client, topic):
     server.create_group("GSettings", max_retries=4)
     settings = client.consume("GSettings", topic, d.PUSH_CONSUMER).settings

@@ -221,6 +221,9 @@ def test_a_half_message_is_seen_when_it_is_committed_and_never_after_a_rollback(
         message = receive_one(consumer, "GHalves", "Halves")
         assert (message.body, message.system_properties.message_id) == (b"kept", kept.message_id)
         assert consumer.receive("GHalves", "Halves", long_polling_timeout={"seconds": 5}) == []
+    undecided = half(b"undecided").entries[0]
+    assert end(undecided, d.TRANSACTION_RESOLUTION_UNSPECIFIED) == "OK"
+    assert end(undecided, d.COMMIT) == "INTERNAL_SERVER_ERROR"
     assert code(half(b"late", orphaned_transaction_recovery_duration={"seconds": 3601})) == "BAD_REQUEST"
 
 
@@ -288,6 +291,28 @@ def test_one_port_takes_plain_grpc_grpc_over_tls_and_remoting(server):
         until(lambda: found.extend(plain.receive("GOnePort", "OnePort")) or len(found) == 9)
     kinds = sorted(one.body.split()[0] for one in found)
     assert kinds == [b"plain"] * 3 + [b"remoting"] * 3 + [b"tls"] * 3
+
+
+def test_acknowledgements_wait_for_the_disk_where_messages_do(tmp_path):
+    """With SYNC_FLUSH; a restart shows that each of them was stored."""
+    with MqServer(tmp_path / "store", flushDiskType="SYNC_FLUSH", flushConsumerOffsetInterval="100") as server:
+        server.create_topic("Durable", queues=1)
+        with GrpcClient(server.endpoints) as client:
+            for number in range(6):
+                assert code(client.send("Durable", b"%d" % number)) == "OK"
+            client.consume("GDurable", "Durable")
+            received = []
+            until(lambda: received.extend(client.receive("GDurable", "Durable", invisible=10)) or len(received) == 6)
+            entries = [s.AckMessageEntry(message_id="m", receipt_handle=handle_of(one)) for one in received]
+            fields = {"group": named("GDurable"), "topic": named("Durable")}
+            answers = [client.call("AckMessage", **fields, entries=part) for part in (entries[:1], entries[1:5])]
+            assert [code(one) for answer in answers for one in answer.entries] == ["OK"] * 5
+        server.restart()
+        with GrpcClient(server.endpoints) as client:
+            client.consume("GDurable", "Durable")
+            again = []
+            until(lambda: again.extend(client.receive("GDurable", "Durable")) or again)
+            assert [(one.body, one.system_properties.delivery_attempt) for one in again] == [(received[5].body, 2)]
 
 
 def test_another_port_takes_grpc_clients_too(tmp_path):

@@ -5,15 +5,15 @@ import java.util.List;
 import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
-/** A broker in a process of its own. MQTOOL names the command; "docker run …" is one, too. */
+/** A broker in a process of its own. MQTOOL is its command, such as "docker run --rm --network host mqtool". */
 final class Broker implements AutoCloseable {
     final String endpoints;
     private final Process process;
 
     Broker(String... topics) throws Exception {
         String command = System.getenv().getOrDefault("MQTOOL", "mqtool");
-        List<String> line = new ArrayList<>(List.of(command, "serve", Files.createTempDirectory("broker").toString(),
-            "--port", "0", "--namesrv-port", "0"));
+        List<String> line = new ArrayList<>(List.of(command.split(" ")));
+        line.addAll(List.of("serve", Files.createTempDirectory("broker").toString(), "--port", "0", "--namesrv-port", "0"));
         for (String topic : topics) {
             line.addAll(List.of("--topic", topic));
         }
