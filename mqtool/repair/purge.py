@@ -34,9 +34,9 @@ from mqtool.repair.salvage.new_log import MovedLog
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import MappedFile, list_mapped_files, read_file
 from mqtool.store.pending import pending_messages
-from mqtool.store.purgeable import purgeable_topics
 from mqtool.store.selection import Selection
 from mqtool.store.store import Store, open_store
+from mqtool.store.topics import purgeable_topics
 from mqtool.words import size as bytes_text
 
 _NOWHERE = 1

@@ -16,11 +16,10 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.formats.service_records import CheckPoint
 from mqtool.store import kv_popped, pull
-from mqtool.store.consume_queue import Queue
+from mqtool.store.consume_queue import Queue, units_from
 from mqtool.store.kv_popped import KvPopped
 from mqtool.store.message import Message
 from mqtool.store.popped import open_check_points, open_offsets
-from mqtool.store.queue_units import units_from
 from mqtool.store.store import Store
 from mqtool.store.waiting import Waiting, WaitingKind, waiting_messages
 

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import properties, topics
 from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, revive_record
-from mqtool.store.consume_queue import Queue
-from mqtool.store.queue_units import units_from
+from mqtool.store.consume_queue import Queue, units_from
 from mqtool.store.store import Store
 
 

@@ -1,10 +1,14 @@
-"""The topics of a store: from its queues, its configuration, or only from records of its log."""
+"""The topics of a store: those that globs select, and those that can be left out of a copy of the log."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
+from mqtool.errors import UsageError
+from mqtool.formats import topics as names
 from mqtool.store.globs import Globs
 from mqtool.store.message import Message
 from mqtool.store.store import Store
+
+_OF_THE_BROKER = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC, names.HALF_TOPIC, names.OP_TOPIC)
 
 
 def unmatched(store: Store, globs: Iterable[str]) -> list[str]:
@@ -24,3 +28,30 @@ def unmatched(store: Store, globs: Iterable[str]) -> list[str]:
 
 def _is_in_log(store: Store, glob: str) -> bool:
     return any(isinstance(item, Message) for item in store.messages(topics=glob, limit=1, check_crc=False))
+
+
+def purgeable_topics(stores: Sequence[Store], globs: Sequence[str]) -> tuple[str, ...]:
+    """Returns the topics selected by globs; a glob skips topics in which the broker keeps its own records.
+
+    Args:
+        stores: copies of one log; a topic in any of them counts.
+        globs: at least one.
+
+    Raises:
+        UsageError: a glob selects no topic; a name is that of a topic with the broker's own records.
+    """
+    known = {name for store in stores for name in (*store.metadata.topics, *(q.topic for q in store.disk_queues()))}
+    chosen: set[str] = set()
+    for glob in globs:
+        match = Globs([glob])
+        found = {name for name in known if match.matches(name)}
+        if not found:
+            raise UsageError(f"{stores[0].path}: there is no topic {glob!r}; `mqtool info` lists topics")
+        if found == {glob} and _is_of_the_broker(glob):
+            raise UsageError(f"{glob} cannot be left out: the broker keeps messages of other topics in it")
+        chosen |= {name for name in found if not _is_of_the_broker(name)}
+    return tuple(sorted(chosen))
+
+
+def _is_of_the_broker(name: str) -> bool:
+    return name in _OF_THE_BROKER or name.startswith(names.REVIVE_TOPIC_PREFIX)

@@ -16,10 +16,9 @@ import numpy as np
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, properties, service_records, timer, topics
-from mqtool.store.consume_queue import Queue
+from mqtool.store.consume_queue import Queue, units_from
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.store.popped import open_check_points, open_offsets
-from mqtool.store.queue_units import units_from
 from mqtool.store.store import Store
 
 

@@ -21,8 +21,8 @@ from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from mqtool.repair.runbooks.model import Case
 from mqtool.repair.salvage import salvage
 from mqtool.store import Message
-from mqtool.store.purgeable import purgeable_topics
 from mqtool.store.store import open_store
+from mqtool.store.topics import purgeable_topics
 from mqtool.verify import State, verify
 from tests.support.damage import CASES, damage_case
 from tests.support.stores import tree_digest

@@ -428,7 +428,7 @@ def _findings(options: _Options) -> tuple[str, list[Finding]]:
 def _changes(verb: str, store: Store, options: _Options) -> tuple[Change, ...]:
     """Returns the changes that a verb and the options name."""
     from mqtool import repair
-    from mqtool.store.purgeable import purgeable_topics
+    from mqtool.store.topics import purgeable_topics
 
     if verb.startswith("rebuild "):
         return _rebuilds(verb, options)

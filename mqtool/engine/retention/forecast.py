@@ -15,9 +15,8 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
 from mqtool.store import Store
-from mqtool.store.consume_queue import has_record
+from mqtool.store.consume_queue import has_record, units_from
 from mqtool.store.files import MappedFile
-from mqtool.store.queue_units import units_from
 from mqtool.store.waiting import Undelivered, waiting_by_segment
 
 

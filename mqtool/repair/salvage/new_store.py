@@ -35,11 +35,11 @@ from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
 from mqtool.store.log_file import LogFiles
 from mqtool.store.pending import pending_messages
-from mqtool.store.purgeable import purgeable_topics
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.real_path import is_inside
 from mqtool.store.selection import Selection
 from mqtool.store.store import Store, open_store
+from mqtool.store.topics import purgeable_topics
 from mqtool.store.waiting import WaitingKind, waiting_messages
 from mqtool.verify import verify
 
