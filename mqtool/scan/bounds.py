@@ -80,6 +80,7 @@ class Bounds:
 
 
 NO_BOUNDS = Bounds()
+_MOST_ALTERNATIVES = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,9 +89,11 @@ class Facts:
 
     Attributes:
         columns: bounds of those that are bounded; `store_timestamp` in ms since epoch.
+        either: facts of which every matching row meets one, where that says more than `columns`; else empty.
     """
 
     columns: Mapping[str, Bounds]
+    either: tuple["Facts", ...] = ()
 
     def __getitem__(self, column: str) -> Bounds:
         return self.columns.get(column, NO_BOUNDS)
@@ -101,12 +104,29 @@ class Facts:
         return any(bounds.is_empty for bounds in self.columns.values())
 
     def __and__(self, other: "Facts") -> "Facts":
-        return Facts({name: self[name] & other[name] for name in {*self.columns, *other.columns}})
+        columns = {name: self[name] & other[name] for name in {*self.columns, *other.columns}}
+        if not self.either and not other.either:
+            return Facts(columns)
+        both = [one & another for one in self._alternatives for another in other._alternatives]
+        return Facts(columns, _few(one for one in both if not one.is_impossible))
 
     def __or__(self, other: "Facts") -> "Facts":
         if self.is_impossible or other.is_impossible:
             return other if self.is_impossible else self
-        return Facts({name: self[name] | other[name] for name in self.columns.keys() & other.columns.keys()})
+        columns = {name: self[name] | other[name] for name in self.columns.keys() & other.columns.keys()}
+        if not self.either and not other.either and len({*self.columns, *other.columns}) == 1:
+            return Facts(columns)
+        return Facts(columns, _few((*self._alternatives, *other._alternatives)))
+
+    @property
+    def _alternatives(self) -> tuple["Facts", ...]:
+        return self.either or (self,)
+
+
+def _few(alternatives: Iterable[Facts]) -> tuple[Facts, ...]:
+    """Returns alternatives if they are few enough to look at each, else none."""
+    found = tuple(alternatives)
+    return found if len(found) <= _MOST_ALTERNATIVES else ()
 
 
 NO_FACTS = Facts({})

@@ -6,11 +6,14 @@ Why nothing but the log's own bytes is believed unless the caller says so: docs/
 from collections.abc import Collection
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 
 from mqtool.choices import Trust
-from mqtool.formats import commit_log
+from mqtool.export.schema import RecordClass, class_of
+from mqtool.formats import commit_log, java
+from mqtool.formats.consume_queue_ext import MAX_EXT_ADDRESS
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import Bounds, Facts
@@ -64,7 +67,7 @@ class Path:
     """How a question is answered.
 
     Attributes:
-        name: "nothing", "walk", "queues" or "index".
+        name: "nothing", "walk", "queues", "index" or "index and queues".
         why: in words, why this one.
         parts: what is read, by physical offset.
     """
@@ -97,7 +100,7 @@ class Planner:
             why = "the conditions exclude each other" if log.segments else "there is no segment"
             return Path("nothing", why)
         low, high, clock = self._range
-        found = self._by_index(low, high) or self._by_queues(low, high)
+        found = self._named(low, high) or self._by_alternatives(low, high)
         if found is None:
             return Path("walk", f"{self._refused}{clock}", (Walk(low, high),))
         return Path(found.name, found.why + clock, found.parts)
@@ -107,11 +110,11 @@ class Planner:
         """Why neither index nor queues are the path."""
         if self._keys and Trust.INDEX not in self.trust:
             return "an index may lack entries; trust the index to use it"
-        if self._topics and Trust.QUEUES not in self.trust:
+        if self._is_queued and Trust.QUEUES not in self.trust:
             return "queues may lack units; trust the queues to use them"
-        if self._topics or self._keys:
+        if self._is_queued or self._keys:
             return self._distrust or "there is no index"
-        return "no condition on a key or a topic"
+        return "no condition on a key, a topic or a tag"
 
     @cached_property
     def _keys(self) -> frozenset[str]:
@@ -120,6 +123,32 @@ class Planner:
     @cached_property
     def _topics(self) -> frozenset[str]:
         return self.facts["topic"].values or frozenset()
+
+    @cached_property
+    def _tag_codes(self) -> list[int]:
+        """Codes by which queues name the tags, empty if any tag will do."""
+        return [java.string_hash(tag) for tag in self.facts["tags"].values or ()]
+
+    @property
+    def _is_queued(self) -> bool:
+        """Whether a condition is one on what queues tell apart."""
+        return bool(self._topics or self._tag_codes)
+
+    def _named(self, low: int, high: int) -> Path | None:
+        return self._by_index(low, high) or self._by_queues(low, high)
+
+    def _by_alternatives(self, low: int, high: int) -> Path | None:
+        """Returns the path to records that meet one of several conditions, if index or queues name those of each."""
+        whole = Facts(self.facts.columns)
+        either = [one for one in (one & whole for one in self.facts.either) if not one.is_impossible]
+        found = [Planner(self.store, one, self.trust)._named(low, high) for one in either]
+        paths = [path for path in found if path is not None]
+        if not paths or len(paths) < len(found):
+            return None
+        parts = _union([part for path in paths for part in path.parts])
+        if _extent(parts, self.store) * _WORTH > min(high, self.store.commit_log.max_offset) - low:
+            return None
+        return Path(" and ".join(sorted({path.name for path in paths})), "; ".join(path.why for path in paths), parts)
 
     @cached_property
     def _range(self) -> tuple[int, int, str]:
@@ -166,7 +195,8 @@ class Planner:
     @cached_property
     def _named_queues(self) -> list[Queue]:
         ids = self.facts["queue_id"]
-        return [queue for queue in self.store.queues() if queue.topic in self._topics and ids.admits(queue.queue_id)]
+        queues, topics = self.store.queues(), self.facts["topic"]
+        return [queue for queue in queues if topics.admits(queue.topic) and ids.admits(queue.queue_id)]
 
     @cached_property
     def _distrust(self) -> str:
@@ -185,7 +215,7 @@ class Planner:
         return ""
 
     def _by_queues(self, low: int, high: int) -> Path | None:
-        if not self._topics or Trust.QUEUES not in self.trust or self._distrust:
+        if not self._is_queued or Trust.QUEUES not in self.trust or self._distrust:
             return None
         parts = [self._units(queue, low, high) for queue in self._named_queues]
         if any(part is None for part in parts):
@@ -195,7 +225,7 @@ class Planner:
         sizes = np.concatenate([part[1] for part in known]) if known else np.empty(0, np.int64)
         extent = min(high, self.store.commit_log.max_offset) - low
         if int(sizes.sum()) * _WORTH > extent > 0:
-            self._distrust = "the records of its topics are most of the log"
+            self._distrust = "the records that the queues name are most of the log"
             return None
         offsets, which = np.unique(offsets, return_index=True)
         return Path("queues", f"{len(known)} queues with {len(offsets)} units", (Named(offsets, sizes[which]),))
@@ -216,11 +246,44 @@ class Planner:
             if live.any():
                 before = int(physical[live][-1])
             wanted = live & places.mask(numbers) & (physical >= low) & (physical < high)
+            if self._tag_codes and class_of(queue.topic, 0) is RecordClass.COMMITTED:  # others keep times there
+                codes = units["tags_code"].astype(np.int64)
+                wanted &= np.isin(codes, self._tag_codes) | (codes <= MAX_EXT_ADDRESS)
             offsets.append(physical[wanted])
             sizes.append(units["size"][wanted].astype(np.int64))
         if not offsets:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         return np.concatenate(offsets), np.concatenate(sizes)
+
+
+def _union(parts: list[Walk | Named]) -> tuple[Walk | Named, ...]:
+    """Returns parts of several paths as one: each record once, by physical offset."""
+    walks: list[Walk] = []
+    for walk in sorted((part for part in parts if isinstance(part, Walk)), key=lambda walk: walk.low):
+        if walks and walk.low <= walks[-1].high:
+            walks[-1] = Walk(walks[-1].low, max(walk.high, walks[-1].high))
+        elif walk.low < walk.high:
+            walks.append(walk)
+    named = sorted((part for part in parts if isinstance(part, Named)), key=lambda part: part.by_index)
+    offsets, first = np.unique(np.concatenate([part.offsets for part in named]), return_index=True)
+    sizes = np.concatenate([part.sizes for part in named])[first]
+    by_index = np.concatenate([np.full(len(part.offsets), part.by_index) for part in named])[first]
+    found: list[Walk | Named] = list(walks)
+    edges = np.array([edge for walk in walks for edge in (walk.low, walk.high)], np.int64)
+    gap = np.searchsorted(edges, offsets, side="right")  # odd inside of a walk
+    runs = np.flatnonzero((np.diff(gap) != 0) | (np.diff(by_index) != 0)) + 1
+    for low, high in pairwise([0, *runs.tolist(), len(offsets)]):
+        if low < high and gap[low] % 2 == 0:
+            found.append(Named(offsets[low:high], sizes[low:high], bool(by_index[low])))
+    return tuple(sorted(found, key=lambda part: part.low if isinstance(part, Walk) else int(part.offsets[0])))
+
+
+def _extent(parts: tuple[Walk | Named, ...], store: Store) -> int:
+    """Returns how many bytes of the log parts read."""
+    end = store.commit_log.max_offset
+    return sum(
+        max(0, min(part.high, end) - part.low) if isinstance(part, Walk) else int(part.sizes.sum()) for part in parts
+    )
 
 
 class _TimeSearch:

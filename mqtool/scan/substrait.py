@@ -12,7 +12,7 @@ import pyarrow as pa
 
 from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts, compared
 
-TEXT = frozenset({"broker", "topic", "unique_key", "key"})
+TEXT = frozenset({"broker", "topic", "unique_key", "key", "tags"})
 NUMBERS = frozenset({"queue_id", "queue_offset", "physical_offset"})
 TIME = "store_timestamp"
 

@@ -163,6 +163,40 @@ def test_each_path_reads_less_than_a_walk(tmp_path):
             assert found.report.bytes_read * 2 < walked.report.bytes_read
 
 
+def test_alternatives_and_tags_are_read_by_what_names_them(tmp_path):
+    _, path = built(tmp_path, segment_size=1 << 15)
+    topic, key, tag = F("topic") == "T1", F("unique_key") == "u300", F("tags") == "a"
+    asked = [
+        (topic | key, "index and queues"),
+        (key | F("unique_key").isin(["u2", "u599"]), "index"),
+        ((topic & (F("queue_offset") < 5)) | ((F("topic") == "T3") & tag), "queues"),
+        ((topic | key) & ((F("queue_id") == 1) | key), "index and queues"),
+        (tag & (F("queue_id") == 1), "queues"),
+        (F("tags").isin(["a", "b"]), "walk"),  # the whole log
+        (topic | (F("flag") == 1), "walk"),
+        (topic | key | F("topic").isin(["T2", "T3", "T4", "T5"]), "walk"),
+    ]
+    with open_store(path) as store:
+        every = pa.Table.from_batches(list(scan(store)))
+        for where, name in asked:
+            found = scan(store, ["physical_offset"], where, trust=ALL)
+            assert offsets(found) == every.filter(where)["physical_offset"].to_pylist(), where
+            assert found.report.path == name, (where, found.report)
+            if name != "walk":
+                assert found.report.bytes_read < 2 * found.report.bytes_needed + (1 << 15)
+
+
+@pytest.mark.parametrize("name", ["cqext-5.5.0", "cqext-4.9.7", "timer-5.5.0", "txbits-4.9.7"])
+def test_tags_of_queues_with_other_codes_lose_no_row(name, tmp_path):
+    """Codes that are addresses in ConsumeQueueExt, or times at which a delayed message is due."""
+    with open_store(copy_store(name, tmp_path)) as store:
+        every = pa.Table.from_batches(list(scan(store, every_class=True)))
+        for tag in {*every["tags"].to_pylist()} - {None} | {"missing"}:
+            where = F("tags") == tag
+            found = scan(store, ["physical_offset"], where, trust=ALL, every_class=True)
+            assert offsets(found) == every.filter(where)["physical_offset"].to_pylist(), (tag, found.report)
+
+
 def test_a_second_scan_skips_segments_that_the_first_has_seen(tmp_path):
     builder, path = built(tmp_path)
     late = builder.puts[-10].store_timestamp
