@@ -209,7 +209,7 @@ class Scan:
         options, facts = self.options, self.where.facts
         if not facts["broker"].admits(self.report.broker):
             return Path("nothing", "the condition names another broker")
-        return Planner(self._store, facts, options.trust, options.end).path()
+        return Planner(self._store, facts, options.trust, options.end, self._every).path()
 
     def reader(self) -> Any:
         """Returns the batches as a `pa.RecordBatchReader`."""

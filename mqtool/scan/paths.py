@@ -86,12 +86,14 @@ class Planner:
         facts: what the question's condition says.
         trust: what is believed.
         end: physical offset to stop before; None for the end of the log.
+        every_class: half, rolled-back and system records are asked for too, not only committed ones.
     """
 
     store: Store
     facts: Facts
     trust: Collection[Trust] = ()
     end: int | None = None
+    every_class: bool = True
 
     def path(self) -> Path:
         """Returns the path; nothing but queues, index and a few records is read for it."""
@@ -141,7 +143,7 @@ class Planner:
         """Returns the path to records that meet one of several conditions, if index or queues name those of each."""
         whole = Facts(self.facts.columns)
         either = [one for one in (one & whole for one in self.facts.either) if not one.is_impossible]
-        found = [Planner(self.store, one, self.trust)._named(low, high) for one in either]
+        found = [Planner(self.store, one, self.trust, every_class=self.every_class)._named(low, high) for one in either]
         paths = [path for path in found if path is not None]
         if not paths or len(paths) < len(found):
             return None
@@ -196,7 +198,8 @@ class Planner:
     def _named_queues(self) -> list[Queue]:
         ids = self.facts["queue_id"]
         queues, topics = self.store.queues(), self.facts["topic"]
-        return [queue for queue in queues if topics.admits(queue.topic) and ids.admits(queue.queue_id)]
+        found = [queue for queue in queues if topics.admits(queue.topic) and ids.admits(queue.queue_id)]
+        return [queue for queue in found if self.every_class or class_of(queue.topic, 0) is RecordClass.COMMITTED]
 
     @cached_property
     def _distrust(self) -> str:

@@ -136,9 +136,10 @@ def _parts(options: SourceOptions, source: Source, store: Store) -> Iterator[Sel
     selection, facts = options.read.selection, options.where.facts
     if facts.is_impossible or not facts["broker"].admits(source.broker):
         return
-    path = Planner(store, facts, options.trust).path()
+    every = options.read.every_class
+    path = Planner(store, facts, options.trust, every_class=every).path()
     if len(path.parts) > 1 and not _begin_at_records(store, path):  # then two tasks might read a record
-        path = Planner(store, facts, options.trust - {Trust.INDEX}).path()
+        path = Planner(store, facts, options.trust - {Trust.INDEX}, every_class=every).path()
     for part in path.parts:
         if isinstance(part, Named):
             kept = part.offsets >= (selection.start or 0)
