@@ -9,10 +9,10 @@ each round (ReputMessageService.run, 5.5.0).
 import threading
 import time
 
-QUIET_REST_S, LONGEST_REST_S = 0.002, 0.01
-"""Shortest pause while no request waits, and longest pause."""
-SHORT_REST, LONG_REST = 2, 8
-"""Length of a pause, in times of the round's own: while a request waits, and while none does."""
+LONGEST_REST_S = 0.01
+"""Length of a pause while no request waits."""
+SHORT_REST = 2
+"""Length of a pause while a request waits, in times of the round's own."""
 
 
 class Pace:
@@ -41,6 +41,6 @@ class Pace:
         # Processor time of this thread since the last pause: waiting does not count.
         spent = max(0.0, time.thread_time() - self._worked)
         time.sleep(min(LONGEST_REST_S, SHORT_REST * spent))
-        self._wanted.wait(min(LONGEST_REST_S, max(QUIET_REST_S, (LONG_REST - SHORT_REST) * spent)))
+        self._wanted.wait(LONGEST_REST_S)
         self._wanted.clear()
         self._worked = time.thread_time()

@@ -18,7 +18,6 @@ HOUR = 3600.0
 def long_rests(monkeypatch):
     monkeypatch.setattr(pace, "LONGEST_REST_S", HOUR)
     monkeypatch.setattr(pace, "SHORT_REST", 0)
-    monkeypatch.setattr(pace, "LONG_REST", 1e12)
 
 
 def rest_ends(found: Pace) -> bool:
