@@ -17,7 +17,7 @@ def pages() -> dict[str, str]:
     """Returns every page by its name."""
     rows = "".join(f"| [{book.id}]({book.id}.md) | {book.name} | {book.symptom[0]} |\n" for book in RUNBOOKS.values())
     head = (
-        "# Runbooks\n\nKnown troubles of a store, as code: `mqtool runbook list`, `mqtool runbook show ID`, "
+        "# Runbooks\n\nKnown problems of a store, as code: `mqtool runbook list`, `mqtool runbook show ID`, "
         "`mqtool runbook run ID STORE`.\n"
         "Nothing is changed without `--apply`, and every change can be undone.\n\n"
         "| | Trouble | First symptom |\n|---|---|---|\n"

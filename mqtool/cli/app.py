@@ -100,7 +100,7 @@ app = typer.Typer(
     rich_markup_mode=None,
     no_args_is_help=True,
     context_settings=_CONTEXT,
-    epilog="Data goes to stdout, everything else to stderr. Exit codes: docs/exit-codes.md.",
+    epilog="Data goes to stdout, everything else to stderr. Exit codes: mqtool help exit-codes.",
 )
 
 

@@ -46,15 +46,15 @@ def plan_for_broker(
 
     if options.delete:
         raise UsageError(
-            "--delete: the admin protocol deletes all positions of a group together with its configuration only; stop "
-            "the broker and plan for its store"
+            "--delete: a running broker deletes positions only together with the group's configuration; stop the "
+            "broker and plan for its store"
         )
     with BrokerPositions(address) as broker:
         committed, groups = broker.committed(), broker.groups()
         target = offset_plan.target_of(options, source, committed)
         moves = moves_of(offset_plan.scope_of(options, filters.topic, filters.queue), target, committed, groups, broker)
         if not moves:
-            raise NothingToChangeError(f"{address}: nothing to change: every position is already the one asked for")
+            raise NothingToChangeError(f"{address}: nothing to change: every position already has the requested value")
         time = None
         if options.online and not broker.resets_by_itself:
             time = _time(target, filters, broker)
@@ -81,7 +81,9 @@ def _time(target: Target, filters: Filters, broker: BrokerPositions) -> int | No
     if target.kind not in times:
         return None
     if filters.queue is not None:
-        raise RefusedError("online", "this broker moves all queues of a topic: leave --queue out", broker.address)
+        raise RefusedError(
+            "online", "this broker moves all queues of a topic at once; leave out --queue", broker.address
+        )
     return times[target.kind]
 
 
@@ -106,7 +108,7 @@ def apply_to_broker(data: bytes, path: Path, *, yes: bool, dry_run: bool) -> dic
 
     plan = BrokerPlan.from_json(data, path)
     if plan is None:
-        raise RefusedError("plan-unreadable", "expected a plan in JSON", path)
+        raise RefusedError("plan-unreadable", "expected a plan in JSON; write it with `mqtool plan`", path)
     if not (yes or dry_run):
         raise RefusedError("backup", "confirm that positions on the broker may change: --yes", path)
     undo = _undo_file(path)
@@ -145,6 +147,6 @@ def _save(path: Path, plan: BrokerPlan) -> None:
     except FileExistsError as error:
         known = BrokerPlan.from_json(path.read_bytes(), path)
         if known is None or known.moves != plan.moves or known.created != plan.created:
-            raise RefusedError("undo", "the undo file of another plan is there; move it away", path) from error
+            raise RefusedError("undo", "the undo file of another plan exists; move it elsewhere", path) from error
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}", path) from error

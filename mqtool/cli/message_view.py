@@ -31,7 +31,7 @@ class MessageView:
         if self.damage is DamageMode.ROWS and self.format not in JSON_FORMATS:
             raise UsageError("--damage rows needs --format json or jsonl")
         if self.hex and (self.follow or self.explode or self.redact):
-            raise UsageError("--hex excludes --follow, --explode and --redact")
+            raise UsageError("--hex cannot be combined with --follow, --explode and --redact; leave out either")
 
     def rows(self, *, default: Body | None = None) -> MessageRows:
         """Returns the builder of message rows.

@@ -33,7 +33,7 @@ ShiftOption = Annotated[
     int | None, option("--shift", metavar="±N", panel=POSITIONS, help="Messages to move by, inside the queue.")
 ]
 ClampOption = Annotated[
-    bool, option("--clamp", panel=POSITIONS, help="Move positions that lie outside of their queue to its nearest end.")
+    bool, option("--clamp", panel=POSITIONS, help="Move positions outside of their queue to its nearest end.")
 ]
 FromGroupOption = Annotated[
     str | None, option("--from-group", metavar="GROUP", panel=POSITIONS, help="Copy the positions of this group.")

@@ -134,7 +134,7 @@ JobsOption = Annotated[
         metavar="N",
         panel=WORK,
         min=1,
-        help="Worker processes. Default: one for small stores, else one a core.",
+        help="Worker processes. Default: one for small stores, else one for each core.",
     ),
 ]
 ThrottleOption = Annotated[

@@ -115,7 +115,7 @@ def _point(text: str) -> Point | None:
 def _check_order(text: str, found: Range) -> None:
     start, end = found.start, found.end
     if start and end and start.anchor is end.anchor and start.value > end.value:
-        raise UsageError(f"range {text!r}: its start lies after its end")
+        raise UsageError(f"range {text!r}: its start is after its end; give an earlier start")
 
 
 def parse_times(text: str) -> tuple[int | None, int | None]:
@@ -133,7 +133,7 @@ def parse_times(text: str) -> tuple[int | None, int | None]:
     begin = parse_time(left) if left else None
     end = parse_time(right) if right else None
     if begin is not None and end is not None and begin > end:
-        raise UsageError(f"time range {text!r}: its start lies after its end")
+        raise UsageError(f"time range {text!r}: its start is after its end; give an earlier start")
     return begin, end
 
 

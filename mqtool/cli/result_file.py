@@ -16,4 +16,4 @@ def check_result_file(store: Path, file: Path) -> None:
 
     require_regular(file)
     if is_inside(file, store):
-        raise UsageError(f"{file}: lies inside the store, which is only read; name a file elsewhere")
+        raise UsageError(f"{file}: this is inside the store, which is only read; name a file elsewhere")

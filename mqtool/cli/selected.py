@@ -32,7 +32,7 @@ def require_selected(stores: Iterable[Store], topics: Sequence[str] | None, queu
     if missing:
         raise NotFoundError(f"{', '.join(paths)}: no topic matches {', '.join(map(repr, missing))}; {hint}")
     if not has_queue:
-        raise NotFoundError(f"{', '.join(paths)}: no queue {queue_id} in the topics that are selected; {hint}")
+        raise NotFoundError(f"{', '.join(paths)}: no queue {queue_id} in the selected topics; {hint}")
 
 
 def _has_queue(store: Store, topics: Sequence[str], queue_id: int | None) -> bool:

@@ -57,7 +57,9 @@ def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format:
     with kind.open(path) as opened:
         found = opened.explain()
     if found is None:
-        raise UnsupportedFormatError(f"{path}: what a start does to a store of kind {kind.name} is not known")
+        raise UnsupportedFormatError(
+            f"{path}: cannot predict a start on a store of kind {kind.name}; see `mqtool formats`"
+        )
     code = ExitCode.OK if found["harmless"] else ExitCode.NO
     value = {"kind": kind.name, "path": str(path), **found}
     return Output(invocation, sibling_rows.EXPLAIN_KIND, output_format).document(value, code)
@@ -66,7 +68,9 @@ def explain_start(invocation: Invocation, kind: Kind, path: Path, output_format:
 def verify(invocation: Invocation, kind: Kind, path: Path, output_format: str, fail_on: str) -> ExitCode:
     """Prints every broken invariant; the exit code follows the worst one."""
     if output_format not in list(Format):
-        raise UsageError(f"--format {output_format} is not for a store of kind {kind.name}")
+        raise UsageError(
+            f"--format {output_format} does not apply to a store of kind {kind.name}; use table, json, jsonl or csv"
+        )
     output = Output(invocation, sibling_rows.VERIFY_KIND, Format(output_format))
     seen = set()
     with kind.open(path) as opened:
@@ -95,7 +99,7 @@ def dump(
 ) -> ExitCode:
     """Prints one table of a store, or the content of one of its files."""
     if view.follow or view.explode or view.hex or view.redact or view.raw:
-        raise UsageError(f"--follow, --explode, --hex, --redact and --raw are not for a store of kind {kind.name}")
+        raise UsageError(f"leave out --follow, --explode, --hex, --redact and --raw for a store of kind {kind.name}")
     with kind.open(path) as opened:
         chosen, items = _table(opened, table), None
         if only is not None:
@@ -141,7 +145,7 @@ def find(invocation: Invocation, kind: Kind, path: Path, filters: Filters, view:
         report = DamageReport()
         output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format)
         body = _body_view(view)
-        note(f"looking by reading every row of {chosen.name}")
+        note(f"searching by reading every row of {chosen.name}")
         if not _print(output, _selected(opened, chosen, filters, report), chosen, filters.limit, body):
             _nothing_matches(report)
         return output.finish(report.code())
@@ -208,7 +212,7 @@ def _tests(opened: "Opened", table: Table, filters: Filters, columns: dict[str, 
     if filters.offset is not None:
         chosen = filters.range()
         if chosen.times() != (None, None):
-            raise UsageError("--offset: expected offsets; --time selects by time")
+            raise UsageError("--offset: expected offsets; use --time to select by time")
         tests.append(_between(columns["offset"], *chosen.offsets(*_bounds(opened, table, columns["offset"]))))
     return tests
 
@@ -249,7 +253,7 @@ def new_directory(store: Path, target: Path) -> None:
     from mqtool.store.real_path import is_inside
 
     if is_inside(target, store):
-        raise UsageError(f"{target}: expected a directory outside of {store}: nothing is written into a store")
+        raise UsageError(f"{target}: this is inside the store {store}, which is only read; name a directory elsewhere")
     if target.exists() and (not target.is_dir() or any(target.iterdir())):
         raise UsageError(f"{target}: expected a new or empty directory")
 
@@ -277,12 +281,14 @@ def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_
 def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str, output_format: Format) -> ExitCode:
     """Rebuilds a store's queues; ends with 1 if entries lead nowhere."""
     if what not in _REBUILDABLE:
-        raise UsageError(f"of a store of kind {kind.name} the queues can be rebuilt (consumequeue), not {what}")
+        raise UsageError(
+            f"only the queues of a store of kind {kind.name} can be rebuilt; use rebuild consumequeue, not {what}"
+        )
     new_directory(path, out)
     with kind.open(path) as opened:
         rows = opened.rebuild(out)
     if rows is None:
-        raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} has nothing that could be rebuilt")
+        raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} cannot be rebuilt; see `mqtool formats`")
     return _print_written(Output(invocation, sibling_rows.REBUILD_KIND, output_format), rows, "filled")
 
 
@@ -292,7 +298,7 @@ def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output
     with kind.open(path) as opened:
         rows = opened.salvage(target)
     if rows is None:
-        raise UnsupportedFormatError(f"{path}: nothing can be salvaged of a store of kind {kind.name}")
+        raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} cannot be salvaged; see `mqtool formats`")
     return _print_written(Output(invocation, sibling_rows.SALVAGE_KIND, output_format), rows, "damaged_bytes")
 
 

@@ -39,7 +39,7 @@ def on_spark(spark: bool, master: str, conf: list[str] | None) -> OnSpark | None
         UsageError: a setting without a value, or options of Spark without `--spark`.
     """
     if not spark and (conf or master != LOCAL):
-        raise UsageError("--master and --conf are for --spark")
+        raise UsageError("--master and --conf need --spark; add it")
     wrong = next((text for text in conf or () if not all(text.partition("=")[::2])), None)
     if wrong is not None:
         raise UsageError(f"--conf {wrong!r}: expected NAME=VALUE")

@@ -48,7 +48,7 @@ _WAITING = (
     _number("messages", "how many wait now"),
     _number("lost", "how many of them the start loses; null if that is unknown", nullable=True),
 )
-_WAITING_DOC = "messages that the broker has promised and not yet delivered; null if that cannot be read"
+_WAITING_DOC = "messages that are waiting to be delivered; null if that cannot be read"
 
 EXPLAIN_START = OutputSchema(
     "explain-start",

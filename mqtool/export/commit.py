@@ -89,7 +89,9 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
         removed = [str(path) for path in found["removed"]]
         return Manifest(state, bool(found["incremental"]), dict(found["stores"]), files, dict(found["totals"]), removed)
     except (KeyError, TypeError, ValueError, RecursionError) as error:
-        raise ConfigFileError(f"is not the manifest of an export: {error!r}", where) from error
+        raise ConfigFileError(
+            f"is not the manifest of an export: {error!r}; choose another directory", where
+        ) from error
 
 
 def all_manifests(target: Target) -> list[Manifest]:
@@ -126,7 +128,7 @@ def recover(target: Target) -> tuple[Manifest | None, bool]:
             target.remove(f"{META}/{name}")
     strangers = [name for name in target.names("") if name != META]
     if last is None and strangers:
-        raise ExportError(f"holds {strangers[0]!r} and no export; give a new or empty directory", target.url)
+        raise ExportError(f"contains {strangers[0]!r} and no export; give a new or empty directory", target.url)
     return last, finished
 
 
@@ -177,14 +179,16 @@ def starting_state(last: Manifest | None, saved: State | None, state_url: str | 
         return saved or State(secrets.token_hex(8), 0, {})
     if state_url is None:
         raise ExportError(
-            "has an export already; add --state to append what is new to it, or choose another directory", url
+            "contains an export already; add --state to append new messages to it, or choose another directory", url
         )
     if not last.incremental:
         raise ExportError(
-            "has an export that was written without --state, which cannot be extended; choose another directory", url
+            "contains an export that was written without --state and cannot be extended; choose another directory", url
         )
     if saved is not None and saved.export_id != last.state.export_id:
-        raise ExportError(f"belongs to another export than {state_url}", url)
+        raise ExportError(
+            f"does not belong to the state {state_url}; give the state of this export, or a new directory", url
+        )
     return saved if saved is not None and saved.sequence > last.state.sequence else last.state
 
 
@@ -200,7 +204,7 @@ def check_shape(state: State, shape: dict[str, Any], url: str) -> None:
         was = state.shape.get(name) if state.shape else value
         if was == value or (name == "columns" and set(was or ()) < set(value)):
             continue
-        raise ExportError(f"{name} was {was!r} and is {value!r} now; export that into a new directory", url)
+        raise ExportError(f"{name} was {was!r} and is now {value!r}; export to a new directory", url)
 
 
 def totals_of(files: Iterable[FileEntry]) -> dict[str, int]:

@@ -24,6 +24,6 @@ def require_different_logs(stores: list[Store]) -> None:
             other = seen.setdefault(key, store)
             if other is not store:
                 raise UsageError(
-                    f"{other.path} and {store.path} hold the same log: segment {segment.path.name} begins alike; "
-                    "export one of them (they are copies, or master and slave)"
+                    f"{other.path} and {store.path} contain the same log (segment {segment.path.name}): "
+                    "they are copies, or master and slave; export one of them"
                 )

@@ -23,7 +23,7 @@ def follow(request: ExportRequest, runner: Runner, wait: Callable[[], bool]) -> 
         MqtoolError, OSError: see `export`.
     """
     if request.state is None:
-        raise UsageError("--follow needs --state FILE, which remembers what is exported")
+        raise UsageError("--follow needs a state file; add --state FILE")
     is_first = True
     while True:
         result = export(request, runner)

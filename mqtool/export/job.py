@@ -25,7 +25,9 @@ def check_split(split_bytes: int | None, log_bytes: int) -> None:
     """
     if split_bytes is not None and log_bytes // max(1, split_bytes) >= MOST_TASKS:
         least = -(-log_bytes // MOST_TASKS)
-        raise UsageError(f"tasks of {split_bytes} bytes would be more than {MOST_TASKS}; give at least {least} bytes")
+        raise UsageError(
+            f"tasks of {split_bytes} bytes are more than {MOST_TASKS}; give a size of at least {least} bytes"
+        )
 
 
 @dataclass(frozen=True)

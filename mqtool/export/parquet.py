@@ -69,9 +69,9 @@ class WriteOptions:
     def __post_init__(self) -> None:
         check_partition_by(self.partition_by)
         if not 1 <= self.level <= 22:
-            raise UsageError(f"zstd has levels 1 to 22, found {self.level}")
+            raise UsageError(f"expected a zstd level from 1 to 22, found {self.level}")
         if self.file_bytes < 1:
-            raise UsageError("a file needs at least one byte")
+            raise UsageError("expected a file size of at least 1 byte")
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,7 +35,7 @@ def check_partition_by(names: Iterable[str]) -> tuple[str, ...]:
     chosen = tuple(dict.fromkeys(names))
     unknown = [name for name in chosen if name not in PARTITION_COLUMNS]
     if unknown:
-        raise UsageError(f"cannot partition by {unknown[0]!r}, only by {', '.join(PARTITION_COLUMNS)}")
+        raise UsageError(f"expected a partition column, found {unknown[0]!r}; use {', '.join(PARTITION_COLUMNS)}")
     return chosen
 
 

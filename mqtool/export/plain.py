@@ -75,11 +75,11 @@ def _check(request: ExportRequest) -> None:
         UsageError: options that contradict each other, a target inside a store, or a state that is not a regular file.
     """
     if request.state is not None and (request.read.selection.start, request.read.selection.end) != (None, None):
-        raise UsageError("an incremental export chooses its offsets itself")
+        raise UsageError("an export with --state determines its offsets itself; leave out --offset")
     if request.rewind and request.state is None:
-        raise UsageError("only an export with a state can be rewound")
+        raise UsageError("--rewind needs the state of the export; add --state")
     if request.rewind and request.table is not None:
-        raise UsageError("a table cannot be rewound; export into a new directory")
+        raise UsageError("a Delta or Iceberg table cannot be rewound; export to a new directory")
     if request.state is not None and not is_url(request.state):
         require_regular(Path(request.state))
     for place in (request.target, request.state):
@@ -87,4 +87,6 @@ def _check(request: ExportRequest) -> None:
             if place is None or is_url(place) or is_url(source.path):
                 continue
             if is_inside(Path(place), Path(source.path)):
-                raise UsageError(f"{place}: lies inside the store {source.path}, to which nothing is ever written")
+                raise UsageError(
+                    f"{place}: this is inside the store {source.path}, which is only read; name a place elsewhere"
+                )

@@ -57,7 +57,9 @@ def closure(columns: Iterable[str]) -> frozenset[str]:
     while waiting:
         name = waiting.pop()
         if name not in ALSO:
-            raise UsageError(f"column {name!r} cannot be redacted, only {', '.join(ALSO)}; --columns can leave it out")
+            raise UsageError(
+                f"column {name!r} cannot be redacted (possible: {', '.join(ALSO)}); leave it out with --columns"
+            )
         if name not in found:
             found.add(name)
             waiting.extend(ALSO[name])

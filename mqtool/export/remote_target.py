@@ -88,5 +88,5 @@ class RemoteTarget:
     def lock(self, path: str) -> Iterator[None]:  # noqa: ARG002 - part of the protocol
         """An object store has no locks: the manifest's own name keeps two runs from both happening."""
         if answer(self.url, lambda: self._fs.isfile(self._root)):
-            raise ExportError("is an object; an export goes below a prefix", self.url)
+            raise ExportError("is an object; give a prefix for the export", self.url)
         yield

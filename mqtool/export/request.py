@@ -42,7 +42,9 @@ class ReadRequest:
         if self.redact:
             check_columns(self.redact)
         if self.selection.limit is not None or self.selection.needs_properties:
-            raise UsageError("an export selects by topic, queue, offset and time; all else is for those who read it")
+            raise UsageError(
+                "an export selects only by topic, queue, offset and time; select the rest when you read it"
+            )
 
     def wants(self, record_class: RecordClass) -> bool:
         """Whether records of a class are read."""

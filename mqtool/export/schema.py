@@ -125,7 +125,7 @@ def check_columns(names: Iterable[str]) -> tuple[str, ...]:
     if unknown:
         raise UsageError(f"unknown column {unknown[0]!r}; known: {', '.join(BY_NAME)}")
     if not chosen:
-        raise UsageError("no column is left")
+        raise UsageError("no column is selected; name at least one")
     return chosen
 
 

@@ -56,7 +56,7 @@ def resolve(arguments: Iterable[str], config: str | None = None) -> list[Source]
     repeated = [name for name, count in Counter(source.broker for source in sources).items() if count > 1]
     if repeated:
         paths = ", ".join(source.path for source in sources if source.broker == repeated[0])
-        raise UsageError(f"two stores are called {repeated[0]!r} ({paths}); write NAME=PATH for each")
+        raise UsageError(f"two stores have the name {repeated[0]!r} ({paths}); give NAME=PATH for each")
     return sources
 
 
@@ -79,7 +79,7 @@ def _require_distinct(paths: list[str]) -> None:
     for path in paths:
         real = path.rstrip("/") if is_url(path) else str(real_path(Path(path)))
         if real in seen:
-            raise UsageError(f"{path} and {seen[real]} are the same store")
+            raise UsageError(f"{path} and {seen[real]} are the same store; name it once")
         seen[real] = path
 
 

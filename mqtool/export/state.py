@@ -75,7 +75,10 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
     index = log.segment_at(mark.offset - 1)
     base = None if index is None else log.segments[index].base
     if base is not None and base != mark.base:
-        raise ExportError(f"expected a segment at {mark.base}, found one at {base}: not the exported log", store.path)
+        raise ExportError(
+            f"expected a segment at {mark.base}, found one at {base}: another log; give its own state",
+            store.path,
+        )
     for what, at, count, digest in (
         ("the segment's first bytes", mark.base, mark.head_bytes, mark.head),
         ("the bytes before the watermark", mark.offset - mark.tail_bytes, mark.tail_bytes, mark.tail),

@@ -62,7 +62,7 @@ class LocalTarget:
         self.url = url
         self._root = Path(url)
         if self._root.exists() and not self._root.is_dir():
-            raise UsageError(f"{url}: is a file; an export goes into a directory")
+            raise UsageError(f"{url}: is a file; give a directory for the export")
 
     def create(self, path: str) -> IO[bytes]:
         """See `Target`."""
@@ -120,5 +120,5 @@ class LocalTarget:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
-                raise StoreLockedError("another export writes here; wait for it", self._root) from error
+                raise StoreLockedError("another export is writing here; wait for it", self._root) from error
             yield

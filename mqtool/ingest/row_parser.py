@@ -135,7 +135,7 @@ def _body(row: Mapping[str, Any]) -> bytes:
         return body
     if body is None:
         if "body" in row and row.get("body_encoding") in ("none", "redacted"):
-            raise NoMessageError("body: left out where the row was written")
+            raise NoMessageError("body: missing; write the row with its body (`dump --body base64`)")
         return b""
     kind = row.get("body_encoding", "text")
     if kind == "base64":
@@ -195,7 +195,7 @@ def _given_properties(given: Any) -> dict[str, str]:
         if not isinstance(value, str):
             raise _wrong(f"properties.{str(name)[:40]}", "text", value)
         if any(mark in name for mark in "\1\2") or "\2" in value:
-            raise NoMessageError(f"properties.{name[:40]!r}: holds a separator, 0x01 or 0x02")
+            raise NoMessageError(f"properties.{name[:40]!r}: contains a separator, 0x01 or 0x02")
     return dict(given)
 
 
@@ -219,7 +219,7 @@ def _named_value(field: str, value: Any) -> str | None:
     if not isinstance(value, str):
         raise _wrong(field, "text", value)
     if "\2" in value:
-        raise NoMessageError(f"{field}: holds a separator, 0x02")
+        raise NoMessageError(f"{field}: contains the separator 0x02")
     return value
 
 

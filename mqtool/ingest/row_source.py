@@ -117,7 +117,7 @@ def rows_of_parquet(path: Path, options: StoreOptions) -> Iterator[Row]:
         inside = path / _MESSAGES if (path / _MESSAGES).is_dir() else path
         files = sorted(inside.rglob("*.parquet"))
         if not files:
-            raise StoreError("holds no Parquet file", path)
+            raise StoreError("contains no Parquet file; give a directory of `mqtool export`", path)
     number = 0
     for file in files:
         try:

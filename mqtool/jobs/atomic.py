@@ -221,7 +221,7 @@ def built_aside(target: Path, *, into_empty: bool = False) -> Iterator[Path]:
         StoreError: the system reports an error; what was built is removed.
     """
     if not target.name:
-        raise RefusedError("target", "expected a name that is not taken; the result goes into a new directory", target)
+        raise RefusedError("target", "this exists; give the name of a new directory", target)
     work = target.with_name(target.name + SUFFIX)
     _clear_way(target, work, into_empty=into_empty)
     try:
@@ -229,12 +229,12 @@ def built_aside(target: Path, *, into_empty: bool = False) -> Iterator[Path]:
         (work / MARK).touch()
         (work / "store").mkdir()
     except OSError as error:
-        raise StoreError(f"cannot be made: {error.strerror}", work) from error
+        raise StoreError(f"cannot be created: {error.strerror}", work) from error
     try:
         yield work
         sync_tree(work / "store")
         if _is_taken(target, into_empty=into_empty):
-            raise RefusedError("target", "it appeared meanwhile", target)
+            raise RefusedError("target", "it was created by another process; choose another name", target)
         (work / "store").rename(target)
         sync_directory(target.parent)
     except OSError as error:
@@ -253,11 +253,11 @@ def _is_empty(path: Path) -> bool:
 
 def _clear_way(target: Path, work: Path, *, into_empty: bool) -> None:
     if _is_taken(target, into_empty=into_empty):
-        raise RefusedError("target", "expected a name that is not taken; the result goes into a new directory", target)
+        raise RefusedError("target", "this exists; give the name of a new directory", target)
     if os.path.lexists(work):
         is_ours = (work / MARK).is_file() or _is_empty(work)  # empty: killed before it was marked
         if work.is_symlink() or not is_ours:
-            raise RefusedError("target", "this is in the way, and not from an interrupted run; move it away", work)
+            raise RefusedError("target", "this is not the rest of an interrupted run; move it elsewhere", work)
         shutil.rmtree(work)
 
 

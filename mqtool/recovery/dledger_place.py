@@ -40,5 +40,5 @@ def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
     directory = found[0] if own is None else root / f"{file_names.DLEDGER_PREFIX}{own}"
     named = config.paths("storePathDLedgerCommitLog")
     if len(named) > 1:
-        raise UnsupportedFormatError(f"{root}: DLedger's data files lie in several directories: not followed")
+        raise UnsupportedFormatError(f"{root}: DLedger's data files are in several directories, which is not supported")
     return LedgerPlace(directory, named[0] if named else directory / dledger.DATA)

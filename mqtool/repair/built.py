@@ -113,7 +113,7 @@ def check_layout(store: Store) -> None:
     for directory in layout.commit_log_dirs:
         if not is_inside(directory, store.path):
             raise UnsupportedFormatError(
-                f"{directory}: this CommitLog lies outside of {store.path}; a change works below the root only"
+                f"{directory}: this CommitLog is outside of {store.path}; move it below the root, then run this again"
             )
     if not store.commit_log.segments:
         raise StoreError("expected a CommitLog, found no segment; restore it from a replica or a backup", store.path)

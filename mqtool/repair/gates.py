@@ -63,7 +63,7 @@ def check_writable(root: Path, names: Iterable[str]) -> None:
         if path.stat().st_dev != device:
             raise RefusedError(
                 "file-system",
-                "this directory is another file system than the root's, so files cannot change places in one go",
+                "this directory is another file system than the root's, so files cannot be swapped at once",
                 path,
             )
 

@@ -146,5 +146,5 @@ def _check(request: SendRequest) -> None:
     check_files(request.source, request.ids, request.state)
     for place in (request.ids, request.state):
         if place is not None and is_inside(place, request.source.path):
-            raise UsageError(f"{place}: lies inside the source; name a file elsewhere")
+            raise UsageError(f"{place}: is inside the source; name a file elsewhere")
     check_rate(request.rate)

@@ -236,9 +236,9 @@ def _check(request: ReplayRequest) -> None:
     """
     source, target = request.source.path, request.target
     if is_inside(target, source) or is_inside(source, target):
-        raise UsageError(f"{request.target}: is, holds or lies in the source {request.source.path}")
+        raise UsageError(f"{request.target}: is, contains or is inside the source {request.source.path}")
     check_files(request.source, request.ids, request.state)
     for place in (request.ids, request.state):
         if place is not None and any(is_inside(place, root) for root in (source, target)):
-            raise UsageError(f"{place}: lies inside the source or the target; name a file elsewhere")
+            raise UsageError(f"{place}: is inside the source or the target; name a file elsewhere")
     check_rate(request.rate)

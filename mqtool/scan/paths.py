@@ -99,7 +99,7 @@ class Planner:
         """Returns the path; nothing but queues, index and a few records is read for it."""
         log = self.store.commit_log
         if self.facts.is_impossible or not log.segments:
-            why = "the conditions exclude each other" if log.segments else "there is no segment"
+            why = "the conditions contradict each other" if log.segments else "there is no segment"
             return Path("nothing", why)
         low, high, clock = self._range
         found = self._named(low, high) or self._by_alternatives(low, high)

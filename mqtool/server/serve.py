@@ -284,7 +284,8 @@ class Server:
         fast = self._new_listener(self._listener.port - 2)
         if self._is_guarded:
             _LOG.warning(
-                "whoever can connect to port %d can read the entire log: replication has no accounts", self._slaves.port
+                "any client that can connect to port %d can read the entire log: replication has no accounts",
+                self._slaves.port,
             )
         try:
             await fast.start()

@@ -91,7 +91,7 @@ class _Plan:
         """
         frame_in_java = getattr(frame, "_jdf", None)
         if frame_in_java is None:
-            raise UsageError("Spark Connect shows no plans; write the condition as where(reader, condition)")
+            raise UsageError("Spark Connect does not expose plans; give the condition with where(reader, condition)")
         self._root = frame_in_java.queryExecution().optimizedPlan()
 
     def options(self, known: list[str]) -> dict[str, str]:

@@ -59,7 +59,9 @@ class KindSource:
         """
         unknown = [name for name in options if name not in KNOWN]
         if unknown:
-            raise UsageError(f"option {unknown[0]!r} is not for a store of kind {kind.name}; known: {', '.join(KNOWN)}")
+            raise UsageError(
+                f"option {unknown[0]!r} does not apply to a store of kind {kind.name}; known: {', '.join(KNOWN)}"
+            )
         self.root = root
         self.table = _chosen(kind.tables, options.get("table", kind.tables[0].name))
         names = [column.name for column in self.table.columns]

@@ -129,7 +129,7 @@ def _condition(condition: str, table: Table, read: ReadRequest) -> str:
     if not condition.strip():
         return ""
     if table is not Table.MESSAGES:
-        raise UsageError(f"option 'where' is for the table messages, not for {table}")
+        raise UsageError(f"option 'where' applies to the table messages, not to {table}; leave it out")
     hidden = sorted((where_of(condition).columns or frozenset(BY_NAME)) & read.redact)
     if hidden:
         raise UsageError(f"option 'where': column {hidden[0]!r} is redacted, so no condition on it can be met")
@@ -140,7 +140,7 @@ def _damage_column(name: str | None, table: Table) -> str | None:
     if name is not None and (not name.strip() or name.lower() in BY_NAME):
         raise UsageError(f"option 'damageColumn': expected a name that no column has, found {name!r}")
     if name is not None and table is not Table.MESSAGES:
-        raise UsageError(f"option 'damageColumn' is for the table messages, not for {table}")
+        raise UsageError(f"option 'damageColumn' applies to the table messages, not to {table}; leave it out")
     return name
 
 

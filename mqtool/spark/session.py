@@ -63,9 +63,13 @@ def require_spark() -> None:
     version = java_version()
     where = f"JAVA_HOME is {os.environ['JAVA_HOME']}" if os.environ.get("JAVA_HOME") else "JAVA_HOME is not set"
     if version is None:
-        raise UnavailableError(f"Spark needs Java {MIN_JAVA} or newer and found none ({where}); leave out --spark")
+        raise UnavailableError(
+            f"Spark needs Java {MIN_JAVA} or newer and found none ({where}); install it, or leave out --spark"
+        )
     if version < MIN_JAVA:
-        raise UnavailableError(f"Spark needs Java {MIN_JAVA} or newer and found {version} ({where}); leave out --spark")
+        raise UnavailableError(
+            f"Spark needs Java {MIN_JAVA} or newer and found {version} ({where}); install it, or leave out --spark"
+        )
 
 
 def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":

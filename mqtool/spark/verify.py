@@ -80,4 +80,4 @@ def _require_store(seen: Survey) -> None:
     witness = seen.segments[seen.last_used].path if seen.segments else seen.root
     if not witness.exists():
         where = f"is not on the executor {socket.gethostname()}"
-        raise StoreError(f"{where}; driver and executors must reach the store under the same name", witness)
+        raise StoreError(f"{where}; driver and executors must reach the store under the same path", witness)

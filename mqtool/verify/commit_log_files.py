@@ -175,7 +175,7 @@ def _leftovers(
         collector.add(
             code,
             segment.path,
-            f"no record of the log lies in this file: {tail.detail}",
+            f"this file contains no record of the log: {tail.detail}",
             position=0,
             span=(segment.base, segment.end),
         )

@@ -145,7 +145,7 @@ def check_topics(
             collector.add(
                 "config-queue-type",
                 path,
-                f"{config.queue_type} configured, queues lie in {queue.path.parent}",
+                f"{config.queue_type} configured, queues are in {queue.path.parent}",
                 queue=(topic, None),
             )
 

@@ -103,7 +103,7 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
     mqtool(*arguments)
     before = tree_digest(tmp_path / "lake" / "messages")
     result = mqtool(*arguments)
-    assert (result.code, "has an export already" in result.stderr) == (4, True)
+    assert (result.code, "contains an export already" in result.stderr) == (4, True)
     assert tree_digest(tmp_path / "lake" / "messages") == before
 
 
@@ -115,14 +115,14 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
         ([STORE, "--partition-by", "tag"], 2, "cannot partition by 'tag'"),
         ([STORE, "--redact-columns", "topic"], 2, "cannot be redacted"),
         ([STORE, "--file-size", "0"], 2, "at least one byte"),
-        ([STORE, "--level", "99"], 2, "levels 1 to 22"),
+        ([STORE, "--level", "99"], 2, "level from 1 to 22"),
         ([STORE, f"x={STORE}"], 2, "are the same store"),
         (["s3x://bucket/store"], 2, "s3x://bucket/store"),
-        ([STORE, "--columns", ","], 2, "no column is left"),
-        ([STORE, "--split", "1"], 2, "give at least"),
-        ([STORE, "--rewind"], 2, "only an export with a state"),
-        ([STORE, "--conf", "a=b"], 2, "are for --spark"),
-        ([STORE, "--master", "local"], 2, "are for --spark"),
+        ([STORE, "--columns", ","], 2, "no column is selected"),
+        ([STORE, "--split", "1"], 2, "of at least"),
+        ([STORE, "--rewind"], 2, "needs the state of the export"),
+        ([STORE, "--conf", "a=b"], 2, "need --spark"),
+        ([STORE, "--master", "local"], 2, "need --spark"),
         ([STORE, "--spark", "--conf", "a"], 2, "expected NAME=VALUE"),
         ([EQUEUE], 2, "is exported completely, table by table"),
         ([EQUEUE, STORE], 4, "a store of kind equeue"),
@@ -235,4 +235,4 @@ def test_an_export_that_follows_has_what_is_appended_soon_after(tmp_path):
 def test_following_needs_a_state(mqtool, tmp_path):
     result = mqtool("export", STORE, "--output", tmp_path / "lake", "--follow")
     assert result.code == 2
-    assert "--follow needs --state FILE" in result.stderr
+    assert "--follow needs a state file" in result.stderr

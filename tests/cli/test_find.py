@@ -44,9 +44,9 @@ def test_what_a_broker_s_query_finds_with_the_very_key_is_found(mqtool, store):
 
 
 def test_stderr_says_which_way_was_taken(mqtool):
-    assert "looking by index: 9 files" in mqtool("find", STORE, "--key", "k0").stderr
-    assert "looking by scan of 529502 bytes" in mqtool("find", STORE, "--key", "k0", "--by", "scan").stderr
-    assert "looking by scan of 529502 bytes; no key was given" in mqtool("find", STORE, "--tag", "TagA").stderr
+    assert "searching by index: 9 files" in mqtool("find", STORE, "--key", "k0").stderr
+    assert "searching by scan of 529502 bytes" in mqtool("find", STORE, "--key", "k0", "--by", "scan").stderr
+    assert "searching by scan of 529502 bytes; no key was given" in mqtool("find", STORE, "--tag", "TagA").stderr
 
 
 def test_what_the_index_does_not_cover_is_scanned(mqtool, tmp_path):

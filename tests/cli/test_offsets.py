@@ -223,7 +223,7 @@ def test_positions_go_through_the_ids_of_a_replay(mqtool, store, tmp_path):
         (("--group", "pull-group", "--topic", "Ordres", "--to", "latest"), "in Ordres; `mqtool info` lists topics"),
         (("--group", "pull-group", "--from-group", "nobody"), "has no positions"),
         (("--group", "pull-group", "--topic", "Orders", "--to", "0", "--queue", "9"), "in Orders, queue 9"),
-        (("--group", "pull-group", "--clamp", "--before", "3"), "--before does not go with it"),
+        (("--group", "pull-group", "--clamp", "--before", "3"), "--before does not apply to it"),
     ],
 )
 def test_what_makes_no_sense_is_refused(mqtool, store, tmp_path, words, expected):
@@ -248,7 +248,7 @@ def test_a_file_that_is_not_a_map_of_ids_is_refused_with_its_line(mqtool, store,
 
 def test_other_verbs_take_no_group(mqtool, store, tmp_path):
     found = mqtool("plan", "rebuild", "index", store, "--group", "x", "-o", tmp_path / "plan.json")
-    assert (found.code, "--group does not go with it" in found.stderr) == (2, True)
+    assert (found.code, "--group does not apply to it" in found.stderr) == (2, True)
 
 
 def test_the_plan_says_what_switches_hide(mqtool, store, tmp_path):

@@ -127,5 +127,5 @@ def test_an_export_into_object_storage_is_incremental_and_published_whole(s3, tm
         expected = lake.expected_rows(name, every_class=True, broker="b")[:records]
         assert lake.in_log_order(lake.rows(local)) == expected
     assert [key for key in s3.keys("lake/out") if "staging" in key] == []
-    with pytest.raises(ExportError, match="has an export already"):
+    with pytest.raises(ExportError, match="contains an export already"):
         lake.run_export(f"b={store}", target)

@@ -148,7 +148,7 @@ def test_conditions_that_make_no_sense_are_named(spark, tmp_path):
     store = str(copy_store(ORDERS, tmp_path))
     for options, words in (
         ({"where": "topic = 5"}, "expected a value for topic"),
-        ({"where": "topic = 'a'", "table": "damage"}, "is for the table messages"),
+        ({"where": "topic = 'a'", "table": "damage"}, "applies to the table messages"),
         ({"where": "keys IS NULL", "redact": "keys"}, "column 'keys' is redacted"),
         ({"trust": "me"}, "option 'trust': expected queues or index or clock"),
     ):

@@ -45,7 +45,7 @@ def test_columns_are_chosen(spark):
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ({"topics": "a"}, "option 'topics' is not for a store of kind equeue"),
+        ({"topics": "a"}, "option 'topics' does not apply to a store of kind equeue"),
         ({"table": "messages"}, "option 'table': expected equeue-message"),
         ({"columns": "nothing"}, "unknown column"),
     ],

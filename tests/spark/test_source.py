@@ -93,7 +93,7 @@ def test_several_stores_are_told_apart_by_broker(spark, tmp_path):
 
 def test_the_same_log_twice_is_refused(spark, tmp_path):
     one, other = (copy_store(ORDERS, tmp_path / name) for name in ("one", "other"))
-    with pytest.raises(Exception, match="hold the same log"):
+    with pytest.raises(Exception, match="contain the same log"):
         read(spark, one, other).count()
 
 
@@ -124,11 +124,11 @@ def test_sql_reads_a_view(spark, tmp_path):
     [
         ({"mode": "strict"}, "option 'mode': expected permissive or failfast"),
         ({"splitSize": "0"}, "option 'splitSize': expected bytes"),
-        ({"splitSize": "1"}, "give at least"),
-        ({"columns": ""}, "no column is left"),
+        ({"splitSize": "1"}, "of at least"),
+        ({"columns": ""}, "no column is selected"),
         ({"startTime": "2030-01-01", "endTime": "2020-01-01"}, "ends before it begins"),
         ({"damageColumn": "topic"}, "expected a name that no column has"),
-        ({"damageColumn": "_damage", "table": "damage"}, "is for the table messages"),
+        ({"damageColumn": "_damage", "table": "damage"}, "applies to the table messages"),
         ({"schema": "topics string"}, "unknown column 'topics'"),
     ],
     ids=["mode", "no size", "tiny tasks", "no column", "times", "damage column", "damage of damage", "schema"],

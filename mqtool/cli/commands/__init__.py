@@ -22,30 +22,30 @@ class Command(NamedTuple):
     module: str | None = None
 
 
-LOOK = "Look"
-JUDGE = "Judge"
+INSPECT = "Inspect"
+CHECK = "Check"
 REPAIR = "Repair"
-RESCUE = "Rescue"
+SALVAGE = "Salvage and back up"
 COPY = "Copy"
 MOVE = "Move messages"
 SERVE = "Serve"
-LEARN = "Learn"
+DOCUMENTATION = "Documentation"
 
 COMMANDS = {
-    "info": Command(LOOK, "Describe a store: release, layout, topics, groups."),
-    "dump": Command(LOOK, "Print the contents of a store, a directory or a file."),
-    "get": Command(LOOK, "Print the message at an offset or with an id."),
-    "find": Command(LOOK, "Find messages by key, tag, property, time or body."),
-    "sql": Command(LOOK, "Ask stores questions in SQL."),
-    "offsets": Command(LOOK, "Show the positions of consumer groups."),
-    "story": Command(LOOK, "Show the life of one message across its records."),
-    "pending": Command(LOOK, "List what is promised and not yet delivered."),
-    "diff": Command(LOOK, "Show the differences between two stores."),
-    "formats": Command(LOOK, "List the supported kinds of stores and files."),
-    "verify": Command(JUDGE, "Check a store and state what to do about each finding."),
-    "explain-start": Command(JUDGE, "Show what a broker would do to a store on startup."),
-    "report": Command(JUDGE, "Write the findings as one HTML page, for a ticket."),
-    "checks": Command(JUDGE, "Explain the finding codes of verify."),
+    "info": Command(INSPECT, "Describe a store: release, layout, topics, groups."),
+    "dump": Command(INSPECT, "Print the contents of a store, a directory or a file."),
+    "get": Command(INSPECT, "Print the message at an offset or with an id."),
+    "find": Command(INSPECT, "Find messages by key, tag, property, time or body."),
+    "sql": Command(INSPECT, "Query stores in SQL."),
+    "offsets": Command(INSPECT, "Show the positions of consumer groups."),
+    "story": Command(INSPECT, "Show the life of one message across its records."),
+    "pending": Command(INSPECT, "List messages that are waiting to be delivered."),
+    "diff": Command(INSPECT, "Show the differences between two stores."),
+    "formats": Command(INSPECT, "List the supported kinds of stores and files."),
+    "verify": Command(CHECK, "Check a store and state what to do about each finding."),
+    "explain-start": Command(CHECK, "Show what a broker would do to a store on startup."),
+    "report": Command(CHECK, "Write the findings as one HTML page, for a ticket."),
+    "checks": Command(CHECK, "Explain the finding codes of verify."),
     "runbook": Command(REPAIR, "Detect and repair a known problem, step by step."),
     "plan": Command(REPAIR, "Write a plan for a change, to review before applying it."),
     "apply": Command(REPAIR, "Apply a plan; the change can be undone."),
@@ -54,14 +54,14 @@ COMMANDS = {
     "rebuild": Command(REPAIR, "Rebuild queues, index and configuration from the CommitLog."),
     "recover": Command(REPAIR, "Recover a store after a crash, as a broker does on startup."),
     "clean": Command(REPAIR, "Delete expired files; show first what consumers would lose."),
-    "salvage": Command(RESCUE, "Copy every valid record of a damaged store to a new one."),
-    "backup": Command(RESCUE, "Take a verified, incremental backup, also of a live store."),
-    "restore": Command(RESCUE, "Restore a backup into a new directory."),
+    "salvage": Command(SALVAGE, "Copy every valid record of a damaged store to a new one."),
+    "backup": Command(SALVAGE, "Take a verified, incremental backup, also of a live store."),
+    "restore": Command(SALVAGE, "Restore a backup into a new directory."),
     "mirror": Command(COPY, "Follow a running broker as its slave."),
     "convert": Command(COPY, "Convert a store to another layout with the same messages."),
     "export": Command(MOVE, "Export messages as Parquet, in full or incrementally."),
     "append": Command(MOVE, "Append messages to a store as a broker would."),
     "replay": Command(MOVE, "Send messages of a store or an export again."),
     "serve": Command(SERVE, "Serve a store to real clients: broker and name server."),
-    "help": Command(LEARN, "Print a page of the documentation, or search it."),
+    "help": Command(DOCUMENTATION, "Print a page of the documentation, or search it."),
 }

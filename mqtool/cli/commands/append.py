@@ -255,7 +255,7 @@ def _source(source: str, *, again: bool) -> Iterator[_Source]:
         return
     stdin: Any = sys.stdin.buffer
     if stdin.peek(4)[:4] == b"PAR1":
-        raise UsageError("Parquet cannot be read from stdin: its directory is at its end; give the file")
+        raise UsageError("Parquet cannot be read from stdin; give the name of the file")
     if not again:
         yield _Source(lines=_Once(stdin))  # type: ignore[arg-type]
         return

@@ -106,7 +106,7 @@ def apply(
     from mqtool.verify import Severity
 
     if yes and dry_run:
-        raise UsageError("--yes and --dry-run exclude each other")
+        raise UsageError("--yes and --dry-run cannot be combined; give one of them")
     data = read_input(plan, LARGEST)
     if b'"mqtool.broker-offsets"' in data[:200]:  # or the server's modules would be loaded for every plan
         from mqtool.cli.broker_offsets import apply_to_broker

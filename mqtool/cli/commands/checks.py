@@ -52,7 +52,7 @@ def checks(
     wanted = code or [""]
     unknown = [one for one in wanted if not any(known.startswith(one) for known in CATALOGUE)]
     if unknown:
-        raise UsageError(f"no code is or begins with {unknown[0]!r}; `mqtool checks` lists all")
+        raise UsageError(f"no code starts with {unknown[0]!r}; `mqtool checks` lists all codes")
     chosen = [check for known, check in CATALOGUE.items() if any(known.startswith(one) for one in wanted)]
     output = Output(ctx.obj, CHECKS, output_format, upright=code is not None and len(chosen) <= 3)
     output.rows(

@@ -174,7 +174,7 @@ class _Options:
     def time(self) -> int:
         """Returns the reference time; raises UsageError if options contradict each other."""
         if not self.dry_run and (self.as_of is not None or self.used is not None):
-            raise UsageError("--as-of and --used only ask what would be: give --dry-run, too")
+            raise UsageError("--as-of and --used only predict; add --dry-run")
         return time.time_ns() // 1_000_000 if self.as_of is None else ranges.parse_time(self.as_of)
 
 
@@ -253,7 +253,7 @@ def _set_aside(options: _Options, last: FileForecast) -> Applied:
         plan = make_plan(options.store, Trim(last.base + last.size), config=options.config)
         return apply(plan, backup_acknowledged=True, verify_after=False)
     except (UnsupportedFormatError, RefusedError) as error:
-        raise RefusedError("keep", f"{error}; or delete without an undo: --no-keep", options.store) from error
+        raise RefusedError("keep", f"{error}; or add --no-keep to delete without an undo", options.store) from error
 
 
 def _delete(options: _Options, policy: RetentionPolicy) -> list[Path]:

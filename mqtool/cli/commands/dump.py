@@ -101,7 +101,9 @@ def dump(
     kind: KindOption = None,
     table: Annotated[
         str | None,
-        option("--table", metavar="NAME", panel=SELECTION, help="Table of a store of another kind: equeue-entry."),
+        option(
+            "--table", metavar="NAME", panel=SELECTION, help="Table of a store of another system, e.g. equeue-entry."
+        ),
     ] = None,
     follow: Annotated[bool, option("--follow", "-F", panel=SELECTION, help="Wait for new messages.")] = False,
     output_format: FormatOption = Format.TABLE,
@@ -142,7 +144,7 @@ def dump(
     if kind is None and (file := store_of_file(path)) is not None:
         return siblings.dump(ctx.obj, *file, table, filters, view, only=path)
     if table is not None:
-        raise UsageError("--table is for a store of another kind; see `mqtool formats`")
+        raise UsageError("--table is only for stores of other systems; see `mqtool formats`")
     unlisted: dict[Path, str] = {}
     with noting_unlisted(unlisted):
         target = open_target(path, kind, config)
@@ -163,7 +165,7 @@ def _messages(
     from mqtool.store.log_file import LogFiles
 
     if view.follow and isinstance(store, LogFiles):
-        raise UsageError("--follow needs a store's root directory")
+        raise UsageError("--follow needs the root directory of a store; give it as PATH")
     if not isinstance(store, LogFiles) and not view.follow:  # who follows may wait for a topic that is still to come
         require_selected([store], filters.topic, filters.queue)
     report = DamageReport(lines=view.damage is DamageMode.STDERR)
@@ -215,9 +217,9 @@ def _files(
 
     filters.refuse(*_MESSAGES_ONLY, why="selects messages; these are files of another kind")
     if view.follow or view.explode:
-        raise UsageError("--follow and --explode are for messages")
+        raise UsageError("--follow and --explode are only for messages; leave them out")
     if view.hex:
-        filters.refuse("offset", why="does not go with --hex for these files")
+        filters.refuse("offset", why="does not apply to --hex for these files; leave it out")
     keys = broker_config.load(config)
     globs = Globs(filters.topic)
     chosen = [file for file in files if _is_wanted(file, globs, filters.queue)]
@@ -244,9 +246,9 @@ def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters) -> I
         return
     wanted = filters.range()
     if files[0].kind not in ORDINALS:
-        raise UsageError(f"--offset does not apply to files of kind {files[0].kind}")
+        raise UsageError(f"--offset does not apply to files of kind {files[0].kind}; leave it out")
     if wanted.times() != (None, None):
-        raise UsageError("a time range selects messages; these are files of another kind")
+        raise UsageError("--time selects messages, and these files contain none; leave it out")
     series: dict[Path, list[KnownFile]] = {}
     for file in files:
         series.setdefault(file.path if file.kind is FileKind.INDEX_FILE else file.path.parent, []).append(file)

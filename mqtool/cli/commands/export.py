@@ -146,7 +146,7 @@ StateOption = Annotated[
     str | None, option("--state", metavar="FILE", help="Checkpoint file: later runs export only what is new.")
 ]
 WorkersOption = Annotated[
-    int | None, option("--jobs", "-j", metavar="N", min=1, help="Worker processes. Default: one a core.")
+    int | None, option("--jobs", "-j", metavar="N", min=1, help="Worker processes. Default: one for each core.")
 ]
 IncludeOption = Annotated[
     Include, option("--include", panel=CONTENT, help="Records that consumers can see, or half and system records too.")
@@ -361,7 +361,7 @@ def _selection(sources: list[Source], filters: Filters) -> Selection:
     first, end = 0, (1 << 63) - 1
     if filters.offset is not None:
         if len(sources) > 1:
-            raise UsageError("--offset means one store; give --time, or export the stores one by one")
+            raise UsageError("--offset applies to one store; use --time, or export the stores one by one")
         with sources[0].open() as store:
             first, end = store.commit_log.min_offset, store.commit_log.max_offset
     return Selection.of(**filters.keywords(first, end))

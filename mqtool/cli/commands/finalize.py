@@ -43,7 +43,7 @@ def finalize(
     from mqtool.repair import finalize as finalize_change
 
     if yes and dry_run:
-        raise UsageError("--yes and --dry-run exclude each other")
+        raise UsageError("--yes and --dry-run cannot be combined; give one of them")
     if not yes and not dry_run:
         raise RefusedError("finalize", "confirm that the old files are no longer needed: --yes", target)
     ended = finalize_change(target, dry_run=dry_run, keep_journal=keep_journal)

@@ -112,7 +112,7 @@ def find(
         rows = view.rows()
         output = Output(ctx.obj, rows.schema, view.format)
         found = find_messages(opened, way, **filters.keywords(log.min_offset, log.max_offset))
-        note(f"looking by {', and '.join(found.ways)}")
+        note(f"searching by {', and '.join(found.ways)}")
         stream = MessageStream(report, filters.limit, filters.byte_limit())
         with show_progress(view.progress, "find", log.min_offset, log.max_offset) as bar:
             stream.write(found.items, rows, output, bar, view.damage)

@@ -23,10 +23,11 @@ Follow a running master of RocketMQ 4.9 or 5.x as its slave: copy the CommitLog 
 byte, dispatch it to queues and index, and fetch topics, groups and offsets every ten seconds. The master needs no
 setting and is not changed; a synchronous master counts the copy as a slave. Runs until SIGTERM or Ctrl-C and
 reconnects when a connection ends; --once exits after catching up with what the master had at the start. An existing
-copy is continued. A broker can start on the copy after the mirror has stopped. A master with access control is asked
-with the account of mqadmin's conf/tools.yml below ROCKETMQ_HOME, or of MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY.
+copy is continued. A broker can start on the copy after the mirror has stopped. For a master with access control,
+requests are signed with the account in mqadmin's conf/tools.yml below ROCKETMQ_HOME, or in MQTOOL_ACCESS_KEY and
+MQTOOL_SECRET_KEY.
 
-impact: writes the copy under its lock; asks the master, writes nothing there
+impact: writes the copy under its lock; the master is not changed
 """
 
 

@@ -44,8 +44,8 @@ Show the position of each group in each queue, with the queue's bounds, the mess
 the next one. Positions come from every file and RocksDB that keeps them; the column `read` says which of them a broker
 that starts on the store reads. Kinds: committed (what the group has consumed), pulled (the end of the last pull, 5.x),
 broadcast (a client's own file, given with --broadcast). `in_flight` counts messages that POP has handed out and that
-are not acknowledged; they come again whatever the position. --compare shows the positions of another store next to
-them, for instance those of the other replica.
+are not acknowledged; they are delivered again whatever the position. --compare also shows the positions of another
+store, for example of the other replica.
 
 impact: read-only
 """

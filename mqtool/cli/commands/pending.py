@@ -1,4 +1,4 @@
-"""`mqtool pending`: lists what a store has promised and not yet delivered."""
+"""`mqtool pending`: lists messages that are waiting to be delivered."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ if TYPE_CHECKING:
 HELP = """
 mqtool pending /data/store
 
-List what a store has promised and not yet delivered, by topic and group: delay levels, timers, half messages that
-nobody committed or rolled back, messages that were popped and not acknowledged, retries on their way, dead letters.
-Each row has the number of messages, when the next is due and since when the oldest waits. --list prints the messages
-one by one. What the files do not show is a row without a number, with the reason; the exit code is 1 then.
+List the messages of a store that are waiting to be delivered, by topic and group: delay levels, timers, half messages
+that nobody committed or rolled back, messages that were popped and not acknowledged, waiting retries, dead letters.
+Each row has the number of messages, when the next is due and since when the oldest has waited. --list prints the
+messages one by one. What the files do not show is a row without a number, with the reason; the exit code is 1 then.
 
 impact: read-only
 """

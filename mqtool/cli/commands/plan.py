@@ -59,15 +59,15 @@ truncate: cut the log at --at, a record's physical offset, so that it stays cut;
 end.
 redact: blank the bodies of the messages at --at (offset, TOPIC/QUEUE@OFFSET or id) or of all that match.
 trim: set aside the segments that end at or before --before, and derived files that only point to them.
-purge: remove all messages of --topic from the log and move the others together, so that `mqtool finalize` frees the
-space. Every physical offset changes; queue offsets and groups' positions stay.
+purge: remove all messages of --topic from the log and close the gaps between the others, so that `mqtool finalize`
+frees the space. Every physical offset changes; queue offsets and groups' positions stay.
 set-aside: move files (--file) out of the store.
 rename-segments: rename CommitLog files (--file, or all) to match the offsets in their records.
 pad: extend short segments (--file) to the size of the others.
 offsets: set the positions of consumer groups (--group) with one of --to, --shift, --clamp, --from-group, --from,
 --through, --delete; limit with --topic, --queue. The plan states which messages each group gets again and which it
-never gets. --broker plans the same for a running broker, and signs with the account of mqadmin's conf/tools.yml below
-ROCKETMQ_HOME, or of MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY.
+never gets. --broker plans the same for a running broker, and signs requests with the account in mqadmin's
+conf/tools.yml below ROCKETMQ_HOME, or in MQTOOL_ACCESS_KEY and MQTOOL_SECRET_KEY.
 
 Or --from FINDINGS, the output of `mqtool verify --format json`, `-` for stdin: plan the changes that repair these
 findings. Exit code 1 if the plan leaves an error unrepaired, or if there is nothing to change.
@@ -342,9 +342,11 @@ def _plan_for_broker(output: Output, address: str, options: _Options) -> ExitCod
     from mqtool.cli.broker_offsets import plan_for_broker
 
     if options.words != [_OFFSETS] or options.given() - _NARROWED_BY[_OFFSETS]:
-        raise UsageError("--broker takes the place of the store of `plan offsets`; leave other words and options out")
+        raise UsageError(
+            "--broker replaces the store of `plan offsets`; leave out the store and options of other plans"
+        )
     if is_dash(options.out) or options.out.exists():
-        raise UsageError(f"{options.out}: expected a new file for the plan")
+        raise UsageError(f"{options.out}: expected a file name for the plan")
     with plan_for_broker(address, options.offsets, options.findings, options.filters) as (made, document, messages):
         _write(options.out, made.to_json())
         document |= {"plan": str(options.out), "next_step": command("apply", options.out, "--yes")}
@@ -356,9 +358,9 @@ def _check_output(out: Path, store: Path) -> None:
     from mqtool.store.real_path import is_inside
 
     if is_inside(out, store):
-        raise UsageError(f"{out}: expected a file outside of the store {store}")
+        raise UsageError(f"{out}: this is inside the store {store}; name a file elsewhere")
     if out.exists():
-        raise UsageError(f"{out}: expected a new file, this one exists")
+        raise UsageError(f"{out}: this file exists; give a new name")
 
 
 def _write(out: Path, content: str) -> None:
@@ -367,7 +369,7 @@ def _write(out: Path, content: str) -> None:
     try:
         create_file(out, content.encode())
     except FileExistsError as error:
-        raise UsageError(f"{out}: expected a new file, this one exists") from error
+        raise UsageError(f"{out}: this file exists; give a new name") from error
     except OSError as error:
         raise StoreError(f"cannot be written: {error.strerror}", out) from error
 
@@ -393,7 +395,7 @@ def _words(options: _Options) -> tuple[str, Path]:
     words = list(options.words)
     if options.findings is not None and words[:1] != [_OFFSETS]:
         if len(words) > 1 or options.given():
-            raise UsageError("--from says what to change: give no verb and nothing that narrows it")
+            raise UsageError("--from determines the changes; leave out the verb, --topic, --queue and --file")
         return _FROM, Path(words[0]) if words else Path(_findings(options)[0])
     verb = next((verb for verb in (*_NARROWED_BY, _REPAIR) if words[: len(verb.split())] == verb.split()), None)
     if verb is None:
@@ -404,10 +406,12 @@ def _words(options: _Options) -> tuple[str, Path]:
     if options.offsets.list and is_dash(options.out):
         raise UsageError("--list: stdout is for the plan with -o -; name a file for the plan")
     if options.offsets.online:
-        raise UsageError("--online is for a running broker: name it with --broker HOST:PORT in place of the store")
+        raise UsageError("--online is for a running broker; give --broker HOST:PORT instead of a store")
     odd = options.given() - _NARROWED_BY.get(verb, frozenset())
     if odd:
-        raise UsageError(f"{verb}: --{min(odd).replace('_', '-').replace('files', 'file')} does not go with it")
+        raise UsageError(
+            f"{verb}: --{min(odd).replace('_', '-').replace('files', 'file')} does not apply to it; leave it out"
+        )
     return verb, Path(rest[0])
 
 
@@ -444,7 +448,7 @@ def _changes(verb: str, store: Store, options: _Options) -> tuple[Change, ...]:
             change = repair.Redact(_redacted(store, options))
         case "trim":
             if options.before is None:
-                raise UsageError("trim: say with --before which physical offset stays")
+                raise UsageError("trim: give the first physical offset to keep with --before")
             change = repair.Trim(options.before)
         case "purge":
             if not options.filters.topic:
@@ -471,7 +475,7 @@ def _offsets(store: Store, options: _Options) -> tuple[Change, list[tuple[Effect
     target = offset_plan.target_of(options.offsets, options.findings, committed)
     moves = moves_of(scope, target, committed, store.metadata.groups, queues)
     if not moves:
-        raise NothingToChangeError(f"{store.path}: nothing to change: every position is already the one asked for")
+        raise NothingToChangeError(f"{store.path}: nothing to change: every position already has the requested value")
     return MoveOffsets(tuple(moves)), list(offset_plan.move_rows(moves, queues))
 
 
@@ -483,7 +487,7 @@ def _rebuilds(verb: str, options: _Options) -> tuple[Change, ...]:
             return (repair.RebuildQueues(tuple(options.filters.topic or ()), options.filters.queue),)
         case "index":
             if len(options.files) > 1:
-                raise UsageError("rebuild index: one --file, or none for all")
+                raise UsageError("rebuild index: give one --file, or none to rebuild all files")
             return (repair.RebuildIndex(options.files[0] if options.files else None),)
         case "metadata":
             return (repair.RebuildMetadata(tuple(options.files)),)
@@ -507,11 +511,11 @@ def _redacted(store: Store, options: _Options) -> tuple[int, ...]:
 
     offsets = {message.physical_offset for address in options.at for message in resolve(store, address).messages}
     if len(options.at) > len(offsets):
-        raise UsageError("redact: no message is at one of the addresses; look with mqtool get")
+        raise UsageError("redact: there is no message at one of the addresses; check them with `mqtool get`")
     log = store.commit_log
     wanted = options.filters.keywords(log.min_offset, log.max_offset)
     if not wanted and not options.at:
-        raise UsageError("redact: choose messages with --at, --key, --unique-key, --grep, …")
+        raise UsageError("redact: select messages with --at, --key, --unique-key, --grep, …")
     if wanted:
         for message in store.messages(**wanted):
             if isinstance(message, Damage):
@@ -526,7 +530,7 @@ def _misnamed(store: Store, options: _Options) -> tuple[str, ...]:
     if options.files:
         return _files(store, options, "rename-segments")
     if not store.layout.misplaced:
-        raise UsageError("rename-segments: every segment has the name that its records state")
+        raise UsageError("rename-segments: nothing to do; the name of every segment agrees with its records")
     return tuple(file.path.relative_to(store.path).as_posix() for file in store.layout.misplaced)
 
 

@@ -174,7 +174,8 @@ FileOption = Annotated[
     str | None, option("--file", metavar="NAME", help="Rebuild only this index file; the one before it must be intact.")
 ]
 JobsOption = Annotated[
-    int | None, option("--jobs", "-j", metavar="N", min=1, panel=RUN, help="Worker processes. Default: one a core.")
+    int | None,
+    option("--jobs", "-j", metavar="N", min=1, panel=RUN, help="Worker processes. Default: one for each core."),
 ]
 StateOption = Annotated[
     Path | None, option("--state", metavar="FILE", panel=RUN, help="Checkpoint file for resuming; deleted on success.")
@@ -208,18 +209,22 @@ class _Options:
     def check(self) -> None:
         """Raises UsageError for options that contradict each other."""
         if self.resume and self.state is None:
-            raise UsageError("--resume continues from --state FILE: give both")
+            raise UsageError("--resume continues from a state file; add --state FILE")
         if self.file is not None and self.what is not What.INDEX:
-            raise UsageError(f"--file names an index file: rebuild index, not {self.what}")
+            raise UsageError(f"--file selects an index file and does not apply to {self.what}; use rebuild index")
         narrowed = self.topics or self.queue_id is not None
         if narrowed and self.what is not What.CONSUMEQUEUE:
-            raise UsageError(f"--topic and --queue choose queues: rebuild consumequeue, not {self.what}")
+            raise UsageError(
+                f"--topic and --queue select queues and do not apply to {self.what}; use rebuild consumequeue"
+            )
         if self.offset is not None and (self.what in (What.METADATA, What.ALL) or self.file is not None):
-            raise UsageError("--offset narrows consumequeue or index, not metadata and not one file")
+            raise UsageError(
+                "--offset applies to consumequeue and index, not to metadata or a single file; leave it out"
+            )
         if self.what is What.TIMER and (self.offset is not None or self.jobs is not None):
-            raise UsageError("--offset and --jobs are for queues and index, not for the timer")
+            raise UsageError("--offset and --jobs do not apply to the timer; leave them out")
         if self.state is not None and (self.what in (What.METADATA, What.TIMER) or self.file is not None):
-            raise UsageError("--state is for queues and index as a whole")
+            raise UsageError("--state applies only to rebuilding all queues or the complete index; leave it out")
 
     def wanted(self, store: Store) -> Wanted:
         """Returns the scope of the rebuild."""
@@ -229,7 +234,7 @@ class _Options:
         if self.offset is not None:
             found = ranges.parse_range(self.offset)
             if any(found.times()):
-                raise UsageError(f"{self.offset!r}: expected physical offsets, not times")
+                raise UsageError(f"{self.offset!r}: expected physical offsets, not times, e.g. 0:4096")
             start, end = found.offsets(store.commit_log.min_offset, store.commit_log.max_offset)
         queues, index = self.what in (What.CONSUMEQUEUE, What.ALL), self.what in (What.INDEX, What.ALL)
         return Wanted(queues, index, tuple(self.topics), self.queue_id, start, end)

@@ -43,7 +43,7 @@ Recover a store as a broker does when it starts, and leave it as after a clean s
 record that fails, queues and index are cut and dispatched to match. Nothing is destroyed: what is cut or deleted is
 moved to STORE/quarantine, where messages.jsonl lists the intact messages after the damage for `mqtool append`, and
 `mqtool undo STORE` restores the store byte for byte. --mode compatible cuts exactly as the broker does, without
-STORE/quarantine; --no-keep does without the undo and asks first, or takes --yes. --dry-run prints what
+STORE/quarantine; --no-keep keeps no undo data; it asks first, unless --yes is given. --dry-run prints what
 `mqtool explain-start` prints. Exit code 1 if messages that consumers could get before are lost.
 
 impact: changes the store, under its lock; with --dry-run nothing
@@ -143,7 +143,7 @@ def recover(
     from mqtool.engine.start.detect import is_new, options_for
 
     if is_new(store):
-        raise NotAStoreError("nothing is there to be recovered", store)
+        raise NotAStoreError("there is nothing to recover", store)
     try:
         options = options_for(store, config, broker, recovery=mode)
         release = options.compat.value
@@ -172,7 +172,9 @@ def _recover(invocation: Invocation, options: _Options, store_options: StoreOpti
     _check(expected, path)
     lost = _lost(expected)
     if not options.keep and not agreed(_question(path, lost), yes=options.yes):
-        raise RefusedError("consent", "without an undo add --yes; or leave --no-keep out", path)
+        raise RefusedError(
+            "consent", "--no-keep discards the undo data: confirm with --yes, or leave out --no-keep", path
+        )
     done = _recover_with_undo(options) if options.keep else _recover_at_once(options, store_options)
     document = _document(options, expected, lost, done)
     return Output(invocation, RECOVER, output_format).document(document, ExitCode.NO if lost else ExitCode.OK)
@@ -209,7 +211,7 @@ def _recover_with_undo(options: _Options) -> _Done:
     except NothingToChangeError:
         return _Done()
     except (UnsupportedFormatError, RefusedError) as error:
-        raise RefusedError("keep", f"{error}; or recover without an undo: --no-keep", options.store) from error
+        raise RefusedError("keep", f"{error}; or add --no-keep to recover without an undo", options.store) from error
     deleted = [step.path for step in applied.steps if step.after is None and step.path not in _MARKS]
     moved = [step.path for step in applied.steps if step.path.startswith(f"{DIRECTORY}/")]
     return _Done(deleted, moved, applied.quarantine)

@@ -180,7 +180,7 @@ def replay(
     is_address = _is_address(to)
     for name, given in (("--flush", flush), ("--broker", broker), ("--config", config)):
         if is_address and given:
-            raise UsageError(f"{name} is about the files of a --to store; {to} is a name server")
+            raise UsageError(f"{name} applies only to a store; leave it out, because {to} is a name server")
     resend = _resend(source, dead_letters, to_topic, half=half)
     originals = Source(source, _selection(source, filters), keep_times, resend=resend)
     if is_address:
@@ -217,11 +217,11 @@ def _resend(source: Path, dead_letters: str | None, to_topic: str | None, *, hal
     from mqtool.store import open_store
 
     if dead_letters is not None and half:
-        raise UsageError("--dead-letters and --half do not go together: run one after the other")
+        raise UsageError("--dead-letters and --half cannot be combined; run one after the other")
     if (dead_letters is not None or half) and not is_store(source):
-        raise UsageError(f"{source}: --dead-letters and --half read a store")
+        raise UsageError(f"{source}: --dead-letters and --half need a store as SOURCE; give its root directory")
     if to_topic is not None and not is_directory_name(to_topic):
-        raise UsageError(f"--to-topic {to_topic!r}: is not the name of a topic")
+        raise UsageError(f"--to-topic {to_topic!r}: this is not a valid topic name; use letters, digits, - _ % and |")
     if half:
         return Resend(Kind.HALF, to_topic=to_topic)
     if dead_letters is None:
@@ -232,7 +232,7 @@ def _resend(source: Path, dead_letters: str | None, to_topic: str | None, *, hal
     if name not in known:
         groups = ", ".join(sorted(topic[5:] for topic in known if topic.startswith(topics.DEAD_LETTER_PREFIX)))
         raise UsageError(
-            f"group {dead_letters!r} has no dead letters in {source}; groups that have: {groups or 'none'}"
+            f"group {dead_letters!r} has no dead letters in {source}; groups with dead letters: {groups or 'none'}"
         )
     return Resend(Kind.DEAD_LETTERS, dead_letters, to_topic)
 
@@ -280,7 +280,7 @@ def _selection(source: Path, filters: Filters) -> Selection:
 
     kind = recognise(source)
     if kind is not None:
-        raise UnsupportedFormatError(f"{source}: a store of kind {kind.name}; replay takes RocketMQ's")
+        raise UnsupportedFormatError(f"{source}: is a store of kind {kind.name}; replay needs a store of RocketMQ")
     first, end = 0, (1 << 63) - 1
     is_store = Source(source, Selection()).is_store
     if (filters.topic or filters.queue is not None) and is_store:
@@ -288,7 +288,7 @@ def _selection(source: Path, filters: Filters) -> Selection:
             require_selected([store], filters.topic, filters.queue)
     if filters.offset is not None:
         if not is_store:
-            raise UsageError("--offset means the log of a store; choose by --time or --limit")
+            raise UsageError("--offset needs a store as SOURCE; select with --time or --limit")
         with open_store(source) as store:
             first, end = store.commit_log.min_offset, store.commit_log.max_offset
     return Selection.of(**filters.keywords(first, end), limit=filters.limit)

@@ -72,7 +72,7 @@ def restore(
     from mqtool.repair.backup.snapshots import load
 
     if (target is None) != (check or show):
-        raise UsageError("expected NEWROOT, or --check, or --list")
+        raise UsageError("name the directory for the new store (NEWROOT), or add --check or --list")
     chosen = load(backup, snapshot)
     total = sum(file.size for file in chosen.files)
     result = None

@@ -147,7 +147,7 @@ impact: read-only
 RUN = """
 mqtool runbook run RB-03 /data/store
 
-Go through the steps of a runbook: detect, explain (what a start of the broker would do and cost), plan, check
+Go through the steps of a runbook: detect, explain (what a broker would do and lose on startup), plan, check
 preconditions; with --apply --yes also apply and verify. Without --apply nothing is changed. `mqtool undo STORE` undoes
 a change; runbooks that need a new directory (--to) leave the store as it is. Exit code 4 if the symptom is absent or a
 precondition is not met; 1 if it is present and cannot be repaired, or not completely. --protocol FILE writes the
@@ -290,9 +290,9 @@ def run(
 
     book = book_of(identity)
     if protocol is not None and protocol.exists():
-        raise UsageError(f"{protocol}: expected a name that is not taken for the protocol")
+        raise UsageError(f"{protocol}: this file exists; give a new name for the protocol")
     if protocol is not None and is_inside(protocol, store):
-        raise UsageError(f"{protocol}: lies inside the store {store}; name a file elsewhere")
+        raise UsageError(f"{protocol}: this is inside the store {store}; name a file elsewhere")
     if topic:
         with open_store(store, config) as opened_store:
             require_selected([opened_store], topic)

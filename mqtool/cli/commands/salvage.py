@@ -26,7 +26,7 @@ Records stay at their physical offsets, holes between them are filled so that a 
 their queue offsets; --compact closes the gaps instead and writes a map of old to new offsets. Records that the first
 store lost are taken from copies of it (--with, repeatable): a slave, an older backup. Queues and index are rebuilt,
 config/ is copied where it is readable. DST appears only when it is complete. Exit code 1 if anything is known to be
-lost. --without-topic gives the space of a topic back: it leaves the topic's messages out. In EQueue and EventStore
+lost. --without-topic omits the messages of a topic, which frees their space. In EQueue and EventStore
 chunks, records between damaged ranges are found from either end; DST is then a new store, or a Parquet file of the
 records.
 
@@ -154,7 +154,9 @@ def salvage(
     kind = recognise(store)
     if kind is not None:
         if copies or compact or map_file or without_topic:
-            raise UsageError(f"--with, --compact, --without-topic and --map are not for a store of kind {kind.name}")
+            raise UsageError(
+                f"leave --with, --compact, --without-topic and --map out: a store of kind {kind.name} has none"
+            )
         return siblings.salvage(ctx.obj, kind, store, target, output_format)
     with open_store(store, config) as opened:
         opened.commit_log.unreadable = UnreadableParts()

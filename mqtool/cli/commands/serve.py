@@ -116,7 +116,7 @@ AclOption = Annotated[
         "--acl",
         metavar="FILE",
         panel=ACCESS,
-        help="Accounts of 4.x, a plain_acl.yml; imported as users if migrateAuthFromV1Enabled is set.",
+        help="plain_acl.yml with accounts of 4.x; imported as users if migrateAuthFromV1Enabled is set.",
     ),
 ]
 CertificateOption = Annotated[
@@ -154,7 +154,7 @@ TopicOption = Annotated[
         "--topic",
         metavar="NAME[=TYPE]",
         panel=STORE,
-        help="Create a topic at the start, unless it exists; may be repeated. "
+        help="Create a topic on startup, unless it exists; may be repeated. "
         "TYPE: NORMAL (default), FIFO, DELAY, TRANSACTION, PRIORITY or LITE.",
     ),
 ]

@@ -24,11 +24,11 @@ if TYPE_CHECKING:
 HELP = """
 mqtool sql /data/store "SELECT topic, count(*) FROM messages GROUP BY topic"
 
-Ask one or more stores a question in SQL. Tables: messages, message_keys, queue_units, index_entries, offsets, pending,
+Query one or more stores in SQL. Tables: messages, message_keys, queue_units, index_entries, offsets, pending,
 findings, topics, segments, damage; `DESCRIBE messages` lists the columns of one. The column broker names the store.
-Without a statement, statements are read from stdin, each up to its semicolon; on a terminal this is a prompt. Only the
-columns and the parts of the log that a question needs are read. Needs duckdb: pip install "rocketmq-mqtool[sql]". Exit
-code 1 if the question met damage.
+Without a statement, statements are read from stdin, each up to its semicolon; on a terminal this is a prompt. Reads
+only the columns and the parts of the log that the query needs. Needs duckdb: pip install "rocketmq-mqtool[sql]". Exit
+code 1 if the query read damaged data.
 
 impact: read-only
 """
@@ -69,7 +69,7 @@ def sql(
         option(
             "--trust",
             panel=SELECTION,
-            help="Let queues, index or clock decide which records are skipped; may be repeated.",
+            help="Use queues, index or store times to skip parts of the log; may be repeated.",
         ),
     ] = None,
     include: Annotated[
@@ -77,7 +77,7 @@ def sql(
         option("--include", panel=SELECTION, help="Records that consumers can see, or half and system records too."),
     ] = Include.COMMITTED,
     explain: Annotated[
-        bool, option("--explain", help="Run the statement and print what it has read instead of its answer.")
+        bool, option("--explain", help="Run the statement and print what it read instead of its result.")
     ] = False,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
@@ -115,7 +115,7 @@ def _split(arguments: list[str]) -> tuple[list[str], str | None]:
 def _zone_name(zone: str) -> str:
     if zone != zones.LOCAL:
         return zone
-    raise UsageError("--tz local: give the zone by its name, e.g. Europe/Berlin")
+    raise UsageError("--tz local is not supported here; give the name of the zone, e.g. Europe/Berlin")
 
 
 def _prompt(

@@ -220,7 +220,9 @@ VerifyFormatOption = Annotated[
 ]
 FailOnOption = Annotated[
     FailOn,
-    option("--fail-on", panel=OUTPUT, help="error: exit 1 for errors; warning: also 3 for warnings, unknown checks."),
+    option(
+        "--fail-on", panel=OUTPUT, help="error: exit 1 for errors; warning: also 3 for warnings and unknown checks."
+    ),
 ]
 OutfileOption = Annotated[
     Path | None,
@@ -282,14 +284,16 @@ def verify(
     kind = recognise(store)
     if kind is not None:
         if outfile or any((topic, jobs, throttle, state, max_time, where, broker)):
-            raise UsageError(f"a store of kind {kind.name} is checked completely, in one process, to stdout")
+            raise UsageError(
+                f"a store of kind {kind.name} is checked completely, in one process, to stdout; leave such options out"
+            )
         return siblings.verify(ctx.obj, kind, store, output_format.value, fail_on.value)
     for written in (outfile, state):
         if written is not None:
             check_result_file(store, written)
     limit = parse_rate(throttle)
     if where is not None and any((jobs, throttle, state, max_time)):
-        raise UsageError("--jobs, --throttle, --state and --max-time are for this machine, not for --spark")
+        raise UsageError("--jobs, --throttle, --state and --max-time do not apply to --spark; leave them out")
     topics, release = tuple(topic) if topic else None, broker and broker.value
     with open_readable(store, config) as opened, read_once():
         require_selected([opened], topics)

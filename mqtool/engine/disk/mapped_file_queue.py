@@ -69,7 +69,7 @@ class MappedFileQueue:
             if listed.size != self.file_size:
                 raise LayoutError(
                     f"expected a file of {self.file_size} bytes, found {listed.size}; "
-                    "open the store with the sizes that it was made with",
+                    "open the store with the sizes that it was created with",
                     listed.path,
                 )
         self.files = tuple(

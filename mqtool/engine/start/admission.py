@@ -37,17 +37,19 @@ def check(root: Path, options: StoreOptions) -> None:
         except FileNotFoundError:
             continue
         if not stat.S_ISREG(mode):
-            raise LayoutError(f"expected a regular file, found a {kind_of(mode)}; move it away", root / name)
+            raise LayoutError(f"expected a regular file, found a {kind_of(mode)}; move it elsewhere", root / name)
     names = [entry.name for entry in list_directory(root)]
     if any(name.startswith(file_names.DLEDGER_PREFIX) for name in names):
-        raise UnsupportedFormatError(f"{root}: holds a DLedger log; convert it to an ordinary one first")
+        raise UnsupportedFormatError(f"{root}: contains a DLedger log; convert it with `mqtool convert dledger` first")
     if file_names.EPOCH_FILE in names:
         raise UnsupportedFormatError(
-            f"{root}: belongs to a broker in controller mode; its epochs cannot be continued here"
+            f"{root}: belongs to a broker in controller mode, whose epochs mqtool cannot continue; use a broker"
         )
     queue_names = [entry.name for entry in list_directory(root / file_names.CONSUME_QUEUE)]
     if any(name.startswith(_ROCKSDB_MARKS) for name in queue_names):
-        raise UnsupportedFormatError(f"{root}: its ConsumeQueues are in RocksDB; mqtool writes file queues only")
+        raise UnsupportedFormatError(
+            f"{root}: its ConsumeQueues are in RocksDB; convert it with `mqtool convert rocksdb-queues` first"
+        )
     _check_checkpoint(root / file_names.CHECKPOINT)
     if options.index:
         _check_index(root / file_names.INDEX, index_file.file_size(options.index_slots, options.index_entries))
@@ -62,7 +64,7 @@ def _check_checkpoint(path: Path) -> None:
         at = known + next(number for number, byte in enumerate(data[known:]) if byte)
         raise UnsupportedFormatError(
             f"{path}: expected zeros from byte {known} on, found {data[at]:#04x} at {at}: "
-            "a release that mqtool does not know has written it; use a newer mqtool"
+            "it was written by an unknown release; use a newer mqtool"
         )
 
 
@@ -74,7 +76,7 @@ def _check_index(directory: Path, expected: int) -> None:
         if size not in (0, expected):
             raise LayoutError(
                 f"expected an index file of {expected} bytes, found {size}; "
-                "open the store with the index_slots and index_entries that it was made with",
+                "open the store with the index_slots and index_entries that it was created with",
                 entry.path,
             )
 

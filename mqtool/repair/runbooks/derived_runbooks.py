@@ -70,7 +70,7 @@ DERIVED_BOOKS = (
         "one complete queue prevents the others from being rebuilt.",
         "Deleting the rest too and starting: on a clean store all come back, after a crash only the scanned part.",
         (
-            "sets a file aside that lies in the place of the directory `consumequeue`; then run it again",
+            "sets aside a file that is in the place of the directory `consumequeue`; then run it again",
             "rebuilds the queues that are missing or end too early",
             "keeps queue offsets, so consumers continue where they were",
         ),

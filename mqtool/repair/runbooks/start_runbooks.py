@@ -140,7 +140,7 @@ def _shared(case: Case) -> Detection:
     if holder is not None:
         facts.append(f"process {holder} holds the store's lock")
     if kind in _NETWORK:
-        facts.append(f"the store lies on {kind}: locks of other hosts may not be seen, or hang")
+        facts.append(f"the store is on {kind}: locks of other hosts may not be seen, or hang")
     damage = _errors(case)
     return Detection(bool(facts), (*facts, *words_of(damage)), tuple(damage) if facts else ())
 
@@ -248,7 +248,7 @@ START_BOOKS = (
             "reports how full the disk is, where each segment ends and which groups have unread messages",
             "with `--before`, sets the oldest segments aside with what of queues and index only leads there",
         ),
-        "The space is free after `mqtool finalize`. The quarantine lies on the same disk.",
+        "The space is free after `mqtool finalize`. The quarantine is on the same disk.",
         _full,
         _make_room,
         ("--before OFFSET",),

@@ -132,7 +132,7 @@ def _check(stores: list[Store], target: Path, options: SalvageOptions) -> None:
         for segment in store.commit_log.segments:
             if segment.base % size or segment.size > size:
                 raise LayoutError(
-                    f"does not lie in a row of segments of {size} bytes (found {sorted(sizes)}): records "
+                    f"is not in a sequence of segments of {size} bytes (found {sorted(sizes)}): records "
                     "cannot stay where they are; --compact moves them",
                     segment.path,
                 )

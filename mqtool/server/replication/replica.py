@@ -56,7 +56,7 @@ class ReplicaStore(MessageStore):
                     file.store_timestamp = _store_timestamp(frame.data)
                 log.write(file, frame.data)
             except AppendFailedError as error:
-                raise StoreError("the record cannot be written; is the disk full?", self.path) from error
+                raise StoreError("the record cannot be written; check whether the disk is full", self.path) from error
         if self._loop.idle:
             self._loop.wake()
 

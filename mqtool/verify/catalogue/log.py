@@ -70,7 +70,7 @@ CHECKS = (
         "log-segment-extra",
         "A file of zeros is past the end of the log. The broker deletes it. (A note if it follows the last "
         "segment: a broker that was killed leaves such a file, one that shut down cleanly does not.)",
-        "None. If the broker is believed to have shut down cleanly, find out who removed the abort file.",
+        "None. If the broker should have shut down cleanly, find out who removed the abort file.",
         _EXPLAIN,
         no_runbook=NO_STEP,
     ),

@@ -156,5 +156,5 @@ def test_a_broker_conf_names_the_broker(tmp_path):
 
 def test_a_master_and_its_slave_are_refused(tmp_path):
     stores = [f"{node}={store_fixture(f'ha-5.5.0/store-{node}').directory}" for node in ("master", "slave")]
-    with pytest.raises(UsageError, match="hold the same log"):
+    with pytest.raises(UsageError, match="contain the same log"):
         lake.run_export(stores, tmp_path / "lake")
