@@ -112,9 +112,9 @@ def test_an_output_that_exists_is_refused(mqtool, tmp_path):
     [
         (["nowhere"], 4, "no such directory"),
         ([STORE, "--columns", "topics"], 2, "unknown column 'topics'"),
-        ([STORE, "--partition-by", "tag"], 2, "cannot partition by 'tag'"),
+        ([STORE, "--partition-by", "tag"], 2, "expected a partition column, found 'tag'"),
         ([STORE, "--redact-columns", "topic"], 2, "cannot be redacted"),
-        ([STORE, "--file-size", "0"], 2, "at least one byte"),
+        ([STORE, "--file-size", "0"], 2, "file size of at least 1 byte"),
         ([STORE, "--level", "99"], 2, "level from 1 to 22"),
         ([STORE, f"x={STORE}"], 2, "are the same store"),
         (["s3x://bucket/store"], 2, "s3x://bucket/store"),

@@ -64,7 +64,7 @@ def test_a_range_of_offsets_is_of_a_store(mqtool, tmp_path):
         ([STORE, "--to", "new", "--rate", "0"], 2, "expected a rate above 0"),
         ([STORE, "--to", "new", "--grep", "("], 2, "is not a regular expression"),
         (["lines", "--to", "127.0.0.1:1"], 6, "cannot connect to 127.0.0.1:1"),
-        (["lines", "--to", "127.0.0.1:1", "--flush", "sync"], 2, "--flush is about the files of a --to store"),
+        (["lines", "--to", "127.0.0.1:1", "--flush", "sync"], 2, "--flush applies only to a store"),
         ([STORE, "--to", "127.0.0.1:1", "--rate", "0"], 2, "expected a rate above 0"),
         ([STORE, "--to", "127.0.0.1:1", "--ids", STORE / "ids"], 2, "is inside the source"),
         (["lines", "--to", "new", "--offset", "1:2"], 2, "--offset needs a store"),

@@ -105,7 +105,7 @@ def _resolve(store: Store, address: str, report: DamageReport) -> Resolved | Non
     try:
         return resolve(store, address)
     except CorruptionError as error:
-        report.say(f"{address}: nothing found: {error}; `mqtool info {store.path}` shows the bounds")
+        report.say(f"{address}: nothing found: {error}; `mqtool info` shows the bounds")
     except UnreadableError as error:
         report.unknown([f"cannot read what is at {address}: {error}"])
     return None

@@ -29,7 +29,7 @@ CHECKS = (
     ),
     _warning(
         "checkpoint-zero",
-        "All times of the checkpoint are 0 though the log holds messages and index files that were full. After a "
+        "All times of the checkpoint are 0 though the log contains messages and there are full index files. After a "
         "crash the broker deletes every index file and scans the entire log.",
         "Rebuild it.",
         _METADATA,
@@ -53,7 +53,7 @@ CHECKS = (
     ),
     _warning(
         "checkpoint-bad-value",
-        "A field of the checkpoint is negative, or no offset that a log as long as this one can have.",
+        "A field of the checkpoint is negative, or an offset that is impossible for a log of this length.",
         "Rebuild it.",
         _METADATA,
         "RB-09",

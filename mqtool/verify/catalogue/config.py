@@ -25,7 +25,7 @@ CHECKS = (
     ),
     _unknown(
         "config-not-read",
-        "The system does not let a configuration file or config/ be read: what the broker would take is unknown.",
+        "The system does not allow reading a configuration file or config/: what the broker would load is unknown.",
         "Verify as a user who may read it; move the object that has its name out of the store.",
         "mqtool verify {store}",
         no_runbook=NOT_READ,
@@ -56,7 +56,7 @@ CHECKS = (
     _error(
         "config-offset-ahead",
         "A group's consumer offset is past the end of the queue: it gets nothing, or is reset to the queue's end.",
-        "Look whether the queue lost its end, and rebuild it first; then move the position to the end of the queue.",
+        "If the queue has lost its end, rebuild it first. Then move the position to the end of the queue.",
         _CLAMP,
         "RB-09",
     ),
@@ -78,7 +78,8 @@ CHECKS = (
         "config-delay-ahead",
         "The position of a delay level is past the end of its queue in SCHEDULE_TOPIC_XXXX. Brokers since 4.9.2 "
         "set it to the end on startup; older ones deliver no delayed message of this level.",
-        "Look whether the queue lost its end; set the position to the first message that was not delivered.",
+        "If the queue has lost its end, rebuild it first. Then set the position to the first message that was not "
+        "delivered.",
         _DELAYS,
         "RB-09",
     ),
@@ -101,7 +102,7 @@ CHECKS = (
     _warning(
         "config-delay-orphan",
         "A delay level has a position, and its queue in SCHEDULE_TOPIC_XXXX is missing. Brokers since 4.9.2 "
-        "begin a new queue at its first message; older ones skip as many as the position states.",
+        "begin a new queue at its first message; older ones skip the number of messages that the position states.",
         "Rebuild the queue if the log has its messages, else delete the position.",
         _DELAYS,
         "RB-09",

@@ -27,15 +27,16 @@ CHECKS = (
     ),
     _warning(
         "lint-misread-value",
-        "A value does not become what it says: the broker reads another one, or ignores it and keeps its default.",
-        "Write the value as the finding says: numbers and booleans without blanks, in the words of the broker.",
+        "The broker reads this value differently, or ignores it and uses the default.",
+        "Write the value as the finding states: numbers and booleans without blanks, in the form that the broker "
+        "accepts.",
         _INFO,
         no_runbook=CONFIGURATION,
     ),
     _error(
         "lint-size",
         "The configured size is not that of the files: the broker refuses to start, or misreads them.",
-        "Give the key the value that fits the files; the finding names both.",
+        "Set the key to the value that fits the files; the finding states both.",
         run("RB-01"),
         "RB-01",
     ),

@@ -38,14 +38,14 @@ CHECKS = (
         "log-segment-missing",
         "No file covers a range between two segments, or up to where queues point. The broker starts and skips the "
         "range (4.9 may hang instead).",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
+        "Fetch these bytes from a replica: its log has the same physical offsets.",
         run("RB-13"),
         "RB-13",
     ),
     _error(
         "log-segment-overlap",
-        "Two files cover the same physical offsets, in one directory or in several.",
-        "Compare them, keep the one that agrees with its neighbours, move the other out of the store.",
+        "Two files cover the same physical offsets, in the same directory or in different ones.",
+        "Compare them. Keep the file that agrees with its neighbours, and move the other out of the store.",
         run("RB-13"),
         "RB-13",
     ),
@@ -53,7 +53,7 @@ CHECKS = (
         "log-segment-name",
         "The file's name is not the physical offset at which its records belong: somebody renamed it. The broker "
         "refuses to start, or does not find its messages.",
-        "Give it the name that its records state.",
+        "Rename it to the offset that its records state.",
         _RENAME,
         "RB-01",
     ),
@@ -86,14 +86,14 @@ CHECKS = (
         "log-bad-body",
         "The framing is intact, but the body is not what was written: its CRC differs. The broker serves it, or "
         "cuts the log here if its recovery meets it.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
+        "Fetch these bytes from a replica: its log has the same physical offsets.",
         run("RB-05"),
         "RB-05",
     ),
     _error(
         "log-bad-record-crc",
         "The record's own CRC over all its bytes (__CRC32#) differs: some field is not what was written.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
+        "Fetch these bytes from a replica: its log has the same physical offsets.",
         run("RB-05"),
         "RB-05",
     ),
@@ -107,9 +107,9 @@ CHECKS = (
     ),
     _error(
         "log-bad-offset",
-        "The record states another physical offset than the one at which it lies. The broker serves it, and "
+        "The record does not state its own physical offset. The broker serves it, and "
         "dispatches it to the stated offset if its recovery meets it.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
+        "Fetch these bytes from a replica: its log has the same physical offsets.",
         run("RB-05"),
         "RB-05",
     ),
@@ -117,21 +117,21 @@ CHECKS = (
         "log-bad-lengths",
         "The lengths inside the record do not add up to its size. The broker cuts the log here if its recovery "
         "meets it.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
+        "Fetch these bytes from a replica: its log has the same physical offsets.",
         run("RB-05"),
         "RB-05",
     ),
     _error(
         "log-bad-header",
         "No record starts where one should. The broker cuts the log here if its recovery meets it.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
+        "Fetch these bytes from a replica: its log has the same physical offsets.",
         run("RB-05"),
         "RB-05",
     ),
     _error(
         "log-zeros",
         "Zeros where records were. The broker cuts the log here if its recovery meets them, else it serves them.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
+        "Fetch these bytes from a replica: its log has the same physical offsets.",
         run("RB-05"),
         "RB-05",
     ),
@@ -154,7 +154,7 @@ CHECKS = (
     _error(
         "log-cut",
         "The file ends in the middle of a record.",
-        "Fetch these bytes from a replica: it holds the same physical offsets.",
+        "Fetch these bytes from a replica: its log has the same physical offsets.",
         run("RB-05"),
         "RB-05",
     ),
@@ -162,7 +162,8 @@ CHECKS = (
         "log-bad-field",
         "A field of an otherwise valid record has a value that no broker writes: a negative queue, a time at or "
         "before 1970.",
-        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
+        "prove.",
         run("RB-05"),
         "RB-05",
     ),
@@ -177,7 +178,8 @@ CHECKS = (
     _error(
         "log-bad-compression",
         "The record states that its body is compressed, but the body does not start like compressed data.",
-        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
+        "prove.",
         run("RB-05"),
         "RB-05",
     ),
@@ -185,8 +187,9 @@ CHECKS = (
         "log-wrong-queue",
         "The record names another queue than the one whose unit points at it and in whose queue offsets it is "
         "missing: its topic or queue id is not what was written. Consumers of another queue get it; after a crash "
-        "the broker queues it again under the wrong name.",
-        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        "the broker dispatches it to the wrong queue.",
+        "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
+        "prove.",
         run("RB-05"),
         "RB-05",
     ),
@@ -194,14 +197,16 @@ CHECKS = (
         "log-wrong-flags",
         "The record states that it was prepared or rolled back, but a unit of its queue points at it and has its "
         "queue offset: its flags are not what was written.",
-        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
+        "prove.",
         run("RB-05"),
         "RB-05",
     ),
     _error(
         "log-wrong-offset",
         "The record's queue offset is not the one between its neighbours': it is not what was written.",
-        "Fetch these bytes from a replica: it holds the same physical offsets. Salvage corrects what the queues prove.",
+        "Fetch these bytes from a replica: its log has the same physical offsets. Salvage corrects what the queues "
+        "prove.",
         run("RB-05"),
         "RB-05",
     ),
@@ -215,7 +220,7 @@ CHECKS = (
     ),
     _warning(
         "log-offset-repeat",
-        "Queue offsets of a queue occur again: it was truncated and continued, or its topic was deleted and created "
+        "Queue offsets of a queue are repeated: it was truncated and continued, or its topic was deleted and created "
         "again. (A note if it starts again at 0.)",
         "None if the topic was deleted and created again; otherwise compare with a replica to see what was cut.",
         _QUEUE,
@@ -223,15 +228,15 @@ CHECKS = (
     ),
     _warning(
         "log-torn-tail",
-        "The last record was not written to its end. The broker cuts it off at its next start.",
+        "The last record is incomplete. The broker cuts it off at its next start.",
         "None if no producer got an acknowledgement for it; lost messages are listed if a queue has units for them.",
         _CUT,
         "RB-04",
     ),
     _warning(
         "log-stale-tail",
-        "After the end of the log there are complete records of an earlier time, left by a truncation. They are "
-        "old, not damaged; but the broker may take them for new ones when the log grows up to them.",
+        "After the end of the log there are complete old records, left by a truncation. They are not damaged, but the "
+        "broker may take them for new records when the log reaches them.",
         "Overwrite them with zeros while the broker is stopped.",
         _CUT,
         "RB-04",

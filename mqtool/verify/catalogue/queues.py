@@ -17,9 +17,9 @@ _unknown = partial(check, Area.CONSUME_QUEUE, Severity.UNKNOWN)
 CHECKS = (
     _error(
         "queue-missing",
-        "The CommitLog holds messages of a queue that has no files. Consumers do not see them, and a start after a "
+        "The CommitLog contains messages of a queue that has no files. Consumers do not see them, and a start after a "
         "clean shutdown does not restore them. (A warning if all queues are missing and the broker was shut down "
-        "cleanly: then it builds all of them.)",
+        "cleanly: then the broker builds all of them.)",
         "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-03",
@@ -96,14 +96,14 @@ CHECKS = (
     ),
     _error(
         "queue-shifted-unit",
-        "A unit points at a record of this queue that states another queue offset: the queue has slipped.",
+        "A unit points at a record of this queue that states another queue offset: the units of the queue are shifted.",
         "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
     ),
     _error(
         "queue-wrong-size",
-        "A unit states another size than its record has.",
+        "The size in a unit is not that of its record.",
         "The CommitLog still has the messages: rebuild the queue.",
         _REBUILD,
         "RB-02",
@@ -186,8 +186,8 @@ CHECKS = (
     ),
     _note(
         "topic-only-in-log",
-        "The CommitLog holds messages of a topic that neither the configuration nor the queues know. It was "
-        "deleted, or its configuration is lost.",
+        "The CommitLog contains messages of a topic that is in neither the configuration nor the queues. The topic "
+        "was deleted, or its configuration is lost.",
         "None if it was deleted on purpose.",
         _TOPIC,
         "RB-10",

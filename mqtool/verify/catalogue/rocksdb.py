@@ -16,8 +16,8 @@ CHECKS = (
     ),
     _error(
         "rocksdb-missing-unit",
-        "A record has no unit in its queue in RocksDB: consumers do not see it. A warning after a crash, as the start "
-        "dispatches again from the position that the database knows.",
+        "A record has no unit in its queue in RocksDB: consumers do not see it. (A warning after a crash, because the "
+        "next start dispatches from the position in the database.)",
         "Rebuild the queues from the log: `mqtool rebuild consumequeue`.",
     ),
     _error(

@@ -62,8 +62,8 @@ CHECKS = (
     ),
     _error(
         "timer-missing-unit",
-        "Messages that the timer has read still wait, and the timer log has no unit for them: a file of it is missing, "
-        "or all of it. They are not delivered.",
+        "The timer log has no unit for waiting messages that the timer has already read: some or all of its files are "
+        "missing. These messages are not delivered.",
         "The CommitLog still has the messages: rebuild the timer's files from it.",
         _REBUILD,
         "RB-17",
