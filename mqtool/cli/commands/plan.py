@@ -307,7 +307,7 @@ def _task(verb: str, store: Store, options: _Options) -> _Task:
         findings = verify(store).findings if verb == _REPAIR else tuple(_findings(options)[1])
         proposal = changes_of(store, findings)
         if not proposal.changes:
-            raise NothingToChangeError(f"{store.path}: verify has found nothing that a plan repairs")
+            raise NothingToChangeError(f"{store.path}: these findings contain nothing that a plan can repair")
         return _Task(proposal.changes, findings, proposal)
     if verb == _OFFSETS:
         change, effects = _offsets(store, options)

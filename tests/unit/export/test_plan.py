@@ -133,7 +133,7 @@ def test_stores_are_named_by_their_directories_or_by_the_user(tmp_path):
 def test_two_stores_of_one_name_are_refused(tmp_path):
     for name in ("one", "two"):
         (tmp_path / name / "b" / "store").mkdir(parents=True)
-    with pytest.raises(UsageError, match="two stores are called 'b'"):
+    with pytest.raises(UsageError, match="two stores have the name 'b'"):
         resolve([str(tmp_path / "*" / "b" / "store")])
 
 

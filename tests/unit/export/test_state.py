@@ -193,7 +193,7 @@ def test_a_directory_with_an_export_is_refused_without_a_state(growing):
 def test_a_directory_with_something_else_is_refused(growing):
     growing.target.mkdir()
     (growing.target / "notes.txt").write_text("mine")
-    with pytest.raises(ExportError, match=r"holds .notes\.txt. and no export"):
+    with pytest.raises(ExportError, match=r"contains .notes\.txt. and no export"):
         growing.export()
     assert [path.name for path in growing.target.iterdir() if path.name != "_mqtool"] == ["notes.txt"]
 
