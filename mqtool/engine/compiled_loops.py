@@ -1,4 +1,4 @@
-"""CompiledLoops: loads the compiled loops once so much was done that they are worth it."""
+"""CompiledLoops: uses the compiled loops while a store is open, and compiles them once that is worth it."""
 
 import sys
 
@@ -6,31 +6,26 @@ from mqtool import kernels
 
 
 class CompiledLoops:
-    """Counts the bytes that one part of the engine has worked on."""
+    """Counts the bytes that came as columns."""
 
-    __slots__ = ("_after", "_done", "_may_compile")
+    __slots__ = ("_done", "_next")
 
-    def __init__(self, after: int, *, may_compile: bool = False) -> None:
-        """Starts at nothing.
+    def __init__(self, *, enabled: bool) -> None:
+        """Loads the loops if they are compiled, which takes ten milliseconds once in a process.
 
         Args:
-            after: bytes before the loops are loaded (`StoreOptions.kernels_after`).
-            may_compile: whether to compile them after `kernels.COMPILE` bytes where they are not; that takes seconds.
+            enabled: False to load and to compile nothing (`StoreOptions.compiled_loops`).
         """
-        self._after = after
-        self._may_compile = may_compile
         self._done = 0
+        self._next = kernels.COMPILE if enabled else sys.maxsize
+        if enabled:
+            kernels.start(0)
 
-    def count(self, size: int) -> None:
-        """Counts bytes."""
+    def count(self, size: int) -> bool:
+        """Counts bytes; compiles the loops after `kernels.COMPILE` of them, which takes seconds; returns whether."""
         self._done += size
-        if self._done >= self._after:
-            self.load()
-
-    def load(self) -> None:
-        """Loads the loops if it is time."""
-        if self._done < self._after:
-            return
-        may_compile = self._may_compile and self._done < kernels.COMPILE
-        kernels.start(self._done if self._may_compile else kernels.LARGE)
-        self._after = kernels.COMPILE if may_compile else sys.maxsize
+        if self._done < self._next:
+            return False
+        self._next = sys.maxsize
+        kernels.start(self._done)
+        return True

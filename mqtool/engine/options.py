@@ -9,7 +9,6 @@ from datetime import tzinfo
 from enum import Enum
 from pathlib import Path
 
-from mqtool import kernels
 from mqtool.choices import Compat, RecoveryMode
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue as batch_queue_format
@@ -83,8 +82,8 @@ class StoreOptions:
         max_get_bytes_in_memory, max_get_count_in_memory, max_get_bytes_on_disk, max_get_count_on_disk: maxTransfer….
         memory_ratio: percentage of the memory that counts as page cache (accessMessageInMemoryMaxRatio).
         max_filter_bytes: maximum bytes of ConsumeQueue that a filtered get scans (maxFilterMessageSize).
-        kernels_after: bytes put as columns, dispatched or got before compiled loops are loaded; 0 to load them at the
-            first call. Where they are not compiled yet, that is done after 512 MiB put as columns, which takes seconds.
+        compiled_loops: whether compiled loops are used where they are compiled. Where they are not yet, they are
+            compiled after 512 MiB put as columns, which takes seconds.
         max_query: maximum number of messages that a query returns (maxMsgsNumBatch).
         store_host: store host of records whose caller gives none.
         zone: time zone of index file names and of `delete_hours`, None for the local one.
@@ -135,7 +134,7 @@ class StoreOptions:
     max_get_count_on_disk: int = 8
     memory_ratio: int = 40
     max_filter_bytes: int = 16_000
-    kernels_after: int = kernels.LARGE
+    compiled_loops: bool = True
     max_query: int = 64
     store_host: Host = DEFAULT_HOST
     zone: tzinfo | None = None

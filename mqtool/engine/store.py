@@ -3,20 +3,18 @@
 One process may write to a store; the lock file ensures it. Within that process any thread may call any method, and the
 append lock serialises puts. Docs page: docs/engine.md.
 
-`put` is the engine's hottest function: everything that does not depend on the record's position is computed before
-the append lock is taken. Under the lock the offsets and the store timestamp become known; body and trailer are copied
-into the mapping, and the fixed fields are packed in front of them last, so that a record cut short by a kill has no
-magic code and is not read as a record. Messages that need more than that go through `write.slow_path`.
+`put` is the engine's hottest function. A plain message is appended by `write.plain_put`, or by its compiled form;
+messages that need more than that go through `write.slow_path`.
 Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from time import time_ns
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from mqtool import kernels
 from mqtool.engine.clock import Clock, SystemClock
 from mqtool.engine.compiled_loops import CompiledLoops
 from mqtool.engine.components import Components, assemble, flush_all, named_errors, shut_down
@@ -25,16 +23,16 @@ from mqtool.engine.flags import RunningFlag
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.retention.rules import EarlyDeletion, RetentionPolicy, Verdict
-from mqtool.engine.statuses import AppendFailedError, AppendStatus, GetResult, PutResult, PutStatus, QueryResult
-from mqtool.engine.write import batch, columns, record, slow_path
+from mqtool.engine.statuses import GetResult, PutResult, PutStatus, QueryResult
+from mqtool.engine.write import batch, columns, slow_path
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns, PutManyResult
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.hooks import Hook, OutgoingMessage
+from mqtool.engine.write.plain_put import Append, PlainPut
 from mqtool.errors import StoreClosedError
-from mqtool.formats import commit_log, java
+from mqtool.formats import java
 from mqtool.formats import properties as property_format
-from mqtool.records.crc import body_crc
 from mqtool.store.by_time import Boundary
 from mqtool.store.filters import MessageFilter
 from mqtool.store.get_message import LONGEST_PULL
@@ -43,14 +41,7 @@ if TYPE_CHECKING:
     from mqtool.engine.dispatch.dispatcher import BitMapOf
     from mqtool.engine.flush.async_commit import AsyncCommit
 
-_OK = PutStatus.PUT_OK
-_APPENDED = AppendStatus.PUT_OK
-_BODY_AT = commit_log.BODY_POSITIONS[0]
-_SLOW_PATH_BITS = slow_path.BITS
-_LONGEST_PROPERTIES = record.LONGEST_PROPERTIES
 _WAIT_MARK = property_format.mark(property_format.WAIT)
-_pack_head = record.HEAD_PACKERS[0].pack_into
-_new_tuple = tuple.__new__
 
 
 class MessageStore:
@@ -76,18 +67,21 @@ class MessageStore:
         self._flags = components.flags
         self._store_host = components.log.store_host
         self._born_host = components.log.born_host
-        self._acquire, self._release = components.log.lock.acquire, components.log.lock.release
-        self._note = components.log.boundaries.note
-        self._ticks = (
-            time_ns if isinstance(components.clock, SystemClock) else lambda: components.clock.now() * 1_000_000
-        )
-        room = min(options.max_message_size, options.commit_log_file_size - commit_log.BLANK_SIZE)
-        self._longest_body = room - _BODY_AT - _LONGEST_PROPERTIES - 0xFF
+        self._plain = PlainPut(components.log, components.flags, components.clock)
         self._is_plain = not (options.append_record_crc or options.positional_writes or self._hooks)
-        self._states = components.offsets.states if self._is_plain else {}
+        self._append: Append = self._plain.append if self._is_plain else _not_plain
+        self._append_batch: Append = _not_plain
         self._sync = options.sync
         self._async_commit: AsyncCommit | None = None
-        self._loops = CompiledLoops(options.kernels_after, may_compile=True)
+        self._loops = CompiledLoops(enabled=options.compiled_loops)
+        self._use_compiled()
+
+    def _use_compiled(self) -> None:
+        """Uses the compiled forms of the plain puts if there are any."""
+        compiled = kernels.kernels()
+        builtins = self._plain.compiled(compiled) if compiled is not None and self._is_plain else None
+        if builtins is not None:
+            self._append, self._append_batch = builtins
 
     @property
     def _open(self) -> Components:
@@ -150,81 +144,34 @@ class MessageStore:
         Returns:
             Status and position. A message that the broker refuses is refused with the same status.
         """
-        # One function on purpose: a call with the arguments of a half of it costs 65 ns, and a put with its dispatch
-        # 2.3 µs for a body of 100 bytes (3 % a call). What is not needed for a plain message is in `_put_slowly`.
-        size = len(body)
-        try:  # KeyError: first message of a queue, or of this properties length
-            state = self._states[topic, queue_id]
-            pack_tail, prefix, total = state.tails[len(properties)]
-        except KeyError:
-            state = None
-        if (  # `find`, because `in` takes twice as long
-            state is None
-            or sys_flag & _SLOW_PATH_BITS
-            or size > self._longest_body
-            or properties.find(b"INNER_") >= 0
-            or self._flags.refuses
-            or (born_host is not None and len(born_host) != 8)
-            or (store_host is not None and len(store_host) != 8)
-        ):
-            return self._put_slowly(
-                OutgoingMessage(
-                    topic,
-                    queue_id,
-                    body,
-                    properties,
-                    flag,
-                    sys_flag,
-                    born_timestamp,
-                    born_host,
-                    store_host,
-                    reconsume_times,
-                    prepared_transaction_offset,
-                ),
-                wait=wait,
-            )
-        crc = body_crc(body)
-        total += size
-        log, host = self._log, store_host or self._store_host
-        self._acquire()
-        try:
-            file = log.file
-            if file is None or file.wrote + total > log.limit:
-                file = log.make_room(total)
-            now = self._ticks() // 1_000_000
-            start, buffer, number = file.wrote, log.buffer, state.next_offset
-            middle = start + _BODY_AT + size
-            buffer[start + _BODY_AT : middle] = body
-            pack_tail(buffer, middle, prefix, properties)
-            physical = file.file_from_offset + start
-            _pack_head(
-                buffer,
-                start,
-                total,
-                state.magic_code,
-                crc,
+        result = self._append(
+            topic,
+            queue_id,
+            body,
+            properties,
+            flag,
+            sys_flag,
+            born_timestamp,
+            born_host,
+            store_host,
+            reconsume_times,
+            prepared_transaction_offset,
+        )
+        if result is None:
+            message = OutgoingMessage(
+                topic,
                 queue_id,
+                body,
+                properties,
                 flag,
-                number,
-                physical,
                 sys_flag,
-                now if born_timestamp is None else born_timestamp,
-                born_host or self._born_host,
-                now,
-                host,
+                born_timestamp,
+                born_host,
+                store_host,
                 reconsume_times,
                 prepared_transaction_offset,
-                size,
             )
-            file.store_timestamp = now
-            file.wrote = start + total
-            self._note(physical)
-            state.next_offset = number + 1
-        except AppendFailedError as failed:
-            return failed.result
-        finally:
-            self._release()
-        result = _new_tuple(PutResult, (_OK, _APPENDED, physical, total, number, now, host, ()))
+            return self._put_slowly(message, wait=wait)
         if self._sync:
             return self._finish(result, properties, wait=wait)
         if self._loop.idle:
@@ -291,7 +238,7 @@ class MessageStore:
         if not self._sync or not result.ok or not _waits(properties):
             return result
         status = await self.wait_flushed_async(result.end)
-        return result if status is _OK else result._replace(status=status)
+        return result if status is PutStatus.PUT_OK else result._replace(status=status)
 
     async def wait_flushed_async(self, end: int) -> PutStatus:
         """Waits as `wait_flushed` does, while the event loop goes on: for batches put with `wait=False`."""
@@ -329,6 +276,13 @@ class MessageStore:
         Returns:
             Status and position of the first, with the physical offsets of all.
         """
+        if not properties and not isinstance(messages, bytes | bytearray | memoryview):
+            messages = list(messages)
+        if not properties:
+            hosts = born_host, store_host
+            result = self._append_batch(topic, queue_id, messages, sys_flag, born_timestamp, *hosts, reconsume_times)
+            if result is not None:
+                return self._finish(result, b"", wait=wait)
         result = batch.append_batch(
             self._log,
             topic,
@@ -356,10 +310,9 @@ class MessageStore:
         """
         if self._hooks:
             return columns.append_one_by_one(messages, self._put_slowly)
-        self._loops.load()
         found = columns.append_columns(self._log, messages, self._put_slowly)
-        if found.end >= 0:
-            self._loops.count(found.end - int(found.physical_offsets[0]))
+        if found.end >= 0 and self._loops.count(found.end - int(found.physical_offsets[0])):
+            self._use_compiled()
         if found.end >= 0 and self._components.options.sync:
             status = self._components.flusher.group.wait(found.end)
             found = found if status is PutStatus.PUT_OK else found._replace(status=status)
@@ -651,6 +604,10 @@ def open_store(
         background=background,
     )
     return MessageStore(components, hooks)
+
+
+def _not_plain(*_message: object) -> None:
+    """Takes the place of the plain append in a store in which every message needs the slow path."""
 
 
 def _waits(properties: bytes) -> bool:

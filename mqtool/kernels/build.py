@@ -5,7 +5,7 @@ import os
 import sys
 from pathlib import Path
 
-MODULES = ("frame_scan", "gets", "groups", "json_lines", "objects", "records", "sums", "trailers", "units")
+MODULES = ("frame_scan", "gets", "groups", "json_lines", "objects", "puts", "records", "sums", "trailers", "units")
 """That declare kernels."""
 
 

@@ -34,6 +34,7 @@ class Kernels:
         plain_units: of `units`.
         encode: of `records`.
         find_bytes: of `objects`.
+        plain_put, plain_batch: of `puts`; they return builtin functions, or None where the interpreter has none.
         take_units, copy_records: of `gets`.
         group: of `groups`.
         json_lines: of `json_lines`.
@@ -46,6 +47,8 @@ class Kernels:
     plain_units: Callable[..., Any]
     encode: Callable[..., Any]
     find_bytes: Callable[..., Any]
+    plain_put: Callable[..., Any]
+    plain_batch: Callable[..., Any]
     take_units: Callable[..., Any]
     copy_records: Callable[..., Any]
     group: Callable[..., Any]

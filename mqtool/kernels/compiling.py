@@ -12,15 +12,17 @@ from typing import Any, TypeVar, cast
 import numpy as np
 from llvmlite import binding, ir
 from numba import extending, njit, types
+from numba.core.compiler_lock import global_compiler_lock
 from numba.np.arrayobj import populate_array
 
 from mqtool.kernels.elf import image_of
-from mqtool.kernels.machine_code import Image, Layout
+from mqtool.kernels.machine_code import BYTES_DATA, OBJECT, Image, Layout
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 _OPTIONS = {"error_model": "numpy", "nogil": True, "no_cpython_wrapper": True, "no_cfunc_wrapper": True, "_nrt": False}
 _ENTRY = types.void(types.CPointer(types.int64))
+_BUILTIN = types.uint64(types.uint64, types.uint64, types.int64)
 
 intrinsic = cast("Callable[[Any], Callable[..., Any]]", extending.intrinsic)
 
@@ -140,9 +142,50 @@ def build(cpu: str) -> Image:
 
 def _compiled_kernels() -> Iterator[tuple[str, tuple[Any, str]]]:
     for name, (function, returns, takes) in _kernels.items():
-        entry = njit(_ENTRY, **_OPTIONS)(_entry(function, returns, takes))
+        if returns == OBJECT:
+            entry = njit(_BUILTIN, **_OPTIONS)(_builtin_entry(function, takes))
+        else:
+            entry = njit(_ENTRY, **_OPTIONS)(_entry(function, returns, takes))
         (result,) = entry.overloads.values()
-        yield name, (result.library, result.fndesc.llvm_func_name)
+        symbol = result.fndesc.llvm_func_name
+        yield name, _as_builtin(name, result.library, symbol) if returns == OBJECT else (result.library, symbol)
+
+
+def _as_builtin(name: str, library: Any, symbol: str) -> tuple[Any, str]:
+    """Returns a library and a symbol of it: a C function of three numbers that calls a function of numba's."""
+    number, pointer = ir.IntType(64), ir.IntType(8).as_pointer()
+    module = ir.Module(f"builtin_{name}")
+    kinds = [number.as_pointer(), pointer.as_pointer(), *[number] * 3]
+    called = ir.Function(module, ir.FunctionType(ir.IntType(32), kinds), symbol)
+    function = ir.Function(module, ir.FunctionType(number, [number] * 3), f"builtin_{name}")
+    builder = ir.IRBuilder(function.append_basic_block())
+    result, error = builder.alloca(number), builder.alloca(pointer)
+    builder.call(called, [result, error, *function.args])  # it raises nothing
+    builder.ret(builder.load(result))
+    joined = library.codegen.create_library(module.name)
+    joined.add_ir_module(module)
+    joined.add_linking_library(library)
+    with global_compiler_lock:
+        joined.finalize()
+    return joined, function.name
+
+
+def _builtin_entry(function: Callable[..., Any], takes: Layout) -> Callable[..., Any]:
+    """Returns the function that the interpreter calls with `self`, the arguments and their number.
+
+    `self` is a bytes object with the addresses of C functions and the fixed arguments of the kernel; the kernel gets
+    these, and then the arguments of the call as an array of object addresses.
+    """
+    source = _Source()
+    arguments = source.tuple_of(takes)
+    lines = [
+        "def entry(me, arguments, count):",
+        f"    a = array_at(me + {BYTES_DATA}, ({source.used},), np.int64)",
+        f"    return kernel(*{arguments}, array_at(arguments, (count,), np.uint64))",
+    ]
+    scope = {"np": np, "array_at": array_at, "kernel": njit(function, **_OPTIONS)}
+    exec("\n".join(lines), scope)  # noqa: S102 - as `_entry`
+    return cast("Callable[..., Any]", scope["entry"])
 
 
 def _entry(function: Callable[..., Any], returns: Layout, takes: Layout) -> Callable[..., Any]:

@@ -9,8 +9,9 @@ import ctypes
 import json
 import mmap
 import struct
+import sys
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias, cast
@@ -20,7 +21,7 @@ import numpy as np
 Layout: TypeAlias = "str | tuple[Layout, ...]"
 """How a value is laid out: `int64`, `uint64` and `bool` are one number; `uint8[]`, `int32[]`, … address and length;
 `int32[,]` an address and two lengths; `@name` the address of a C function (`_external`), which callers do not pass;
-`none` is not a result. A tuple is its parts."""
+`none` is not a result. A tuple is its parts. A kernel that returns an `object` is a builtin function (`_binder`)."""
 
 MAGIC = b"MQTOOLK1"
 _HEAD = struct.Struct("<8sII")
@@ -29,6 +30,10 @@ _DIGEST = 16
 
 BYTES, I32, I64, U32, U64 = "uint8[]", "int32[]", "int64[]", "uint32[]", "uint64[]"
 I32_TABLE, I64_TABLE = "int32[,]", "int64[,]"
+
+OBJECT = "object"
+BYTES_DATA = 32
+"""Position of the data in a bytes object: what a builtin kernel gets as `self`."""
 
 CRC32 = "@crc32_gzip_refl"
 """ISA-L's own function, which the library inside isal exports: (CRC so far, address, bytes)."""
@@ -99,6 +104,8 @@ def _function(address: int, returns: Layout, takes: Layout) -> Callable[..., Any
 
     The interpreter's lock is released while it runs, unless it calls the interpreter itself.
     """
+    if returns == OBJECT:
+        return _binder(address, takes)
     prototype = ctypes.PYFUNCTYPE if any(str(kind).startswith("@Py") for kind in takes) else ctypes.CFUNCTYPE
     call = prototype(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(address)
     externals = [_external(kind[1:]) for kind in takes if isinstance(kind, str) and kind.startswith("@")]
@@ -148,6 +155,67 @@ def _function_of_numbers(
         return found[0] if results == 1 else found
 
     return kernel
+
+
+class _MethodDefinition(ctypes.Structure):
+    """PyMethodDef of the interpreter's C API."""
+
+    _fields_ = (
+        ("name", ctypes.c_char_p),
+        ("function", ctypes.c_void_p),
+        ("flags", ctypes.c_int),
+        ("doc", ctypes.c_char_p),
+    )
+
+
+_METH_FASTCALL = 0x80
+_new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_object, ctypes.py_object)(
+    ("PyCFunction_NewEx", ctypes.pythonapi)
+)
+
+
+def _binder(address: int, takes: Layout) -> Callable[..., Any]:
+    """Returns a function that makes a builtin function of a kernel.
+
+    Such a call costs some 50 ns, one through ctypes 700. The interpreter keeps its lock during the call. The kernel
+    may use objects only through functions of the C API, which hold for every release since 3.11.
+
+    The function that is returned takes the fixed arguments of the kernel: objects, which are kept alive as long as the
+    builtin, or numbers. It returns None where the interpreter has no lock, or lays out bytes objects differently.
+    """
+    leaves = list(_leaves(takes))
+    externals = [_external(kind[1:]) for kind in leaves if kind.startswith("@")]
+    kinds = leaves[len(externals) :]
+    definition = _MethodDefinition(b"kernel", address, _METH_FASTCALL, None)
+
+    def bind(*fixed: Any) -> Callable[..., Any] | None:
+        pairs = zip(kinds, fixed, strict=True)
+        numbers = [id(value) if kind == "uint64" else int(value) for kind, value in pairs]
+        block = struct.pack(f"={len(externals) + len(numbers)}q", *externals, *numbers)
+        if address_of(block) != id(block) + BYTES_DATA or not _has_lock():
+            return None
+        # `fixed` is in the place of the module, so that the builtin keeps the objects alive
+        return cast("Callable[..., Any]", _new_builtin(ctypes.addressof(definition), block, fixed))
+
+    _definitions.append(definition)
+    return bind
+
+
+def _leaves(layout: Layout) -> Iterator[str]:
+    if isinstance(layout, str):
+        yield layout
+    else:
+        for part in layout:
+            yield from _leaves(part)
+
+
+_definitions: list[_MethodDefinition] = []
+"""Builtins refer to them as long as they live."""
+
+
+def _has_lock() -> bool:
+    """Whether only one thread at a time runs the interpreter; builds of 3.13 and later may do without."""
+    return bool(getattr(sys, "_is_gil_enabled", lambda: True)())
 
 
 _bytes_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsString", ctypes.pythonapi))

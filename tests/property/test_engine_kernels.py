@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from mqtool import kernels
 from mqtool.engine import MessageStore
+from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns
-from mqtool.formats import properties
+from mqtool.formats import message_batch, properties
 from tests.support.engine import HeldClock, open_small, tree
 from tests.support.engine_faults import fast_directory, remove
 
@@ -55,7 +56,8 @@ STEPS = st.lists(
     st.one_of(
         st.tuples(st.just("many"), messages(rare=False)),
         st.tuples(st.just("many"), messages(rare=True)),
-        st.tuples(st.just("put"), messages(rare=False)),
+        st.tuples(st.sampled_from(["put", "batch", "encoded"]), messages(rare=False)),
+        st.tuples(st.sampled_from(["put", "batch", "encoded"]), messages(rare=True)),
         st.tuples(st.just("dispatch"), st.none()),
         st.tuples(st.just("pass"), st.integers(1, 5000)),
         st.tuples(st.just("flush"), st.none()),
@@ -63,6 +65,21 @@ STEPS = st.lists(
     min_size=1,
     max_size=12,
 )
+
+
+def put_batch(store: MessageStore, messages: MessageColumns, *, is_encoded: bool):
+    """Puts the first few of some messages as one batch; returns the answer, or the error."""
+    given = [messages.message(row) for row in range(min(20, len(messages)))]
+    batch = [BatchMessage(one.body, one.properties, one.flag) for one in given]
+    first, data = given[0], b"".join(message_batch.build(message_batch.make(*one)) for one in batch)
+    return store.put_batch(
+        first.topic,
+        first.queue_id,
+        data if is_encoded else batch,
+        sys_flag=first.sys_flag,
+        born_timestamp=first.born_timestamp,
+        reconsume_times=first.reconsume_times,
+    )
 
 
 def run(store: MessageStore, clock: HeldClock, steps) -> list[object]:
@@ -73,7 +90,9 @@ def run(store: MessageStore, clock: HeldClock, steps) -> list[object]:
             found = store.put_many(what)
             answers.append((found.status, found.physical_offsets.tolist(), found.queue_offsets.tolist(), found.end))
         elif step == "put":
-            answers += [store.put(*what.message(row)) for row in range(min(3, len(what)))]
+            answers += [store.put(*what.message(row)) for row in range(min(30, len(what)))]
+        elif step in ("batch", "encoded"):
+            answers.append(put_batch(store, what, is_encoded=step == "encoded"))
         elif step == "dispatch":
             answers.append(store.dispatch())
         elif step == "flush":

@@ -105,9 +105,9 @@ class Allocator:
         if end > file.reserved:
             with self._making:
                 file.reserve(min(file.size, max(end, file.reserved + min(self._step, FIRST_STEP))))
-        target = min(file.size, file.reserved + self._step)
-        if self._thread is None or target == file.reserved:
+        if self._thread is None or file.reserved == file.size:
             return file.reserved
+        target = min(file.size, end + self._step)
         self._step = min(self._ahead, 2 * self._step)
         self._submit(lambda: self._prepare(file, target))
         # The next call is due when half of the prepared range is used, so that more is ready before it is needed.

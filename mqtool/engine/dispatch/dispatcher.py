@@ -13,7 +13,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from mqtool.engine.compiled_loops import CompiledLoops
 from mqtool.engine.dispatch.units import write_units
 from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
 from mqtool.engine.index.index_files import Index
@@ -83,7 +82,6 @@ class Dispatcher:
         self._flags = flags
         self._bit_map_of = bit_map_of
         self._columns = ColumnDispatcher(rules)
-        self._loops = CompiledLoops(log.options.kernels_after)
         self._may_use_columns = not log.options.consume_queue_ext
         self._prefetch = DispatchPrefetch(rules, keys=index is not None)
         log.prefetch = self._prefetch if self._may_use_columns else None
@@ -190,7 +188,6 @@ class Dispatcher:
             return 0, FEWEST_IN_COLUMNS
         last = base + int(frames.positions[-1])
         end = last + int(frames.sizes[-1])
-        self._loops.count(end - base)
         self._write(self._columns.topics.names, Handed(base, end, last, len(frames), found.units, found.keys))
         return len(frames), 0
 

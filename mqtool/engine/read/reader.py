@@ -6,7 +6,6 @@ Docs page: docs/engine.md.
 import os
 from collections.abc import Iterator
 
-from mqtool.engine.compiled_loops import CompiledLoops
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
@@ -39,7 +38,6 @@ class Reader:
     def __init__(self, options: StoreOptions, log: CommitLog, queues: Queues) -> None:
         self.log = log
         self._queues = queues
-        self._loops = CompiledLoops(options.kernels_after)
         self.change_limits(options)
 
     def change_limits(self, options: StoreOptions) -> None:
@@ -74,7 +72,6 @@ class Reader:
                 bound = max(SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
                 found = fast_get(self.limits, self.log, queue, queue_offset, highest, max_msg_nums, bound)
                 if found is not None:
-                    self._loops.count(found.size)
                     return found
             view = _Units(queue)
         return get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes, self.limits)

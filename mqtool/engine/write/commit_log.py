@@ -1,9 +1,10 @@
 """CommitLog: the log of all topics, as its writer sees it: allocating room for the next record, writing, reading.
 
-Records are built in `engine.store`, `slow_path`, `batch` and `columns`. Docs page: docs/engine.md.
+Records are built in `plain_put`, `slow_path`, `batch` and `columns`. Docs page: docs/engine.md.
 Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 """
 
+import ctypes
 import logging
 import threading
 from collections.abc import Callable, Iterable
@@ -40,8 +41,11 @@ class CommitLog:
         file: the segment that is appended to; None until the first append.
         buffer: the segment's bytes, indexed by position; None with `positional_writes`.
         limit: position up to which records may be written into `buffer` without `make_room`.
+        window: the same as numbers, for compiled loops: address of the segment, its physical offset, the limit (-1: no
+            room), `id` of the segment.
         pool: the transient store pool, if there is one.
         boundaries: starts of records that are not dispatched yet.
+        longest_body, longest: maximum bytes of a body, and of a record or of all records of a batch.
         prefetch: units and index keys of records appended as columns; None if dispatch does not use them.
         before_roll: called under the lock before a new segment is started; may raise OSError to refuse it.
         store_host, born_host: hosts of records whose caller gives none; 8 or 20 bytes.
@@ -69,13 +73,15 @@ class CommitLog:
         self.file: MappedFile | None = None
         self.buffer: Any = None
         self.limit = -1
+        self.window = (ctypes.c_int64 * 4)(0, 0, -1, 0)
+        self._anchor: tuple[MappedFile, ctypes.c_char] | None = None
         self.boundaries = RecordBoundaries()
         self.prefetch: DispatchPrefetch | None = None
         self._stage = bytearray()
-        self._longest_body = options.max_message_size
-        self._longest = options.max_message_size + record.ROOM_BESIDE_BODY
+        self.longest_body = options.max_message_size
+        self.longest = options.max_message_size + record.ROOM_BESIDE_BODY
         if options.refuse_oversize:
-            self._longest = min(self._longest, options.commit_log_file_size - commit_log.BLANK_SIZE)
+            self.longest = min(self.longest, options.commit_log_file_size - commit_log.BLANK_SIZE)
         self.before_roll: Callable[[], None] = lambda: None
         self._held = (0, -1)
         self._told: tuple[Path, int, int | None] | None = None
@@ -93,8 +99,8 @@ class CommitLog:
         """Whether `refusal` would return a result."""
         return bool(
             properties_size > record.LONGEST_PROPERTIES
-            or body_size > self._longest_body
-            or total > self._longest
+            or body_size > self.longest_body
+            or total > self.longest
             or state.refused
             or self.flags.refuses
         )
@@ -147,9 +153,19 @@ class CommitLog:
                 reserve = self.allocator.reserve if mapped else self.allocator.reserve_blocks
                 self.limit = min(self.limit, reserve(file, file.wrote + total))
             except OSError as error:
-                self.limit = -1
+                self.limit = self.window[2] = -1
                 raise self._failed(file, error) from error
+        if self.buffer is not None:
+            self._open_window(file)
         return file
+
+    def _open_window(self, file: MappedFile) -> None:
+        window = self.window
+        if self._anchor is None or self._anchor[0] is not file:
+            # As long as the anchor is kept the bytes stay mapped, even when the segment is deleted or the store closed.
+            self._anchor = file, ctypes.c_char.from_buffer(self.buffer)
+            window[0], window[1], window[3] = ctypes.addressof(self._anchor[1]), file.file_from_offset, id(file)
+        window[2] = self.limit
 
     def _usable_last(self) -> MappedFile | None:
         last = self.queue.last

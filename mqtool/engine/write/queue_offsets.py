@@ -16,6 +16,7 @@ LONGEST_V1_TOPIC = java.INT_MAX >> 24
 """127: the maximum of a topic length stored in one signed byte."""
 
 _MOST_PREFIXES = 1024
+_LEAD = struct.Struct("=3q")
 
 
 class QueueState:
@@ -28,6 +29,8 @@ class QueueState:
         topic_field: topic length and topic, as records contain them.
         fixed_size: bytes of a record with IPv4 hosts, without body and properties.
         is_plain: its messages need no slow path.
+        lead: for compiled loops: magic code, queue id and length of `topic_field` as int64, then `topic_field`; empty
+            if messages need the slow path.
         prefixes: bytes between body and properties, by length of the properties; filled on first use.
         tails: by length of the properties: the packer of the trailer, the trailer's prefix, and the size of a record
             without its body; filled on first use, only for messages that need no slow path. A dict look-up replaces
@@ -40,6 +43,7 @@ class QueueState:
         "fixed_size",
         "is_batch",
         "is_plain",
+        "lead",
         "magic_code",
         "next_offset",
         "prefixes",
@@ -62,6 +66,9 @@ class QueueState:
         length = commit_log.TOPIC_LENGTH_V2 if self.magic_code == MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
         self.topic_field = b"" if self.refused else length.pack(len(data)) + data
         self.is_plain = not (self.refused or is_batch)
+        self.lead = b""
+        if self.is_plain:
+            self.lead = _LEAD.pack(self.magic_code, queue_id, len(self.topic_field)) + self.topic_field
         self.prefixes: dict[int, bytes] = {}
         self.tails: dict[int, tuple[Callable[..., None], bytes, int]] = {}
         self.fixed_size = commit_log.BODY_POSITIONS[0] + len(self.topic_field) + commit_log.PROPERTIES_LENGTH.size

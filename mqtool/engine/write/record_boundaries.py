@@ -16,26 +16,27 @@ class RecordBoundaries:
     Each step is a single list operation, which is atomic in CPython: no further lock is needed.
 
     Attributes:
+        starts: what is kept, ascending.
         note: adds the physical offset of a record, after `wrote` has passed it.
         note_many: adds those of consecutive records.
     """
 
     def __init__(self) -> None:
-        self._starts: list[int] = []
-        self.note = self._starts.append
-        self.note_many = self._starts.extend
+        self.starts: list[int] = []
+        self.note = self.starts.append
+        self.note_many = self.starts.extend
 
     def __len__(self) -> int:
-        return len(self._starts)
+        return len(self.starts)
 
     def bound(self) -> None:
         """Discards everything if there are more than `MOST`: bounds the memory while dispatch lags."""
-        if len(self._starts) > MOST:
-            self._starts.clear()
+        if len(self.starts) > MOST:
+            self.starts.clear()
 
     def forget(self, end: int) -> None:
         """Discards starts below a physical offset."""
-        del self._starts[: bisect_left(self._starts, end)]
+        del self.starts[: bisect_left(self.starts, end)]
 
     def find(self, start: int, end: int) -> list[int]:
         """Returns the starts of records from `start` on, below `end`.
@@ -47,7 +48,7 @@ class RecordBoundaries:
         Returns:
             Physical offsets, ascending; empty if no record is known to start at `start`.
         """
-        starts = self._starts
+        starts = self.starts
         low = bisect_left(starts, start)
         found = starts[low : bisect_left(starts, end, low)]
         return found if found and found[0] == start else []

@@ -111,30 +111,8 @@ def unused(monkeypatch):
     monkeypatch.setattr(kernels.choice, "_missing", [])
 
 
-def test_columns_load_the_kernels_once_enough_came(in_memory, unused):
-    with open_small(in_memory / "store", **SIZES, kernels_after=7000) as store:
-        store.put_many(columns(30))
+def test_opening_loads_the_kernels(in_memory, unused):
+    with open_small(in_memory / "store", **SIZES):
         assert kernels.kernels() is None
-        store.put_many(columns(30))
-        assert kernels.kernels() is not None
-
-
-def test_dispatch_of_single_puts_loads_the_kernels(in_memory, unused):
-    with open_small(in_memory / "store", **SIZES, kernels_after=7000) as store:
-        for _ in range(2):
-            assert kernels.kernels() is None
-            for number in range(40):
-                store.put("T", 0, b"x" * 40, b"KEYS\x01k%d\x02" % number)
-            store.dispatch()
-        assert kernels.kernels() is not None
-
-
-def test_gets_load_the_kernels(in_memory, unused):
-    with open_small(in_memory / "store", **SIZES, kernels_after=7000) as store:
-        for _ in range(20):
-            store.put("T", 0, b"x" * 400)
-            store.dispatch()
-        store.get_message("T", 0, 0, 3)
-        assert kernels.kernels() is None
-        store.get_message("T", 0, 0, 20)
+    with open_small(in_memory / "store", **SIZES, compiled_loops=True):
         assert kernels.kernels() is not None
