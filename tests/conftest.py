@@ -65,6 +65,14 @@ def nothing_outside() -> Iterator[None]:
     assert _WATCH.strange == []
 
 
+@pytest.fixture(autouse=True)
+def kernels_as_before() -> Iterator[None]:
+    """Takes kernels that a test has loaded, by opening a store or reading a large log, out of use after it."""
+    before = list(choice._loaded), list(choice._missing)
+    yield
+    choice._loaded[:], choice._missing[:] = before
+
+
 @contextlib.contextmanager
 def kernels_out_of_use() -> Iterator[None]:
     """Keeps a walk of a large log from using kernels, and those that one uses already out of use."""

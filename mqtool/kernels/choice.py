@@ -35,7 +35,7 @@ class Kernels:
         encode: of `records`.
         find_bytes: of `objects`.
         plain_put, plain_batch: of `puts`; they return builtin functions, or None where the interpreter has none.
-        take_units, copy_records: of `gets`.
+        take_units, join_records, copy_records, hash_key, find_entries: of `gets`; builtin functions, or None.
         group: of `groups`.
         json_lines: of `json_lines`.
     """
@@ -49,8 +49,11 @@ class Kernels:
     find_bytes: Callable[..., Any]
     plain_put: Callable[..., Any]
     plain_batch: Callable[..., Any]
-    take_units: Callable[..., Any]
-    copy_records: Callable[..., Any]
+    take_units: Callable[..., Any] | None
+    join_records: Callable[..., Any] | None
+    copy_records: Callable[..., Any] | None
+    hash_key: Callable[..., Any] | None
+    find_entries: Callable[..., Any] | None
     group: Callable[..., Any]
     json_lines: Callable[..., Any]
 

@@ -10,7 +10,6 @@ import json
 import mmap
 import struct
 import sys
-import threading
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import blake2b
 from pathlib import Path
@@ -62,7 +61,7 @@ def _digest(code: bytes) -> str:
     return blake2b(code, digest_size=_DIGEST).hexdigest()
 
 
-def functions_of(path: Path) -> dict[str, Callable[..., Any]]:
+def functions_of(path: Path) -> dict[str, Any]:
     """Returns the kernels in a file as functions.
 
     Raises:
@@ -90,7 +89,7 @@ _mapped: list[mmap.mmap] = []
 """Kept for the life of the process: another thread may be inside."""
 
 
-def functions_at(kernels: Mapping[str, tuple[int, Layout, Layout]]) -> dict[str, Callable[..., Any]]:
+def functions_at(kernels: Mapping[str, tuple[int, Layout, Layout]]) -> dict[str, Any]:
     """Returns the kernels at some addresses as functions; address, layouts of result and arguments by name.
 
     Raises:
@@ -99,7 +98,7 @@ def functions_at(kernels: Mapping[str, tuple[int, Layout, Layout]]) -> dict[str,
     return {name: _function(*kernel) for name, kernel in kernels.items()}
 
 
-def _function(address: int, returns: Layout, takes: Layout) -> Callable[..., Any]:
+def _function(address: int, returns: Layout, takes: Layout) -> Callable[..., Any] | None:
     """Returns a kernel as a function of what it takes, functions of C excepted.
 
     The interpreter's lock is released while it runs, unless it calls the interpreter itself.
@@ -109,9 +108,6 @@ def _function(address: int, returns: Layout, takes: Layout) -> Callable[..., Any
     prototype = ctypes.PYFUNCTYPE if any(str(kind).startswith("@Py") for kind in takes) else ctypes.CFUNCTYPE
     call = prototype(ctypes.c_int, ctypes.c_void_p, ctypes.c_void_p, ctypes.c_void_p)(address)
     externals = [_external(kind[1:]) for kind in takes if isinstance(kind, str) and kind.startswith("@")]
-    found = [returns] if isinstance(returns, str) else list(returns)
-    if all(kind == "int64" for kind in (*takes[len(externals) :], *found)):
-        return _function_of_numbers(call, externals, len(takes), len(found))
     fill = _tuple_filler([kind for kind in takes if not (isinstance(kind, str) and kind.startswith("@"))])
     results = [] if returns == "none" else [returns] if isinstance(returns, str) else list(returns)
     casts = [bool if kind == "bool" else int for kind in results]
@@ -128,31 +124,6 @@ def _function(address: int, returns: Layout, takes: Layout) -> Callable[..., Any
         if isinstance(returns, str):
             return casts[0](block[0]) if casts else None
         return tuple(cast(value) for cast, value in zip(casts, block, strict=False))
-
-    return kernel
-
-
-def _function_of_numbers(
-    call: Callable[..., int], externals: list[int], takes: int, results: int
-) -> Callable[..., Any]:
-    """Returns a kernel that takes and returns nothing but int64; each thread lays them out in a block of its own."""
-    fill, read = struct.Struct(f"={takes}q").pack_into, struct.Struct(f"={results}q").unpack_from
-    size = max(takes, results) + 2
-    of_thread = threading.local()
-
-    def kernel(*numbers: int) -> Any:
-        try:
-            block, result, error, at = of_thread.block
-        except AttributeError:
-            block = (ctypes.c_int64 * size)()
-            at = ctypes.addressof(block)
-            result, error = at + 8 * (size - 2), at + 8 * (size - 1)
-            of_thread.block = block, result, error, at
-        fill(block, 0, *externals, *numbers)
-        if call(result, error, at):
-            raise RuntimeError("a compiled loop failed")
-        found = read(block)
-        return found[0] if results == 1 else found
 
     return kernel
 
@@ -174,14 +145,15 @@ _new_builtin = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.py_ob
 )
 
 
-def _binder(address: int, takes: Layout) -> Callable[..., Any]:
-    """Returns a function that makes a builtin function of a kernel.
+def _binder(address: int, takes: Layout) -> Callable[..., Any] | None:
+    """Returns a function that makes a builtin function of a kernel; the builtin itself if it has no fixed arguments.
 
     Such a call costs some 50 ns, one through ctypes 700. The interpreter keeps its lock during the call. The kernel
     may use objects only through functions of the C API, which hold for every release since 3.11.
 
     The function that is returned takes the fixed arguments of the kernel: objects, which are kept alive as long as the
-    builtin, or numbers. It returns None where the interpreter has no lock, or lays out bytes objects differently.
+    builtin, or numbers. Instead of a builtin there is None where the interpreter has no lock, or lays out bytes objects
+    in another way.
     """
     leaves = list(_leaves(takes))
     externals = [_external(kind[1:]) for kind in leaves if kind.startswith("@")]
@@ -198,7 +170,7 @@ def _binder(address: int, takes: Layout) -> Callable[..., Any]:
         return cast("Callable[..., Any]", _new_builtin(ctypes.addressof(definition), block, fixed))
 
     _definitions.append(definition)
-    return bind
+    return bind if kinds else bind()
 
 
 def _leaves(layout: Layout) -> Iterator[str]:
@@ -224,16 +196,6 @@ _bytes_at = ctypes.PYFUNCTYPE(ctypes.c_void_p, ctypes.py_object)(("PyBytes_AsStr
 def address_of(data: bytes) -> int:
     """Returns where the bytes of an object are, as long as it lives; for kernels that take nothing but numbers."""
     return _bytes_at(data) or 0
-
-
-_new_bytes = ctypes.PYFUNCTYPE(ctypes.py_object, ctypes.c_void_p, ctypes.c_ssize_t)(
-    ("PyBytes_FromStringAndSize", ctypes.pythonapi)
-)
-
-
-def empty_bytes(size: int) -> bytes:
-    """Returns bytes of any content, which a kernel fills before anybody else sees them."""
-    return cast("bytes", _new_bytes(None, size))
 
 
 def _tuple_filler(layouts: Any) -> Callable[[list[int], Any], None]:

@@ -153,6 +153,20 @@ class Found(NamedTuple, Generic[R]):
         found: bytes = join() if join is not None else b"".join(self.records)  # type: ignore[arg-type]
         return found
 
+    def copy_to(self, target: bytearray, at: int = 0) -> int:
+        """Copies the bytes of all records into a bytearray, one behind the other; returns the position after them.
+
+        Args:
+            target: it gets longer where there is no room.
+            at: position of the first record.
+        """
+        copy = getattr(self.records, "copy_to", None)
+        if copy is not None:
+            end: int = copy(target, at)
+            return end
+        target[at : at + self.size] = self.joined()
+        return at + self.size
+
 
 def _outside(lowest: int, highest: int, queue_offset: int) -> tuple[GetStatus, int] | None:
     """Returns status and next offset for an offset outside of the queue; None for one inside."""

@@ -53,7 +53,8 @@ def open_small(path: Path, clock: HeldClock | None = None, **more: Any) -> Messa
 
 def options_of(config: Path, version: str, **more: Any) -> StoreOptions:
     """Options for a store that a broker of this version wrote with this configuration."""
-    base = StoreOptions(compat=Compat.V4_9 if version.startswith("4.9") else Compat.V5_5, zone=UTC, **more)
+    compat = Compat.V4_9 if version.startswith("4.9") else Compat.V5_5
+    base = StoreOptions(compat=compat, zone=UTC, compiled_loops=False, **more)
     found = options_from_config(broker_config.load(config), base)
     return StoreOptions(
         **{**{name: getattr(found, name) for name in found.__slots__}, "commit_log_dirs": (), "read_only_dirs": ()}

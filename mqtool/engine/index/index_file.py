@@ -5,6 +5,7 @@ crash left half full is dropped and built again, so nothing here is durable befo
 Docs page: docs/engine.md. Source: IndexFile, IndexHeader (4.9.7, 5.5.0).
 """
 
+from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -140,10 +141,19 @@ class IndexWriter:
 
     def lookup(self, key_hash: int, begin: int, end: int, max_num: int) -> list[int]:
         """Returns physical offsets of entries with a hash and a time in [begin, end], newest first."""
-        (newest,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
         header = self.header
         if header.is_empty:
             return []
+        compiled = kernels()
+        if compiled is not None and compiled.find_entries is not None:
+            pin = self.file.pin  # its view keeps the bytes mapped
+            highest = min(header.index_count, self.entries - 1)
+            with suppress(OverflowError):  # times that are no int64
+                found: list[int] = compiled.find_entries(
+                    pin[1], self.slots, header.begin_timestamp, highest, key_hash, begin, end, max_num
+                )
+                return found
+        (newest,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
         wanted = key_hash, begin, end
         return index_lookup.offsets_in_chain(self._entry, newest, header, header.index_count, wanted, max_num)
 

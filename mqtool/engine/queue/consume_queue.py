@@ -131,7 +131,7 @@ class ConsumeQueue:
             return b""
         position = offset - file.file_from_offset
         size = min(count * UNIT_SIZE, file.read_position - position)
-        return file.file.read(position, size) if size > 0 else b""
+        return file.file.peek(position, size) if size > 0 else b""
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
         """Returns (physical offset, size, tags code) of one unit, None if it is not there."""

@@ -14,7 +14,6 @@ from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
 from mqtool.engine.read.record_views import RecordViews, units_struct
 from mqtool.engine.statuses import GetResult
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.kernels.machine_code import address_of
 from mqtool.store.get_message import Found, GetLimits, GetStatus
 
 _MOST = 256
@@ -50,9 +49,9 @@ def fast_get(
     base = file.file_from_offset
     in_memory_from = log.queue.max_offset - limits.memory if limits.memory is not None else 0
     compiled = kernels.kernels()
-    look: Callable[..., tuple[int, int, int]] = _take if compiled is None else compiled.take_units
+    look: Callable[..., tuple[int, int, int]] = (compiled and compiled.take_units) or _take
     taken, size, last = look(
-        data if compiled is None else address_of(data),
+        data,
         count,
         most,
         most_bytes,

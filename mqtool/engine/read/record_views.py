@@ -70,10 +70,17 @@ class RecordViews(Sequence[memoryview]):
     def joined(self) -> bytes:
         """Returns a copy of the records, one behind the other."""
         compiled = kernels()
-        if compiled is None:
+        if compiled is None or compiled.join_records is None:
             return b"".join(self._views())
-        from mqtool.kernels.machine_code import address_of, empty_bytes  # noqa: PLC0415 - is loaded with the kernels
+        found: bytes = compiled.join_records(self._units, self._count, self._pin[1] - self._base, self._size)
+        return found
 
-        data = empty_bytes(self._size)
-        compiled.copy_records(address_of(self._units), self._count, self._base, self._pin[1], address_of(data))
-        return data
+    def copy_to(self, target: bytearray, at: int) -> int:
+        """Copies the records into a bytearray with room for them; returns the position after them."""
+        end = at + self._size
+        compiled = kernels()
+        if compiled is None or compiled.copy_records is None or type(target) is not bytearray or end > len(target):
+            target[at:end] = self.joined()
+            return end
+        done: int = compiled.copy_records(self._units, self._count, self._pin[1] - self._base, self._size, target, at)
+        return done

@@ -16,6 +16,7 @@ from mqtool.errors import CorruptionError, FormatError
 from mqtool.formats import commit_log, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
+from mqtool.kernels import kernels
 from mqtool.store import by_time
 from mqtool.store.by_time import Boundary
 from mqtool.store.files import MappedFile as FileOnDisk
@@ -40,7 +41,7 @@ class Searcher:
         if index is None or not index.files:
             return QueryResult([], [], 0, 0)
         text = index_file.tag_key_text(topic, key) if tag else index_file.key_text(topic, key)
-        offsets = index.query(index_file.key_hash(text), max_num, begin, end)
+        offsets = index.query(_key_hash(text), max_num, begin, end)
         if not offsets:
             return QueryResult([], [], 0, 0)
         offsets.sort()
@@ -102,6 +103,13 @@ class Searcher:
             boundary,
             release=self._reader.options.release,
         )
+
+
+def _key_hash(text: str) -> int:
+    """Returns `index_file.key_hash`, by a compiled loop where one is in use and the text is ASCII."""
+    compiled = kernels()
+    found = compiled.hash_key(text) if compiled is not None and compiled.hash_key is not None else None
+    return index_file.key_hash(text) if found is None else found
 
 
 class _LogView:

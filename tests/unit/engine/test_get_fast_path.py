@@ -103,6 +103,12 @@ def test_records_are_a_list_made_when_it_is_asked_for(opened, form):
     found = store.get_message("T", 0, 0, 5)
     assert found.joined() == b"".join(bytes(record) for record in found.records)
     assert found.size == len(found.joined())
+    target = bytearray(b"-" * (found.size + 9))
+    assert found.copy_to(target, 4) == found.size + 4
+    assert target == b"----" + found.joined() + b"-----"
+    short = bytearray(b"-")
+    assert found.copy_to(short) == found.size
+    assert short == found.joined()
     assert len(found.records) == 5
     assert found.records[:2] == list(found.records)[:2]
     assert found.records == store.get_message("T", 0, 0, 5).records

@@ -43,7 +43,13 @@ def test_entries_are_chained_the_same_over_slots_of_any_content(seed, begin, is_
             taken = [
                 put_one_by_one(writer, *part) if name == "one by one" else writer.put_many(*part) for part in parts
             ]
-        found.append((taken, writer.header, file.read(0, file.size)))
+            asked = [
+                writer.lookup(int(key), *times, most)
+                for key in (*parts[1][0], 5, 1 << 31)
+                for times in ((0, 1 << 62), (6000, 9000), (-1, 0), (0, 1 << 70))
+                for most in (0, 1, 99)
+            ]
+        found.append((taken, asked, writer.header, file.read(0, file.size)))
         writer.close()
     remove(root)
     assert found[0] == found[1]

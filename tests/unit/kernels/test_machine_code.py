@@ -1,13 +1,17 @@
 """Compiled loops take what they were compiled for, and nothing else."""
 
 import struct
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqtool import kernels
 from mqtool.errors import FormatError
+from mqtool.formats import java
 from mqtool.kernels import elf, machine_code
 
 compiled = kernels.load()
@@ -83,16 +87,32 @@ def test_an_address_or_something_outside_is_refused(relocation, section):
         elf.image_of(_object(relocation, section))
 
 
-def test_a_kernel_of_numbers_gives_each_thread_its_own_answer():
+def test_builtins_give_each_thread_its_own_answer():
     unit = struct.pack(">qiq", 1000, 200, 5)
     wanted = {number: (1, 200, 1000) if number % 2 else (0, 0, 0) for number in range(8)}
 
     def ask(number: int) -> bool:
         end = 1200 if number % 2 else 1199
-        address = machine_code.address_of(unit)
         return all(
-            compiled.take_units(address, 1, 9, 999, 1000, end, 0, 999, 9, 999, 9) == wanted[number] for _ in range(2000)
+            compiled.take_units(unit, 1, 9, 999, 1000, end, 0, 999, 9, 999, 9) == wanted[number] for _ in range(2000)
         )
 
     with ThreadPoolExecutor(8) as threads:
         assert all(threads.map(ask, wanted))
+
+
+def test_builtins_keep_no_reference_too_many_and_none_too_few():
+    texts = ["topic#k1", "тема#k1"]
+    before = [sys.getrefcount(one) for one in (*texts, None)]
+    assert [compiled.hash_key(text) for text in texts] == [java.index_hash(texts[0]), None]
+    assert [sys.getrefcount(one) for one in (*texts, None)][:2] == before[:2]
+
+
+@given(st.text(max_size=40))
+def test_keys_are_hashed_as_the_broker_does(text):
+    assert compiled.hash_key(text) == (java.index_hash(text) if text.isascii() else None)
+
+
+def test_numbers_beyond_int64_are_refused():
+    with pytest.raises(OverflowError):
+        compiled.find_entries(0, 1, 0, 0, 0, 1 << 64, 0, 1)
