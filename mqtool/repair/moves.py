@@ -1,40 +1,67 @@
 """Maps physical offsets across a change that moves records together."""
 
-from collections.abc import Sequence
+from array import array
+from bisect import bisect_right
+from collections.abc import Iterator
 
 import numpy as np
 
 
 class Moves:
-    """Ranges of the log that moved, each by one distance.
+    """Ranges of a log that moved, each by one distance, ascending in both logs; bytes outside of them are left out.
+
+    A range takes 24 bytes: where kept and purged records alternate there is one for each record.
 
     Attributes:
         start: physical offset at which the new log begins.
     """
 
-    def __init__(self, stretches: Sequence[tuple[int, int, int]], start: int = 0) -> None:
-        """Takes (old, new, length) of each range, ascending in both; bytes outside of them are left out."""
+    def __init__(self, start: int = 0) -> None:
+        """Starts without a range."""
         self.start = start
-        self._old, self._new, self._length = np.array(stretches, np.int64).reshape(-1, 3).T
+        self._old, self._new, self._length = array("q"), array("q"), array("q")
+
+    def add(self, old: int, new: int, length: int) -> None:
+        """Adds a range after all others, or extends the last one if both move by the same distance without a gap."""
+        if self._old:
+            moved = self._length[-1]
+            if self._old[-1] + moved == old and self._new[-1] + moved == new:
+                self._length[-1] = moved + length
+                return
+        self._old.append(old)
+        self._new.append(new)
+        self._length.append(length)
+
+    def __iter__(self) -> Iterator[tuple[int, int, int]]:
+        """Yields (old, new, length) of each range."""
+        return zip(self._old, self._new, self._length, strict=True)
+
+    def new_offset(self, old: int) -> int | None:
+        """Returns the new place of a byte of the old log; None if it is left out."""
+        number = bisect_right(self._old, old) - 1
+        if number < 0 or old >= self._old[number] + self._length[number]:
+            return None
+        return old - self._old[number] + self._new[number]
 
     def records(self, physical: np.ndarray) -> np.ndarray:
         """Returns the new physical offsets of records, int64; -1 for records that are left out."""
-        if not len(self._old):
+        if not self._old:
             return np.full(len(physical), -1, np.int64)
-        number = np.maximum(np.searchsorted(self._old, physical, side="right") - 1, 0)
-        shift = physical - self._old[number]
-        return np.where((shift >= 0) & (shift < self._length[number]), self._new[number] + shift, -1)
+        old, new, length = (np.frombuffer(column, np.int64) for column in (self._old, self._new, self._length))
+        number = np.maximum(np.searchsorted(old, physical, side="right") - 1, 0)
+        shift = physical - old[number]
+        return np.where((shift >= 0) & (shift < length[number]), new[number] + shift, -1)
 
     def position(self, physical: int) -> int:
         """Returns the new end of what is kept before an old physical offset."""
-        number = int(np.searchsorted(self._old, physical, side="right")) - 1
+        number = bisect_right(self._old, physical) - 1
         if number < 0:
             return self.start
-        return int(self._new[number]) + min(physical - int(self._old[number]), int(self._length[number]))
+        return self._new[number] + min(physical - self._old[number], self._length[number])
 
     def origin(self, physical: int) -> int | None:
         """Returns the old offset of the last byte before a new physical offset; None if there is none."""
-        number = int(np.searchsorted(self._new, physical, side="left")) - 1
+        number = bisect_right(self._new, physical - 1) - 1
         if number < 0:
             return None
-        return int(self._old[number]) + min(physical - int(self._new[number]), int(self._length[number])) - 1
+        return self._old[number] + min(physical - self._new[number], self._length[number]) - 1

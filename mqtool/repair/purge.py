@@ -98,8 +98,7 @@ def _move_log(store: Store, names: tuple[str, ...], out: Path, built: Built) -> 
 
     Returns:
         Counter of purged "records" and "bytes"; the new places of the other records; store time of the last of these
-        in ms, 0
-        if there is none.
+        in ms, 0 if there is none.
     """
     log = store.commit_log
     known = store.layout.commit_log_size
@@ -126,7 +125,7 @@ def _move_log(store: Store, names: tuple[str, ...], out: Path, built: Built) -> 
         first = f"{file_names.COMMIT_LOG}/{file_names.mapped_file_name(begins)}"
         if not files.exists(first):  # nothing is left: a log without a file would begin at 0 again
             files.write(first, size, 0, b"")
-    moves = Moves(made.moves, begins)
+    moves = made.moves
     built.moves, built.purged = moves, np.concatenate(purged)
     for segment in log.segments:
         built.remove(segment.path)

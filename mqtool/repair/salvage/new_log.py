@@ -1,6 +1,5 @@
 """Writes the new log: records at their old physical offsets with holes filled, or moved together."""
 
-from bisect import bisect_right
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -9,6 +8,7 @@ import numpy as np
 from mqtool.formats import commit_log, file_names, properties
 from mqtool.formats.commit_log import FRAME, MIN_RECORD_SIZE
 from mqtool.rebuild.files import OutputFiles
+from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.filler import fillers
 from mqtool.repair.salvage.merge import Run
 
@@ -123,7 +123,7 @@ class MovedLog:
         old_start, old_end: physical offsets of the first record and after the last record in the old log; old_end is
             None
             before the first.
-        moves: (old, new, length) of ranges that moved by the same distance, ascending in both.
+        moves: new places of the records.
     """
 
     def __init__(self, files: OutputFiles, segment_size: int, is_blank: IsBlank, *, start: int = 0) -> None:
@@ -140,7 +140,7 @@ class MovedLog:
         self.records = 0
         self.old_start = 0
         self.old_end: int | None = None
-        self.moves: list[tuple[int, int, int]] = []
+        self.moves = Moves(start)
         self.unplaced: list[int] = []
         self._segments = _Segments(files, segment_size)
         self._at = start
@@ -172,13 +172,6 @@ class MovedLog:
             self._put(run.frames.base + position, bytearray(run.frames.view[position : position + size]))
         self.old_end = run.end
 
-    def new_offset(self, old: int) -> int | None:
-        """Returns the new place of a byte of the old log; None if it has none."""
-        number = bisect_right(self.moves, old, key=lambda move: move[0]) - 1
-        if number < 0 or old >= self.moves[number][0] + self.moves[number][2]:
-            return None
-        return old - self.moves[number][0] + self.moves[number][1]
-
     def flush(self) -> None:
         """Writes all buffered bytes to the files."""
         if self._parts:
@@ -191,13 +184,13 @@ class MovedLog:
             self._append(commit_log.build_blank(left))
             self.flush()
             self._at += left - SEGMENT_END
-        self._note(old, self._at, len(record))
+        self.moves.add(old, self._at, len(record))
         record[_OFFSET_AT : _OFFSET_AT + 8] = self._at.to_bytes(8, "big")
         shape = commit_log.host_shape(int.from_bytes(record[_FLAG_AT : _FLAG_AT + 4], "big"))
         field = slice(_PREPARED_AT[shape], _PREPARED_AT[shape] + 8)
         half = int.from_bytes(record[field], "big", signed=True)
         if half > 0:  # where its half message was
-            record[field] = (self.new_offset(half) or 0).to_bytes(8, "big")
+            record[field] = (self.moves.new_offset(half) or 0).to_bytes(8, "big")
         self._append(properties.renew_crc32(bytes(record)))
         self.records += 1
 
@@ -207,11 +200,3 @@ class MovedLog:
         self._at += len(data)
         if self._buffered >= _BUFFER:
             self.flush()
-
-    def _note(self, old: int, new: int, length: int) -> None:
-        if self.moves:
-            before, to, moved = self.moves[-1]
-            if before + moved == old and to + moved == new:
-                self.moves[-1] = before, to, moved + length
-                return
-        self.moves.append((old, new, length))
