@@ -19,8 +19,8 @@ from tests.support.builder import StoreBuilder
 from tests.support.questions import (
     STORES,
     Question,
-    assert_of_some_moment,
     being_written,
+    check_some_moment,
     committed,
     expected,
     questions,
@@ -105,7 +105,7 @@ def test_answers_while_the_engine_appends_are_those_of_some_moment(spark, tmp_pa
         frames = [where(reader(spark), one.text("option"), columns=["broker", PLACE]).load(str(path)) for one in asked]
         found = in_one_job(frames)
     answers = [sorted(place for number, _, place in found.elements() if number == at) for at in range(len(asked))]
-    assert_of_some_moment(path, asked, messages, {"spark": answers})
+    check_some_moment(path, asked, messages, {"spark": answers})
 
 
 def test_a_question_reads_the_columns_and_records_that_its_plan_names(spark, tmp_path):

@@ -259,7 +259,7 @@ def being_written(path: Path) -> Iterator[list[Message]]:
             writer.join()
 
 
-def assert_of_some_moment(path: Path, asked: list[Question], before: list[Message], given: Any) -> None:
+def check_some_moment(path: Path, asked: list[Question], before: list[Message], given: Any) -> None:
     """Holds answers given while a store was written to the rule of docs/sql.md.
 
     Each has all that was there before it was asked, nothing that was not there after it, and no hole between.

@@ -27,8 +27,8 @@ from tests.support.damage import damage_case
 from tests.support.questions import (
     ENGINES,
     STORES,
-    assert_of_some_moment,
     being_written,
+    check_some_moment,
     committed,
     expected,
     questions,
@@ -70,7 +70,7 @@ def test_answers_while_the_engine_appends_are_those_of_some_moment(tmp_path):
             for engine, answers in ENGINES.items()
             for trust in ((), EVERYTHING)
         }
-    assert_of_some_moment(tmp_path / "store", asked, messages, given)
+    check_some_moment(tmp_path / "store", asked, messages, given)
 
 
 def test_polars_hands_over_columns_conditions_and_limits():
