@@ -5,7 +5,19 @@ import os
 import sys
 from pathlib import Path
 
-MODULES = ("frame_scan", "gets", "groups", "json_lines", "objects", "puts", "records", "sums", "trailers", "units")
+MODULES = (
+    "entries",
+    "frame_scan",
+    "gets",
+    "groups",
+    "json_lines",
+    "objects",
+    "plain_records",
+    "puts",
+    "records",
+    "trailers",
+    "units",
+)
 """That declare kernels."""
 
 

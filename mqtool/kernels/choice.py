@@ -30,8 +30,9 @@ class Kernels:
     Attributes:
         scan: of `frame_scan`.
         dispatch: of `trailers`.
-        add_units, add_entries: of `sums`.
+        plain_records: of `plain_records`.
         plain_units: of `units`.
+        plain_entries, compare_slots: of `entries`.
         encode: of `records`.
         find_bytes: of `objects`.
         plain_put, plain_batch: of `puts`; they return builtin functions, or None where the interpreter has none.
@@ -42,9 +43,10 @@ class Kernels:
 
     scan: Callable[..., Any]
     dispatch: Callable[..., Any]
-    add_units: Callable[..., Any]
-    add_entries: Callable[..., Any]
+    plain_records: Callable[..., Any]
     plain_units: Callable[..., Any]
+    plain_entries: Callable[..., Any]
+    compare_slots: Callable[..., Any]
     encode: Callable[..., Any]
     find_bytes: Callable[..., Any]
     plain_put: Callable[..., Any]
@@ -126,11 +128,11 @@ def _compile(name: str, cpu: str) -> bool:
         return False
     import subprocess  # noqa: PLC0415 - small commands need none
 
-    _LOG.warning("mqtool: compiling loops for large logs, once on this machine; this takes some seconds")
     for directory in _directories():
         with suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
             if os.access(directory, os.W_OK):
+                _LOG.warning("mqtool: compiling loops for large logs, once on this machine; this takes some seconds")
                 command = [sys.executable, "-m", "mqtool.kernels.build", str(directory / name), cpu]
                 return subprocess.run(command, check=False, capture_output=True).returncode == 0
     return False

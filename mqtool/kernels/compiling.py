@@ -80,6 +80,41 @@ def word_at(_context: Any, _address: Any) -> Any:
 
 
 @intrinsic
+def number_at(_context: Any, _address: Any, kind: Any) -> Any:
+    """Reads the unsigned number of a kind at an address, its highest byte first; for compiled code."""
+    result = kind.dtype
+
+    def generate(context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], context.get_data_type(result).as_pointer())
+        load = builder.load(pointer)
+        load.align = 1
+        return builder.bswap(load)
+
+    return result(types.uint64, kind), generate
+
+
+@intrinsic
+def byte_at(_context: Any, _address: Any) -> Any:
+    """Reads the byte at an address as a number of 64 bits; for compiled code."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        load = builder.load(builder.inttoptr(arguments[0], ir.IntType(8).as_pointer()))
+        return builder.zext(load, ir.IntType(64))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def lowest_bit(_context: Any, _word: Any) -> Any:
+    """Returns the place of the lowest bit that is set, of 64; for compiled code."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
+
+    return types.uint64(types.uint64), generate
+
+
+@intrinsic
 def prefetch(_context: Any, _address: Any) -> Any:
     """Asks the processor to bring the line at an address into its caches, whether it exists or not."""
 

@@ -12,14 +12,16 @@ from mqtool.kernels.machine_code import BYTES, CRC32, I32, I32_TABLE, I64, I64_T
 from mqtool.kernels.numbers import i16_at, i32_at, i64_at
 
 V1, V2 = commit_log.MAGIC_V1, commit_log.MAGIC_V2
-_AT = {field.name: field.offset for field in commit_log.HEADS[0]}
-_CRC_AT, _QUEUE_AT, _FLAGS_AT = _AT["body_crc"], _AT["queue_id"], _AT["sys_flag"]
-_PLACE_AT, _OFFSET_AT, _BORN_AT = _AT["queue_offset"], _AT["physical_offset"], _AT["born_timestamp"]
-_STORED_AT, _RETRIES_AT = _AT["store_timestamp"], _AT["reconsume_times"]
-_BODY_AT = commit_log.BODY_POSITIONS[0]
-_LONGER = commit_log.BODY_POSITIONS[1] - _BODY_AT  # an IPv6 host
+AT = {field.name: field.offset for field in commit_log.HEADS[0]}
+"""Positions of the fields of a record with IPv4 hosts."""
+_CRC_AT, _QUEUE_AT, _FLAGS_AT = AT["body_crc"], AT["queue_id"], AT["sys_flag"]
+_PLACE_AT, _OFFSET_AT, _BORN_AT = AT["queue_offset"], AT["physical_offset"], AT["born_timestamp"]
+_STORED_AT, _RETRIES_AT = AT["store_timestamp"], AT["reconsume_times"]
+BODY_AT = commit_log.BODY_POSITIONS[0]
+_LONGER = commit_log.BODY_POSITIONS[1] - BODY_AT  # an IPv6 host
 _BORN_V6, _STORE_V6 = int(SysFlag.BORN_HOST_V6), int(SysFlag.STORE_HOST_V6)
-_LEAST, _PORTS = commit_log.MIN_RECORD_SIZE, 1 << 16
+V6_HOSTS = _BORN_V6 | _STORE_V6
+MIN_SIZE, PORTS = commit_log.MIN_RECORD_SIZE, 1 << 16
 
 
 @inlined
@@ -65,12 +67,12 @@ def scan(
     all_valid = plain_ports = True
     while at + 8 <= size and count < len(positions):
         total, magic = i32_at(data, at), i32_at(data, at + 4)
-        if (magic != V1 and magic != V2) or total < _LEAST or total > size - at:
+        if (magic != V1 and magic != V2) or total < MIN_SIZE or total > size - at:
             break
         flags, offset = i32_at(data, at + _FLAGS_AT), i64_at(data, at + _OFFSET_AT)
         stored_at = at + _STORED_AT + (_LONGER if flags & _BORN_V6 else 0)
         retries_at = stored_at + _RETRIES_AT - _STORED_AT + (_LONGER if flags & _STORE_V6 else 0)
-        body = retries_at + _BODY_AT - _RETRIES_AT
+        body = retries_at + BODY_AT - _RETRIES_AT
         adds_up, body_length, topic, topic_length, properties, length = places(data, body, at + total, magic == V2)
         if adds_up and offset == base + at:
             ints[0, count], ints[1, count], ints[2, count] = total, magic, i32_at(data, at + _CRC_AT)
@@ -80,7 +82,7 @@ def scan(
             longs[4, count], longs[5, count], longs[6, count], longs[7, count] = body, body_length, topic, topic_length
             longs[8, count], longs[9, count] = properties, length
             ports = i32_at(data, stored_at - 4) | i32_at(data, retries_at - 4)
-            plain_ports = plain_ports and flags & (_BORN_V6 | _STORE_V6) == 0 and 0 <= ports < _PORTS
+            plain_ports = plain_ports and flags & V6_HOSTS == 0 and 0 <= ports < PORTS
             if with_crc:
                 crcs[count] = body_crc32(crc32, data, body, body_length)
         else:

@@ -34,6 +34,8 @@ OBJECT = "object"
 BYTES_DATA = 32
 """Position of the data in a bytes object: what a builtin kernel gets as `self`."""
 
+PREAD = "@pread"
+"""The C library's: (file, address, bytes, position)."""
 CRC32 = "@crc32_gzip_refl"
 """ISA-L's own function, which the library inside isal exports: (CRC so far, address, bytes)."""
 

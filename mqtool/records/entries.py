@@ -26,7 +26,7 @@ from mqtool.records.frames import Frames
 from mqtool.records.record_search import frame_starts
 from mqtool.records.resync import RecordStartIndex
 from mqtool.records.segment_bytes import WINDOW, Read, ReadInto
-from mqtool.records.walk import SegmentSpan, SegmentWalk
+from mqtool.records.walk import SegmentSpan, SegmentWalk, Skim
 
 _HEAD = ENTRY_HEADER_SIZE + commit_log.FRAME.size
 _STEP = 1 << 16
@@ -44,10 +44,19 @@ def walk_of(
     start_index: RecordStartIndex | None = None,
     read_into: ReadInto | None = None,
     with_crc: bool = False,
+    skim: Skim | None = None,
 ) -> SegmentWalk:
     """Returns the walk over a segment, with or without entry headers; see `SegmentWalk`."""
     kind = EntryWalk if span.entries else SegmentWalk
-    return kind(read, span, check_crc=check_crc, start_index=start_index, read_into=read_into, with_crc=with_crc)
+    return kind(
+        read,
+        span,
+        check_crc=check_crc,
+        start_index=start_index,
+        read_into=read_into,
+        with_crc=with_crc,
+        skim=None if span.entries else skim,
+    )
 
 
 def scan_entries(view: memoryview, start: int) -> FrameScan:

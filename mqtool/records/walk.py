@@ -5,7 +5,7 @@ result does
 not depend on where windows end.
 """
 
-from collections.abc import Generator, Iterator
+from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -20,6 +20,13 @@ from mqtool.records.resync import RecordStartIndex, describe, extent, is_older, 
 from mqtool.records.segment_bytes import Read, ReadInto, SegmentBytes
 
 _FRAME = commit_log.FRAME.size
+
+_FIRST_WINDOW = 1 << 18
+"""Bytes read for frames at first where most records are skimmed; twice as many each time that few were."""
+
+Skim = Callable[[int], tuple[int, int]]
+"""`skim(position)`: reads valid records from there on, which are not yielded; the position after them, and the store
+timestamp of the last, 0 if there was none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,6 +77,7 @@ class SegmentWalk:
         start_index: RecordStartIndex | None = None,
         read_into: ReadInto | None = None,
         with_crc: bool = False,
+        skim: Skim | None = None,
     ) -> None:
         """Takes the range to walk.
 
@@ -82,6 +90,7 @@ class SegmentWalk:
                 until the
                 next item is taken.
             with_crc: the caller will ask for CRCs although they make no damage.
+            skim: takes records that need not become frames, wherever a chain begins or continues.
         """
         self._segment = SegmentBytes(read, span.base, span.size)
         self._span = span
@@ -89,6 +98,8 @@ class SegmentWalk:
         self._with_crc = with_crc or check_crc
         self._start_index = start_index
         self._read_into = read_into
+        self._skim = skim
+        self._window = segment_bytes.WINDOW if skim is None else _FIRST_WINDOW // 2
         self._memory = memoryview(bytearray())
         self._newest = span.newest
         self._view = memoryview(b"")
@@ -104,7 +115,7 @@ class SegmentWalk:
         """Walks from the span's start."""
         span, segment = self._span, self._segment
         at = self._first()
-        while at is not None and self._load(at):
+        while (at := self._skimmed(at)) is not None and self._load(at):
             at = yield from self._chain(at)
         if self.ended_by_blank:
             return
@@ -112,6 +123,18 @@ class SegmentWalk:
             yield from self._shrunk()
         elif at is not None and span.is_last:
             self.tail = Tail(self.end, "clean", 0, "the segment is full")
+
+    def _skimmed(self, at: int | None) -> int | None:
+        """Lets the records at a position be skimmed; returns the position after them."""
+        if at is None or self._skim is None:
+            return at
+        end, newest = self._skim(at)
+        if end > at:
+            self.end = self.last_record_end = self._span.base + end
+            self._newest = newest
+        is_rare = end - at >= segment_bytes.WINDOW
+        self._window = _FIRST_WINDOW if is_rare else min(2 * self._window, segment_bytes.WINDOW)
+        return end
 
     def _first(self) -> int | None:
         """Returns the position at which the walk begins."""
@@ -121,7 +144,7 @@ class SegmentWalk:
         """Loads a frame's head at a position into the view; returns False if the file ends before."""
         within = at - self._view_at
         if within < 0 or within + self._head > len(self._view):
-            self._read(at, segment_bytes.WINDOW)
+            self._read(at, self._window)
         return at + _FRAME <= self._segment.size
 
     def _frames(self, at: int) -> tuple[FrameScan, Frames]:
@@ -174,7 +197,7 @@ class SegmentWalk:
         total, _ = self._segment.frame(at)
         if total > self._segment.size - at or not (total <= segment_bytes.WINDOW or self._segment.adds_up(at)):
             return False  # a length that nothing else supports does not decide how much is read
-        self._read(at, max(total, segment_bytes.WINDOW), total)
+        self._read(at, max(total, self._window), total)
         return True
 
     def _judged(self, frames: Frames, stop: Stop) -> Generator[Frames | Damage, None, int | None]:

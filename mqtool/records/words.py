@@ -116,10 +116,16 @@ class WordTable:
         for number, value in enumerate(self.values):
             self._place(value, number)
 
+    @property
+    def columns(self) -> tuple[np.ndarray, np.ndarray, int]:
+        """The table as kernels take it: values and numbers by slot, and the shift that makes a slot of a value."""
+        return self._keys, self._at, int(self._shift)
+
     def _place(self, value: int, number: int) -> None:
-        slot = int(self._slots(np.array([value], _U64))[0])
-        if self._at[slot] < 0:
-            self._keys[slot], self._at[slot] = value, number
+        slot, mask = int(self._slots(np.array([value], _U64))[0]), len(self._at) - 1
+        while self._at[slot] >= 0:  # array operations look at the first place alone; kernels go on from there
+            slot = (slot + 1) & mask
+        self._keys[slot], self._at[slot] = value, number
 
     def _slots(self, values: np.ndarray) -> np.ndarray:
         return ((values * _U64(0x9E3779B97F4A7C15)) >> self._shift).view(np.int64)

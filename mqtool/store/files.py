@@ -31,17 +31,17 @@ class _LocalBytes:
     def __init__(self, path: Path) -> None:
         self._path = path
         try:
-            self._fd = open_regular(path, os.O_RDONLY)
+            self.descriptor = open_regular(path, os.O_RDONLY)
         except (OSError, ValueError) as error:  # ValueError: a NUL in the name
             kind = UnreadableError if isinstance(error, OSError) and not is_absent(error) else StoreError
             raise kind(f"cannot be opened: {_reason(error)}", path) from error
-        self.size = os.fstat(self._fd).st_size
+        self.size = os.fstat(self.descriptor).st_size
 
     def read(self, position: int, count: int) -> bytes:
         parts = []
         while count > 0:
             try:
-                part = os.pread(self._fd, count, position)
+                part = os.pread(self.descriptor, count, position)
             except OSError as error:
                 raise UnreadableError(f"cannot be read at position {position}: {error.strerror}", self._path) from error
             if not part:
@@ -55,7 +55,7 @@ class _LocalBytes:
         done = 0
         while done < len(target):
             try:
-                count = os.preadv(self._fd, [target[done:]], position + done)
+                count = os.preadv(self.descriptor, [target[done:]], position + done)
             except OSError as error:
                 where = f"cannot be read at position {position + done}"
                 raise UnreadableError(f"{where}: {error.strerror}", self._path) from error
@@ -68,7 +68,7 @@ class _LocalBytes:
         end = 0
         try:
             while end < self.size:
-                end = os.lseek(self._fd, os.lseek(self._fd, end, os.SEEK_DATA), os.SEEK_HOLE)
+                end = os.lseek(self.descriptor, os.lseek(self.descriptor, end, os.SEEK_DATA), os.SEEK_HOLE)
         except OSError as error:
             if error.errno != errno.ENXIO:  # a file system that cannot tell
                 return self.size
@@ -76,12 +76,12 @@ class _LocalBytes:
 
     def next_data(self, position: int) -> int:
         try:
-            return os.lseek(self._fd, position, os.SEEK_DATA) if position < self.size else self.size
+            return os.lseek(self.descriptor, position, os.SEEK_DATA) if position < self.size else self.size
         except OSError as error:
             return self.size if error.errno == errno.ENXIO else position
 
     def close(self) -> None:
-        os.close(self._fd)
+        os.close(self.descriptor)
 
 
 class ReadFile:
@@ -119,6 +119,12 @@ class ReadFile:
         data = opened.read(position, len(target))
         target[: len(data)] = data
         return len(data)
+
+    @property
+    def descriptor(self) -> int | None:
+        """The system's number of the open file; None if it is in object storage."""
+        opened = self._opened()
+        return opened.descriptor if isinstance(opened, _LocalBytes) else None
 
     def data_end(self) -> int:
         """Returns a position after which the file contains only zeros, from its sparse extents; its size if unknown."""

@@ -7,7 +7,7 @@ from typing import Protocol
 
 from mqtool.records.entries import walk_of
 from mqtool.records.resync import RecordStartIndex
-from mqtool.records.walk import SegmentSpan, SegmentWalk
+from mqtool.records.walk import SegmentSpan, SegmentWalk, Skim
 from mqtool.store.files import MappedFile
 
 
@@ -67,6 +67,7 @@ def refilling_walk(
     is_last: bool = False,
     with_crc: bool = False,
     start_index: RecordStartIndex | None = None,
+    skim: Skim | None = None,
 ) -> SegmentWalk:
     """Returns a walk that reads every window into the same memory, for passes over a complete log.
 
@@ -76,10 +77,17 @@ def refilling_walk(
 
     Args:
         with_crc: the caller will ask for CRCs: they are then computed in the same pass if that is faster.
+        skim: takes records that need not become frames; not used for records in DLedger entries.
     """
     span = _span(file, segment, start, end, is_last)
     return walk_of(
-        file.read, span, check_crc=False, start_index=start_index, read_into=file.read_into, with_crc=with_crc
+        file.read,
+        span,
+        check_crc=False,
+        start_index=start_index,
+        read_into=file.read_into,
+        with_crc=with_crc,
+        skim=skim,
     )
 
 

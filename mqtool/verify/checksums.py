@@ -83,6 +83,30 @@ class Buckets:
         least, most, last_end = seen.tolist()
         return least, most, last_end
 
+    def add_plain_entries(
+        self, sums: "Sums", entries: np.ndarray, first: int, heads: np.ndarray, end: int
+    ) -> tuple[int, int, int]:
+        """Adds index entries to their buckets, and makes them the heads of their slots, as far as kernels do it.
+
+        Args:
+            sums: get them.
+            entries: `index_file.ENTRY.dtype`.
+            first: number of the first.
+            heads: number of the newest entry of each slot.
+            end: of the log, physical offset.
+
+        Returns:
+            How many were added, all before the first that contradicts its file or refers to no record of the log; their
+            minimum and maximum physical offset.
+        """
+        compiled = kernels()
+        if compiled is None:
+            return 0, 0, 0
+        seen = np.empty(2, np.int64)
+        places = (self._bases, self._ends, self.first, BUCKET_BITS)
+        taken = compiled.plain_entries(entries.view(np.uint8), first, heads, end, *places, sums.total, sums.count, seen)
+        return int(taken), int(seen[0]), int(seen[1])
+
     def segment_of(self, bucket: int) -> int:
         """Returns the number of the segment that a bucket is in."""
         return int(np.searchsorted(self.first, bucket, side="right")) - 1
@@ -125,30 +149,6 @@ class Sums:
         self.total[first : first + len(other.total)] += other.total
         self.count[first : first + len(other.count)] += other.count
 
-    def add_units(
-        self,
-        buckets: np.ndarray,
-        queue_keys: np.ndarray,
-        offsets: np.ndarray,
-        physical: np.ndarray,
-        sizes: np.ndarray,
-        tags: np.ndarray,
-    ) -> None:
-        """Adds units to their buckets; arguments as `mix_units` and `add`."""
-        compiled = kernels()
-        if compiled is None:
-            self.add(buckets, mix_units(queue_keys, offsets, physical, sizes, tags))
-        else:
-            compiled.add_units(self.total, self.count, buckets, queue_keys, offsets, physical, sizes, tags)
-
-    def add_entries(self, buckets: np.ndarray, key_hashes: np.ndarray, physical: np.ndarray, times: np.ndarray) -> None:
-        """Adds index entries or keys to their buckets; arguments as `mix_entries` and `add`."""
-        compiled = kernels()
-        if compiled is None:
-            self.add(buckets, mix_entries(key_hashes, physical, times))
-        else:
-            compiled.add_entries(self.total, self.count, buckets, _int64(key_hashes), physical, _int64(times))
-
     def differ(self, other: "Sums") -> np.ndarray:
         """Returns the buckets in which two tables disagree."""
         return np.flatnonzero((self.total != other.total) | (self.count != other.count))
@@ -186,10 +186,6 @@ def mix_batches(mixed: np.ndarray, times: np.ndarray, batch_sizes: np.ndarray) -
 def mix_entries(key_hashes: np.ndarray, physical: np.ndarray, times: np.ndarray) -> np.ndarray:
     """Returns one uint64 per index entry or key; `times` are seconds since the file's begin."""
     return _finish(_word(physical) * _OFFSET + _word(key_hashes) * _TAGS + _word(times) * _TIME)
-
-
-def _int64(values: np.ndarray) -> np.ndarray:
-    return values.astype(np.int64, copy=False)
 
 
 def _word(values: np.ndarray) -> np.ndarray:

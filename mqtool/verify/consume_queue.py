@@ -14,7 +14,7 @@ from mqtool.formats.consume_queue import MAX_EXT_ADDRESS, PRE_BLANK_SIZE_FIELD
 from mqtool.jobs.throttle import Throttle
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.verify.checksums import Buckets, Sums, mix_batches, mix_units, queue_key
-from mqtool.verify.survey import QueueFiles, Survey, unit_chunks
+from mqtool.verify.survey import CHUNK_BYTES, QueueFiles, Survey, unit_chunks
 
 _LARGEST_RECORD = 1 << 28
 _FARTHEST = 1 << 45
@@ -123,13 +123,13 @@ class _Scan:
         )
 
     def run(self) -> None:
-        position = self._queue.first_offset
+        position, memory = self._queue.first_offset, memoryview(bytearray(CHUNK_BYTES))
         for number, file in enumerate(self._queue.files):
             start = file.base // self._queue.unit.size
             if start != position:
                 self._zeros_from = None  # a file is missing: that is another finding
             position = start
-            for first, units in unit_chunks(file, self._queue.unit):
+            for first, units in unit_chunks(file, self._queue.unit, memory):
                 self._throttle.spend(units.nbytes)
                 self._take(number, first, start + first, units)
                 position = start + first + len(units)

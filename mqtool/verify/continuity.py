@@ -60,7 +60,12 @@ class QueueSpan:
 
 
 class Continuity:
-    """Follows all queues through one segment."""
+    """Follows all queues through one segment.
+
+    Attributes:
+        numbers: of the queues in `span`, by topic number and queue id in one word.
+        span: what is known of them.
+    """
 
     def __init__(self, topics: "list[str]") -> None:
         """Starts before the first record.
@@ -69,15 +74,15 @@ class Continuity:
             topics: names by topic number; may grow.
         """
         self._topics = topics
-        self._table = WordTable()
+        self.numbers = WordTable()
         self.span = QueueSpan()
 
     def codes(self, units: QueueUnits) -> np.ndarray:
         """Returns a dense number per unit for its queue, int32; `span.queues` names them."""
         topic = units.topic.astype(np.uint64) << _SHIFT
-        codes = self._table.numbers_of(topic | (units.queue_id.astype(np.int64).view(np.uint64) & _LOW))
+        codes = self.numbers.numbers_of(topic | (units.queue_id.astype(np.int64).view(np.uint64) & _LOW))
         span, known = self.span, len(self.span.queues)
-        fresh = self._table.values[known:]
+        fresh = self.numbers.values[known:]
         if fresh:
             ids = np.array([value & 0xFFFFFFFF for value in fresh], np.uint32).view(np.int32).tolist()
             span.queues.extend((self._topics[value >> 32], queue) for value, queue in zip(fresh, ids, strict=True))

@@ -12,12 +12,13 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.java import decode_utf8
+from mqtool.kernels.plain_state import MAX_STEP_BACK
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile
 from mqtool.verify.finding_collector import FindingCollector
 
-SPIKE_MS = 1000
+SPIKE_MS = MAX_STEP_BACK
 """A record whose time differs by more from both neighbours, in opposite directions, is an odd one."""
 
 _CRC_HEAD = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE - 11], np.uint8)
@@ -32,6 +33,7 @@ class RecordRules:
     Attributes:
         without_crc, first_without_crc: records with a body and CRC 0, and the physical offset of the first of them.
         first_times: store time and physical offset of the first two records.
+        last: int64 of shape (2, n), n up to 2: store timestamps and physical offsets of the last records.
     """
 
     def __init__(
@@ -48,7 +50,7 @@ class RecordRules:
         self._segment = segment
         self._bad_bodies = bad_bodies
         self.without_crc = self.first_without_crc = 0
-        self._last = np.empty((2, 0), np.int64)
+        self.last = np.empty((2, 0), np.int64)
         self.first_times: list[tuple[int, int]] = []
 
     def check(self, frames: Frames, times: np.ndarray) -> None:
@@ -60,6 +62,17 @@ class RecordRules:
         self._fields(frames, times)
         self._compression(frames)
         self._times(frames, times)
+
+    def took(self, first: np.ndarray, last: np.ndarray) -> None:
+        """Continues after records that another pass has found nothing wrong with.
+
+        Args:
+            first: store timestamp and physical offset of the first of them, a row each, two rows at most.
+            last: the same of the last two records read, by whom ever.
+        """
+        if len(self.first_times) < 2:
+            self.first_times += [(int(time), int(at)) for time, at in first][: 2 - len(self.first_times)]
+        self.last = last.T.copy()
 
     def _bodies(self, frames: Frames, rows: np.ndarray) -> None:
         stored, computed = frames.column("body_crc"), frames.computed_crc
@@ -112,12 +125,12 @@ class RecordRules:
 
     def _times(self, frames: Frames, times: np.ndarray) -> None:
         offsets = frames.positions + frames.base
-        known = self._last.shape[1]
+        known = self.last.shape[1]
         if len(self.first_times) < 2:
             self.first_times += list(zip(times[:2].tolist(), offsets[:2].tolist(), strict=True))[: 2 - known]
-        times = np.concatenate([self._last[0], times])
-        offsets = np.concatenate([self._last[1], offsets])
-        self._last = np.stack([times[-2:], offsets[-2:]])
+        times = np.concatenate([self.last[0], times])
+        offsets = np.concatenate([self.last[1], offsets])
+        self.last = np.stack([times[-2:], offsets[-2:]])
         for middle in spikes(times):
             if middle + 1 >= known:
                 self._collector.add(
@@ -131,7 +144,7 @@ class RecordRules:
     @property
     def last_times(self) -> list[tuple[int, int]]:
         """Store time and physical offset of the last two records."""
-        return [(int(time), int(offset)) for time, offset in self._last.T]
+        return [(int(time), int(offset)) for time, offset in self.last.T]
 
     def _add(
         self,

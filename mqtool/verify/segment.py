@@ -1,7 +1,8 @@
 """Reads one segment of the CommitLog once: framing, CRCs, fields, and checksums of what dispatch would write.
 
-All checks are array operations over the frames of a window. What depends on queues or other segments (lost
-messages, missing units) is decided by the caller from these facts.
+All checks are array operations over the frames of a window; in a large log a compiled pass takes the records of which
+nothing is to be said (`plain_pass`). What depends on queues or other segments (lost messages, missing units) is decided
+by the caller from these facts.
 """
 
 from dataclasses import dataclass, field
@@ -11,6 +12,8 @@ import numpy as np
 from mqtool.errors import StoreError
 from mqtool.formats.commit_log import MAGIC_V1
 from mqtool.jobs.throttle import Throttle, ThrottledFile
+from mqtool.kernels import kernels
+from mqtool.kernels.plain_state import BATCH, COUNTED
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
@@ -19,10 +22,11 @@ from mqtool.records.walk import SegmentWalk
 from mqtool.store.files import ReadFile
 from mqtool.store.log_walk import refilling_walk
 from mqtool.verify import record_rules
-from mqtool.verify.checksums import BUCKET_BITS, Sums, mix_batches, mix_units, queue_key
+from mqtool.verify.checksums import BUCKET_BITS, Sums, mix_batches, mix_entries, mix_units, queue_key
 from mqtool.verify.continuity import Continuity, QueueSpan
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Finding
+from mqtool.verify.plain_pass import KnownQueues, PlainPass, Shared
 from mqtool.verify.survey import Survey
 from mqtool.verify.timeline import Timeline
 
@@ -116,9 +120,7 @@ class _Check:
         self._dispatcher = Dispatcher(survey.rules)
         self._continuity = Continuity(self._dispatcher.topics.names)
         self._known = {queue.key for queue in survey.queues}
-        self._queue_keys = np.empty(0, np.uint64)
-        self._counted = np.empty(0, bool)
-        self._batch = np.empty(0, bool)
+        self._queues = KnownQueues()
         self._rules = record_rules.RecordRules(self._collector, self._segment, self._facts.bad_bodies)
         buckets = -(-self._segment.size >> BUCKET_BITS)
         self._facts.units, self._facts.keys = Sums(buckets), Sums(buckets)
@@ -130,6 +132,7 @@ class _Check:
         try:
             with ReadFile(segment.path) as file:
                 is_last = facts.number >= self._survey.last_used and end is None
+                plain = self._plain_pass(file, size)
                 walk = refilling_walk(
                     ThrottledFile(file, self._throttle),
                     segment,
@@ -138,8 +141,12 @@ class _Check:
                     is_last=is_last,
                     with_crc=True,
                     start_index=self._survey.start_index(),
+                    skim=None if plain is None else plain.skim,
                 )
                 self._walk(walk)
+                if plain is not None:
+                    facts.records += plain.records
+                    facts.newest = max(facts.newest, plain.newest)
                 facts.bytes = size - start
         except StoreError as error:
             facts.failure = str(error)
@@ -151,6 +158,17 @@ class _Check:
         facts.span = self._continuity.span
         facts.first_times, facts.last_times = self._rules.first_times, self._rules.last_times
         return facts
+
+    def _plain_pass(self, file: ReadFile, size: int) -> PlainPass | None:
+        """Returns the compiled pass that takes most records, if it can be had for this file."""
+        compiled, survey, segment = kernels(), self._survey, self._segment
+        if compiled is None or segment.entries or survey.timeline or file.descriptor is None:
+            return None
+        facts = self._facts
+        checks = (self._dispatcher, self._continuity, self._queues, self._rules)
+        shared = Shared(*checks, facts.units, facts.keys, facts.first_record)
+        end = min(size, survey.end - segment.base) if survey.live else size
+        return PlainPass(compiled, survey, (file.descriptor, segment, end), shared, self._throttle)
 
     def _walk(self, walk: SegmentWalk) -> None:
         facts, limit = self._facts, self._survey.end if self._survey.live else None
@@ -183,40 +201,36 @@ class _Check:
         codes = self._continuity.codes(units)
         self._learn()
         self._continuity.follow(codes, units)
-        if not self._counted.all():
-            counted = self._counted[codes]
+        if not self._queues.counted.all():
+            counted = self._queues.counted[codes]
             codes, units = codes[counted], units.select(counted)
         self._sum(codes, units, bucket)
         if self._survey.with_index:
             keys = found.keys
             seconds = self._survey.index.times(keys.physical_offset, keys.store_timestamp)
-            facts.keys.add_entries(bucket[keys.row], keys.key_hash, keys.physical_offset, seconds)
+            facts.keys.add(bucket[keys.row], mix_entries(keys.key_hash, keys.physical_offset, seconds))
         if self._survey.timeline:
             facts.timeline.add(found.topic, times, frames.sizes, self._dispatcher.topics.names)
 
     def _sum(self, codes: np.ndarray, units: QueueUnits, bucket: np.ndarray) -> None:
         """Adds units to the sums of their records' buckets."""
         sums, rows = self._facts.units, bucket[units.row]
-        columns = (self._queue_keys[codes], units.queue_offset, units.physical_offset, units.size, units.tags_code)
-        if not self._batch.any():
-            sums.add_units(rows, *columns)
-            return
-        mixed, batch = mix_units(*columns), np.flatnonzero(self._batch[codes])
+        columns = (self._queues.keys[codes], units.queue_offset, units.physical_offset, units.size, units.tags_code)
+        mixed, batch = mix_units(*columns), np.flatnonzero(self._queues.batch[codes])
         mixed[batch] = mix_batches(mixed[batch], units.store_timestamp[batch], units.batch_size[batch])
         sums.add(rows, mixed)
 
     def _learn(self) -> None:
         """Works out what is needed of queues that have not been met before."""
-        queues = self._continuity.span.queues
-        fresh = queues[len(self._queue_keys) :]
+        known, queues = self._queues, self._continuity.span.queues
+        fresh = queues[len(known.keys) :]
         if not fresh:
             return
-        batch = [topic in self._survey.rules.batch_topics for topic, _ in fresh]
-        counted = [key in self._known and self._survey.wants(key[0]) for key in fresh]
+        batch = [BATCH * (topic in self._survey.rules.batch_topics) for topic, _ in fresh]
+        counted = [COUNTED * (key in self._known and self._survey.wants(key[0])) for key in fresh]
         keys = np.array([queue_key(*key) for key in fresh], np.uint64)
-        self._queue_keys = np.concatenate([self._queue_keys, keys])
-        self._counted = np.concatenate([self._counted, np.array(counted, bool)])
-        self._batch = np.concatenate([self._batch, np.array(batch, bool)])
+        known.keys = np.concatenate([known.keys, keys])
+        known.flags = np.concatenate([known.flags, np.array(batch, np.uint8) | np.array(counted, np.uint8)])
 
 
 def _note(damages: list[DamagedRange], damage: Damage) -> None:

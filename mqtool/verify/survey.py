@@ -79,13 +79,28 @@ class QueueFiles:
                 yield file, first, units
 
 
-def unit_chunks(file: MappedFile, unit: "Unit") -> Iterator[tuple[int, np.ndarray]]:  # type: ignore[type-arg]
-    """Yields (number of the first unit, units) of one file up to its last extent with data."""
+def unit_chunks(
+    file: MappedFile,
+    unit: "Unit",  # type: ignore[type-arg]
+    memory: memoryview | None = None,
+) -> Iterator[tuple[int, np.ndarray]]:
+    """Yields (number of the first unit, units) of one file up to its last extent with data.
+
+    Args:
+        file: of the queue.
+        unit: layout of its units.
+        memory: `CHUNK_BYTES` into which each chunk is read: then units are only valid until the next ones are taken.
+    """
     step = CHUNK_BYTES // unit.size
     with ReadFile(file.path) as opened:
         end = -(-min(opened.data_end(), file.size) // unit.size)
         for first in range(0, end, step):
-            data = opened.read(first * unit.size, min(step, end - first) * unit.size)
+            position, count = first * unit.size, min(step, end - first) * unit.size
+            data: bytes | memoryview
+            if memory is None:
+                data = opened.read(position, count)
+            else:
+                data = memory[: opened.read_into(position, memory[:count])]
             units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
             if len(units):
                 yield first, units

@@ -21,12 +21,12 @@ pytestmark = pytest.mark.skipif(compiled is None, reason="needs numba")
 def test_arrays_of_another_kind_are_refused():
     for wrong in (np.zeros(4, np.int32), np.zeros((2, 2), np.int64), np.zeros(8, np.int64)[::2]):
         with pytest.raises(TypeError, match="takes int64"):
-            compiled.add_units(np.zeros(1, np.uint64), wrong, *[np.zeros(4, np.int64)] * 6)
+            compiled.plain_entries(np.zeros(20, np.uint8), 1, np.zeros(4, np.int32), 0, wrong, *[None] * 6)
 
 
 def test_wrong_number_of_arguments():
     with pytest.raises(ValueError, match="zip"):
-        compiled.add_units(np.zeros(1, np.uint64))
+        compiled.compare_slots(np.zeros(4, np.uint8))
 
 
 def test_an_unknown_c_function():

@@ -1,0 +1,102 @@
+"""Entries and slots of an index file as they mostly are. Anything else is for array arithmetic."""
+
+from typing import Any
+
+import numpy as np
+
+from mqtool.formats.index_file import ENTRY, SLOT_SIZE
+from mqtool.kernels.compiling import compiled, prefetch
+from mqtool.kernels.machine_code import BYTES, I32, I64, U64
+from mqtool.kernels.numbers import i32_at, i64_at
+from mqtool.kernels.sums import mixed_entry
+
+_PLACE_AT, _TIME_AT, _PREVIOUS_AT = (ENTRY.offset(name) for name in ("physical_offset", "time_diff", "previous"))
+_ENTRY = ENTRY.size
+_AHEAD = 16
+"""Entries whose slots are called for before they are looked at; a power of two."""
+
+
+@compiled("int64", BYTES, "int64", I32, "int64", I64, I64, I64, "int64", U64, I64, I64)
+def plain_entries(
+    data: Any,
+    first: int,
+    heads: Any,
+    end: int,
+    bases: Any,
+    ends: Any,
+    first_buckets: Any,
+    shift: int,
+    total: Any,
+    count: Any,
+    seen: Any,
+) -> int:
+    """Follows chains and adds entries to the sums until one contradicts its slot or refers to no record of the log.
+
+    The heads lie all over some 20 MB. Each is called for sixteen entries before it is needed: without that every
+    entry waits for memory.
+
+    Args:
+        data: the entries' bytes.
+        first: number of the first.
+        heads: number of the newest entry of each slot; updated.
+        end: of the log, physical offset.
+        bases, ends, first_buckets: of the segments: physical offsets, number of the first bucket.
+        shift: bits of a bucket.
+        total, count: sums by bucket; updated.
+        seen: output: minimum and maximum physical offset of the entries that were taken.
+
+    Returns:
+        How many were taken.
+    """
+    entries, slots = len(data) // _ENTRY, np.uint32(len(heads))
+    least, most = np.int64(0x7FFFFFFFFFFFFFFF), np.int64(-1)
+    heads_at = np.uint64(heads.ctypes.data)
+    segment = taken = np.int64(0)
+    while taken < entries and len(ends) > 0:
+        ahead = taken + _AHEAD
+        if ahead < entries:
+            prefetch(heads_at + np.uint64(4) * np.uint64(np.uint32(i32_at(data, ahead * _ENTRY)) % slots))
+        at = taken * _ENTRY
+        key_hash, physical = i32_at(data, at), i64_at(data, at + _PLACE_AT)
+        if key_hash < 0 or physical >= end:
+            break
+        slot = np.int64(np.uint32(key_hash) % slots)
+        if heads[slot] != i32_at(data, at + _PREVIOUS_AT):
+            break
+        if physical < bases[segment]:  # mostly in the order of the log
+            segment = np.int64(0)
+        while segment < len(ends) - 1 and physical >= ends[segment]:
+            segment += 1
+        if physical < bases[segment] or physical >= ends[segment]:
+            break
+        heads[slot] = np.int32(first + taken)
+        bucket = first_buckets[segment] + ((physical - bases[segment]) >> shift)
+        total[bucket] += mixed_entry(physical, key_hash, i32_at(data, at + _TIME_AT))
+        count[bucket] += 1
+        least, most = min(least, physical), max(most, physical)
+        taken += 1
+    seen[0], seen[1] = least, most
+    return int(taken)
+
+
+@compiled(("int64", "int64", "int64"), BYTES, I32, "int64")
+def compare_slots(data: Any, heads: Any, most: int) -> Any:
+    """Compares stored slots with the newest entries that they should lead to.
+
+    Args:
+        data: the slots' bytes.
+        heads: number of the newest entry of each.
+        most: slots that lead to a later entry than this one are not wrong: a broker has just written them.
+
+    Returns:
+        How many are wrong, the first of these or -1, and how many are not zero.
+    """
+    wrong = used = np.int64(0)
+    first: Any = np.int64(-1)
+    for slot in range(len(data) // SLOT_SIZE):
+        stored = i32_at(data, slot * SLOT_SIZE)
+        used += stored != 0
+        if stored != heads[slot] and stored <= most:
+            first = np.int64(slot) if first < 0 else first
+            wrong += 1
+    return wrong, first, used

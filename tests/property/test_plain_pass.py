@@ -1,0 +1,124 @@
+"""`verify`'s compiled passes find what its array operations find: on real stores, and on made ones with bytes changed."""
+
+import random
+
+import pytest
+
+import mqtool
+from mqtool import kernels
+from mqtool.verify import plain_pass
+from mqtool.verify.state import encode
+from mqtool.verify.survey import survey
+from mqtool.verify.tasks import run_task, tasks_of
+from tests.conftest import kernels_out_of_use
+from tests.support.builder import StoreBuilder
+from tests.support.damage import CASES, base_config
+from tests.support.stores import STORES, copy_store
+from tests.support.tiers import NIGHT
+
+pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
+
+SLOTS, ENTRIES = 50, 4000
+CONFIG = {"maxHashSlotNum": str(SLOTS), "maxIndexNum": str(ENTRIES)}
+REAL = [store for store in STORES if not store.name.startswith(("equeue", "tfchunk"))]
+DAMAGED = [case for case in CASES.values() if case.kind != "store-empty"][:: 1 if NIGHT else 15]
+PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
+
+
+def facts_of(root, config, topics=None):
+    """What every task finds, as JSON."""
+    with mqtool.open(root, config) as opened:
+        seen = survey(opened, topics)
+        results = [run_task(seen, task) for task in tasks_of(seen)]
+    for facts in (facts for result in results for facts in result.segments):
+        facts.span.jumps.sort(key=lambda jump: jump.after)  # theirs is the order of the queues inside each window
+    return [encode(result) for result in results]
+
+
+def same(root, config, topics=None):
+    with kernels_out_of_use():
+        expected = facts_of(root, config, topics)
+    with kernels.use(kernels.LARGE):
+        found = facts_of(root, config, topics)
+    assert found == expected
+
+
+@pytest.fixture
+def taken(monkeypatch):
+    """Counts the records that the compiled pass took."""
+    counts = []
+    real = plain_pass.PlainPass.skim
+
+    def skim(self, position):
+        before = self.records
+        answer = real(self, position)
+        counts.append(self.records - before)
+        return answer
+
+    monkeypatch.setattr(plain_pass.PlainPass, "skim", skim)
+    return counts
+
+
+@pytest.fixture(params=[1 << 9, 1 << 12, plain_pass.WINDOW])
+def window(request, monkeypatch):
+    """Windows shorter than some records, of a few records, and the usual ones."""
+    monkeypatch.setattr(plain_pass, "WINDOW", request.param)
+
+
+def built(root, chance):
+    """A store of every kind of record that `verify` looks at in its own way."""
+    builder = StoreBuilder(segment_size=1 << 16, slots=SLOTS, entries=ENTRIES)
+    flags = [0] * 12 + [PREPARED, COMMITTED, ROLLED_BACK, 0x10]
+    for number in range(700):
+        builder.put(
+            chance.randbytes(chance.choice((0, 1, 30, 700))),
+            topic=chance.choice(("Orders", "Audit", "名" if number > 400 else "Orders")),
+            queue_id=number % 3,
+            tags=chance.choice(("", "TagA", "a-much-longer-tag", "x" * 7)),
+            keys=chance.choice(("", f"k{number}", f"k{number} x{number % 7}", "  padded  ")),
+            unique_key=f"{number:032X}" if number % 4 else "",
+            step=chance.choice((0, 1, 500)),
+            sys_flag=chance.choice(flags) if number > 300 else 0,
+        )
+    return builder.write(root)
+
+
+@pytest.mark.parametrize("store", REAL, ids=str)
+def test_real_stores(store, tmp_path):
+    same(copy_store(store.name, tmp_path), store.config)
+
+
+@pytest.mark.parametrize("case", DAMAGED, ids=str)
+def test_damaged_stores(case, damaged):
+    same(damaged(case.id), base_config(case.base))
+
+
+def test_a_store_in_order_is_mostly_read_by_the_compiled_pass(tmp_path, taken, monkeypatch):
+    monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 12)
+    builder = StoreBuilder(segment_size=1 << 18, slots=SLOTS, entries=ENTRIES)
+    for number in range(1000):
+        builder.put(b"body %d" % number, queue_id=number % 3, keys=f"k{number}", unique_key=f"{number:032X}", step=5)
+    root = builder.write(tmp_path / "store")
+    same(root, CONFIG)
+    assert sum(taken) > 900
+
+
+@pytest.mark.parametrize("seed", range(60 if NIGHT else 8))
+def test_stores_with_bytes_changed(seed, tmp_path, window, taken, monkeypatch):
+    monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 10)
+    chance = random.Random(seed)
+    root = built(tmp_path / "store", chance)
+    same(root, CONFIG)
+    same(root, CONFIG, ("Orders",))
+    files = [
+        path for tree in ("commitlog", "consumequeue", "index") for path in (root / tree).rglob("*") if path.is_file()
+    ]
+    for _ in range(4):
+        path = chance.choice(files)
+        data = bytearray(path.read_bytes())
+        used = len(bytes(data).rstrip(b"\0"))
+        for _ in range(chance.choice((1, 1, 5))):
+            data[chance.randrange(used)] ^= chance.choice((1, 0x80, 0xFF))
+        path.write_bytes(data)
+        same(root, CONFIG)
+    assert sum(taken) > 0
