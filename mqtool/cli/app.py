@@ -3,7 +3,6 @@
 `mqtool.cli.commands` lists the commands. Only `run` turns exceptions into exit codes, by the table in `exits`.
 """
 
-import gc
 import os
 import signal
 import sys
@@ -260,15 +259,10 @@ def _interrupt_again(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-_YOUNG_OBJECTS = 200_000
-"""New objects after which cycles are looked for: by default 700, and 150 searches took an eighth of a short command."""
-
-
 def main() -> NoReturn:
     """The console script."""
     if sys.stdout is None or sys.stderr is None:  # closed by the caller: there is nowhere to answer to
         sys.exit(ExitCode.IO_ERROR)
-    gc.set_threshold(_YOUNG_OBJECTS)
     # numpy's linear algebra, of which nothing is used here, would start a thread for each processor: 0.1 s of one
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     signal.signal(signal.SIGTERM, _terminate)
