@@ -1,9 +1,13 @@
-"""Every job of the store beside RocketMQ's own, in turns: `python benchmarks/beside_java.py [--log MiB] [--rounds N] [--write]`.
+"""Every job of the store beside RocketMQ's own, in turns: `python benchmarks/beside_java.py [--log MiB] [--large MiB] [--rounds N] [--spark] [--write]`.
 
 Both sides read the same store, written by the engine; jobs that append write stores of their own. What mqtool does to
 files are whole commands as a user types them, start included; the Java store is timed by its own clock, without the
 start of the JVM (java/RealStore.java). In each round a job of one side follows the same job of the other; medians and
 the ratio of each round count. `--write` puts the table into docs/performance.md.
+
+`verify` reads a log of `--large`, so that its start weighs little; the table of starts has what it weighs on a small
+store. Exports are compared with pyarrow writing the same columns from memory (export.py), and the memory of commands on
+that log with their memory on one of a twentieth of its size. On two idle cores a round takes about eight minutes.
 
 Needs Java 17 and Maven, which fetches RocketMQ once.
 """
@@ -36,6 +40,8 @@ from tests.support.rocketmq import JAVA, release
 ROOT = Path(__file__).resolve().parents[1]
 COLUMN = 4096
 QUIET = "--progress none"
+EXPORTED = 300_000
+"""Messages that are exported."""
 
 
 @dataclass
@@ -59,17 +65,30 @@ class Measured:
 class Sides:
     """Runs jobs of either side on stores below one directory."""
 
-    def __init__(self, scratch: Path, size: int, log: int) -> None:
+    def __init__(self, scratch: Path, size: int, log: int, name: str = "") -> None:
         self.scratch, self.size = scratch, size
         self.messages = max(COLUMN, (log << 20) // (size + 121)) // COLUMN * COLUMN
-        self.store = scratch / str(size) / "store"
+        self.store = scratch / f"{size}{name}" / "store"
         self.rocketmq = release("5.5.0")
         self._warm: set[str] = set()
+        self.made = False
+
+    def make(self) -> None:
+        """Writes the store of both sides, once, and waits until it is on the disk: that would disturb what is measured."""
+        if self.made:
+            return
+        self.made = True
+        size = self.size
         self.script("engine_read.py", f"size={size}", f"messages={self.messages}", "jobs=", "text=yes", wanted="")
+        os.sync()
 
     def java(self, job: str, *extra: int) -> float:
         """Returns the rate of a job of the Java store."""
         fresh = self.scratch / "java"
+        checkpoint = self.store / "checkpoint"
+        before = (
+            checkpoint.read_bytes() if job == "recover" else b""
+        )  # it is zeros afterwards, which would be a finding
         place = self.store if job in ("recover", "reput", "decode", "pull", "query") else fresh
         classes = f"{self.rocketmq.cache}/lib/*"
         words = [
@@ -87,6 +106,8 @@ class Sides:
             check=False,
         )
         shutil.rmtree(fresh, ignore_errors=True)
+        if before:
+            checkpoint.write_bytes(before)
         lines = [line for line in result.stdout.splitlines() if line.startswith('{"messages"')]
         if result.returncode or not lines:
             raise SystemExit(f"RealStore {job} failed:\n{result.stderr[-2000:]}")
@@ -116,19 +137,15 @@ class Sides:
         return float(next((row for row in rows if job in ("", row["job"])), {"": 0})[wanted])
 
 
-def jobs_of(sides: Sides) -> list[tuple[Measured, Callable[[Measured], float], Callable[[], float]]]:
-    """Returns the jobs for one size of bodies: goal, mqtool's side, Java's side."""
+Job = tuple[Measured, Callable[[Measured], float], Callable[[], float]]
+
+
+def verifications(sides: Sides) -> list[Job]:
+    """Returns the jobs that read a large log: goal, mqtool's side, Java's side."""
     size, large = sides.size, sides.size >= 1024
-    words = (f"size={size}", f"messages={sides.messages}")
 
     def verify(jobs: int) -> Callable[[Measured], float]:
         return lambda row: sides.command(row, f"verify {{store}} --jobs {jobs} --format json {QUIET}")
-
-    def append(batch: str) -> Callable[[Measured], float]:
-        return lambda _: sides.script("engine_append.py", *words, f"batch={batch}", wanted="dispatched_rate")
-
-    def read(job: str) -> Callable[[Measured], float]:
-        return lambda _: sides.script("engine_read.py", *words, f"jobs={job}", job=job)
 
     return [
         (
@@ -137,6 +154,21 @@ def jobs_of(sides: Sides) -> list[tuple[Measured, Callable[[Measured], float], C
             lambda: sides.java("recover"),
         ),
         (Measured("verify, 2 processes", size, 3 if large else 1.5), verify(2), lambda: sides.java("recover")),
+    ]
+
+
+def jobs_of(sides: Sides) -> list[Job]:
+    """Returns all other jobs for one size of bodies."""
+    size, large = sides.size, sides.size >= 1024
+    words = (f"size={size}", f"messages={sides.messages}")
+
+    def append(batch: str) -> Callable[[Measured], float]:
+        return lambda _: sides.script("engine_append.py", *words, f"batch={batch}", wanted="dispatched_rate")
+
+    def read(job: str) -> Callable[[Measured], float]:
+        return lambda _: sides.script("engine_read.py", *words, f"jobs={job}", job=job)
+
+    return [
         (
             Measured("rebuild all", size, 4),
             lambda row: sides.command(row, f"rebuild all {{store}} --jobs 2 --output {{out}} {QUIET}"),
@@ -167,6 +199,43 @@ def jobs_of(sides: Sides) -> list[tuple[Measured, Callable[[Measured], float], C
         (Measured("get 32 by 32", size, 1), read("pull"), lambda: sides.java("pull")),
         (Measured("query by key", size, 1), read("query"), lambda: sides.java("query")),
     ]
+
+
+def exports(messages: int, rounds: int, *, spark: bool) -> list[str]:
+    """Returns rows: exports of messages with bodies of about 1 KiB, and pyarrow writing their columns from memory."""
+    words = ["--messages", str(messages), "--rounds", str(rounds), *(["--spark"] if spark else [])]
+    command = [sys.executable, str(ROOT / "benchmarks" / "export.py"), *words]
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    result = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
+    found = {row["job"]: row for row in map(json.loads, result.stdout.splitlines())}
+    limit = found["median: limit"]["rate"]
+    rows = []
+    for job, row in found.items():
+        name = job.removeprefix("median: ")
+        if name == job or name in ("limit", "row by row"):
+            continue
+        goal = 0.85 if "spark" in name.lower() else 0.95
+        rows.append(f"| export, {name} | {row['rate']:,.0f} | {limit:,.0f} | {row['of_limit']:.2f} | {goal:g} |")
+    return rows
+
+
+MEMORY = (
+    "verify {store} --jobs 2 --format json",
+    "rebuild all {store} --jobs 2 --output {out}",
+    "dump {store} --jobs 2",
+)
+
+
+def memory(large: Sides) -> list[str]:
+    """Returns rows: peak memory of commands in MiB, on a log of a twentieth of the size and on the large one."""
+    bytes_of = large.messages * (large.size + 121)
+    small = Sides(large.scratch, large.size, max(16, (bytes_of >> 20) // 20), "-small")
+    small.make()
+    rows = []
+    for command in MEMORY:
+        peaks = [run_command(f"{command} {QUIET}", str(sides.store))["peak_mib"] for sides in (small, large)]
+        rows.append(f"| {command.split()[0]} | {peaks[0]:.0f} | {peaks[1]:.0f} | 400 |")
+    return rows
 
 
 def limits(store: Path) -> list[str]:
@@ -243,6 +312,8 @@ def main() -> None:
     """Measures, prints the table, writes it if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", type=int, default=1024, metavar="MiB", help="size of each log, about")
+    parser.add_argument("--large", type=int, default=8192, metavar="MiB", help="size of the log that verify reads")
+    parser.add_argument("--spark", action="store_true", help="measure exports by Spark too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", default="1024,100", help="bytes of a body")
     parser.add_argument("--only", default="", metavar="WORD", help="jobs whose name has this word")
@@ -252,26 +323,59 @@ def main() -> None:
     kernels.load()  # compiles them, before anything is measured
     about = list(machine())
     with tempfile.TemporaryDirectory(prefix="mqtool-bench-") as directory:
-        for size in map(int, options.sizes.split(",")):
+        sizes = list(map(int, options.sizes.split(",")))
+        for size in sizes:
+            # records of small bodies are many, and their files are made message by message
+            large = Sides(Path(directory), size, options.large if size >= 1024 else options.large // 2, "-large")
             sides = Sides(Path(directory), size, options.log)
-            jobs = [job for job in jobs_of(sides) if options.only in job[0].job]
-            for _ in range(options.rounds):
-                for row, ours, theirs in jobs:
-                    row.pairs.append((ours(row), theirs()))
-                    print(row.job, size, *(round(rate) for rate in row.pairs[-1]), file=sys.stderr, flush=True)
-            found += [row for row, _, _ in jobs]
+            if size == sizes[0]:
+                first = large
+            for source, jobs in ((large, verifications(large)), (sides, jobs_of(sides))):
+                jobs = [job for job in jobs if options.only in job[0].job]  # noqa: PLW2901 - those that are wanted
+                for _ in range(options.rounds if jobs else 0):
+                    source.make()
+                    for row, ours, theirs in jobs:
+                        row.pairs.append((ours(row), theirs()))
+                        print(row.job, size, *(round(rate) for rate in row.pairs[-1]), file=sys.stderr, flush=True)
+                found += [row for row, _, _ in jobs]
+            if large is not first:
+                shutil.rmtree(large.store.parent, ignore_errors=True)  # pages for what follows
+        peaks = memory(first) if first.made else []
+        shutil.rmtree(first.store.parent, ignore_errors=True)
+        written = [] if options.only else exports(EXPORTED, options.rounds, spark=options.spark)
         begun = starts(options.rounds)
+        sides.make()
         bounds = limits(sides.store)  # last: a command's peak would not be less than this process's memory
-    print(table := text(found, about, bounds, begun, options))
+    print(table := text(found, about, bounds, (begun, peaks, written), options))
     if options.write:
         replace("beside Java", table)
 
 
-def text(found: list[Measured], about: list[str], bounds: list[str], begun: list[str], options: Any) -> str:
-    """Returns the tables in Markdown."""
-    lines = ["", "| | |", "|---|---|", *about, f"| Log, rounds | {options.log} MiB, {options.rounds} |", *bounds, ""]
+def text(
+    found: list[Measured],
+    about: list[str],
+    bounds: list[str],
+    others: tuple[list[str], list[str], list[str]],
+    options: Any,
+) -> str:
+    """Returns the tables in Markdown; the others are rows of starts, of memory, and of exports."""
+    begun, peaks, written = others
+    lines = [
+        "",
+        "| | |",
+        "|---|---|",
+        *about,
+        f"| Log, of verify, rounds | {options.log} MiB, {options.large} MiB (bodies of 100: half), {options.rounds} |",
+    ]
+    lines += [*bounds, ""]
     lines += ["| Job | Body, bytes | mqtool, messages/s | RocketMQ 5.5.0 | Ratio | Goal | Memory, MiB |"]
     lines += ["|---|---:|---:|---:|---:|---:|---:|", *(row.row() for row in found), ""]
+    if written:
+        lines += ["| Export, bodies of 1 KiB | mqtool, messages/s | pyarrow from memory | Ratio | Goal |"]
+        lines += ["|---|---:|---:|---:|---:|", *written, ""]
+    if peaks:
+        lines += ["| Peak memory, 2 jobs | MiB, a twentieth of the log | MiB, the large log | Limit |"]
+        lines += ["|---|---:|---:|---:|", *peaks, ""]
     lines += ["| Start | ms | Goal |", "|---|---:|---:|", *begun, "", ""]
     return "\n".join(lines)
 
