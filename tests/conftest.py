@@ -65,6 +65,13 @@ def nothing_outside() -> Iterator[None]:
     assert _WATCH.strange == []
 
 
+@pytest.fixture(autouse=True, scope="module")
+def kernels_out_of_use_at_first() -> None:
+    """Takes kernels that fixtures of earlier modules have loaded, such as a server in this process, out of use."""
+    choice._loaded.clear()
+    choice._missing.clear()
+
+
 @pytest.fixture(autouse=True)
 def kernels_as_before() -> Iterator[None]:
     """Takes kernels that a test has loaded, by opening a store or reading a large log, out of use after it."""

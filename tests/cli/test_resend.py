@@ -73,7 +73,7 @@ def test_any_replay_can_rename(mqtool, target):
 def test_a_group_without_dead_letters_is_an_error_that_names_those_with(mqtool, target):
     result = mqtool("replay", STORE, "--to", target, "--dead-letters", "LivesOther")
     assert result.code == ExitCode.USAGE
-    assert "groups that have: LivesGroup" in result.stderr
+    assert "groups with dead letters: LivesGroup" in result.stderr
     assert mqtool("replay", STORE, "--to", target, "--dead-letters", "LivesGroup", "--half").code == ExitCode.USAGE
 
 

@@ -12,7 +12,7 @@ from mqtool.convert.dledger import convert
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.verify.store import verify
-from tests.support.actions import into_ledger
+from tests.support.ledger import into_ledger
 from tests.support.stores import STORES, copy_store, shape_keys, store_fixture, tree_digest
 
 LEDGERS = [store for store in STORES if store.name.startswith("dledger")]
