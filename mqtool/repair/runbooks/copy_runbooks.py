@@ -196,10 +196,10 @@ COPY_BOOKS = (
         "move-store-to-new-disk-host-or-ip",
         ("after a move offsets do not change, or old topics are missing", "`queryMsgById` connects to the old host"),
         "Files were not copied, a path in the configuration points to an empty store, or ids contain the old address.",
-        "Files are copied by hand, and what is missing is noticed later. Message ids contain the old host forever.",
+        "Operators copy files by hand and notice later what is missing. Message ids contain the old host forever.",
         (
             "refuses while a broker runs",
-            "copies by way of a backup, every file proved, and compares both ends",
+            "copies through a backup, checks every file, and compares both stores",
             "lists the addresses in message ids and the paths in the configuration",
         ),
         "Ids of old messages keep their address; configuration files are not rewritten.",
@@ -215,8 +215,8 @@ COPY_BOOKS = (
             "`master pushed offset not equal the max phy offset in slave`",
             "`CODE: 11 SLAVE_NOT_AVAILABLE`",
         ),
-        "Master and slave hold different messages at the same offsets, or the slave more than its master, as after a "
-        "fail-over.",
+        "Master and slave have different messages at the same offsets, or the slave has more than its master, as after "
+        "a fail-over.",
         "The slave is wiped and copied again.",
         (
             "compares both logs (`--with` names the other) and finds the common part",
@@ -231,8 +231,11 @@ COPY_BOOKS = (
     Runbook(
         "RB-15",
         "leave-dledger",
-        ("elections keep the cluster from writing, and classic mode is wanted", "`dledger-…` in the store's root"),
-        "The log of DLedger mode has a header before each record: no ordinary broker reads it.",
+        (
+            "elections keep the cluster from writing, and you want to return to classic mode",
+            "`dledger-…` in the store's root",
+        ),
+        "The log of DLedger mode has a header before each record, so an ordinary broker cannot read it.",
         "Brokers are replaced by empty ones; RocketMQ itself cannot undo this.",
         (
             "writes an ordinary store with the same messages and queue offsets into a new directory",
@@ -247,15 +250,19 @@ COPY_BOOKS = (
     Runbook(
         "RB-16",
         "export-and-replay",
-        ("messages are needed again, elsewhere, or with another body",),
+        ("messages are needed again, at another place, or with another body",),
         "Consumers have read them, or read them wrongly; resetting a consumer by time is imprecise.",
         "The entire queue is consumed again and filtered.",
         (
             "counts the messages of the topics",
-            "stores all of the topics (`--topic`) again in a new store (`--to`): keys, tags, properties and times stay",
+            (
+                "stores all messages of the topics (`--topic`) again in a new store (`--to`), with their keys, tags, "
+                "properties and times"
+            ),
             "writes the old and the new place and id of each into a file next to it",
         ),
-        "Complete topics only. By time, key, tag or body, or edited: `mqtool dump`, then `mqtool replay`.",
+        "Complete topics only. To select messages by time, key, tag or body, or to edit them, use `mqtool dump` and "
+        "then `mqtool replay`.",
         _selected,
         _replay,
         ("--topic Orders", "--to /data/again"),
@@ -264,16 +271,15 @@ COPY_BOOKS = (
         "RB-21",
         "one-message-must-go",
         ("personal data or a body that kills its consumers is in the log",),
-        "A log is only appended to: no command of RocketMQ removes one message.",
-        "The topic is deleted, or the consumer offset set by hand.",
+        "A log is append-only, and RocketMQ has no command that removes one message.",
+        "Operators delete the topic, or move the consumer offset past the message.",
         (
-            "blanks the body in place, every length kept",
+            "blanks the body in place without changing any length",
             "corrects the checksum of the body and of the record",
             "writes the SHA-256 of the old body into the journal",
         ),
-        "Keys and properties stay. The quarantine keeps the old body until `mqtool finalize`; slaves, backups and "
-        "exports "
-        "keep theirs.",
+        "Keys and properties are not changed. The quarantine keeps the old body until `mqtool finalize`; slaves, "
+        "backups and exports keep theirs.",
         _one_message,
         _blank,
         ("--at PHYSICAL_OFFSET",),
@@ -281,15 +287,15 @@ COPY_BOOKS = (
     Runbook(
         "RB-22",
         "backup-and-restore-drill",
-        ("nobody knows whether the backup can be brought back",),
-        "A backup that was never restored is a hope.",
-        "Files are copied in any order while the broker writes.",
+        ("nobody knows whether the backup can be restored",),
+        "A backup that was never restored may not be usable.",
+        "Files are copied in arbitrary order while the broker writes.",
         (
-            "takes a backup in an order that recovery can live with",
+            "takes a backup in an order that recovery tolerates",
             "restores it into a new directory and verifies every byte",
             "compares log, queues and offsets, and reports what a broker would do to the result",
         ),
-        "Done with the store at rest, so that both can be compared.",
+        "Stop the broker for the drill, so that both stores can be compared.",
         _movable,
         _copy,
         ("--to /tmp/drill",),

@@ -46,10 +46,10 @@ DERIVED_BOOKS = (
             "`[BUG]logic queue order maybe wrong, expectLogicOffset: … currentLogicOffset: … Diff: …`, again and again",
             "consumers get messages twice, of another queue, or miss some",
         ),
-        "Units of a queue are not at the places of their messages: a hole, a duplicate, a shifted end. The broker "
-        "logs that line and appends anyway, so every later message is shifted too.",
-        "All queues are deleted and the broker started, which for a large log takes hours; with an abort file only the "
-        "part that recovery scans comes back.",
+        "Units of a queue are not at the queue offsets of their messages: there is a hole, a duplicate or a shifted "
+        "end. The broker logs that line and appends anyway, so every later message is shifted too.",
+        "Operators delete all queues and start the broker, which takes hours for a large log; with an abort file it "
+        "rebuilds only the part that recovery scans.",
         (
             "shows the first bad unit of each queue",
             "rebuilds only these queues, each message at its own queue offset",
@@ -68,13 +68,14 @@ DERIVED_BOOKS = (
         ),
         "Queue files were deleted or lost. The broker dispatches again only from the largest end of any queue, so "
         "one complete queue prevents the others from being rebuilt.",
-        "Deleting the rest too and starting: on a clean store all come back, after a crash only the scanned part.",
+        "Operators delete the other queues too and start the broker. After a clean shutdown it rebuilds all of them; "
+        "after a crash only the part that recovery scans.",
         (
             "sets aside a file that is in the place of the directory `consumequeue`; then run it again",
             "rebuilds the queues that are missing or end too early",
             "keeps queue offsets, so consumers continue where they were",
         ),
-        "What retention has removed from the log does not come back.",
+        "Messages that retention has deleted from the log are not restored.",
         by_findings("RB-03"),
         repair_findings,
     ),
@@ -87,8 +88,8 @@ DERIVED_BOOKS = (
             "a query never ends",
             "`load file …/index/… error java.lang.NumberFormatException` or `Failed to create file …/index/…`",
         ),
-        "Index files are missing, cut or contradict themselves; after an unclean stop the broker deletes the newest "
-        "at load. An index whose end is past the end of the log takes no new message, silently.",
+        "Index files are missing, cut or inconsistent; after an unclean shutdown the broker deletes the newest ones "
+        "while loading. An index whose end is past the end of the log silently accepts no new message.",
         "Nothing: the broker does not rebuild them on startup.",
         ("checks headers, slots, chains, addresses and times", "rebuilds the index from the log"),
         "Keys of messages that retention has deleted are lost.",
@@ -99,13 +100,13 @@ DERIVED_BOOKS = (
         "RB-07",
         "start-fails-in-correctMinOffset",
         ("`load exception java.lang.IllegalArgumentException` in `ConsumeQueue.correctMinOffset`",),
-        "The last file of a queue holds no unit: the broker asks for the unit before its first.",
-        "The empty file is deleted by hand; newer releases know the case.",
+        "The last file of a queue contains no unit, and the broker reads the unit before its first one.",
+        "Operators delete the empty file; newer releases handle it.",
         (
             "finds the last files without a unit, of all queues",
             "sets them aside; the broker makes them when it needs them",
         ),
-        "If units are missing before the empty file it is RB-03.",
+        "If units are missing before the empty file, use RB-03.",
         _empty_last_files,
         _set_empty_aside,
     ),
@@ -116,7 +117,7 @@ DERIVED_BOOKS = (
             "`delayOffset.json`, `consumerOffset.json` or `topics.json` cannot be read",
             "`load …/config/… failed, and try to load backup file`",
             "the broker ends while loading",
-            "`checkpoint` is missing, too short, or holds times that cannot be",
+            "`checkpoint` is missing, too short, or contains impossible times",
             "consumers begin again at the first or last message",
         ),
         "A table or the checkpoint was being written when the power failed; a table's `.bak` may be torn too.",
@@ -139,7 +140,7 @@ DERIVED_BOOKS = (
         "The topic was deleted, by mistake or by a broker that had lost its tables; its messages are still in the log.",
         "The topic is created again, empty: its messages remain unreachable, and new ones start at queue offset 0.",
         (
-            "lists topics that the log holds and the configuration does not",
+            "lists topics that are in the log but not in the configuration",
             "restores all of them, or those of `--topic`: configuration, and queues with their old offsets",
         ),
         "Permissions and attributes of the topic are guesses; they are listed.",

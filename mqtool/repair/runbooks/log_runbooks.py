@@ -103,18 +103,18 @@ LOG_BOOKS = (
         "A file among segments or queue files has another length than configured, or is not a broker's file: a "
         "stray file, a segment that was preallocated and not finished, a queue file cut short, another "
         "`mappedFileSize…` than the one the files were created with.",
-        "4.9 refuses to start; 5.x deletes an empty last file without a look and refuses the rest. Operators delete "
-        "the file by hand, and with it, at times, its messages.",
+        "4.9 refuses to start; 5.x deletes an empty last file and refuses the others. Operators delete the file by "
+        "hand, sometimes with messages in it.",
         (
             "distinguishes stray files, empty or short segments, queue files of a wrong length and wrong configuration",
             "renames segments whose records state that they belong under another name",
-            "sets aside what holds no record, or only records that the log has too",
+            "sets aside files without records, or with records that the log contains too",
             "makes short segments as long as the others, with zeros",
             "rebuilds queue files of a wrong length from the log",
-            "sets aside no file whose records are found nowhere else",
+            "keeps every file with records that exist nowhere else",
         ),
         "A segment of a wrong length with records in it stays: `mqtool salvage` keeps its messages. If the "
-        "configuration is wrong, the configuration is to be changed, not the files.",
+        "configuration is wrong, change the configuration, not the files.",
         by_findings("RB-01"),
         _clear_way,
     ),
@@ -148,13 +148,13 @@ LOG_BOOKS = (
             "`CRC check failed. bodyCRC=…, currentCRC=…`",
             "clients cannot decode a message",
         ),
-        "Bytes of the log are not what was written: a bad sector, a page of zeros, a bit.",
-        "If recovery reads the place, it cuts the log there and deletes every later segment, though they are "
-        "intact. If not, consumers get the damaged bytes.",
+        "Bytes of the log have changed since they were written: a bad sector, a page of zeros, a flipped bit.",
+        "If recovery reads the damaged place, it cuts the log there and deletes every later segment, although these "
+        "are intact. Otherwise consumers get the damaged bytes.",
         (
             "finds the next valid record after the damage",
             "takes missing records from copies (`--with`)",
-            "puts all provable records into a new store at their old offsets, holes filled",
+            "copies all provable records to a new store at their old offsets, and fills the holes",
         ),
         "What no copy has is lost, and listed. The new store needs the space of the old one.",
         by_findings("RB-05"),
@@ -175,7 +175,7 @@ LOG_BOOKS = (
         (
             "lists the physical offsets that no file covers",
             "takes the segment from copies of the log (`--with`)",
-            "puts everything into a new store; what no copy has becomes a hole that the broker walks across",
+            "copies everything to a new store; what no copy has becomes a hole that the broker can cross",
         ),
         "Without a copy the messages of the segment are lost, and listed by queue.",
         by_findings("RB-13"),
@@ -189,14 +189,14 @@ LOG_BOOKS = (
             "valid messages are cut off or refused after an upgrade",
             "`CRC check failed` for messages that clients can read",
         ),
-        "The records state CRC 0 though they have a body: some releases wrote them so, and others take that for "
+        "The records state CRC 0 although they have a body: some releases wrote them like that, and others treat it as "
         "damage.",
         "A release that checks cuts the log at the first such record.",
         (
             "finds records written by the old rule and distinguishes them from damage",
             "reports what the release that is to be started would do to them",
         ),
-        "It changes nothing: the store is right, the choice is the release.",
+        "It changes nothing: the store is valid. Start a release that accepts such records.",
         by_findings("RB-20"),
         _old_rule,
     ),

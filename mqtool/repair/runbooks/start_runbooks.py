@@ -216,17 +216,17 @@ START_BOOKS = (
         "recovery-takes-hours-or-restart-loop",
         (
             "`recover next physics file` for minutes or hours",
-            "a probe kills the broker before it is up, and it begins again",
+            "a probe kills the broker before it is up, and the start begins again",
         ),
-        "The broker was killed. Its start scans the log from the checkpoint on, and dispatches what it scans again; "
-        "if it is killed meanwhile, it starts from the beginning.",
-        "The probe's delay is raised. Removing `abort` by hand prevents the recovery that would have repaired the "
-        "store.",
+        "The broker was killed. On startup it scans the log from the checkpoint on and dispatches what it scans again; "
+        "if it is killed meanwhile, the next start scans everything again.",
+        "Operators raise the probe's delay. Removing `abort` by hand prevents the recovery that would have repaired "
+        "the store.",
         (
             "estimates what the start would read",
             "proves the log to its end; a torn end is cut first (RB-04)",
             "writes queues, index and checkpoint as a clean shutdown would have left them",
-            "sets `abort` aside last: the next start is a normal one",
+            "sets `abort` aside last, so that the next start is a normal one",
         ),
         "A damaged log is refused here: RB-05 comes first.",
         _unclean,
@@ -241,12 +241,11 @@ START_BOOKS = (
             "the store stays read-only after space was freed",
         ),
         "Segments are kept because of their age, the hour, or the ratios in the configuration.",
-        "Segments are deleted by hand, out of order or with messages that nobody has read; queues and index lead "
-        "nowhere "
-        "then.",
+        "Operators delete segments by hand, out of order or with unread messages; queues and index then point to "
+        "missing records.",
         (
             "reports how full the disk is, where each segment ends and which groups have unread messages",
-            "with `--before`, sets the oldest segments aside with what of queues and index only leads there",
+            "with `--before`, sets aside the oldest segments, with the files of queues and index that point only there",
         ),
         "The space is free after `mqtool finalize`. The quarantine is on the same disk.",
         _full,
@@ -258,7 +257,7 @@ START_BOOKS = (
         "timer-stuck-after-truncation",
         ("delayed messages are no longer delivered", "dequeueing retries one message forever"),
         "Timer wheel or timer log refer to records that are no longer in the log after it was cut.",
-        "Files of the timer are deleted, and what waits in them is forgotten.",
+        "Operators delete the timer's files, and lose the messages that wait in them.",
         (
             "checks every slot, chain and address of the timer against the log, and reports which files are wrong",
             "rebuilds wheel, timer log and timer checkpoint from the messages of `rmq_sys_wheel_timer`",
@@ -274,12 +273,12 @@ START_BOOKS = (
         "two-brokers-one-store",
         ("`Lock failed, MQ already started`", "a start hangs on network storage"),
         "Two brokers have the same directory, or the lock of another host cannot be seen.",
-        "The second broker recovers, cuts and deletes before it asks for the lock, and only then ends.",
+        "The second broker recovers, cuts and deletes before it checks the lock and exits.",
         (
             "reports which process has the lock, and the type of the store's file system",
             "looks for the damage that a second start does",
         ),
-        "Which broker is to keep the store is for a person to decide; nothing is changed.",
+        "Nothing is changed: a person must decide which broker keeps the store.",
         _shared,
         _separate,
     ),
@@ -289,7 +288,7 @@ START_BOOKS = (
         ("after a switch of `storeType` old messages cannot be consumed", "an older release cannot read a newer store"),
         "Queues in files and queues in RocksDB are separate: a broker sees one kind. Releases scan and check "
         "differently.",
-        "Both kinds are written for a period, or all is sent again.",
+        "Operators let the broker write both kinds for some time, or send all messages again.",
         (
             "reports which kinds of queues exist and what is missing in them",
             "writes a copy of the store with queues of the other kind (`--to`) if `storeType` in `--config` wants them",
