@@ -25,6 +25,8 @@ from mqtool.server.broker.stored import Stored, requeued, stored
 from mqtool.server.net.peer import Handler, Peer
 
 _PERIOD_S = 0.1
+_EXPIRY_PERIOD_S = 30
+"""Time between two looks for expired files of the timer log (TimerMessageStore.start, 5.5.0)."""
 _AT_ONCE = 64
 _ON_THE_WAY_MS = 1000
 _SLOTS_AT_ONCE = 2000
@@ -48,6 +50,7 @@ class Timer:
         self._slot_done = 0
         self._is_refused = False
         self._is_dirty = False
+        self._next_expiry = 0.0
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
@@ -174,7 +177,7 @@ class Timer:
             self._files = None
 
     def turn(self) -> float:
-        """Adds new messages to the wheel, delivers those that are due, and saves the checkpoint.
+        """Adds new messages to the wheel, delivers those that are due, saves the checkpoint, deletes expired files.
 
         Returns:
             Seconds until the next turn; 0 if more is due.
@@ -187,6 +190,9 @@ class Timer:
         if self._is_dirty:
             self._is_dirty = False
             self._files.save(self._read_ms, self._queue_offset)
+        if time.monotonic() >= self._next_expiry:
+            self._next_expiry = time.monotonic() + _EXPIRY_PERIOD_S
+            self._files.expire(self._broker.messages.min_physical_offset)
         return 0 if self._read_ms < self._floor(now) and not self._is_refused else _PERIOD_S
 
     @property

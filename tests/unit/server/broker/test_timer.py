@@ -3,12 +3,14 @@
 import os
 import time
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 
 from mqtool.engine import Compat, StoreOptions, open_store
 from mqtool.formats import timer
 from mqtool.formats.timer import TimerMagic
+from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.delay.timer_files import TimerFiles
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
@@ -162,6 +164,34 @@ def test_files_of_the_log_go_when_their_messages_are_gone(files, tmp_path):
     files.expire(1500)
     assert 1 < len(list((tmp_path / "timerlog").iterdir())) < before
     assert [unit.physical_offset for unit in files.units(60_000)][-1] == 2900
+
+
+def test_a_turn_deletes_files_of_the_log_whose_messages_have_expired(tmp_path, monkeypatch):
+    monkeypatch.setattr("mqtool.server.broker.delay.timer.TimerFiles", lambda *options: TimerFiles(*options, SMALL_LOG))
+    with open_store(tmp_path, StoreOptions(compat=Compat.V5_5)) as store:
+        messages = SimpleNamespace(
+            get_message=lambda *_: store.get_message("none", 0, 0, 1),
+            message_at=lambda _: None,
+            min_physical_offset=0,
+        )
+        settings = SimpleNamespace(number=lambda _: 1000, flag=lambda _: True)
+        writer = SimpleNamespace(rewrites=[])
+        timed = Timer(
+            SimpleNamespace(messages=messages, settings=settings, writer=writer, root=tmp_path, release=(5, 5))
+        )
+        timed.start()
+        due = now_ms() + 3_600_000
+        for number in range(30):
+            timed._files.add(due - due % 1000, due, TimerMagic.DEFAULT, number * 100, 100, 7)
+        timed.turn()
+        before = len(list((tmp_path / "timerlog").iterdir()))
+        messages.min_physical_offset = 1500
+        timed.turn()
+        assert len(list((tmp_path / "timerlog").iterdir())) == before
+        monkeypatch.setattr(time, "monotonic", lambda: timed._next_expiry)
+        timed.turn()
+        assert 1 < len(list((tmp_path / "timerlog").iterdir())) < before
+        timed.close()
 
 
 RECORDED_CHECK_POINT = bytes.fromhex(
