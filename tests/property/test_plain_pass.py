@@ -35,7 +35,7 @@ def facts_of(root, config, topics=None):
     return [encode(result) for result in results]
 
 
-def same(root, config, topics=None):
+def check_same(root, config, topics=None):
     with kernels_out_of_use():
         expected = facts_of(root, config, topics)
     with kernels.use(kernels.LARGE):
@@ -85,21 +85,21 @@ def built(root, chance):
 
 @pytest.mark.parametrize("store", REAL, ids=str)
 def test_real_stores(store, tmp_path):
-    same(copy_store(store.name, tmp_path), store.config)
+    check_same(copy_store(store.name, tmp_path), store.config)
 
 
 @pytest.mark.parametrize("case", DAMAGED, ids=str)
 def test_damaged_stores(case, damaged):
-    same(damaged(case.id), base_config(case.base))
+    check_same(damaged(case.id), base_config(case.base))
 
 
-def test_a_store_in_order_is_mostly_read_by_the_compiled_pass(tmp_path, taken, monkeypatch):
+def test_a_clean_store_is_mostly_read_by_the_compiled_pass(tmp_path, taken, monkeypatch):
     monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 12)
     builder = StoreBuilder(segment_size=1 << 18, slots=SLOTS, entries=ENTRIES)
     for number in range(1000):
         builder.put(b"body %d" % number, queue_id=number % 3, keys=f"k{number}", unique_key=f"{number:032X}", step=5)
     root = builder.write(tmp_path / "store")
-    same(root, CONFIG)
+    check_same(root, CONFIG)
     assert sum(taken) > 900
 
 
@@ -108,8 +108,8 @@ def test_stores_with_bytes_changed(seed, tmp_path, window, taken, monkeypatch):
     monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 10)
     chance = random.Random(seed)
     root = built(tmp_path / "store", chance)
-    same(root, CONFIG)
-    same(root, CONFIG, ("Orders",))
+    check_same(root, CONFIG)
+    check_same(root, CONFIG, ("Orders",))
     files = [
         path for tree in ("commitlog", "consumequeue", "index") for path in (root / tree).rglob("*") if path.is_file()
     ]
@@ -120,5 +120,5 @@ def test_stores_with_bytes_changed(seed, tmp_path, window, taken, monkeypatch):
         for _ in range(chance.choice((1, 1, 5))):
             data[chance.randrange(used)] ^= chance.choice((1, 0x80, 0xFF))
         path.write_bytes(data)
-        same(root, CONFIG)
+        check_same(root, CONFIG)
     assert sum(taken) > 0
