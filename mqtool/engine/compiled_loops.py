@@ -22,7 +22,7 @@ class CompiledLoops:
             kernels.start(0)
 
     def count(self, size: int) -> bool:
-        """Counts bytes; compiles the loops after `kernels.COMPILE` of them, which takes seconds; returns whether."""
+        """Counts bytes; compiles the loops, in half a minute, after `kernels.COMPILE` of them; returns whether."""
         self._done += size
         if self._done < self._next:
             return False

@@ -83,7 +83,7 @@ class StoreOptions:
         memory_ratio: percentage of the memory that counts as page cache (accessMessageInMemoryMaxRatio).
         max_filter_bytes: maximum bytes of ConsumeQueue that a filtered get scans (maxFilterMessageSize).
         compiled_loops: whether compiled loops are used where they are compiled. Where they are not yet, they are
-            compiled after 512 MiB put as columns, which takes seconds.
+            compiled after 512 MiB put as columns, which takes half a minute.
         max_query: maximum number of messages that a query returns (maxMsgsNumBatch).
         store_host: store host of records whose caller gives none.
         zone: time zone of index file names and of `delete_hours`, None for the local one.

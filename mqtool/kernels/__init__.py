@@ -1,6 +1,6 @@
 """Compiled loops over records, in place of the array operations in `records`, `verify`, `rebuild` and `engine`.
 
-numba compiles them in a process of its own into a file, which takes some seconds once on a machine. The file is
+numba compiles them in a process of its own into a file, which takes about 25 s once on a machine. The file is
 mapped and called without numba, which takes some ten milliseconds. Where there is no such file and no numba, only
 speed is lost: each kernel replaces array operations that are in the calling module, returns the same result, and is
 compared with them by property tests.

@@ -74,7 +74,7 @@ def load(*, may_compile: bool = True) -> Kernels | None:
     """Returns the kernels; None where they are not compiled and cannot be, or isal (for CRCs) is not installed.
 
     Args:
-        may_compile: whether to compile them if numba is installed, which takes some seconds once.
+        may_compile: whether to compile them if numba is installed, which takes about 25 s once.
     """
     cpu = _cpu()
     if cpu is None:
@@ -132,7 +132,9 @@ def _compile(name: str, cpu: str) -> bool:
         with suppress(OSError):
             directory.mkdir(parents=True, exist_ok=True)
             if os.access(directory, os.W_OK):
-                _LOG.warning("mqtool: compiling loops for large logs, once on this machine; this takes some seconds")
+                _LOG.warning(
+                    "mqtool: compiling loops for large logs, once on this machine; this takes about half a minute"
+                )
                 command = [sys.executable, "-m", "mqtool.kernels.build", str(directory / name), cpu]
                 return subprocess.run(command, check=False, capture_output=True).returncode == 0
     return False

@@ -131,7 +131,7 @@ def test_only_a_run_that_compiles_says_so(compiled, elsewhere, caplog):
     with caplog.at_level(logging.WARNING):
         assert kernels.load() is not None
         assert [record.getMessage() for record in caplog.records] == [
-            "mqtool: compiling loops for large logs, once on this machine; this takes some seconds"
+            "mqtool: compiling loops for large logs, once on this machine; this takes about half a minute"
         ]
         caplog.clear()
         assert kernels.load() is not None
