@@ -1,8 +1,7 @@
 """The meaning of each option: one spelling has one meaning in every command.
 
 The table in docs/cli.md is generated from this, and a test compares it with the commands: an option is added here
-before a
-command can have it.
+before a command can have it.
 """
 
 MEANINGS = {

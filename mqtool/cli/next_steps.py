@@ -31,11 +31,9 @@ def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tu
         store: the one that was verified.
         found: its verification.
         may_try: build the result of a plan aside and predict the broker's start with it. Then the plan is named only
-            if it
-            loses nothing that the store still has, and runbooks only for what it leaves. Nothing is built if there
-            is nothing
-            to plan, no start can be predicted, the log is longer than `TRIED_LOG`, or there are more findings than
-            `TRIED_FINDINGS`.
+            if it loses nothing that the store still has, and runbooks only for what it leaves. Nothing is built if
+            there is nothing to plan, no start can be predicted, the log is longer than `TRIED_LOG`, or there are more
+            findings than `TRIED_FINDINGS`.
     """
     if found.live or not found.complete or not any(one.severity is not Severity.NOTE for one in found.findings):
         return ()

@@ -15,8 +15,7 @@ class Output:
     """Writes rows, or one object, in one format.
 
     A command creates it, feeds it and returns `finish(code)`. If the command fails instead, `run` in app.py calls
-    `fail`, so that
-    a JSON document is complete and contains the error.
+    `fail`, so that a JSON document is complete and contains the error.
     """
 
     def __init__(

@@ -1,8 +1,7 @@
 """Converts plain values of options and arguments without pydantic.
 
 Since 0.27 Typer converts every value by pydantic, which takes a tenth of a second to load and prepare. This module
-does the
-same for the usual kinds of values and leaves everything else, such as wrong values, to Typer.
+does the same for the usual kinds of values and leaves everything else, such as wrong values, to Typer.
 """
 
 import os

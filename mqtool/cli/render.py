@@ -43,8 +43,7 @@ def encode(value: Any, *, indent: bool = False) -> bytes:
     """Returns JSON in UTF-8.
 
     Values that orjson cannot write are rare: a lone surrogate becomes a question mark, as in Java, and an integer of
-    more than 64
-    bits a string of digits.
+    more than 64 bits a string of digits.
     """
     option = orjson.OPT_INDENT_2 if indent else 0
     try:

@@ -1,8 +1,7 @@
 """Files and directories that appear complete and durable under their name, or not at all.
 
 Every file that mqtool writes for a user as a whole is written here: state files, results, plans, manifests. The
-engine and
-changes of a store write through `engine.disk.files` and `repair.files`, where tests inject faults.
+engine and changes of a store write through `engine.disk.files` and `repair.files`, where tests inject faults.
 """
 
 import contextlib
@@ -44,8 +43,7 @@ def replace_file(path: Path, data: bytes, *, sync_name: bool = True) -> None:
         path: in a directory that exists.
         data: the new content.
         sync_name: False if the caller calls `sync_directory` once for many files; until then a power cut may bring
-            the
-            old content back.
+            the old content back.
 
     Raises:
         OSError: it was not written, or not durably; names `path`.

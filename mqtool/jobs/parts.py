@@ -13,8 +13,7 @@ def cut(low: int, high: int, size: int, find: Callable[[int, int], int | None], 
         low, high: bounds, half-open; neither is yielded.
         size: target size of a part, bytes.
         find: returns the first position in `[wanted, limit)` at which the range may be cut, such as the start of a
-            record; None
-            if there is none, and the two parts stay one.
+            record; None if there is none, and the two parts stay one.
         least: minimum distance of two positions, bytes.
     """
     count = max(1, round((high - low) / size))

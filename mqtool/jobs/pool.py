@@ -61,8 +61,7 @@ def worker_pool(
     """Yields a pool of processes that are copies of this one where that is safe, otherwise new ones.
 
     A new process imports numpy and all of mqtool again, which takes as long as reading a hundred megabytes. A copy
-    is safe if
-    no Python thread runs that could hold a lock; the threads of numpy's own library are safe.
+    is safe if no Python thread runs that could hold a lock; the threads of numpy's own library are safe.
 
     Args:
         count: number of processes.
@@ -128,8 +127,7 @@ def thread_pool(count: int) -> "Iterator[tuple[ThreadPoolExecutor, threading.Eve
 
     Yields:
         The pool, and an event that is set if an exception, such as Ctrl-C, makes the work unneeded. The work should
-        then end
-        soon, because a thread cannot be killed.
+        then end soon, because a thread cannot be killed.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - one thread does without
 
@@ -147,8 +145,7 @@ def in_order(begun: Iterable[Piece], window: int) -> Iterator[Piece]:
     """Yields pieces of work in the order in which they were started, each as soon as it is done.
 
     While the first piece is not done and the window is not full, more are started. So workers are busy while the
-    caller
-    handles a result, and memory is bounded.
+    caller handles a result, and memory is bounded.
 
     Args:
         begun: starts a piece each time it is asked for the next one.

@@ -1,8 +1,7 @@
 """Resume files: how far a run has come, so that the next one continues there.
 
 There are two forms. A run whose progress is one state replaces a `ResumeFile`; a run of many independent tasks
-appends a
-line for each to a `TaskLog`. Only the run knows what a state or a result contains.
+appends a line for each to a `TaskLog`. Only the run knows what a state or a result contains.
 """
 
 import json
@@ -115,8 +114,7 @@ class TaskLog(Generic[Result]):
         Args:
             path: of the file.
             head: what the results are of; the first key identifies the kind of file. If values have changed, the
-                file is started
-                over.
+                file is started over.
             what: the command.
             decode: returns a result from its JSON.
 

@@ -78,9 +78,8 @@ class Tail:
     Attributes:
         end: physical offset after the last record.
         kind: `clean` (zeros or the end of the file), `torn` (an unfinished record), `stale` (complete records from
-            before
-            the file was reused), `garbage` (other bytes), `unreadable` (the last file cannot be read: `end` is its
-            end).
+            before the file was reused), `garbage` (other bytes), `unreadable` (the last file cannot be read: `end` is
+            its end).
         length: bytes from `end` to the last nonzero byte.
         detail: in words.
     """

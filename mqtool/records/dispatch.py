@@ -1,8 +1,7 @@
 """Dispatch in columns: what the broker would write to queues and index for the records of some frames.
 
 The broker dispatches one record at a time (DispatchRequest). Here one call dispatches all frames of a window, and
-only
-rare cases (multi-dispatch, inner batches, numbers in properties) are handled record by record. `queue_build` and
+only rare cases (multi-dispatch, inner batches, numbers in properties) are handled record by record. `queue_build` and
 `index_build` decide where units and keys are stored. Source: CommitLog.checkMessageAndReturnSize,
 DefaultMessageStore.CommitLogDispatcherBuildConsumeQueue, ConsumeQueue.multiDispatchLmqQueue, IndexService.buildIndex
 (4.9.7, 5.5.0). Docs page: docs/rebuild.md.

@@ -14,13 +14,11 @@ class DispatchRules:
     Attributes:
         index_tags: TAGS gets an index entry too (5.5).
         multi_dispatch: INNER_MULTI_DISPATCH is followed (enableMultiDispatch). Records have the property with the
-            offsets
-            only if the broker had this enabled.
+            offsets only if the broker had this enabled.
         lmq_everywhere: also for retry, system and schedule topics (4.9).
         light_queues: names that begin with `%LMQ%` mean queue 0 (enableLmq).
         drops_paths: further queues with a slash in their name get no unit (5.5). False lists them too, for callers
-            that
-            report that such a queue cannot be created.
+            that report that such a queue cannot be created.
         delay_levels: delay of each level in ms.
         batch_topics: topics with BatchConsumeQueues (topic attribute queue.type=BatchCQ).
     """

@@ -100,8 +100,7 @@ class EntryWalk(SegmentWalk):
     """Iterator over one data file; see `SegmentWalk`.
 
     Damage extends from entry to entry and includes headers; a wrong body damages its record only. If an entry header
-    is
-    damaged but its record is valid, only the header counts as damage.
+    is damaged but its record is valid, only the header counts as damage.
     """
 
     _head = _HEAD

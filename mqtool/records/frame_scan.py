@@ -3,8 +3,7 @@
 The rule for one record is `formats.commit_log.frame_size`; this module follows it from record to record. For large
 logs
 `kernels.frame_scan` does the same compiled, together with the proof of each record (`frames.frames_at`). No other
-code
-follows total_size.
+code follows total_size.
 """
 
 import enum
@@ -72,8 +71,7 @@ def scan_some(view: memoryview, start: int, most: int) -> tuple[list[int], int, 
 
     Returns:
         Their positions; where the next frame begins; why the scan ended, None if `most` was reached. After
-        `Stop.MORE` the
-        last position is that of the incomplete frame, and the next frame begins there.
+        `Stop.MORE` the last position is that of the incomplete frame, and the next frame begins there.
     """
     unpack = commit_log.FRAME.unpack_from
     v1, v2, least = commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MIN_RECORD_SIZE

@@ -1,8 +1,7 @@
 """Frames: the proved records in a range of CommitLog bytes, and their fields as columns.
 
 A frame is valid if its magic code, its own physical offset and the sum of its lengths agree (`Frames.valid`). The
-body
-CRC is checked separately (`Frames.crc_matches`).
+body CRC is checked separately (`Frames.crc_matches`).
 """
 
 from functools import cached_property

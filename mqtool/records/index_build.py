@@ -2,8 +2,7 @@
 
 A chunk of keys is one pass of array operations: the heads of the slots before the chunk are the predecessors of its
 entries, except where two keys of the chunk share a slot; only those are sorted. So a key costs the same in a file of
-twenty
-million entries as in a small one, and memory is that of the slots. Source: IndexFile.putKey,
+twenty million entries as in a small one, and memory is that of the slots. Source: IndexFile.putKey,
 IndexService.buildIndex, getAndCreateLastIndexFile (4.9.7, 5.5.0). Docs page: docs/formats/index-file.md.
 """
 
@@ -49,8 +48,8 @@ class IndexFileBuilder:
         Args:
             slots, capacity: of the file.
             end_timestamp, end_physical_offset: of the file before it. The broker writes them into the new header,
-                and the time
-                difference of the first entry refers to that time, although begin_timestamp is then the file's own.
+                and the time difference of the first entry refers to that time, although begin_timestamp is then the
+                file's own.
         """
         self.slots = slots
         self.capacity = capacity
@@ -202,8 +201,7 @@ class IndexBuilder:
         Args:
             keys: of records that follow the previous ones.
             last_record: physical offset of the run's last record, with or without keys: any record after a full file
-                makes the
-                broker start a new one.
+                makes the broker start a new one.
 
         Yields:
             A file and its new entries, none for a new file. A file is complete when the next one is yielded.

@@ -52,9 +52,8 @@ def offsets_in_chain(
     """Returns physical offsets of the entries in a slot's chain that match a key hash and a time range, newest first.
 
     Times of entries are rounded down to seconds. An older entry has a smaller number. The chain ends at a negative
-    time and at
-    an entry older than the range. The broker trusts that chains end; this function also ends at an entry that points
-    forward.
+    time and at an entry older than the range. The broker trusts that chains end; this function also ends at an entry
+    that points forward.
 
     Args:
         read: returns an entry by its number, None if the file ends before it.

@@ -1,8 +1,7 @@
 """The consecutive valid records from a position up to the first invalid byte.
 
 For code that writes or recovers a log and must not read further than the broker would. It does not search after
-damage
-and reports no tail; `records.walk` does.
+damage and reports no tail; `records.walk` does.
 """
 
 from collections.abc import Iterator

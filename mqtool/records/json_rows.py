@@ -1,8 +1,7 @@
 """Frames as JSON Lines, by a compiled loop or from columns of text that are built by array operations and joined.
 
 The loop leaves rare rows to the columns. Of these, only rows that need it (a quote or control byte in a string,
-repeated
-names, invalid UTF-8) are encoded one by one. `row_of` defines a row; tests compare all three forms.
+repeated names, invalid UTF-8) are encoded one by one. `row_of` defines a row; tests compare all three forms.
 """
 
 import base64

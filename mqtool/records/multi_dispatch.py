@@ -23,8 +23,7 @@ class FurtherQueues(NamedTuple):
         queues: name and queue offset of each, up to the first unreadable one.
         problem: why others are missing, in words; "" if none are.
         not_a_number: queue offset that Java cannot parse; None if there is none. At such a record the broker's
-            dispatch
-            stops forever; if the numbers of names and offsets differ, it drops all of them.
+            dispatch stops forever; if the numbers of names and offsets differ, it drops all of them.
     """
 
     queues: list[tuple[str, int]]

@@ -1,8 +1,7 @@
 """Sets of offsets as sorted arrays.
 
 Since numpy 2.3 `numpy.unique` uses a hash table, which takes half a second for a million physical offsets. Sorting
-them
-takes two milliseconds, because offsets are mostly ascending already. `numpy.isin` uses the same table.
+them takes two milliseconds, because offsets are mostly ascending already. `numpy.isin` uses the same table.
 """
 
 import numpy as np

@@ -1,8 +1,7 @@
 """Tests whether the broker accepts bytes as a record: its own checks, in its own order.
 
 This is weaker than `records.frames`: the record's own physical offset, its queue offset and the size of a BLANK are
-not
-checked. Recovery and dispatch both stop where this test fails, so what passes it is the log. Source:
+not checked. Recovery and dispatch both stop where this test fails, so what passes it is the log. Source:
 CommitLog.checkMessageAndReturnSize, MessageVersion (4.9.7, 5.5.0).
 """
 

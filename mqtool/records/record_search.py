@@ -1,8 +1,7 @@
 """Searches for records by their magic codes where no chain of records leads.
 
 Results are not proved to belong to the log; `records.resync` adds that proof. This serves searches for records that
-may
-be in another place than they state, such as a file under a wrong name.
+may be in another place than they state, such as a file under a wrong name.
 """
 
 from collections.abc import Iterator

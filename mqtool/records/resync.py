@@ -1,11 +1,9 @@
 """Finds the next proven record after invalid bytes.
 
 It answers two questions in this order. Does the rest of the damaged record show where it ends? Then nothing inside
-it is
-searched, because a body may contain complete frames. Otherwise: which later position has a frame whose magic code,
-lengths, own physical offset and CRC all agree, and is not denied by a record-start index (a ConsumeQueue that names
-other
-record starts)?
+it is searched, because a body may contain complete frames. Otherwise: which later position has a frame whose magic
+code, lengths, own physical offset and CRC all agree, and is not denied by a record-start index (a ConsumeQueue that
+names other record starts)?
 """
 
 from collections.abc import Callable, Iterator
@@ -34,12 +32,9 @@ def extent(segment: SegmentBytes, position: int, data_end: int) -> int | None:
     """Returns where the damaged or unfinished record at a position ends, or None if its remains do not show that.
 
     A following record proves an end. The end may be the stated one, or the one implied by the inner lengths for some
-    host
-    shape and version; ends that a producer is less able to forge in a body are tried first. Without such proof the
-    stated size
-    is accepted if the inner lengths add up to it, or if magic code, own offset and body length agree with it; it may
-    then
-    extend past the segment.
+    host shape and version; ends that a producer is less able to forge in a body are tried first. Without such proof the
+    stated size is accepted if the inner lengths add up to it, or if magic code, own offset and body length agree with
+    it; it may then extend past the segment.
 
     Args:
         segment: the segment.
@@ -70,10 +65,8 @@ def next_record(
     """Returns the first position at or after `position` with a proven record or BLANK, or None.
 
     Frames inside the body of a damaged record are skipped: the record-start index denies them, or the bytes around
-    them look
-    like the rest of that record. A BLANK counts only if no record follows that is not older than `newest`: a true
-    BLANK may
-    be followed by records from before the segment was reused.
+    them look like the rest of that record. A BLANK counts only if no record follows that is not older than `newest`: a
+    true BLANK may be followed by records from before the segment was reused.
 
     Args:
         segment: the segment.
@@ -126,10 +119,8 @@ class _Search:
         """Whether the chain of frames at a position is inside the body of the record that is damaged at the start.
 
         It is if the chain is followed by the rest of a record (end of a body, topic and properties) up to the next
-        boundary or the
-        end of the data. A damaged record after a real chain also ends like that, but has a header before its body;
-        and the record
-        before a real chain ends where the chain starts.
+        boundary or the end of the data. A damaged record after a real chain also ends like that, but has a header
+        before its body; and the record before a real chain ends where the chain starts.
         """
         segment = self._segment
         end = segment.chain_end(position, _LONGEST_ENCLOSED)

@@ -1,8 +1,7 @@
 """Bytes of one segment by position, and checks of what the bytes at a position state.
 
 Reads through a callable, so it opens no file. It keeps one window and one small block in memory; only a record that
-is
-longer than a window, and whose lengths agree, is read completely.
+is longer than a window, and whose lengths agree, is read completely.
 """
 
 import struct
@@ -133,8 +132,7 @@ class SegmentBytes:
         """Whether a record of its stated size begins at a position, even if it is unfinished or damaged inside.
 
         Magic code and own offset are right, total_size leaves room for topic and properties after the body, and
-        after the body
-        there is a possible topic, as far as there is data.
+        after the body there is a possible topic, as far as there is data.
         """
         total, magic = self.frame(position)
         is_record = magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)

@@ -1,8 +1,7 @@
 """Trailers of many records, that is topic and properties, copied side by side, and the properties in them.
 
 The body is the largest part of a record and irrelevant for queues and keys. With all trailers in one small buffer,
-in rows
-of equal width, every question about them is array arithmetic inside the cache. Properties follow the rules of
+in rows of equal width, every question about them is array arithmetic inside the cache. Properties follow the rules of
 `formats.properties.decode`, the scalar form; a test holds both equal.
 """
 

@@ -1,8 +1,7 @@
 """Walks one segment from start to end, window by window: frames, damage and tail.
 
 Reads through a callable, so it opens no file, and keeps one window in memory, whatever the segment's size. The
-result does
-not depend on where windows end.
+result does not depend on where windows end.
 """
 
 from collections.abc import Callable, Generator, Iterator
@@ -59,8 +58,7 @@ class SegmentWalk:
         Valid `Frames` in order, and `Damage` between them.
 
     After the last item, `tail` states what follows the last record (only for the last segment), and `end` is the
-    physical
-    offset after it. After a BLANK `end` is the segment's end, and `last_record_end` is before the BLANK.
+    physical offset after it. After a BLANK `end` is the segment's end, and `last_record_end` is before the BLANK.
     """
 
     _head = _FRAME
@@ -87,8 +85,7 @@ class SegmentWalk:
             check_crc: whether a wrong body CRC makes a record damage.
             start_index: another source of record starts.
             read_into: reads every window into the same memory, which saves allocations; frames are then valid only
-                until the
-                next item is taken.
+                until the next item is taken.
             with_crc: the caller will ask for CRCs although they make no damage.
             skim: takes records that need not become frames, wherever a chain begins or continues.
         """

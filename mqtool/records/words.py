@@ -3,8 +3,7 @@
 The hash of a string is the sum of byte[i] · 31^(n-1-i) mod 2^32. The string is read from its end in words of eight
 bytes,
 and the share of a word is computed inside it: pairs, then quads, then the whole, by shifts and masks. Strings with
-bytes
-above 0x7F are decoded and hashed one by one, because Java counts UTF-16 units.
+bytes above 0x7F are decoded and hashed one by one, because Java counts UTF-16 units.
 """
 
 import numpy as np

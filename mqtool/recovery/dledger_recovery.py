@@ -30,8 +30,7 @@ class Found:
         entry_end: after the last entry; differs from `end` if a blank entry follows.
         begin_index, end_index: numbers of the first and last entry, -1 for none.
         committed_index, committed_position: last entry that a majority has, according to the file `checkpoint`; -1
-            if it does
-            not say.
+            if it does not say.
         entries: number of entries followed.
     """
 

@@ -1,8 +1,7 @@
 """The index files during a start: which the broker keeps and deletes, and what dispatch adds.
 
 Only headers and the use of slots are modelled; entries are counted, not written. Whether a key is found afterwards
-would
-follow from that only if no two keys shared a hash, so it is not predicted.
+would follow from that only if no two keys shared a hash, so it is not predicted.
 Source: IndexService, IndexFile, IndexHeader (4.9.7, 5.5.0).
 """
 

@@ -1,8 +1,7 @@
 """Follows the records of one segment as recovery does, with numpy, up to the first that fails.
 
 `records.frame_scan.scan_frames` finds the chain by magic code and TOTALSIZE. Complete windows of it are tested by
-array
-arithmetic, with the same results as `record_check`, which decides wherever the chain ends.
+array arithmetic, with the same results as `record_check`, which decides wherever the chain ends.
 """
 
 from collections.abc import Iterator

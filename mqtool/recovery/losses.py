@@ -1,8 +1,7 @@
 """The messages that consumers no longer get after a start, of those that the store provably has now.
 
 A message is proven by a complete record in the log, or by a unit in a queue whose record is missing or damaged.
-Messages
-before the log's present minimum have expired and count as neither.
+Messages before the log's present minimum have expired and count as neither.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -110,8 +109,7 @@ class _Comparison:
     """Records and units of the same messages, matched.
 
     If a record states one queue, and only another queue has a unit for it, the unit is trusted: the fields that name
-    a
-    record's queue have no CRC.
+    a record's queue have no CRC.
     """
 
     def __init__(
@@ -192,8 +190,7 @@ def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims:
     """Returns the queue offset of each queued record of one queue.
 
     It is the offset that the record states, unless that contradicts both neighbours, because the field has no CRC.
-    Then it
-    is the offset of the record's unit, or the one after the record before.
+    Then it is the offset of the record's unit, or the one after the record before.
 
     Args:
         stated: queue offsets that the records state, in the order of the log.

@@ -186,8 +186,7 @@ class MappedFiles(ABC, Generic[F]):
         """Returns the file with an offset, by name order (MappedFileQueue.findMappedFileByOffset).
 
         The index of the file is computed from the first file's base; then the list is searched. With equal or
-        irregular bases
-        the computed index decides.
+        irregular bases the computed index decides.
         """
         if not self.files:
             return None

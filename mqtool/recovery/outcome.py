@@ -40,8 +40,7 @@ class FileChanges:
 
     Attributes:
         deleted, created, changed: regular files; a created index file is `index/<new-N>`, because its name comes
-            from the
-            clock.
+            from the clock.
     """
 
     deleted: tuple[str, ...] = ()

@@ -50,10 +50,9 @@ def predict(
         read_log: read the whole log to report which messages are lost; otherwise `lost` and `readable` are None.
         heap_bytes: the broker's heap; 4.9 may allocate one array of any size that a record states.
         checked: what the caller has just read: by physical offset of a segment, the physical offsets of some of its
-            records,
-            int64, ascending. Every record up to the last of them passes the broker's test. The scan after a clean
-            stop then
-            begins at the last one whose predecessors are all in their queues; `effort` counts what was scanned.
+            records, int64, ascending. Every record up to the last of them passes the broker's test. The scan after a
+            clean stop then begins at the last one whose predecessors are all in their queues; `effort` counts what was
+            scanned.
 
     Raises:
         UsageError: the release's start is not known.

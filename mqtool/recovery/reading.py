@@ -1,8 +1,7 @@
 """What consumers get after a start: one pull of one message at every queue offset.
 
 Follows DefaultMessageStore.getMessage and CommitLog.getMessage (4.9.7, 5.5.0) over the positions that the start
-left. The
-bytes of proven records are not read again.
+left. The bytes of proven records are not read again.
 """
 
 from collections.abc import Iterator

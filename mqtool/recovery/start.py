@@ -1,8 +1,7 @@
 """A broker's start, from the first file it reads to the moment it runs, and the shutdown after it.
 
 The order decides what has already happened when a step fails: tables, log, queues, checkpoint, index, recovery, and
-only
-then the lock. Source: DefaultMessageStore.load, start, shutdown, StoreCheckpoint (4.9.7, 5.5.0).
+only then the lock. Source: DefaultMessageStore.load, start, shutdown, StoreCheckpoint (4.9.7, 5.5.0).
 """
 
 import itertools

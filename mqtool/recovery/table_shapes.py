@@ -3,8 +3,7 @@
 A number that is a word, or a list that should be a map, makes the broker refuse the whole table. Source: members of
 TopicConfigSerializeWrapper, ConsumerOffsetManager, SubscriptionGroupManager, ConsumerFilterManager,
 DelayOffsetSerializeWrapper and, in 5.5, TopicQueueMappingSerializeWrapper and ConsumerOrderInfoManager, as fastjson
-1.2.69
-(4.9.7) and fastjson2 2.0.59 (5.5.0) convert them.
+1.2.69 (4.9.7) and fastjson2 2.0.59 (5.5.0) convert them.
 """
 
 import re

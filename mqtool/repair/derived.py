@@ -177,8 +177,7 @@ def _names(made: list[str], sums: Sequence[str | None], old: dict[str, str | Non
     """Returns a name for each new file, so that as few files as possible change.
 
     It is the name of the old file with the same bytes, or of the old one in the same place between such files. A sum
-    is None
-    if the bytes are not known; such a file equals no other.
+    is None if the bytes are not known; such a file equals no other.
     """
     names: list[str | None] = [None] * len(made)
     by_sum = {total: name for name, total in sorted(old.items(), reverse=True) if total is not None}

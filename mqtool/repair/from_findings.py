@@ -73,8 +73,7 @@ def changes_of(store: Store, findings: Iterable[Finding]) -> RepairProposal:
     """Returns the changes that repair findings.
 
     Three kinds of change are proposed alone, in this order: files in the place of directories, misnamed segments,
-    the end of
-    the log. Everything else is derived from the log, so the log must be complete and its end certain first.
+    the end of the log. Everything else is derived from the log, so the log must be complete and its end certain first.
 
     Args:
         store: the one that was verified.

@@ -1,9 +1,8 @@
 """The journal of one change: each step is recorded durably before it is taken.
 
 It is JSON Lines. Each line has a checksum over itself and the line before, so that a torn, edited or shuffled
-journal is
-recognised. An incomplete last line was being written when the machine stopped; the step that it announces was not
-begun. Docs page: docs/repair.md.
+journal is recognised. An incomplete last line was being written when the machine stopped; the step that it announces
+was not begun. Docs page: docs/repair.md.
 """
 
 import hashlib

@@ -128,8 +128,7 @@ def mapped(positions: Committed, places: Iterable[tuple[Place, Place]]) -> Posit
     """Maps positions of an old store to the queues of a new one.
 
     A new position is at the first message that the group has not consumed, so the group gets every such message.
-    Consumed
-    messages after it are delivered again; this happens where several queues were merged.
+    Consumed messages after it are delivered again; this happens where several queues were merged.
 
     Args:
         positions: in the old store.

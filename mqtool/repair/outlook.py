@@ -1,10 +1,8 @@
 """Judges repairs: what a store holds, and what its next start would deliver.
 
 One rule holds for every repair: afterwards, a start loses no message that was there before. `Comparison.lost_after`
-is
-never more than `Comparison.gone`, the messages of which the store holds no intact record. Plans, runbooks and
-salvage
-are all judged here, before any file changes place.
+is never more than `Comparison.gone`, the messages of which the store holds no intact record. Plans, runbooks and
+salvage are all judged here, before any file changes place.
 """
 
 import hashlib
@@ -232,8 +230,7 @@ def _belonging(proof: Proof, claims: Mapping[QueueKey, Claims]) -> np.ndarray:
     """Returns the records that belong in a queue, unless a unit of another queue claims them.
 
     The fields that name a queue have no checksum. A topic name that would lead out of the store gets no queue here,
-    whatever
-    a broker does with it.
+    whatever a broker does with it.
     """
     claimed = np.concatenate([_NONE, *(one.physical for one in claims.values())])
     belongs = ~among(proof.physical, claimed)

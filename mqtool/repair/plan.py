@@ -1,8 +1,7 @@
 """A plan: what a change does to each file, as data that can be read, stored and checked.
 
 Docs page: docs/repair.md. A plan contains no bytes of messages. `apply` builds the new files again, and they must
-have
-the checksums that the plan states.
+have the checksums that the plan states.
 """
 
 import hashlib
@@ -30,8 +29,7 @@ class Fingerprint:
         size: bytes.
         modified_ns: modification time; without meaning for a file that is still to be written.
         sha256: of all bytes; None if size and time are enough because the bytes do not matter, or the file is longer
-            than
-            any file of a broker.
+            than any file of a broker.
     """
 
     size: int
@@ -84,8 +82,7 @@ class Forecast:
         physically_gone: messages of which the store holds no intact record.
         lost_before, lost_after: by a start before and after the change; None if the broker does not start.
         outcome: SHA-256 over what the store then holds and a start delivers. If `apply` finds the same value, the
-            plan's
-            forecast holds.
+            plan's forecast holds.
     """
 
     release: str
@@ -177,8 +174,7 @@ class Plan:
 
         Raises:
             RefusedError: it is not a plan, was edited, reaches outside of its store, or is of a release that this
-                one does not
-                know.
+                one does not know.
         """
         path = Path(where)
         try:

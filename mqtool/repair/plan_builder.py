@@ -52,19 +52,16 @@ def make_plan(
             temporary directory.
         broker: release that will be started on the result; None for the one that wrote the store.
         must_repair: refuse changes after which a start still loses messages that the store holds, even if the
-            changes make
-            nothing worse.
+            changes make nothing worse.
         look: called with the root of a tree of links that looks like the store after the changes, and the broker
-            keys to
-            open it with; not called if no such tree can be made.
+            keys to open it with; not called if no such tree can be made.
 
     Raises:
         UsageError: a change does not apply here.
         NothingToChangeError: every file is already as the plan would make it.
         UnsupportedFormatError: the kind of store is not supported.
         RefusedError: an earlier change is neither finalized nor undone; a symbolic link is in the way; or a start
-            would
-            lose messages that the store still holds.
+            would lose messages that the store still holds.
         StoreError: a file cannot be read or written.
     """
     wanted = [changes] if not isinstance(changes, Sequence) else list(changes)

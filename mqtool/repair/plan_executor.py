@@ -63,10 +63,8 @@ def apply(
     """Applies a plan, or finishes what an earlier call began.
 
     Every gate is checked before anything is written. New files are built below `.mqtool/` in the store; if one does
-    not have
-    the checksum that the plan states, nothing is changed. Old files move to the quarantine. If the system reports an
-    error
-    half way, everything is undone.
+    not have the checksum that the plan states, nothing is changed. Old files move to the quarantine. If the system
+    reports an error half way, everything is undone.
 
     Args:
         plan: from `make_plan` or `Plan.from_json`.

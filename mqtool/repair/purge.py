@@ -1,10 +1,8 @@
 """Purges topics from the log: records of other topics are moved together, past the old end of the log.
 
 The new log begins at a physical offset that the old one did not have. So no old address, in an offset message id or
-in a
-queue, leads to another message; a broker treats messages of purged topics like those that retention has deleted.
-Their
-queues keep their queue offsets and groups keep their positions, because a queue always keeps its last file
+in a queue, leads to another message; a broker treats messages of purged topics like those that retention has deleted.
+Their queues keep their queue offsets and groups keep their positions, because a queue always keeps its last file
 (ConsumeQueue.deleteExpiredFile, 4.9.7 and 5.5.0).
 """
 

@@ -58,8 +58,7 @@ def redacted(record: Record) -> bytes:
     """Returns a record with a blank body of the same length.
 
     The COMPRESSED flag is cleared, because the new body is not compressed: a consumer that cannot decompress one
-    message drops
-    all messages that came with it (MessageDecoder.decode, 4.9.7 and 5.5.0).
+    message drops all messages that came with it (MessageDecoder.decode, 4.9.7 and 5.5.0).
 
     Raises:
         UnsupportedFormatError: the body contains a batch of messages.

@@ -20,8 +20,7 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) 
     """Rebuilds the timer's files. Files of the old timer log and snapshots of the old wheel are removed.
 
     A broker with `timerWheelSnapshotFlush` loads the snapshot with the highest number and, without one, the plain
-    wheel,
-    which is the file that is built here (TimerWheel.getMaxSnapshotFlag, 5.5.0).
+    wheel, which is the file that is built here (TimerWheel.getMaxSnapshotFlag, 5.5.0).
 
     Raises:
         UnsupportedFormatError: timer messages are kept in RocksDB.

@@ -22,8 +22,8 @@ def trim(store: Store, change: Trim, _out: Path, built: Built) -> None:
     """Removes the oldest segments, and files of queues and index that point to nothing else.
 
     It keeps what the broker's own cleaning keeps: the last file of each queue and of the index, and every other file
-    with an
-    entry that is still valid (CleanCommitLogService, ConsumeQueue.deleteExpiredFile, IndexService.deleteExpiredFile,
+    with an entry that is still valid (CleanCommitLogService, ConsumeQueue.deleteExpiredFile,
+    IndexService.deleteExpiredFile,
     4.9.7 and
     5.5.0).
     """
@@ -123,8 +123,7 @@ def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
     """Extends segments to the length of the others.
 
     Zeros end the log: a broker that scans them cuts everything after. So if the log continues in a later segment, a
-    BLANK is
-    written after the last intact record (CommitLog.checkMessageAndReturnSize, 4.9.7 and 5.5.0).
+    BLANK is written after the last intact record (CommitLog.checkMessageAndReturnSize, 4.9.7 and 5.5.0).
     """
     known = store.layout.commit_log_size
     assert known is not None

@@ -1,8 +1,7 @@
 """Cuts off the end of the log for good: log, queues, index, checkpoint and consumer offsets agree on the new end.
 
 A broker that cuts its log only moves a position back. The bytes stay, and a later record that ends just before one
-of
-them makes it part of the log again. Here they become zeros.
+of them makes it part of the log again. Here they become zeros.
 """
 
 from dataclasses import dataclass, replace

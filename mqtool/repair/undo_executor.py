@@ -47,8 +47,7 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
 
     Raises:
         RefusedError: there is no journal, or it is incomplete or of another store; old files are already being
-            deleted; or
-            the store has been written to since, and those writes would be lost.
+            deleted; or the store has been written to since, and those writes would be lost.
         StoreLockedError: another process holds the store.
         StoreError: the system reported an error; call again.
     """
@@ -173,8 +172,7 @@ def finalize(
 
     Raises:
         RefusedError: there is no journal, or it is incomplete or of another store; the change is not finished; or a
-            file that
-            was set aside holds records that the store does not.
+            file that was set aside holds records that the store does not.
         StoreLockedError: another mqtool process is undoing or finalizing the change.
         StoreError: the journal cannot be kept.
     """

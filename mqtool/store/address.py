@@ -43,10 +43,8 @@ def resolve(store: Store, address: str) -> Resolved:
     Args:
         store: the store.
         address: a physical offset (digits), `topic/queue@offset`, an offset message id (32 or 56 hexadecimal digits)
-            or a
-            unique key (anything else). An id that may be either is tried as an offset id first; it is one if the
-            record
-            there has exactly this id.
+            or a unique key (anything else). An id that may be either is tried as an offset id first; it is one if the
+            record there has exactly this id.
 
     Raises:
         CorruptionError: the address is a physical offset without a record.

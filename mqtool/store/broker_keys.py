@@ -1,10 +1,8 @@
 """The keys of a broker's properties file, of 4.9.7 and 5.5.0 together.
 
 A broker ignores a key that it does not know, without a message, and so does every command of mqtool. Source: the
-setters of
-BrokerConfig, MessageStoreConfig (also of the tiered store), NettyServerConfig, NettyClientConfig and AuthConfig,
-which
-MixAll.properties2Object calls.
+setters of BrokerConfig, MessageStoreConfig (also of the tiered store), NettyServerConfig, NettyClientConfig and
+AuthConfig, which MixAll.properties2Object calls.
 """
 
 from collections.abc import Iterable, Mapping

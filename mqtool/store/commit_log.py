@@ -37,8 +37,7 @@ class CommitLog:
         segments: by physical offset, over all paths.
         min_offset: physical offset of the first existing byte; 0 if there is no segment.
         unreadable: if set before anything is read, unreadable parts are noted here and read as zeros; otherwise they
-            are
-            errors.
+            are errors.
         bytes_read: bytes of segments read so far.
     """
 
@@ -192,8 +191,7 @@ class CommitLog:
             end: physical offset to stop before; None for the end of the log.
             crc: whether a wrong body CRC makes a record damage.
             refills: read every window into the same memory, which saves allocations; frames are then valid only
-                until the next
-                item is taken.
+                until the next item is taken.
 
         Yields:
             Valid frames of each window, in order, and damage between them. An unfinished record at the end of the

@@ -1,14 +1,10 @@
 """Finds record starts at which a segment can be cut, so that several processes read it in parallel.
 
 There are two ways. `cuts_of` searches the bytes without proof: only if the walk over the part before ends exactly at
-a cut
-is it the start of a record of the log, and not one inside a body. `Cuts` proves each position without a walk, so
-that parts
-can be read on machines that never communicate. A ConsumeQueue is sorted by physical offset, so bisection finds its
-first
-unit at or after an offset, and the record there must state that offset. Where no queue helps, framing does: magic
-code,
-lengths, CRC and own offset of a record must all agree.
+a cut is it the start of a record of the log, and not one inside a body. `Cuts` proves each position without a walk, so
+that parts can be read on machines that never communicate. A ConsumeQueue is sorted by physical offset, so bisection
+finds its first unit at or after an offset, and the record there must state that offset. Where no queue helps, framing
+does: magic code, lengths, CRC and own offset of a record must all agree.
 """
 
 from collections import OrderedDict

@@ -1,8 +1,7 @@
 """Describes a store in one value: the library counterpart of `mqtool info`.
 
 Everything comes from names, sizes, headers and a few records, so the size of the store does not matter; `deep_scan`
-reads
-every record.
+reads every record.
 """
 
 from dataclasses import asdict, dataclass, field

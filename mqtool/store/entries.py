@@ -1,8 +1,7 @@
 """The content of single files, row by row: units, entries, slots, fields.
 
 Rows are mappings of field names: the layouts' own, and those of the place (topic, queue_id, queue_offset, number,
-…). Files
-are read in pieces, so memory is constant; zeros after the last entry are not rows.
+…). Files are read in pieces, so memory is constant; zeros after the last entry are not rows.
 """
 
 from collections.abc import Callable, Iterator, Sequence

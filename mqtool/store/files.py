@@ -1,8 +1,7 @@
 """Reads files without leaving a trace: O_RDONLY and positional reads; nothing is mapped or created.
 
 A mapping would be faster for single bytes, but the process ends with SIGBUS if the file is cut meanwhile. A
-positional read
-just returns less.
+positional read just returns less.
 """
 
 import errno

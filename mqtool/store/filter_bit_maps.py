@@ -3,8 +3,7 @@
 The broker computes them when it dispatches a message, from the filters that groups have registered
 (config/consumerFilter.json). A group ignores the bits of messages from before its registration
 (ConsumerFilterData.isMsgInLive), so those bits are not set here. A unit without a bit map is valid too: the broker
-then
-evaluates the filter on the message itself. Source: CommitLogDispatcherCalcBitMap, ConsumerFilterManager, BitsArray
+then evaluates the filter on the message itself. Source: CommitLogDispatcherCalcBitMap, ConsumerFilterManager, BitsArray
 (4.9.7, 5.5.0).
 """
 

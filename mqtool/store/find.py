@@ -1,8 +1,7 @@
 """Finds messages through the index, or by a scan where the index cannot serve; reports which.
 
 The index knows hashes of keys, not keys, and only of dispatched records. So the records that it names are read and
-tested,
-and the ends of the log that it does not cover are scanned.
+tested, and the ends of the log that it does not cover are scanned.
 """
 
 from collections.abc import Iterable, Iterator

@@ -18,8 +18,7 @@ def follow(
     """Yields existing messages and then new ones; ends at the end of the range, otherwise never.
 
     An unfinished record at the end does not count yet. If the log is cut meanwhile, as by a recovering broker, that
-    is reported
-    as damage, and following continues from the new end.
+    is reported as damage, and following continues from the new end.
 
     Args:
         path: a store's root.

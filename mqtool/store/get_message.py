@@ -1,12 +1,9 @@
 """The broker's getMessage: messages of a queue from an offset on, with its limits, statuses and next offsets.
 
 One function over two views. The files of a running engine, a store on disk, a crashed store seen as if it had been
-started,
-and a damaged store that is served read-only differ only in where units and records come from; each has a `QueueView`
-and a
-`LogView`. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset (4.9.7, 5.5.0). Docs
-page:
-docs/engine.md.
+started, and a damaged store that is served read-only differ only in where units and records come from; each has a
+`QueueView` and a `LogView`. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset (4.9.7,
+5.5.0). Docs page: docs/engine.md.
 """
 
 import enum

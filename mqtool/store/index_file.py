@@ -1,10 +1,8 @@
 """The index files of a store, open for reading: header, slots, entries, chains, look-up.
 
 The numbers of slots and entries are not stored. They follow from where the data ends: entry numbers are known from
-the
-header, and one file length fits slot counts only in steps of five. The chains then prove it: the head of every used
-slot
-must be the newest entry whose hash leads to that slot.
+the header, and one file length fits slot counts only in steps of five. The chains then prove it: the head of every used
+slot must be the newest entry whose hash leads to that slot.
 """
 
 from collections.abc import Callable

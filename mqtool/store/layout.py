@@ -62,8 +62,7 @@ class StoreLayout:
         commit_log_dirs: one, or several with multi-path CommitLogs.
         commit_log: segments of all of them by physical offset, and other files in them.
         misplaced: files of `commit_log`, or of the root, with a wrong name or in the wrong directory, at the offset
-            where
-            their records belong.
+            where their records belong.
         displaced: such files whose place is taken by another file; `segments` leaves them out.
         commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of
             each kind;

@@ -1,8 +1,7 @@
 """Builds lines of JSON in parallel, in order: this process walks and proves the log, workers build lines.
 
 Only the walk decides what is a message, so the lines do not depend on the number of workers. A worker only gets the
-bytes of
-a file to build lines from.
+bytes of a file to build lines from.
 """
 
 from collections.abc import Iterator

@@ -49,8 +49,7 @@ def walk_file(
         is_last: no file of the log follows: an unfinished end is its tail, not damage.
         crc: whether a wrong body CRC makes a record damage.
         refills: read every window into the same memory, if the file supports that; frames are then valid only until
-            the next
-            item is taken.
+            the next item is taken.
         start_index: another source of record starts.
     """
     span = _span(file, segment, start, end, is_last)

@@ -128,8 +128,7 @@ class Effect:
         again: messages that the group was past and will get again; None for none.
         never: messages that the group had before it and will not get; None for none.
         certain: False if the group has no position before or after the move. Clients then begin where their own
-            setting says
-            (consumeFromWhere), and the two spans are the maximum.
+            setting says (consumeFromWhere), and the two spans are the maximum.
         has_queue: False if the queue is missing.
     """
 

@@ -2,8 +2,7 @@
 
 A broker reads one place: `lmqConsumerOffset.json` with `enableLmq`, the RocksDB `config/consumerOffsets` with
 `storeType=defaultRocksDB`, otherwise `consumerOffset.json`. If it cannot read a file, it reads the `.bak`. A broker
-with
-RocksDB imports a `consumerOffset.json` with a newer data version. Source: BrokerController, ConfigManager.load,
+with RocksDB imports a `consumerOffset.json` with a newer data version. Source: BrokerController, ConfigManager.load,
 LmqConsumerOffsetManager, RocksDBConsumerOffsetManager.merge (4.9.7, 5.5.0).
 """
 
@@ -60,8 +59,7 @@ class OffsetTables:
         tables: those that can be read.
         read: the one that a broker reads; None if it has none.
         written: file, relative to the root, to write new positions to so that the next start of a broker uses them.
-            A broker
-            with RocksDB imports a consumerOffset.json with a newer data version.
+            A broker with RocksDB imports a consumerOffset.json with a newer data version.
         evidence: why the broker reads that place, in words; empty if there is no other.
         problems: files that cannot be read, in words.
     """

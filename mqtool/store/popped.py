@@ -1,10 +1,8 @@
 """Open check points of POP: messages that a group popped and did not acknowledge.
 
 When messages are popped, a check point is written as a timer message, and so is each acknowledgement. The timer
-delivers both
-to the revive topic after the invisible time, and the broker then delivers unacknowledged messages again. So open
-check
-points are among the waiting timers, and in the revive topic after the position of the revive group.
+delivers both to the revive topic after the invisible time, and the broker then delivers unacknowledged messages again.
+So open check points are among the waiting timers, and in the revive topic after the position of the revive group.
 Source: PopMessageProcessor, AckMessageProcessor, PopReviveService (5.5.0).
 """
 

@@ -51,8 +51,7 @@ class Position:
         lag: number of messages after the position; None if the queue is missing.
         next_time: store time of the next message, ms since the epoch; None if there is none.
         in_flight: number of messages that the group popped and did not acknowledge. They are delivered again after
-            their
-            invisible time, whatever the position. None if POP's database cannot be read.
+            their invisible time, whatever the position. None if POP's database cannot be read.
     """
 
     kind: PositionKind

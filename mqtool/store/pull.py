@@ -1,8 +1,7 @@
 """Reads a queue of a store on disk as a consumer does: the broker's getMessage over its files.
 
 The queue may be as it is on disk, or as a start would complete it (`store.recovered`): both are a `Queue`. Tests
-compare it
-with answers of the real store.
+compare it with answers of the real store.
 """
 
 from collections.abc import Iterator

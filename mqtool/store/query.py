@@ -38,8 +38,7 @@ def query_message(
     """Returns the messages with a key, by physical offset.
 
     As in the broker, a hash collision returns a message with another key too: compare `keys` and `unique_key`.
-    Records that are
-    missing or damaged are left out.
+    Records that are missing or damaged are left out.
     """
     last = end
     for _ in range(_ROUNDS):

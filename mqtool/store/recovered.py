@@ -1,14 +1,11 @@
 """What a broker's start would add to a store that was not shut down cleanly.
 
 The queues of such a store may lack the units of its newest records, and a broker deletes index files that were not
-full and
-builds them again. Answers are those of the broker after its start, so both are computed on first use, from where
-recovery
-would begin to scan. If that is too far back, units are computed from the largest end of a queue on, which is
-sufficient
-after a mere kill, and index files are used as they are. Source: CommitLog.recoverAbnormally,
-isMappedFileMatchedRecover,
-IndexService.load, ConsumeQueue.putMessagePositionInfo (4.9.7, 5.5.0); DefaultMessageStore.start (4.9.7).
+full and builds them again. Answers are those of the broker after its start, so both are computed on first use, from
+where recovery would begin to scan. If that is too far back, units are computed from the largest end of a queue on,
+which is sufficient after a mere kill, and index files are used as they are. Source: CommitLog.recoverAbnormally,
+isMappedFileMatchedRecover, IndexService.load, ConsumeQueue.putMessagePositionInfo (4.9.7, 5.5.0);
+DefaultMessageStore.start (4.9.7).
 """
 
 from collections.abc import Iterator
@@ -218,8 +215,7 @@ def recovered_index(
 
     Returns:
         Files that the checkpoint covers, and files built from the records that recovery scans; `disk` itself if too
-        much would
-        have to be read.
+        much would have to be read.
     """
     kept = [file for file in disk if file.header.end_timestamp <= known_until]
     if log.max_offset - scan_from > MOST_INDEX_BYTES or any(not file.slot_count for file in kept[-1:]):

@@ -1,10 +1,8 @@
 """Stores in object storage: URLs with a scheme, listed once, read by ranges.
 
 `RemotePath` has the part of `Path` that reading needs. It answers from one listing, made when the store is opened,
-so
-opening costs a few requests however many queues there are. No file is fetched completely: each read requests a
-range.
-Needs fsspec and a driver for the scheme, e.g. `pip install "rocketmq-mqtool[s3]"`.
+so opening costs a few requests however many queues there are. No file is fetched completely: each read requests a
+range. Needs fsspec and a driver for the scheme, e.g. `pip install "rocketmq-mqtool[s3]"`.
 """
 
 import posixpath
@@ -260,10 +258,8 @@ class RemoteBytes:
         """Returns a position after which only zeros were found.
 
         Object storage has no holes, and a broker allocates segments of a gigabyte in advance. So the end is found by
-        probing: places
-        all over the object, then around the last nonzero one. Data after zeros of more than a sixty-fourth of the
-        object may be
-        missed; reading ranges within the log does not rely on this.
+        probing: places all over the object, then around the last nonzero one. Data after zeros of more than a
+        sixty-fourth of the object may be missed; reading ranges within the log does not rely on this.
         """
         low, high = 0, self.size
         while high - low > _EXACT:

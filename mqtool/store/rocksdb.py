@@ -1,13 +1,10 @@
 """RocksDB databases in a store, opened without leaving a trace, and the configuration tables in them.
 
 The library writes into a database's directory even when it only reads. So it gets a directory of links to the files,
-which
-is elsewhere and is deleted when the database is closed.
+which is elsewhere and is deleted when the database is closed.
 
 The library is native code that never returns from some damaged files (for instance a MANIFEST with a changed byte in
-a
-record) and could crash on others. Nothing in this process can interrupt it. So a separate process opens each
-database
+a record) and could crash on others. Nothing in this process can interrupt it. So a separate process opens each database
 first, with a limit on its processor time.
 """
 

@@ -1,8 +1,7 @@
 """Record starts in the CommitLog according to the queues.
 
 Used only where the log itself does not show them, so units are read on demand, for one range of the log at a time:
-memory
-does not grow with the store.
+memory does not grow with the store.
 """
 
 from collections.abc import Callable, Iterator, Sequence

@@ -60,8 +60,7 @@ def open_readable(path: str | Path, config: broker_config.ConfigSource = None) -
     """Opens a store like `open_store`, even if some of its directories cannot be listed.
 
     Within the context these count as empty and are in `Store.unlisted`. The caller must report them, and must not
-    conclude
-    anything from what they do not show.
+    conclude anything from what they do not show.
 
     Raises:
         NotAStoreError, LayoutError, ConfigFileError: see `open_store`.

@@ -1,8 +1,7 @@
 """Messages that the broker holds back: delays, timers, open transactions, popped messages without an ack.
 
 No consumer group waits for them under its own name, so consumer offsets do not show them; deleting their segment
-loses them
-all the same. If the files do not show whether a message was delivered, it counts as waiting.
+loses them all the same. If the files do not show whether a message was delivered, it counts as waiting.
 Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl (4.9.7, 5.5.0), PopReviveService
 (5.5.0).
 """

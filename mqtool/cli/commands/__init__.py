@@ -1,8 +1,7 @@
 """The commands of `mqtool`: one file for each, with its options, its function and the schema of its output.
 
 No command imports another: shared parts are in `mqtool.cli`. Heavy libraries are imported by the functions that use
-them, so
-that `mqtool --help` and `mqtool COMMAND --help` load none.
+them, so that `mqtool --help` and `mqtool COMMAND --help` load none.
 """
 
 from typing import NamedTuple

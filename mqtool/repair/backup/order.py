@@ -9,8 +9,7 @@ References are copied before what they refer to, and the log last, up to an end 
    checkpoint on (R6 and R8 of docs/recovery.md). A RocksDB (`rocksdbstore`, tables in `config`) is copied as one
    state:
    its manifest names the files that belong together, so it is copied again if the manifest or the set of files
-   changes
-   meanwhile.
+   changes meanwhile.
 5. The log, up to the fixed end.
 6. Topics and groups: a table that is too new does no harm, one that is too old would hide a topic.
 

@@ -124,8 +124,7 @@ class Aside:
         what: description in words.
         make: creates `to`, returns facts in words.
         repairs: whether the new directory has the messages of this store at their offsets, without its damage;
-            otherwise it
-            is a copy, or another kind of store.
+            otherwise it is a copy, or another kind of store.
     """
 
     what: str

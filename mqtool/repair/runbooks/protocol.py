@@ -43,11 +43,9 @@ class Protocol:
         repaired: whether the problem is solved; None if nothing was applied.
         gone: messages of which the store held no intact record when the run began; None if unknown.
         lost_by_start: messages that consumers lose if the broker is started instead, including those already lost;
-            None if
-            it does not start.
+            None if it does not start.
         lost_after: of the messages that were known when the run began, those that consumers lose when the broker is
-            started
-            now; None if unknown.
+            started now; None if unknown.
         plan: JSON of the plan, None if nothing changes in place.
         made: the new directory, if one was created.
         steps: in order.

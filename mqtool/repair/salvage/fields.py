@@ -1,8 +1,7 @@
 """Corrects impossible values of fields without a checksum, in records that are valid otherwise.
 
 A client cannot read a record whose body is marked as compressed and is not, or whose host has an impossible port; a
-broker
-takes a store time of zero for the end of the log. The old value is lost, the message is not.
+broker takes a store time of zero for the end of the log. The old value is lost, the message is not.
 """
 
 import numpy as np

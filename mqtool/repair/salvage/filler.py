@@ -1,11 +1,9 @@
 """Fills holes of a new log where records of the old one are missing, because the broker must be able to cross them.
 
 Recovery and dispatch follow the records and end at the first invalid one; a BLANK leads to the end of the segment
-only
-(CommitLog.recoverNormally, checkMessageAndReturnSize, DefaultMessageStore.doReput; 4.9.7, 5.5.0). So a hole inside a
-segment
-is filled with records of its exact length. They are marked as rolled back, which keeps them out of queues and index
-(CommitLogDispatcherBuildConsumeQueue, IndexService.buildIndex; 4.9.7, 5.5.0).
+only (CommitLog.recoverNormally, checkMessageAndReturnSize, DefaultMessageStore.doReput; 4.9.7, 5.5.0). So a hole inside
+a segment is filled with records of its exact length. They are marked as rolled back, which keeps them out of queues and
+index (CommitLogDispatcherBuildConsumeQueue, IndexService.buildIndex; 4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterator

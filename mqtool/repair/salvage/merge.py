@@ -64,8 +64,7 @@ class Merge:
     Attributes:
         common: bytes that are equal in the first copy and in another one, by number of the other one.
         conflicts: number of records that differ between copies in fields without a checksum; those of the first copy
-            are
-            taken.
+            are taken.
         conflict_offsets: physical offsets of some of them.
     """
 

@@ -121,8 +121,7 @@ class MovedLog:
         holes: ranges of the old log without a record, in order.
         records: number of records written.
         old_start, old_end: physical offsets of the first record and after the last record in the old log; old_end is
-            None
-            before the first.
+            None before the first.
         moves: new places of the records.
     """
 

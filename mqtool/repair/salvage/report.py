@@ -156,8 +156,7 @@ def account(found: Salvaged, sources: Sequence[Store], gone: Sequence[tuple[int,
     """Adds the losses of queues and groups to the result.
 
     A unit of an old queue that points into a range without a provable record proves a message. So does a queue
-    offset that
-    the records around it skip.
+    offset that the records around it skip.
 
     Args:
         found: takes the losses.

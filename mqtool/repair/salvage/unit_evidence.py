@@ -1,10 +1,8 @@
 """Records that a unit of their queue confirms, although fields without a checksum are damaged.
 
 Consumers get such messages: a pull reads as many bytes as the unit says and decodes them. No client checks the
-physical
-offset, and 4.9 not even the magic code (MessageDecoder.decode, 4.9.7 and 5.5.0). A record counts if its lengths add
-up, its
-body matches its CRC, and topic, queue and queue offset are those of the unit.
+physical offset, and 4.9 not even the magic code (MessageDecoder.decode, 4.9.7 and 5.5.0). A record counts if its
+lengths add up, its body matches its CRC, and topic, queue and queue offset are those of the unit.
 """
 
 from collections.abc import Iterator, Sequence
@@ -116,8 +114,7 @@ class UnitEvidence:
         """Corrects topics that no queue and no configuration knows, if exactly one unit confirms another topic.
 
         The unit must be at the queue offset that the record states, with its size and tags code, and its topic must
-        have the same
-        length.
+        have the same length.
         """
         names = self._dispatcher.topics.names
         self._unknown += [number for number in range(self._looked_at, len(names)) if names[number] not in self._known]
