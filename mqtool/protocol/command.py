@@ -6,6 +6,8 @@ Docs page: docs/protocol.md. Source: RemotingCommand, SerializeType and Language
 from dataclasses import dataclass, field
 from enum import IntEnum
 
+from mqtool.protocol.codes import ResponseCode
+
 FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
@@ -73,6 +75,16 @@ class Command:
     def is_oneway(self) -> bool:
         """Whether it is a one-way request."""
         return self.flag & FLAG_ONEWAY != 0
+
+    @property
+    def outcome(self) -> str:
+        """Code and remark of an answer, in words."""
+        try:
+            name = ResponseCode(self.code).name
+        except ValueError:
+            name = f"code {self.code}"
+        words = " ".join((self.remark or "").split())
+        return f"{name}: {words}" if words else name
 
     def reply(
         self, code: int, remark: str | None = None, fields: dict[str, str] | None = None, body: bytes | memoryview = b""

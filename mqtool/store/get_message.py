@@ -144,6 +144,11 @@ class Found(NamedTuple, Generic[R]):
     size: int = 0
     suggest_slave: bool = False
 
+    @property
+    def resume_offset(self) -> int:
+        """Queue offset at which to continue after a get that found nothing: `next_begin_offset`, inside the queue."""
+        return max(self.min_offset, min(self.next_begin_offset, self.max_offset))
+
     def joined(self) -> bytes:
         """Returns all records as one `bytes`; for records that are bytes or views of them."""
         join = getattr(self.records, "joined", None)  # a sequence that can do it at once

@@ -13,7 +13,7 @@ from pathlib import Path
 from mqtool.engine import MessageStore
 from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import hosts, java
-from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
+from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.hosts import Host
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command
@@ -150,13 +150,28 @@ class Broker:
             return "the disk is too full, and new messages are refused" if is_full else "the store takes no messages"
         return None
 
-    def readable_topic(self, topic: str) -> TopicConfig:
+    def readable_topic(self, topic: str, what: str = "pulling message") -> TopicConfig:
         """Returns a topic that may be read; raises RefusalError if it does not exist or may not be read."""
         found = self.topics.get(topic)
         if found is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
         if not found.perm & PERM_READ:
-            raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] pulling message is forbidden")
+            raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] {what} is forbidden")
+        return found
+
+    def consuming_group(self, group: str, missing: str) -> GroupConfig:
+        """Returns a group that may consume; raises RefusalError if it may not.
+
+        Args:
+            group: its name.
+            missing: ends the remark for a group that does not exist; the real broker words it by the kind of request.
+        """
+        found = self.groups.find(group)
+        if found is None:
+            remark = f"subscription group [{group}] {missing}"
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
+        if not found.consume_enable:
+            raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
         return found
 
     def host_of(self, peer: Peer) -> bytes:

@@ -86,7 +86,7 @@ class BrokerPositions:
         """
         answer = self.ask(code, **fields)
         if answer.code != ResponseCode.SUCCESS:
-            raise RemoteProtocolError(f"broker {self.address}: {code.name}: {status_of(answer)}")
+            raise RemoteProtocolError(f"broker {self.address}: {code.name}: {answer.outcome}")
         return answer
 
     # -- the broker ----------------------------------------------------------------------------------------------
@@ -211,14 +211,4 @@ class BrokerPositions:
         try:
             return java.parse_long(answer.fields[name])
         except (KeyError, FormatError) as error:
-            raise RemoteProtocolError(f"broker {self.address}: expected {name} in {status_of(answer)}") from error
-
-
-def status_of(answer: Command) -> str:
-    """Returns code and remark of an answer, in words."""
-    try:
-        name = ResponseCode(answer.code).name
-    except ValueError:
-        name = f"code {answer.code}"
-    words = " ".join((answer.remark or "").split())
-    return f"{name}: {words}" if words else name
+            raise RemoteProtocolError(f"broker {self.address}: expected {name} in {answer.outcome}") from error

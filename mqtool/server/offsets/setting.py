@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from mqtool.errors import RefusedError
 from mqtool.protocol.codes import RequestCode, ResponseCode
-from mqtool.server.offsets.client import BrokerPositions, status_of
+from mqtool.server.offsets.client import BrokerPositions
 from mqtool.server.offsets.plan import BrokerPlan
 from mqtool.store.offset_moves import Committed, Move
 
@@ -161,7 +161,7 @@ def _tell(broker: BrokerPositions, plan: BrokerPlan) -> tuple[str, ...]:
         fields = {"topic": topic, "group": group, "timestamp": plan.time, "isForce": True}
         answer = broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields)
         if answer.code != ResponseCode.SUCCESS:
-            raise RefusedError("ignored", f"group {group}, {topic}: {status_of(answer)}", broker.address)
+            raise RefusedError("ignored", f"group {group}, {topic}: {answer.outcome}", broker.address)
     return tuple(_groups(plan))
 
 

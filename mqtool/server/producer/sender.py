@@ -142,9 +142,9 @@ class BrokerSender:
         fields = {"topic": topic, "acceptStandardJsonOnly": "true"}
         answer = await self._call(self._name_server, Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields=fields))
         if answer.code == ResponseCode.TOPIC_NOT_EXIST:
-            return Route((), _status(answer), known=False)
+            return Route((), answer.outcome, known=False)
         if answer.code != ResponseCode.SUCCESS:
-            raise ConnectionError(f"name server {self._name_server}: {_status(answer)}")
+            raise ConnectionError(f"name server {self._name_server}: {answer.outcome}")
         return route_in(answer.body)
 
     async def _answer(self, sent: _Sent) -> Ack:
@@ -162,8 +162,8 @@ class BrokerSender:
             await asyncio.sleep(pause)
             pause *= 2
         if answer.code in _BROKER_FAILED:
-            raise ConnectionError(f"broker {sent.queue.address}: {_status(answer)}")
-        return _ack(sent, answer) if answer.code in _STORED else Ack(sent.number, None, _status(answer))
+            raise ConnectionError(f"broker {sent.queue.address}: {answer.outcome}")
+        return _ack(sent, answer) if answer.code in _STORED else Ack(sent.number, None, answer.outcome)
 
     async def _call(self, address: str, command: Command) -> Command:
         try:
@@ -178,15 +178,6 @@ class BrokerSender:
     async def _close(self) -> None:
         for connection in self._connections.values():
             connection.close()
-
-
-def _status(answer: Command) -> str:
-    try:
-        name = ResponseCode(answer.code).name
-    except ValueError:
-        name = f"code {answer.code}"
-    words = " ".join((answer.remark or "").split())
-    return f"{name}: {words}" if words else name
 
 
 def _request(sent: _Sent) -> Command:
@@ -235,7 +226,7 @@ def _ack(sent: _Sent, answer: Command) -> Ack:
         queue_id, queue_offset = java.parse_int(fields.get("queueId", "")), java.parse_long(fields["queueOffset"])
     except (FormatError, KeyError) as error:
         raise RemoteProtocolError(f"broker {sent.queue.address}: answer to a send: {error}") from error
-    reason = "" if answer.code == ResponseCode.SUCCESS else _status(answer)
+    reason = "" if answer.code == ResponseCode.SUCCESS else answer.outcome
     return Ack(
         sent.number,
         PutStatus.PUT_OK,

@@ -145,14 +145,7 @@ class PullProcessor:
         group, topic = text(command, "consumerGroup"), text(command, "topic")
         queue_id = number(command, "queueId")
         broker.check_readable("pulling message")
-        group_config = broker.groups.find(group)
-        if group_config is None:
-            raise RefusalError(
-                ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST,
-                f"subscription group [{group}] does not exist, apply first please!",
-            )
-        if not group_config.consume_enable:
-            raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        group_config = broker.consuming_group(group, "does not exist, apply first please!")
         topic_config = broker.readable_topic(topic)
         if not 0 <= queue_id < topic_config.read_queue_nums:
             raise RefusalError(

@@ -239,11 +239,10 @@ class Timer:
                 self._is_dirty = True
             if found.records:
                 continue
-            following = max(found.min_offset, min(found.next_begin_offset, found.max_offset))
-            if following == self._queue_offset:
+            if found.resume_offset == self._queue_offset:
                 return
-            self._queue_offset = following
-            if following == found.max_offset:
+            self._queue_offset = found.resume_offset
+            if self._queue_offset == found.max_offset:
                 return
 
     def _file(self, message: Stored, now: int) -> bool:

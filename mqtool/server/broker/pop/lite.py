@@ -117,13 +117,7 @@ class Lite:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic [{topic}] peeking message is forbidden")
         if config.message_type != LITE:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"the topic [{topic}] message type not match")
-        group_config = broker.groups.find(group)
-        if group_config is None:
-            remark = f"subscription group [{group}] not exist, {FAQ}"
-            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        if not group_config.consume_enable:
-            raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
-        if bind_topic(group_config) != topic:
+        if bind_topic(broker.consuming_group(group, f"not exist, {FAQ}")) != topic:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"subscription bind topic not match, {group}")
 
     # -- old lite topics -----------------------------------------------------------------------------------------

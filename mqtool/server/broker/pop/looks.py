@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Mapping
 
 from mqtool.engine import GetResult, GetStatus
-from mqtool.formats.config_files import PERM_READ
 from mqtool.formats.service_records import QueueKey
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -111,19 +110,10 @@ class PopLooks:
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
         broker.check_release_5(command)
         broker.check_readable("peeking message")
-        config = broker.topics.get(topic)
-        if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
-        if not config.perm & PERM_READ:
-            raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
+        config = broker.readable_topic(topic, "peeking message")
         if queue_id >= config.read_queue_nums:
             raise RefusalError(code, illegal_queue(topic, queue_id, config.read_queue_nums, peer.address))
-        found = broker.groups.find(group)
-        if found is None:
-            remark = f"subscription group [{group}] does not exist, {FAQ}"
-            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-        if not found.consume_enable:
-            raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+        broker.consuming_group(group, f"does not exist, {FAQ}")
         count = config.read_queue_nums
         start = next(self._turns) % max(1, count)
         every = [(start + number_) % count for number_ in range(count)] if queue_id < 0 else [queue_id]

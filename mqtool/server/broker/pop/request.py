@@ -39,20 +39,12 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
     """Parses a request; raises RefusalError for the first check that fails, in the real broker's order."""
     group, topic, order = text(command, "consumerGroup"), text(command, "topic"), flag(command, "order")
     _check_broker(broker, command)
-    config = broker.topics.get(topic)
-    if config is not None and not config.perm & PERM_READ:
-        raise RefusalError(ResponseCode.NO_PERMISSION, f"the topic[{topic}] peeking message is forbidden")
-    config = broker.readable_topic(topic)
+    config = broker.readable_topic(topic, "peeking message")
     queue_id = number(command, "queueId", 0)
     if queue_id >= config.read_queue_nums:
         remark = illegal_queue(topic, queue_id, config.read_queue_nums, peer.address)
         raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
-    group_config = broker.groups.find(group)
-    if group_config is None:
-        remark = f"subscription group [{group}] does not exist, {FAQ}"
-        raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, remark)
-    if not group_config.consume_enable:
-        raise RefusalError(ResponseCode.NO_PERMISSION, f"subscription group no permission, {group}")
+    broker.consuming_group(group, f"does not exist, {FAQ}")
     message_filter = checked_filter(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
     every = list(range(config.read_queue_nums)) if queue_id < 0 else [queue_id]
     start = random.randrange(max(1, len(every)))  # noqa: S311 - spreads load, hides nothing

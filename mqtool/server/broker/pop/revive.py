@@ -99,10 +99,9 @@ class Revive:
                 queue.next_offset = queue_offset + 1
             if found.records:
                 continue
-            following = max(found.min_offset, min(found.next_begin_offset, found.max_offset))
-            if following == queue.next_offset:
+            if found.resume_offset == queue.next_offset:
                 return
-            queue.next_offset = following
+            queue.next_offset = found.resume_offset
 
     def _note(self, queue: _ReviveQueue, message: Stored, queue_offset: int) -> None:
         broker = self._broker

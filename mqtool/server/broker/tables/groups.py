@@ -1,14 +1,12 @@
 """Groups: the subscription groups of a broker. Source: SubscriptionGroupManager (5.5.0)."""
 
-import time
-
 from mqtool.formats import config_files, file_names
-from mqtool.formats.config_files import DataVersion, GroupConfig, SubscriptionGroups
+from mqtool.formats.config_files import GroupConfig, SubscriptionGroups
 from mqtool.formats.topics import is_lmq
 from mqtool.server.broker import names
 from mqtool.server.broker.settings import Settings
 from mqtool.server.broker.tables.config_persister import ConfigPersister
-from mqtool.server.broker.tables.topics import next_version
+from mqtool.server.broker.tables.config_table import ConfigTable
 
 
 def default_group(name: str) -> GroupConfig:
@@ -23,13 +21,8 @@ def default_group(name: str) -> GroupConfig:
     )
 
 
-class GroupTable:
-    """The groups of a broker.
-
-    Attributes:
-        table: by name.
-        data_version: of the table.
-    """
+class GroupTable(ConfigTable[GroupConfig]):
+    """The groups of a broker."""
 
     def __init__(self, persister: ConfigPersister, settings: Settings) -> None:
         """Loads subscriptionGroup.json and adds what every broker has.
@@ -39,12 +32,10 @@ class GroupTable:
         """
         loaded = persister.configs.load(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups)
         loaded = loaded or SubscriptionGroups({})
-        self.table: dict[str, GroupConfig] = dict(loaded.subscription_group_table)
-        self.data_version = loaded.data_version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        table = dict(loaded.subscription_group_table)
+        super().__init__(persister, file_names.SUBSCRIPTION_GROUPS, table, loaded.data_version)
         self._extra = loaded.extra
-        self._persister = persister
         self._settings = settings
-        persister.register(file_names.SUBSCRIPTION_GROUPS, self._build)
         for name in names.PREDEFINED_GROUPS:
             self.table.setdefault(name, default_group(name))
 
@@ -71,14 +62,3 @@ class GroupTable:
         """Adds or replaces a group."""
         self.table[config.group_name] = config
         self._changed()
-
-    def delete(self, group: str) -> bool:
-        """Removes a group; returns whether it was there."""
-        if self.table.pop(group, None) is None:
-            return False
-        self._changed()
-        return True
-
-    def _changed(self) -> None:
-        self.data_version = next_version(self.data_version)
-        self._persister.mark(file_names.SUBSCRIPTION_GROUPS)

@@ -4,7 +4,6 @@ Source: TopicConfigManager (5.5.0).
 """
 
 import logging
-import time
 from collections.abc import Callable
 from dataclasses import replace
 
@@ -16,7 +15,6 @@ from mqtool.formats.config_files import (
     PERM_INHERIT,
     PERM_READ,
     PERM_WRITE,
-    DataVersion,
     TopicConfig,
     Topics,
 )
@@ -25,6 +23,7 @@ from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.server.broker import names
 from mqtool.server.broker.settings import Settings
 from mqtool.server.broker.tables.config_persister import ConfigPersister
+from mqtool.server.broker.tables.config_table import ConfigTable
 
 _LOG = logging.getLogger(__name__)
 
@@ -33,12 +32,6 @@ UNIT_SUBSCRIPTION = 2
 READ_WRITE = PERM_READ | PERM_WRITE
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
 """What a topic may take, besides everything."""
-
-
-def next_version(version: DataVersion | None) -> DataVersion:
-    """Returns the data version after one more change."""
-    counter = version.counter if version else 0
-    return DataVersion(counter + 1, time.time_ns() // 1_000_000, (version.state_version or 0) if version else 0)
 
 
 def _bounded(config: TopicConfig) -> TopicConfig:
@@ -50,12 +43,10 @@ def _bounded(config: TopicConfig) -> TopicConfig:
     return replace(config, read_queue_nums=reads, write_queue_nums=writes)
 
 
-class TopicTable:
+class TopicTable(ConfigTable[TopicConfig]):
     """The topics of a broker.
 
     Attributes:
-        table: by name.
-        data_version: of the table.
         on_batch_topic: called with a topic whose queues are BatchConsumeQueues.
         on_change: called after each change, so that name servers are told.
     """
@@ -67,16 +58,12 @@ class TopicTable:
             ConfigFileError: it cannot be parsed.
         """
         loaded = persister.configs.topics()
-        self.table: dict[str, TopicConfig] = {
-            name: _bounded(config) for name, config in loaded.topic_config_table.items()
-        }
-        self.data_version = loaded.data_version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        table = {name: _bounded(config) for name, config in loaded.topic_config_table.items()}
+        super().__init__(persister, file_names.TOPICS, table, loaded.data_version)
         self.on_batch_topic: Callable[[str], None] = lambda _topic: None
         self.on_change: list[Callable[[], None]] = []
         self._extra = loaded.extra
-        self._persister = persister
         self._settings = settings
-        persister.register(file_names.TOPICS, self._build)
         for config in self._system_topics():
             self.table.setdefault(config.topic_name, config)
 
@@ -125,16 +112,8 @@ class TopicTable:
             self.on_batch_topic(config.topic_name)
         self._changed()
 
-    def delete(self, topic: str) -> bool:
-        """Removes a topic from the table; returns whether it was there."""
-        if self.table.pop(topic, None) is None:
-            return False
-        self._changed()
-        return True
-
     def _changed(self) -> None:
-        self.data_version = next_version(self.data_version)
-        self._persister.mark(file_names.TOPICS)
+        super()._changed()
         for listener in self.on_change:
             listener()
 

@@ -1,0 +1,57 @@
+"""A table of a broker's configuration, in a file with a data version. Source: ConfigManager, DataVersion (5.5.0)."""
+
+import time
+from abc import ABC, abstractmethod
+from typing import Generic, TypeVar
+
+from mqtool.formats.config_files import DataVersion
+from mqtool.server.broker.tables.config_persister import ConfigPersister
+
+C = TypeVar("C")
+
+
+def next_version(version: DataVersion | None) -> DataVersion:
+    """Returns the data version after one more change."""
+    counter = version.counter if version else 0
+    return DataVersion(counter + 1, time.time_ns() // 1_000_000, (version.state_version or 0) if version else 0)
+
+
+class ConfigTable(ABC, Generic[C]):
+    """Configurations by name; every change counts the data version up and has the file written.
+
+    Attributes:
+        table: by name.
+        data_version: of the table.
+    """
+
+    def __init__(
+        self, persister: ConfigPersister, file_name: str, table: dict[str, C], version: DataVersion | None
+    ) -> None:
+        """Registers the file.
+
+        Args:
+            persister: writes the file.
+            file_name: in the directory `config`.
+            table: as loaded.
+            version: as loaded; None if the file has none.
+        """
+        self.table = table
+        self.data_version = version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        self._persister = persister
+        self._file_name = file_name
+        persister.register(file_name, self._build)
+
+    @abstractmethod
+    def _build(self) -> bytes:
+        """Returns the bytes of the file."""
+
+    def delete(self, name: str) -> bool:
+        """Removes an entry; returns whether it was there."""
+        if self.table.pop(name, None) is None:
+            return False
+        self._changed()
+        return True
+
+    def _changed(self) -> None:
+        self.data_version = next_version(self.data_version)
+        self._persister.mark(self._file_name)
