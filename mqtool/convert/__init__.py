@@ -1,1 +1,1 @@
-"""Stores turned into stores of another shape with the same messages. Writes to a new directory only."""
+"""Converts a store into one of another layout with the same messages. Writes to a new directory only."""

@@ -1,4 +1,4 @@
-"""Files of a store copied as they are into a new directory, holes kept."""
+"""Copies files of a store unchanged into a new directory and keeps holes in sparse files."""
 
 import os
 from collections.abc import Iterator
@@ -15,7 +15,9 @@ _PIECE = 1 << 20
 
 @contextmanager
 def staged(store: Path, target: Path) -> Iterator[Path]:
-    """Yields a directory that is renamed to the target once its content is complete and on disk, or is deleted.
+    """Yields a staging directory, which is renamed to the target on success and deleted on failure.
+
+    Its content is on disk before the rename.
 
     Args:
         store: the source's root; the target must lie outside of it.
@@ -37,10 +39,10 @@ def staged(store: Path, target: Path) -> Iterator[Path]:
 
 
 def copy_file(source: Path, target: Path) -> None:
-    """Copies a file, leaving holes where it is zero.
+    """Copies a file; ranges of zeros become holes.
 
     Raises:
-        StoreError: it cannot be read or written.
+        StoreError: the source cannot be read or the target cannot be written.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     zeros = bytes(_PIECE)
@@ -64,7 +66,7 @@ def copy_tree(source: Path, target: Path) -> None:
     """Copies the regular files below a directory; links to directories are not followed.
 
     Raises:
-        StoreError: something cannot be read or written.
+        StoreError: a file cannot be read or written.
     """
     for entry in list_directory(source):
         if entry.is_dir(follow_symlinks=False):

@@ -1,8 +1,9 @@
-"""Converts a store in DLedger mode to an ordinary store; DLedger itself has no way back.
+"""Converts a store in DLedger mode to an ordinary store. RocketMQ itself has no tool for this direction.
 
-Every record keeps its topic, queue, queue offset, times, body and properties. Its physical offset changes, since there
-are no entry headers; all references are updated: prepared_transaction_offset of commit records and units of the timer
-log, while queues and index are rebuilt. Offset message ids change too, since they contain the physical offset.
+Every record keeps its topic, queue, queue offset, times, body and properties. Its physical offset changes, since an
+ordinary log has no entry headers. All references to physical offsets are updated: prepared_transaction_offset of
+commit records and units of the timer log. ConsumeQueues and index are rebuilt. Offset message ids change too, since
+they contain the physical offset.
 """
 
 from dataclasses import dataclass, field, replace
@@ -30,7 +31,7 @@ from mqtool.store.layout import ledger_in_use
 from mqtool.store.store import Store, open_store
 
 _REFERRED = (topics.HALF_TOPIC.encode(), topics.TIMER_TOPIC.encode())
-"""Topics whose records are referred to by physical offset: from commit records, from the timer log."""
+"""Topics whose records other data refer to by physical offset: commit records and the timer log."""
 
 _COPIED = (file_names.CONFIG, file_names.COMPACTION, file_names.TIMER_WHEEL)
 _MADE = (*KINDS, file_names.COMMIT_LOG, file_names.TIMER_LOG, file_names.CHECKPOINT)
@@ -42,13 +43,13 @@ class Converted:
     """Result of a conversion.
 
     Attributes:
-        records: written, those of ordinary segments included.
+        records: number of records in the new log, including those in copied ordinary segments.
         start, end: physical offsets of the new log.
-        plain_segments: ordinary segments that were there and were copied byte for byte.
-        damage: ranges of the old log without a record; their content is not in the new log.
-        unresolved: references to records that are no longer in the log; they are not changed.
+        plain_segments: number of ordinary segments in the source, which are copied byte for byte.
+        damage: ranges of the old log without a valid record; their content is not in the new log.
+        unresolved: number of references to records that are no longer in the log; they keep their old value.
         left_behind: names in the store's root that were not copied.
-        rebuilt: queues and index.
+        rebuilt: result of rebuilding ConsumeQueues and index.
     """
 
     records: int = 0
@@ -62,15 +63,15 @@ class Converted:
 
 
 def convert(store: Store, target: Path, on_progress: OnProgress = ignore) -> Converted:
-    """Writes an ordinary store with the messages of one in DLedger mode.
+    """Writes the messages of a store in DLedger mode to a new ordinary store.
 
     Args:
-        store: opened; is only read.
-        target: new or empty directory outside of it.
-        on_progress: called with bytes of the old log that are converted.
+        store: the source, opened; it is only read.
+        target: new or empty directory outside the source.
+        on_progress: called with the number of bytes of the old log converted so far, and their total.
 
     Raises:
-        UsageError: the target is taken.
+        UsageError: the target is not empty or is inside the source.
         UnsupportedFormatError: the store has no DLedger log.
         StoreError: a file cannot be read or written.
     """
@@ -91,7 +92,7 @@ class _Conversion:
         self._newest = 0
 
     def run(self) -> Converted:
-        """Makes everything."""
+        """Writes the whole store."""
         found = self._found
         last = self._log()
         self._timer()
@@ -104,7 +105,7 @@ class _Conversion:
         found.left_behind = [e.name for e in list_directory(self._store.path) if e.name not in handled]
         kept = self._store.path / file_names.ROCKSDB_STORE
         if any(entry.name.endswith(".sst") for entry in list_directory(kept)):
-            found.left_behind.append(file_names.ROCKSDB_STORE)  # not empty: timers or transactions, by old offsets
+            found.left_behind.append(file_names.ROCKSDB_STORE)  # timers or transactions, with old offsets
         return found
 
     def _log(self) -> int:
@@ -137,7 +138,7 @@ class _Conversion:
         return writer.last_record if writer.last_record >= 0 else last
 
     def _refer(self, frames: Frames, places: np.ndarray) -> None:
-        """Notes where records went that something refers to."""
+        """Remembers old and new physical offsets of the records that other data may refer to."""
         starts, lengths = frames.topic_start, frames.topic_length
         likely = np.flatnonzero(np.isin(lengths, [len(topic) for topic in _REFERRED])).tolist()
         rows = [row for row in likely if bytes(frames.view[starts[row] : starts[row] + lengths[row]]) in _REFERRED]
@@ -145,7 +146,7 @@ class _Conversion:
         self._new.append(places[rows])
 
     def _prepared(self, frames: Frames) -> np.ndarray:
-        """Returns the new prepared_transaction_offset of records."""
+        """Returns the new prepared_transaction_offset of each record."""
         stored = frames.column("prepared_transaction_offset").astype(np.int64)
         rows = np.flatnonzero(stored)
         if len(rows):
@@ -153,7 +154,7 @@ class _Conversion:
         return stored
 
     def _translated(self, offsets: np.ndarray) -> np.ndarray:
-        """Returns new physical offsets of old ones; those that lead to no record stay, and are counted."""
+        """Maps old physical offsets to new ones; offsets without a known record are kept and counted as unresolved."""
         old, new = (np.concatenate([np.empty(0, np.int64), *parts]) for parts in (self._old, self._new))
         if not len(old):
             self._found.unresolved += len(offsets)
@@ -164,7 +165,7 @@ class _Conversion:
         return np.where(known, new[at], offsets)
 
     def _timer(self) -> None:
-        """Copies the timer log with the new physical offsets in its units."""
+        """Copies the timer log and updates the physical offsets in its units."""
         at = timer.LOG_UNIT.offset("physical_offset")
         for file in list_mapped_files(self._store.path / file_names.TIMER_LOG).files:
             target = self._staging / file_names.TIMER_LOG / file.path.name
@@ -189,7 +190,7 @@ class _Conversion:
             copy_file(source, self._staging / name)
 
     def _checkpoint(self, last: int) -> None:
-        """Writes a checkpoint for a log that ends elsewhere; fields that the release does not know stay 0."""
+        """Writes the checkpoint of the new log. Fields that the source's release does not write stay 0."""
         old = self._store.checkpoint or Checkpoint()
         made = replace(
             old,
@@ -203,7 +204,7 @@ class _Conversion:
         (self._staging / file_names.CHECKPOINT).write_bytes(checkpoint_format.build(made))
 
     def _derived(self) -> None:
-        """Makes queues and index from the new log."""
+        """Builds ConsumeQueues and index from the new log."""
         settings = settings_of(self._store)
         out = self._staging.with_name("queues")
         with open_store(self._staging) as store:

@@ -1,8 +1,11 @@
-"""Converts ConsumeQueues from RocksDB into files and back; the rest of the store is copied.
+"""Converts ConsumeQueues from RocksDB to files and back; the rest of the store is copied.
 
-With its queues in RocksDB (`storeType=defaultRocksDB`) a broker keeps topics, groups and consumer offsets there too;
-they become the JSON files of an ordinary broker. Into RocksDB only the queues go: such a broker takes over the JSON
-files at its start, if they state a data version above 0 (RocksDBConsumerOffsetManager.merge, 5.5.0).
+A broker that keeps its queues in RocksDB (`storeType=defaultRocksDB`) keeps topics, groups and consumer offsets
+there
+too. Conversion to files writes these tables as the JSON files of an ordinary broker. Conversion to RocksDB moves
+only
+the queues: on startup the broker imports the JSON files whose data version is above 0
+(RocksDBConsumerOffsetManager.merge, 5.5.0).
 """
 
 import json
@@ -46,7 +49,7 @@ _LEFT_OUT = (file_names.CONSUME_QUEUE, file_names.LOCK, file_names.ABORT, file_n
 _TABLES = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_OFFSETS)
 _BATCH = 10_000
 _FORMAT_VERSION = 5
-"""Of RocksDB's tables: what the RocksDB 8 of RocketMQ 5.5.0 reads."""
+"""Format version of RocksDB tables that the RocksDB 8 of RocketMQ 5.5.0 reads."""
 
 
 @dataclass(slots=True)
@@ -54,10 +57,10 @@ class ConvertedQueues:
     """Result of a conversion.
 
     Attributes:
-        queues, units: written.
+        queues, units: numbers of queues and units written.
         start, end: physical offsets of the log.
-        damage: ranges of the log without a record, where it was read.
-        differences: units that are missing in the old queues or differ from the log, in words.
+        damage: ranges of the log without a valid record; filled only where the log is read.
+        differences: texts about units that are missing in the old queues or differ from the log.
     """
 
     queues: int = 0
@@ -69,17 +72,17 @@ class ConvertedQueues:
 
 
 def into_files(store: Store, target: Path) -> ConvertedQueues:
-    """Writes a copy of a store whose queues are files instead of a RocksDB.
+    """Copies a store whose ConsumeQueues are in RocksDB into one whose ConsumeQueues are files.
 
     Args:
-        store: opened with its configuration (mappedFileSizeConsumeQueue); is only read.
-        target: new or empty directory outside of it.
+        store: the source, opened with its configuration (mappedFileSizeConsumeQueue); it is only read.
+        target: new or empty directory outside the source.
 
     Raises:
-        UsageError: the target is taken.
+        UsageError: the target is not empty or is inside the source.
         UnsupportedFormatError: the queues are not in RocksDB.
         UnavailableError: rocksdict is not installed.
-        StoreError, FormatError: something cannot be read or written.
+        StoreError, FormatError: a file cannot be read or written.
     """
     if not is_database(store.path / file_names.CONSUME_QUEUE):
         raise UnsupportedFormatError(f"{store.path}: its queues are not in RocksDB")
@@ -109,7 +112,10 @@ def into_files(store: Store, target: Path) -> ConvertedQueues:
 def _write_queue(
     sequence: FileSequence, units: Iterator[tuple[int, RocksUnit]], name: tuple[str, int], found: ConvertedQueues
 ) -> int:
-    """Writes one queue; units before the first one in its file are filled as a broker fills them."""
+    """Writes the files of one queue and returns the number of units.
+
+    The first file begins with pre-blank units up to the first unit, as a broker writes them.
+    """
     count, following = 0, -1
     for offset, unit in units:
         if following < 0:
@@ -141,19 +147,23 @@ def _require_utf8(target: Path) -> None:
 
 
 def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
-    """Writes a copy of a store with its queues in RocksDB, built from the log and compared with the old files.
+    """Copies a store into one whose ConsumeQueues are in RocksDB, built from the log.
+
+    The new queues are compared with the old files; `differences` reports the result.
 
     Args:
-        store: opened; is only read.
-        target: new or empty directory outside of it.
+        store: the source, opened; it is only read.
+        target: new or empty directory outside the source.
 
     Raises:
-        UsageError: the target is taken.
-        UnsupportedFormatError: the queues are in RocksDB already, or some are BatchConsumeQueues, which RocketMQ does
-            not have there: RocksDBConsumeQueueTable.buildAndPutCQByteBuffer puts one unit at the first queue offset of
-            a record whatever the topic's queue type, without the number of messages (5.5.0).
+        UsageError: the target is not empty or is inside the source.
+        UnsupportedFormatError: the queues are in RocksDB already, or one of them is a BatchConsumeQueue. RocketMQ
+            does
+            not support those in RocksDB: RocksDBConsumeQueueTable.buildAndPutCQByteBuffer writes one unit at the
+                first
+            queue offset of a record, without the number of messages, whatever the topic's queue type is (5.5.0).
         UnavailableError: rocksdict is not installed.
-        StoreError: something cannot be read or written.
+        StoreError: a file cannot be read or written.
     """
     if is_database(store.path / file_names.CONSUME_QUEUE):
         raise UnsupportedFormatError(f"{store.path}: its queues are in RocksDB already")
@@ -192,7 +202,7 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
 
 
 def _raise_versions(config: Path) -> None:
-    """Gives tables whose data version was never counted up the version 1, without which a broker would ignore them."""
+    """Sets the data version of tables that have none to 1; a broker ignores tables of version 0."""
     for name in _TABLES:
         path = config / name
         try:
@@ -207,7 +217,7 @@ def _raise_versions(config: Path) -> None:
 
 
 class _Writer:
-    """A new RocksDB of queues."""
+    """Writes queues to a new RocksDB."""
 
     def __init__(self, path: Path) -> None:
         library = rocksdict()
@@ -229,7 +239,7 @@ class _Writer:
         self.bounds: dict[tuple[str, int], list[RocksBound]] = {}
 
     def add(self, name: tuple[str, int], offset: int, unit: RocksUnit) -> None:
-        """Puts a unit."""
+        """Adds a unit; units are written in batches."""
         bound = RocksBound(unit.physical_offset, offset)
         ends = self.bounds.setdefault(name, [bound, bound])
         ends[0] = min(ends[0], bound, key=lambda one: one.queue_offset)
@@ -245,7 +255,7 @@ class _Writer:
         self._batch, self._waiting = self._library.WriteBatch(raw_mode=True), 0
 
     def finish(self, end: int) -> None:
-        """Puts the bounds of all queues, and the physical offset up to which the log is dispatched."""
+        """Writes the bounds of all queues and the physical offset up to which the log is dispatched."""
         self._write()
         bounds = self._database.get_column_family(BOUNDS)
         for (topic, queue_id), ends in self.bounds.items():
@@ -260,14 +270,17 @@ class _Writer:
 
     def __exit__(self, *_: object) -> None:
         self._database.close()
-        for name in ("rocksdict-config.json", "LOG"):  # of the library, no files of a broker
+        for name in ("rocksdict-config.json", "LOG"):  # written by the library; a broker has no such files
             (self._path / name).unlink(missing_ok=True)
 
 
 def _differences(
     queue: Queue, extension: ExtUnits, made: QueueDatabase, min_offset: int, found: ConvertedQueues
 ) -> None:
-    """Compares a queue's files with what the log made of it, where the queues have no extension."""
+    """Compares the files of a queue with the units built from the log, and adds each difference to `found`.
+
+    Tags codes that are addresses in the ConsumeQueueExt are replaced by the tags codes stored there.
+    """
     name = f"queue {queue.topic}/{queue.queue_id}"
     for number, file in enumerate(queue.files):
         units = queue.units_of(number)
@@ -290,7 +303,7 @@ def _differences(
 
 
 def _copy(store: Store, staging: Path) -> None:
-    """Copies everything but queues; databases of configuration are replaced by files."""
+    """Copies everything except queues and configuration databases, which are written as files."""
     for entry in list_directory(store.path):
         source = store.path / entry.name
         if entry.name in _LEFT_OUT:

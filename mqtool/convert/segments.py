@@ -1,4 +1,4 @@
-"""Ordinary CommitLog segments written record by record at new physical offsets."""
+"""Writes records at new physical offsets into ordinary CommitLog segments."""
 
 from itertools import pairwise
 
@@ -11,24 +11,24 @@ from mqtool.records.frames import Frames
 
 _OFFSET_AT = commit_log.field_offset("physical_offset")
 _PREPARED_AT = tuple(commit_log.field_offset("prepared_transaction_offset", shape) for shape in range(4))
-"""By host shape: which hosts are IPv6."""
+"""Position of prepared_transaction_offset in a record, by which of the two hosts are IPv6."""
 
 
 class SegmentWriter:
-    """Appends records to segments of one size.
+    """Appends records to segments of a fixed size.
 
     Attributes:
         end: physical offset after the last record.
-        last_record: physical offset of the last record, -1 before there is one.
+        last_record: physical offset of the last record; -1 if none was written.
     """
 
     def __init__(self, output: OutputFiles, start: int, size: int) -> None:
-        """Starts a log.
+        """Creates a writer; the first record starts the first segment.
 
         Args:
             output: receives the files in `commitlog/`.
             start: physical offset of the first segment.
-            size: bytes of a segment.
+            size: size of a segment in bytes.
         """
         self._output = output
         self._size = size
@@ -36,7 +36,7 @@ class SegmentWriter:
         self.last_record = -1
 
     def place(self, sizes: np.ndarray) -> np.ndarray:
-        """Returns the physical offset of each record that will be appended.
+        """Returns the physical offset at which each of the following records will be appended.
 
         A record that would leave no room for the 8 bytes of a BLANK after it starts the next segment
         (CommitLog.DefaultAppendMessageCallback.doAppend).
@@ -57,12 +57,12 @@ class SegmentWriter:
         return found
 
     def append(self, frames: Frames, places: np.ndarray, prepared: np.ndarray) -> None:
-        """Writes records.
+        """Writes records at their new physical offsets.
 
         Args:
-            frames: from anywhere.
-            places: new physical offset of each, as `place` gave them.
-            prepared: new prepared_transaction_offset of each.
+            frames: records of any log.
+            places: new physical offset of each record, from `place`.
+            prepared: new prepared_transaction_offset of each record.
         """
         segments = places // self._size
         edges = [0, *(np.flatnonzero(np.diff(segments)) + 1).tolist(), len(places)]
@@ -78,7 +78,7 @@ class SegmentWriter:
             self.end = self.last_record + int(part.sizes[-1])
 
     def _roll(self, place: int) -> None:
-        """Ends the current segment if a record belongs to the next one."""
+        """Completes the current segment with a BLANK if the next record starts a new one."""
         if place != self.end and self.end % self._size:
             base = self.end - self.end % self._size
             blank = commit_log.build_blank(base + self._size - self.end)
@@ -102,6 +102,6 @@ def _moved(frames: Frames, places: np.ndarray, prepared: np.ndarray) -> bytes:
 
 
 def _put(data: np.ndarray, at: np.ndarray, values: np.ndarray) -> None:
-    """Writes 8 big-endian bytes at each of some positions."""
+    """Writes values as 8 big-endian bytes at the given positions."""
     raw = values.astype(">i8").view(np.uint8).reshape(-1, 8)
     data[at[:, None] + np.arange(8)] = raw

@@ -1,6 +1,6 @@
 """Compares two stores (master and slave, before and after, copy and original); never changes them.
 
-`compare(a, b)` returns what only one side has. Docs page: docs/diff.md.
+`compare(a, b)` returns the differences. Docs page: docs/diff.md.
 """
 
 from mqtool.diff.differences import (

@@ -1,4 +1,4 @@
-"""The CommitLogs of two stores."""
+"""Compares the CommitLogs of two stores."""
 
 from mqtool.diff.differences import Alone, Interval, LogDifference, TailSide
 from mqtool.diff.log_bytes import common, compare_bytes, coverage, same_length, without
@@ -13,7 +13,7 @@ def compare_logs(a: CommitLog, b: CommitLog, on_progress: OnProgress = ignore) -
 
     Args:
         a, b: the logs.
-        on_progress: called with bytes that are compared, of those that both have.
+        on_progress: called with the number of bytes compared so far, and the number of bytes that both logs have.
 
     Raises:
         StoreError: a file cannot be read.

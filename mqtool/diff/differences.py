@@ -1,4 +1,4 @@
-"""Result values of a comparison of two stores; "a" and "b" are the first and the second store."""
+"""Results of a comparison of two stores; "a" is the first store, "b" the second."""
 
 from dataclasses import dataclass, field
 
@@ -7,12 +7,12 @@ Interval = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """What one store has in a region of the log.
+    """Content of one store in a region of the log.
 
     Attributes:
-        messages: valid records there.
-        damaged_bytes: bytes that hold no valid record.
-        detail: why not, of the first of them; "" if there are none.
+        messages: number of valid records in the region.
+        damaged_bytes: number of bytes that belong to no valid record.
+        detail: kind and reason of the first damage; "" if there is none.
     """
 
     messages: int = 0
@@ -22,12 +22,12 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Region:
-    """A range of the log that both have, but not with the same bytes.
+    """A range of the log that both stores have and that contains differing bytes.
 
     Attributes:
-        start, end: physical offsets, half-open, of whole records where there are any.
-        bytes: how many differ.
-        a, b: what each side has there.
+        start, end: physical offsets, half-open; extended to whole records where records are valid.
+        bytes: number of differing bytes.
+        a, b: what each store has in the range.
     """
 
     start: int
@@ -39,14 +39,15 @@ class Region:
 
 @dataclass(frozen=True, slots=True)
 class Alone:
-    """A range of the log that one side has and the other has not.
+    """A range of the log that only one store has.
 
     Attributes:
-        side: "a" or "b".
+        side: the store that has it, "a" or "b".
         start, end: physical offsets, half-open.
-        kind: "front" (deleted by the other's retention, or never copied), "end" (not there yet, or cut off),
-            "gap" (a segment is missing between two others).
-        messages: valid records that start in it.
+        kind: "front" (the other store's retention deleted it, or it was never copied), "end" (not copied yet, or cut
+            off),
+            "gap" (a segment between two others is missing).
+        messages: number of valid records that start in the range.
     """
 
     side: str
@@ -58,14 +59,14 @@ class Alone:
 
 @dataclass(frozen=True, slots=True)
 class TailSide:
-    """What follows the last record of one side; it is not part of the log and makes no difference.
+    """The bytes after the last record of one store. They are not part of the log and do not count as a difference.
 
     Attributes:
         kind: clean, torn, stale or garbage, as in `mqtool.records.damage.Tail`.
         start: physical offset after the last record.
-        length: bytes up to the last one that is not zero.
-        same: how many of these, from the first, the other side has at the same offsets.
-        detail: in words.
+        length: number of bytes up to the last one that is not zero.
+        same: number of leading bytes that the other store has at the same physical offsets.
+        detail: description in words.
     """
 
     kind: str
@@ -77,21 +78,26 @@ class TailSide:
 
 @dataclass(frozen=True, slots=True)
 class LogDifference:
-    """The CommitLogs.
+    """Differences of two CommitLogs.
 
     Attributes:
-        a, b: physical offsets of the first byte and after the last record of each, None if there is no segment.
-        common: the range in which both agree from the later of the two beginnings on; None if they do not overlap.
-        diverges_at: physical offset of the first record that is not the same on both sides, or at which one side
-            ends; None if they agree to the end.
-        first_byte: the first byte that differs, None if none does where both have any.
-        same_bytes, different_bytes: within what both have.
-        filler_bytes: bytes that differ after a BLANK, where a broker leaves what was in memory; no difference.
-        regions: what differs, in order; see `MOST_REGIONS`.
-        region_count: how many there are in all.
-        messages_a, messages_b: valid records in all regions.
-        alone: what one side has alone, in order.
-        tail_a, tail_b: what follows the last records.
+        a, b: for each log, the physical offset of its first byte and that after its last record; None if the log is
+            empty.
+        common: the range, from the later of the two starts on, in which both are equal; None if the logs do not
+            overlap.
+        diverges_at: physical offset of the first record that differs, or at which one log ends; None if both are
+            equal up
+            to their common end.
+        first_byte: physical offset of the first differing byte; None if all common bytes are equal.
+        same_bytes, different_bytes: numbers of equal and of differing bytes in the ranges that both have.
+        filler_bytes: number of differing bytes after a BLANK. A broker does not clear them, so they do not count as
+            a
+            difference.
+        regions: the differing regions, ascending; at most `MOST_REGIONS`.
+        region_count: number of all differing regions.
+        messages_a, messages_b: number of valid records of each log in all regions.
+        alone: ranges that only one log has, ascending.
+        tail_a, tail_b: the bytes after the last record of each log.
     """
 
     a: Interval | None
@@ -112,21 +118,21 @@ class LogDifference:
 
     @property
     def equal(self) -> bool:
-        """Whether both hold the same records and nothing else."""
+        """Whether both logs hold the same records and nothing else."""
         return not self.region_count and not self.alone
 
 
 @dataclass(frozen=True, slots=True)
 class QueueDifference:
-    """One queue that is not the same on both sides.
+    """Differences of one queue.
 
     Attributes:
         topic, queue_id: which queue.
-        bounds_a, bounds_b: min and max offset, None where the queue is not there.
-        only_a, only_b: queue offsets, first and last of each run, of messages that one side has alone.
-        messages_a, messages_b: how many these are.
-        different: units that both have and that are not the same: other records, sizes or tags codes.
-        first_different: queue offset of the first of them, None if there is none.
+        bounds_a, bounds_b: min and max offset of the queue in each store; None if the store does not have it.
+        only_a, only_b: messages that only one store has, as runs of queue offsets: first and last, both inclusive.
+        messages_a, messages_b: number of messages that only one store has.
+        different: number of messages whose units differ: other records, sizes or tags codes.
+        first_different: queue offset of the first of them; None if there is none.
     """
 
     topic: str
@@ -143,7 +149,7 @@ class QueueDifference:
 
 @dataclass(frozen=True, slots=True)
 class OffsetDifference:
-    """A consumer offset that is not the same on both sides; None where there is none."""
+    """A consumer offset that differs between the stores; None in the store that has none."""
 
     group: str
     topic: str
@@ -154,14 +160,14 @@ class OffsetDifference:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """The whole answer.
+    """Result of a comparison.
 
     Attributes:
-        log: None if it was not asked for.
-        queues: those that differ, by topic and queue id.
-        offsets: those that differ, by group, topic and queue id.
-        queues_compared, offsets_compared: how many were looked at.
-        not_compared: in words, what could not be looked at.
+        log: differences of the CommitLogs; None if they were not compared.
+        queues: queues that differ, sorted by topic and queue id.
+        offsets: consumer offsets that differ, sorted by group, topic and queue id.
+        queues_compared, offsets_compared: numbers of queues and consumer offsets compared.
+        not_compared: descriptions of what could not be compared.
     """
 
     log: LogDifference | None
@@ -173,6 +179,6 @@ class Difference:
 
     @property
     def equal(self) -> bool:
-        """Whether nothing differs and all could be looked at."""
+        """Whether everything could be compared and is equal."""
         same_log = self.log is None or self.log.equal
         return same_log and not self.queues and not self.offsets and not self.not_compared

@@ -1,6 +1,6 @@
-"""Two CommitLogs byte by byte: what both have, and where it is not the same.
+"""Compares two CommitLogs byte by byte in the ranges that both have.
 
-Blocks are compared as a whole first; only in those that differ is it looked for where.
+Each block is first compared as a whole; only differing blocks are searched for the differing bytes.
 """
 
 from collections.abc import Iterable, Iterator, Sequence
@@ -14,19 +14,19 @@ from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store.commit_log import CommitLog
 
 BLOCK = 8 << 20
-"""Bytes of each side that are compared at a time."""
+"""Number of bytes of each log that are compared at a time."""
 CLOSE = 64
-"""Differing bytes nearer to each other than this are one run: records are longer."""
+"""Differing bytes that are closer together than this many bytes form one run, since records are longer."""
 
 
 @dataclass
 class Runs:
-    """Where bytes differ.
+    """Runs of differing bytes.
 
     Attributes:
-        starts, ends: physical offsets, half-open, ascending.
-        bytes: differing bytes of each run.
-        same: bytes that do not differ.
+        starts, ends: physical offsets of each run, half-open, ascending.
+        bytes: number of differing bytes in each run.
+        same: number of equal bytes in all compared ranges.
     """
 
     starts: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -38,7 +38,7 @@ class Runs:
         return len(self.starts)
 
     def overlapping(self, starts: np.ndarray, ends: np.ndarray) -> np.ndarray:
-        """Returns which of some ranges hold a differing byte, by the runs' outer bounds."""
+        """Returns for each of the given ranges whether it overlaps a run."""
         first = np.searchsorted(self.ends, starts, side="right")
         inside = first < len(self.starts)
         found = np.zeros(len(starts), bool)
@@ -47,7 +47,7 @@ class Runs:
 
 
 def end_of(log: CommitLog) -> int:
-    """Returns the physical offset after the last record; after the BLANK that follows it if it fills the segment."""
+    """Returns the physical offset after the last record, or after a BLANK that follows it and completes the segment."""
     end = log.max_offset
     number = log.segment_at(end)
     if number is None:
@@ -61,7 +61,7 @@ def end_of(log: CommitLog) -> int:
 
 
 def coverage(log: CommitLog) -> list[Interval]:
-    """Returns the ranges of physical offsets that the segments hold, up to the end of the log."""
+    """Returns the ranges of physical offsets for which there are segments, up to the end of the log."""
     end = end_of(log)
     found: list[Interval] = []
     for segment in log.segments:
@@ -76,14 +76,14 @@ def coverage(log: CommitLog) -> list[Interval]:
 
 
 def common(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
-    """Returns what two ascending lists of ranges both cover."""
+    """Returns the intersection of two ascending lists of ranges."""
     others = list(b)
     both = [(max(low, other[0]), min(high, other[1])) for low, high in a for other in others]
     return sorted((low, high) for low, high in both if low < high)
 
 
 def without(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
-    """Returns what the ranges of the first list cover and those of the second do not."""
+    """Returns the ranges of `a` without what the ranges of `b` cover."""
     found, others = [], list(b)
     for low, high in a:
         at = low
@@ -99,7 +99,7 @@ def without(a: Iterable[Interval], b: Iterable[Interval]) -> list[Interval]:
 
 
 def compare_bytes(a: CommitLog, b: CommitLog, ranges: Sequence[Interval], on_progress: OnProgress = ignore) -> Runs:
-    """Compares two logs where both have bytes.
+    """Compares two logs in the given ranges, which both logs must have.
 
     Raises:
         StoreError: a file cannot be read.
@@ -124,7 +124,7 @@ def compare_bytes(a: CommitLog, b: CommitLog, ranges: Sequence[Interval], on_pro
 
 
 def _blocks(a: CommitLog, b: CommitLog, low: int, high: int) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yields (physical offset, bytes of a, bytes of b) of equal lengths; blocks end where a segment of either does."""
+    """Yields (physical offset, bytes of a, bytes of b) with equal lengths; no block crosses a segment of either log."""
     at = low
     while at < high:
         left = a.read(at, min(BLOCK, high - at))
@@ -145,7 +145,7 @@ def _runs(left: bytes, right: bytes, at: int) -> tuple[np.ndarray, np.ndarray, n
 
 
 def same_length(a: CommitLog, b: CommitLog, start: int, length: int) -> int:
-    """Returns how many bytes from a physical offset on are the same on both sides, at most `length`."""
+    """Returns how many bytes from the physical offset `start` are equal in both logs, at most `length`."""
     reached = start
     for at, left, right in _blocks(a, b, start, start + length):
         if left != right:

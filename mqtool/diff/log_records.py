@@ -1,4 +1,4 @@
-"""Where bytes differ, which records that concerns: both logs are walked there, and only there."""
+"""Finds the records that contain differing bytes. Only segments with differing bytes are walked."""
 
 from dataclasses import dataclass, field
 
@@ -11,18 +11,18 @@ from mqtool.records.damage import Damage
 from mqtool.store.commit_log import CommitLog
 
 MOST_REGIONS = 1000
-"""Regions that are kept; the rest is counted."""
+"""Maximum number of regions in a result; further regions are only counted."""
 
 
 @dataclass
 class Touched:
-    """What one side has where bytes differ.
+    """Records, damage and filler of one log where its bytes differ from the other log.
 
     Attributes:
-        starts, ends: physical offsets of runs of records, half-open.
-        counts: records of each run.
+        starts, ends: physical offsets of runs of adjacent records, half-open.
+        counts: number of records in each run.
         damages: ranges without a valid record.
-        fillers: bytes after BLANKs.
+        fillers: physical offsets of the bytes between a BLANK and the end of its segment.
     """
 
     starts: list[np.ndarray] = field(default_factory=list)
@@ -32,7 +32,7 @@ class Touched:
     fillers: list[Interval] = field(default_factory=list)
 
     def add(self, starts: np.ndarray, ends: np.ndarray) -> None:
-        """Takes records in order; neighbours become one run."""
+        """Adds records in ascending order; adjacent records form one run."""
         if not len(starts):
             return
         breaks = np.flatnonzero(starts[1:] != ends[:-1])
@@ -43,13 +43,13 @@ class Touched:
         self.counts.append(last - first + 1)
 
     def runs(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns starts, ends and counts."""
+        """Returns the starts, ends and record counts of all runs."""
         empty = [np.empty(0, np.int64)]
         return tuple(np.concatenate(part or empty) for part in (self.starts, self.ends, self.counts))  # type: ignore[return-value]
 
 
 def touched(log: CommitLog, runs: Runs) -> Touched:
-    """Returns what one log has where bytes differ.
+    """Returns the records, damage and filler of one log where bytes differ.
 
     Raises:
         StoreError: a file cannot be read.
@@ -75,14 +75,14 @@ def touched(log: CommitLog, runs: Runs) -> Touched:
 
 @dataclass(frozen=True)
 class Regions:
-    """All regions of two logs.
+    """The differing regions of two logs.
 
     Attributes:
-        kept: the first of them.
-        count: how many there are.
-        different: differing bytes.
-        filler: differing bytes after BLANKs.
-        messages_a, messages_b: records in all of them.
+        kept: the first `MOST_REGIONS` regions.
+        count: number of all regions.
+        different: number of differing bytes in all regions.
+        filler: number of differing bytes after BLANKs.
+        messages_a, messages_b: number of valid records of each log in all regions.
     """
 
     kept: tuple[Region, ...] = ()
@@ -94,7 +94,7 @@ class Regions:
 
 
 def regions_of(runs: Runs, a: Touched, b: Touched) -> Regions:
-    """Joins runs of bytes and the records that they touch to regions that do not overlap."""
+    """Merges runs of differing bytes with the records that contain them into regions that do not overlap."""
     filler = _inside(runs, a.fillers) & _inside(runs, b.fillers)
     filler_bytes = int(runs.bytes[filler].sum())
     starts, ends, counts = runs.starts[~filler], runs.ends[~filler], runs.bytes[~filler]
@@ -104,7 +104,7 @@ def regions_of(runs: Runs, a: Touched, b: Touched) -> Regions:
     low, high = _joined([(starts, ends), of_a[:2], of_b[:2]])
     where = np.searchsorted(low, starts, side="right") - 1
     kept = np.zeros(len(low), bool)
-    kept[where] = True  # a region of records that only filler touched is none
+    kept[where] = True  # records that only filler bytes touched are not a region
     total = np.bincount(where, counts, minlength=len(low)).astype(np.int64)
     records = [_counted(low, side) for side in (of_a, of_b)]
     numbers = np.flatnonzero(kept)
@@ -136,7 +136,7 @@ def _inside(runs: Runs, fillers: list[Interval]) -> np.ndarray:
 
 
 def _joined(parts: list[tuple[np.ndarray, np.ndarray]]) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the union of ranges; those that touch are one."""
+    """Returns the union of several lists of ranges; ranges that overlap or touch become one."""
     starts = np.concatenate([part[0] for part in parts])
     ends = np.concatenate([part[1] for part in parts])
     order = np.argsort(starts, kind="stable")

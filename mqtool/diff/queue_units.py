@@ -1,4 +1,4 @@
-"""The queues of two stores, unit by unit, as they are on disk."""
+"""Compares the ConsumeQueues of two stores unit by unit, as they are on disk."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -11,14 +11,14 @@ from mqtool.store.consume_queue import Queue, has_record
 
 UNIT = CONSUME_QUEUE_UNIT.dtype
 STEP = 1 << 18
-"""Units that are compared at a time."""
+"""Number of units that are compared at a time."""
 MOST_RUNS = 1000
-"""Runs of queue offsets that are kept for each side of a queue; messages are counted all the same."""
+"""Maximum number of runs of queue offsets reported for each store and queue; further messages are only counted."""
 
 
 @dataclass
 class _Found:
-    """Queue offsets of messages that one side has alone."""
+    """Collects queue offsets of messages as runs, and counts the messages."""
 
     runs: list[Interval] = field(default_factory=list)
     messages: int = 0
@@ -31,7 +31,7 @@ class _Found:
             self.runs.append((first, last))
 
     def add_each(self, offsets: np.ndarray) -> None:
-        """Takes ascending queue offsets."""
+        """Adds ascending queue offsets."""
         if len(offsets):
             breaks = np.flatnonzero(np.diff(offsets) != 1)
             first = np.concatenate([[0], breaks + 1])
@@ -41,10 +41,11 @@ class _Found:
 
 
 def compare_queue(a: Queue | None, b: Queue | None) -> QueueDifference | None:
-    """Compares one queue; None if both sides have the same messages at the same queue offsets.
+    """Compares one queue; returns None if both stores have the same messages at the same queue offsets.
 
-    What counts is what the CommitLog of a side still has: units of deleted messages, and those that point after the
-    end of the log, are left out.
+    Only units whose record is in the CommitLog count: units of deleted messages and units that point past the end of
+    the
+    log are ignored.
 
     Raises:
         StoreError: a file cannot be read.
@@ -83,7 +84,7 @@ def _bounds(queue: Queue | None) -> Interval | None:
 def _blocks(
     a: Queue | None, b: Queue | None, bounds: tuple[Interval | None, Interval | None]
 ) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yields (queue offsets, units of a, units of b) of blocks that are not equal; what is not there is zero."""
+    """Yields (queue offsets, units of a, units of b) for each block that differs; missing units are zero."""
     known = [each for each in bounds if each is not None and each[0] < each[1]]
     low, high = min((each[0] for each in known), default=0), max((each[1] for each in known), default=0)
     for first in range(low, high, STEP):
@@ -94,7 +95,7 @@ def _blocks(
 
 
 def _units(queue: Queue | None, bounds: Interval | None, first: int, last: int) -> np.ndarray:
-    """Returns the units of some queue offsets, zeros outside the bounds."""
+    """Returns the units of queue offsets `first` to `last` (exclusive); units outside the queue's bounds are zero."""
     found = np.zeros(last - first, UNIT)
     if queue is None or bounds is None:
         return found
@@ -109,7 +110,7 @@ def _units(queue: Queue | None, bounds: Interval | None, first: int, last: int) 
 
 
 def _batches(a: Queue | None, b: Queue | None, only: tuple[_Found, _Found], different: _Found) -> None:
-    """Compares queues whose units stand for several messages each: by the first offset of each."""
+    """Compares BatchConsumeQueues, matching their units by first queue offset."""
     sides = [_by_first_offset(queue) for queue in (a, b)]
     for mine, other, found in ((sides[0], sides[1], only[0]), (sides[1], sides[0], only[1])):
         for first in sorted(mine.keys() - other.keys()):

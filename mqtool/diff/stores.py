@@ -1,4 +1,4 @@
-"""Two stores compared, part by part."""
+"""Compares two stores part by part."""
 
 from collections.abc import Collection, Iterator
 
@@ -12,7 +12,7 @@ from mqtool.store.consume_queue import Queue
 from mqtool.store.files import list_directory
 
 PARTS = ("log", "queues", "offsets")
-"""What can be compared."""
+"""The parts of a store that can be compared."""
 
 Key = tuple[str, str, int]
 
@@ -22,8 +22,8 @@ def compare(a: Store, b: Store, parts: Collection[str] = PARTS, on_progress: OnP
 
     Args:
         a, b: the stores.
-        parts: of `PARTS`.
-        on_progress: called with bytes of the CommitLogs that are compared, of those that both have.
+        parts: which of `PARTS` to compare.
+        on_progress: called with the number of CommitLog bytes compared so far, and the number that both stores have.
 
     Raises:
         StoreError: a file cannot be read.
@@ -62,7 +62,7 @@ def _offsets(store: Store) -> Iterator[tuple[Key, int]]:
 
 
 def _unread(side: str, store: Store, parts: Collection[str]) -> Iterator[str]:
-    """Tells what a store has that was not looked at: it might differ."""
+    """Describes parts of a store that could not be compared and may therefore differ."""
     names = {entry.name for entry in list_directory(store.path / file_names.CONSUME_QUEUE)}
     if "queues" in parts and "CURRENT" in names:
         yield f"{side}: the queues are in RocksDB, which is not read"

@@ -1,7 +1,8 @@
-"""Finds the messages that an interrupted run had stored already, in the target's log.
+"""Finds the messages that an interrupted run has already stored in the target's log.
 
-A run stores messages in the source's order and saves its position at intervals. Messages stored after that are
-after the saved offset of the log, in order, possibly among messages of other writers.
+A run stores messages in the source's order and saves its position at intervals. Messages that it stored after the
+last
+save are in the log after the saved physical offset, in order, possibly among messages of other writers.
 """
 
 from collections.abc import Iterator
@@ -24,13 +25,13 @@ Answered = tuple[Original, Ack]
 def found_there(
     target: Path, since: int, originals: Iterator[Original], validator: PutValidator
 ) -> tuple[list[Answered], Iterator[Original]]:
-    """Returns those originals that are in a log, with their answers, and an iterator over all others.
+    """Returns the messages that are already in the target's log, with their answers, and an iterator over all others.
 
     Args:
-        target: the store.
-        since: physical offset up to which its log was accounted for.
-        originals: that follow.
-        validator: of the target.
+        target: root of the target store.
+        since: physical offset at which to start the search; the saved state covers the log up to it.
+        originals: the messages after the saved position, in the source's order.
+        validator: checks messages by the rules of the target store.
     """
     done: list[Answered] = []
     pending: list[Answered] = []
@@ -51,13 +52,13 @@ def found_there(
 
 
 def answer_to(original: Original, validator: PutValidator) -> Ack:
-    """Returns the store's answer to an original; stores nothing."""
+    """Returns the answer that the target store would give to a message; stores nothing."""
     (answer,) = bulk_ingest.check([Row(0, original.message, original.reason)], validator)
     return answer
 
 
 def _is(found: Message, wanted: OutgoingMessage) -> bool:
-    """Whether a put of the message creates this record; the store may add properties."""
+    """Whether storing `wanted` could have created the record `found`; the store may have added properties."""
     if (found.topic, found.queue_id, found.flag) != (wanted.topic, wanted.queue_id, wanted.flag):
         return False
     said = properties.decode(wanted.properties)

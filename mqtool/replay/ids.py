@@ -1,4 +1,4 @@
-"""Old and new positions of replayed messages, as a file of JSON Lines."""
+"""Writes old and new positions of replayed messages to a file of JSON Lines."""
 
 import json
 import os
@@ -13,19 +13,20 @@ from mqtool.replay.originals import Original
 
 
 class IdsFile:
-    """A file that is written from its beginning, or from where an earlier run had made it durable."""
+    """Writes the file from its start, or continues it after the bytes that an earlier run made durable."""
 
     def __init__(self, path: Path | None, known_bytes: int, *, resumes: bool) -> None:
-        """Opens it.
+        """Opens the file.
 
         Args:
-            path: None for no file.
-            known_bytes: of an earlier run, which are kept.
-            resumes: whether there was one.
+            path: the file; None writes nothing.
+            known_bytes: length that an earlier run had made durable; anything after it is cut off.
+            resumes: whether an earlier run is continued.
 
         Raises:
-            UsageError: it is there, and no earlier run is known; or it is shorter than one left it.
-            StoreError: it cannot be written.
+            UsageError: the file exists although no earlier run is continued, or is shorter than the earlier run left
+                it.
+            StoreError: the file cannot be written.
         """
         self._file: IO[bytes] | None = None
         if path is None:
@@ -62,7 +63,7 @@ class IdsFile:
         self._file.write(b"\n")
 
     def flush(self) -> int:
-        """Makes it durable; returns its length."""
+        """Makes the file durable; returns its length in bytes."""
         if self._file is None:
             return 0
         self._file.flush()

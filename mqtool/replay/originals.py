@@ -27,7 +27,7 @@ _OF_THE_OLD_STORE = (properties.CRC32, properties.INNER_MULTI_QUEUE_OFFSET)
 _OF_A_BATCH = (properties.INNER_NUM, properties.INNER_BASE)
 
 Position = tuple[int, int]
-"""Physical offset and place in an inner batch; of tables the number of the row, and 0."""
+"""Position of a message in the source: (physical offset, index in the inner batch), or (row number, 0) in a table."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,11 +35,11 @@ class Original:
     """A message to replay.
 
     Attributes:
-        position: in the source; ascending.
-        message: to put; None if the row is invalid.
-        reason: why it is invalid.
-        place: its old topic, queue_id, queue_offset, physical_offset, offset_message_id and unique_key; None for
-            unknown ones.
+        position: position in the source; ascending.
+        message: the message to put; None if the row is invalid.
+        reason: why the row is invalid; "" if it is valid.
+        place: its old topic, queue_id, queue_offset, physical_offset, offset_message_id and unique_key; None where
+            unknown.
     """
 
     position: Position
@@ -50,11 +50,12 @@ class Original:
 
 @dataclass
 class Passed:
-    """Counts of what was read and not replayed.
+    """Counts of what was read but not replayed.
 
     Attributes:
-        not_committed: records that consumers could not see: half, rolled-back, of system topics.
-        not_selected: messages that the selection excludes, as far as they were read.
+        not_committed: records that consumers cannot see: half messages, rolled-back messages, records of system
+            topics.
+        not_selected: messages that were read and that the selection excludes.
         damage: ranges of the log without a valid record.
     """
 
@@ -64,20 +65,20 @@ class Passed:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a source is a store; any other directory holds Parquet."""
+    """Whether a source is a store; any other directory is a Parquet export."""
     return path.is_dir() and ((path / file_names.COMMIT_LOG).is_dir() or not any(path.rglob("*.parquet")))
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """Where messages come from.
+    """The messages to replay.
 
     Attributes:
         path: a store's root, a file of JSON Lines, a Parquet file, or the directory of an export.
-        selection: which messages.
-        keep_times: born timestamps stay; else they are those of the replay.
-        config: of a store, or None.
-        resend: which kind of messages, and where to.
+        selection: which messages to replay.
+        keep_times: keep the born timestamps; otherwise use the time of the replay.
+        config: broker configuration of a source store; None if there is none.
+        resend: which kind of messages to replay, and where to send them.
     """
 
     path: Path
@@ -88,16 +89,16 @@ class Source:
 
     @property
     def is_store(self) -> bool:
-        """Whether it is a store."""
+        """Whether the source is a store."""
         return is_store(self.path)
 
     def originals(self, options: StoreOptions, after: Position | None, passed: Passed) -> Iterator[Original]:
         """Yields the messages in the source's order.
 
         Args:
-            options: of the target store.
-            after: position of the last message handled; None to start from the beginning.
-            passed: updated.
+            options: options of the target store.
+            after: position of the last message that was handled; None to start from the beginning.
+            passed: counts what is read and not yielded; updated in place.
 
         Raises:
             StoreError, FormatError: the source cannot be read.
@@ -130,7 +131,7 @@ class Source:
                     yield from self._of_record(item, resend, options, passed)
 
     def _of_record(self, record: Message, resend: Resend, options: StoreOptions, passed: Passed) -> Iterator[Original]:
-        """Yields the messages of a record: those of an inner batch were sent as messages of their own."""
+        """Yields the messages of a record; the messages of an inner batch are yielded one by one."""
         try:
             messages = explode(record)
         except FormatError as error:
@@ -180,7 +181,7 @@ class Source:
                 yield Original((row.number, 0), self._renewed(sent, options), "", named | place)
 
     def _wants(self, message: Message, *, timed: bool) -> bool:
-        """Whether a row is selected; one without a store timestamp is in no time range."""
+        """Whether a row is selected; a row without a store timestamp matches no time range."""
         wanted = self.selection
         begin, end = wanted.begin_time, wanted.end_time
         if (begin is not None or end is not None) and not (
@@ -191,7 +192,7 @@ class Source:
         return queue_fits and wanted.matches_topic(message.topic) and wanted.matches(message)
 
     def _renewed(self, message: OutgoingMessage, options: StoreOptions) -> OutgoingMessage:
-        """Returns a message without the fields that only its old store sets."""
+        """Returns a message without the fields that its old store had set."""
         said = properties.decode(message.properties)
         for name in _OF_THE_OLD_STORE:
             said.pop(name, None)
@@ -205,7 +206,7 @@ class Source:
 
 
 def _outgoing(message: Message) -> OutgoingMessage:
-    """Returns a store's message to put, with its body as stored."""
+    """Converts a message of a store to one that can be put, with its body as stored."""
     said, body, flag = message.properties, message.raw_body, message.sys_flag
     if message.batch_index is not None:
         said = {name: value for name, value in said.items() if name not in _OF_A_BATCH}
@@ -236,7 +237,7 @@ def _place(message: Message) -> dict[str, Any]:
 
 
 def _shown(message: OutgoingMessage, given: Mapping[str, Any]) -> Message:
-    """Returns a row as the message that selections are asked about."""
+    """Converts a row to a message to which a selection can be applied."""
     try:
         body = compression.decode(message.body, message.sys_flag)
     except FormatError:

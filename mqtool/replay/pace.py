@@ -1,4 +1,4 @@
-"""How fast messages are sent again, and how often it is written down how far they are."""
+"""Limits the rate of a replay, and decides how often its position is saved."""
 
 import time
 from collections.abc import Iterator
@@ -10,29 +10,29 @@ from mqtool.jobs.throttle import Throttle
 
 REMEMBER_SECONDS = 1.0
 _CHUNKS_A_SECOND = 4
-"""Minimum number of chunks a second under a rate: limits how early the last message of a chunk is sent."""
+"""Minimum number of chunks per second under a rate limit; no message is sent more than a quarter of a second early."""
 
 T = TypeVar("T")
 
 
 def check_rate(rate: float | None) -> None:
-    """Refuses an invalid rate.
+    """Checks a rate.
 
     Raises:
-        UsageError: it is not above 0.
+        UsageError: the rate is not above 0.
     """
     if rate is not None and not rate > 0:
         raise UsageError(f"expected a rate above 0, found {rate}")
 
 
 class Pace:
-    """Chunks of a replay."""
+    """Splits a replay into chunks and delays them to keep the rate."""
 
     def __init__(self, rate: float | None, most: int) -> None:
         """Starts the clock.
 
         Args:
-            rate: maximum messages a second, None for no limit.
+            rate: maximum messages per second; None for no limit.
             most: maximum messages in a chunk.
         """
         self._size = most if rate is None else min(most, max(1, int(rate / _CHUNKS_A_SECOND)))
@@ -40,13 +40,13 @@ class Pace:
         self._remembered = time.monotonic()
 
     def chunks(self, items: Iterator[T]) -> Iterator[list[T]]:
-        """Yields items in chunks; the next one comes when the rate allows for it."""
+        """Yields items in chunks; waits after each chunk until the rate allows the next one."""
         while chunk := list(islice(items, self._size)):
             yield chunk
             self._throttle.spend(len(chunk))
 
     def is_time_to_remember(self) -> bool:
-        """Whether enough time has passed since the last True, or since the start."""
+        """Whether it is time to save the position: REMEMBER_SECONDS after the start, or after the last True."""
         now = time.monotonic()
         if now - self._remembered < REMEMBER_SECONDS:
             return False

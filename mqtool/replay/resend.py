@@ -1,9 +1,9 @@
-"""What becomes of a message on its way: renamed, a dead letter sent back, a given-up transaction sent again.
+"""Changes messages before they are sent again: other topics, dead letters, and half messages the broker gave up on.
 
-A dead letter states the topic that it was sent to (RETRY_TOPIC, or DLQ_ORIGIN_TOPIC of 5.x), a half message that ran
-out of checks its topic and queue (REAL_TOPIC, REAL_QID). What only the broker's retries and transactions need is
-removed: with TRAN_MSG a broker would take the message for a new half message, with DELAY it would park it.
-Source: AbstractSendMessageProcessor.consumerSendMsgBack, TransactionalMessageServiceImpl,
+A dead letter states the topic that it was sent to (RETRY_TOPIC, or DLQ_ORIGIN_TOPIC of 5.x). A half message that was
+checked too often states its topic and queue (REAL_TOPIC, REAL_QID). Properties that only the broker's retries and
+transactions use are removed: with TRAN_MSG a broker would treat the message as a new half message, with DELAY as a
+delayed one. Source: AbstractSendMessageProcessor.consumerSendMsgBack, TransactionalMessageServiceImpl,
 DefaultTransactionalMessageCheckListener (5.5.0).
 """
 
@@ -49,11 +49,11 @@ class Kind(StrEnum):
     """Which messages of a store are sent again."""
 
     VISIBLE = "visible"
-    """Those that consumers could see."""
+    """Messages that consumers could see."""
     DEAD_LETTERS = "dead-letters"
-    """Dead letters of one group."""
+    """Dead letters of one consumer group."""
     HALF = "half"
-    """Half messages that ran out of checks."""
+    """Half messages that the broker gave up on after too many checks."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,10 +61,10 @@ class Resend:
     """Which messages are sent again, and where to.
 
     Attributes:
-        kind: which.
-        group: of dead letters.
-        to_topic: topic for all of them; None for that of each message.
-        topics: configurations of the source's topics, for the queues of dead letters.
+        kind: the kind of messages.
+        group: consumer group whose dead letters are sent again.
+        to_topic: topic for all messages; None to use the topic of each message.
+        topics: topic configurations of the source store, which give the number of queues for dead letters.
     """
 
     kind: Kind = Kind.VISIBLE
@@ -74,24 +74,27 @@ class Resend:
 
     @property
     def stored_topics(self) -> tuple[str, ...] | None:
-        """Topics in which the messages are stored; None if the selection says so."""
+        """Topics in which the messages are stored; None if the selection names the topics."""
         if self.kind is Kind.DEAD_LETTERS:
             return (topics.DEAD_LETTER_PREFIX + self.group,)
         return (topics.CHECKED_TOO_OFTEN_TOPIC,) if self.kind is Kind.HALF else None
 
     def is_wanted(self, topic: str, sys_flag: int) -> bool:
-        """Whether a record is of the kind."""
+        """Whether a record is of the selected kind."""
         return self.kind is not Kind.VISIBLE or class_of(topic, sys_flag) is RecordClass.COMMITTED
 
     def matches_topic(self, message: Message, globs: Globs) -> bool:
-        """Whether the topic that a message was sent to is selected; its origin counts, not where it is stored."""
+        """Whether the selection includes the topic that a message was originally sent to.
+
+        The topic in which a dead letter or half message is stored does not count.
+        """
         return self.kind is Kind.VISIBLE or globs.matches(self._origin(message)[0] or "")
 
     def changed(self, message: Message) -> Message:
-        """Returns a message as it is sent.
+        """Returns a message in the form in which it is sent.
 
         Raises:
-            FormatError: it does not state its topic, and none is given.
+            FormatError: the message does not state its original topic, and `to_topic` is None.
         """
         topic, queue_id = self._origin(message)
         topic = self.to_topic or topic
@@ -104,7 +107,7 @@ class Resend:
         return replace(message, topic=topic, queue_id=queue_id, properties=kept, reconsume_times=0)
 
     def _origin(self, message: Message) -> tuple[str | None, int]:
-        """Returns the topic that a message was sent to, None if it is not stated, and the queue to send it to."""
+        """Returns (original topic, queue id to send to); the topic is None if the message does not state it."""
         found = message.properties
         if self.kind is Kind.DEAD_LETTERS:
             topic = found.get(DLQ_ORIGIN_TOPIC) or found.get(properties.RETRY_TOPIC)
@@ -120,10 +123,10 @@ class Resend:
         return message.topic, message.queue_id
 
     def shape(self) -> dict[str, str]:
-        """Returns what must stay the same between the runs of one replay; nothing for an ordinary one."""
+        """Returns the settings that must not change between the runs of one replay; empty for an ordinary replay."""
         given = {"resend": self.kind.value, "group": self.group, "to_topic": self.to_topic or ""}
         return given if self.kind is not Kind.VISIBLE or self.to_topic else {}
 
 
 ORDINARY = Resend()
-"""An ordinary replay: what consumers could see, to the same topics."""
+"""An ordinary replay: messages that consumers could see, sent to their own topics."""

@@ -1,4 +1,4 @@
-"""The position of a replay, in the source and in the target store."""
+"""Saves the position of a replay in the source and in the target store."""
 
 import hashlib
 import json
@@ -17,12 +17,12 @@ _PRINT_BYTES = 4096
 
 @dataclass(frozen=True, slots=True)
 class Fingerprint:
-    """Some bytes that do not change.
+    """Identifies a log or file by bytes that do not change.
 
     Attributes:
-        offset: of the first, physical in a log.
-        count: how many.
-        digest: of them.
+        offset: physical offset of the first byte in a log; 0 in a file.
+        count: number of bytes.
+        digest: BLAKE2b digest of the bytes, hexadecimal.
     """
 
     offset: int
@@ -35,13 +35,13 @@ class State:
     """Saved state of a replay.
 
     Attributes:
-        shape: what must stay the same between its runs.
+        shape: settings that must not change between the runs of the replay.
         source: fingerprint of the source; None if it was empty.
-        after: position of the last message handled; None for none.
-        target: fingerprint of the bytes before `end`; None if there were none.
-        end: physical offset up to which the target was searched or written.
-        ids_bytes: length of the file of ids.
-        replayed, refused: counts so far.
+        after: position of the last message that was handled; None if there was none.
+        target: fingerprint of the target's bytes before `end`; None if there were none.
+        end: physical offset up to which the target has been searched or written.
+        ids_bytes: length of the file of ids in bytes.
+        replayed, refused: messages replayed and refused so far.
     """
 
     shape: dict[str, Any]
@@ -54,15 +54,15 @@ class State:
     refused: int = 0
 
     def save(self, path: Path) -> None:
-        """Replaces the file, durably."""
+        """Replaces the state file durably."""
         _file(path).save(asdict(self))
 
 
 def load(path: Path) -> State | None:
-    """Reads a state; None if there is no file.
+    """Reads a state; returns None if there is no file.
 
     Raises:
-        ConfigFileError: it is something else.
+        ConfigFileError: the file is not the state of a replay.
     """
     found = _file(path).load()
     if found is None:
@@ -81,10 +81,10 @@ def _file(path: Path) -> ResumeFile:
 
 
 def check(state: State, shape: dict[str, Any], source: Path, target: Path | None, path: Path) -> None:
-    """Checks that a state belongs to these options, source and target; the target is None for brokers.
+    """Checks that a state belongs to these options, source and target; `target` is None for a replay to brokers.
 
     Raises:
-        UsageError: other options, another source or another target.
+        UsageError: the state belongs to other options, another source or another target.
     """
     for name in {**shape, **state.shape}:
         value = shape.get(name)
@@ -99,10 +99,11 @@ def check(state: State, shape: dict[str, Any], source: Path, target: Path | None
 
 
 def source_print(source: Path) -> Fingerprint | None:
-    """Returns the fingerprint of a source.
+    """Returns the fingerprint of a source; None if it is empty.
 
-    Of a log or a file its first bytes, which do not change as it grows; of an export the list of its files, since a
-    new one may come to lie between old ones.
+    For a log or a file it covers the first bytes, which do not change as the log or file grows. For an export it
+    covers
+    the list of files, since a new file may sort between old ones.
     """
     if is_store(source):
         with open_store(source) as store:
@@ -114,7 +115,7 @@ def source_print(source: Path) -> Fingerprint | None:
 
 
 def target_print(target: Path, end: int) -> Fingerprint | None:
-    """Returns the fingerprint of the bytes before a physical offset of a log."""
+    """Returns the fingerprint of the bytes before the physical offset `end` of a log."""
     with open_store(target) as store:
         index = store.commit_log.segment_at(end - 1)
         if index is None:
@@ -134,7 +135,7 @@ def _is(source: Path, known: Fingerprint) -> bool:
 
 
 def _log_is(root: Path, known: Fingerprint) -> bool:
-    """Whether a log still has the same bytes; segments that expired since are ignored."""
+    """Whether a log still has the bytes of a fingerprint; True if their segment has expired since."""
     try:
         with open_store(root) as store:
             log = store.commit_log
@@ -146,7 +147,7 @@ def _log_is(root: Path, known: Fingerprint) -> bool:
 
 
 def _head(path: Path, count: int) -> bytes:
-    """Returns the first bytes of a file; of a directory names and sizes of its Parquet files."""
+    """Returns the first bytes of a file; for a directory, the names and sizes of its Parquet files."""
     try:
         if path.is_dir():
             listed = sorted((str(file.relative_to(path)), file.stat().st_size) for file in path.rglob("*.parquet"))

@@ -1,7 +1,7 @@
-"""Replays into running brokers: reads, sends, writes old and new ids, saves its position.
+"""Replays to running brokers: reads messages, sends them, writes old and new ids, saves the position.
 
-The sender is passed in, so this module knows no connections. A message whose answer was not saved is sent again by
-the next run: delivery is at least once.
+The caller passes the sender, so this module opens no connections. A message whose answer was not saved is sent again
+by the next run: delivery is at least once.
 """
 
 from collections.abc import Iterator, Sequence
@@ -23,14 +23,14 @@ from mqtool.replay.to_store import Report, check_files, shape_of
 from mqtool.store.real_path import is_inside
 
 CHUNK = 256
-"""Messages that are on their way or read ahead together; so many may be sent twice after a crash, and a second's."""
+"""Messages sent or read ahead together. After a crash this many may be sent twice, plus those of one second."""
 
 
 class Sender(Protocol):
     """Sends messages to brokers."""
 
     def send(self, messages: Sequence[OutgoingMessage]) -> tuple[list[Ack], Exception | None]:
-        """Returns the answers to the first messages, and why the others have none."""
+        """Returns the answers to the first messages, and the error because of which the others have none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,10 +39,10 @@ class SendRequest:
 
     Attributes:
         source: the messages.
-        name_server: its "host:port", which a state remembers.
-        ids: file for old and new places, or None.
+        name_server: "host:port" of the name server; saved in the state and compared on resume.
+        ids: file for old and new ids; None writes none.
         state: checkpoint file for resuming, or None.
-        rate: maximum messages a second, None for no limit.
+        rate: maximum messages per second; None for no limit.
         dry_run: only count.
     """
 
@@ -55,12 +55,12 @@ class SendRequest:
 
 
 def replay_to(request: SendRequest, sender: Sender) -> Report:
-    """Sends messages, those of each queue in the source's order.
+    """Sends the messages; the messages of each queue in the source's order.
 
     Raises:
-        UsageError: invalid options, a state of another replay, a file of ids that exists already.
+        UsageError: invalid options, the state of another replay, or an existing file of ids.
         StoreError: the source cannot be read.
-        Exception: the sender's error, after all earlier answers were saved.
+        Exception: the sender's error, raised after all earlier answers were saved.
     """
     _check(request)
     shape = {**shape_of(request.source, request.ids), "name_server": request.name_server}
@@ -86,14 +86,14 @@ def replay_to(request: SendRequest, sender: Sender) -> Report:
 
 
 class _Run:
-    """One run that sends."""
+    """One run of a replay to brokers."""
 
     def __init__(self, request: SendRequest, sender: Sender, state: State, report: Report, ids: IdsFile) -> None:
         self._request, self._sender, self._state = request, sender, state
         self._report, self._ids = report, ids
 
     def go(self, originals: Iterator[Original]) -> None:
-        """Sends all."""
+        """Sends all messages."""
         pace = Pace(self._request.rate, CHUNK)
         self._remember()
         for chunk in pace.chunks(originals):
@@ -130,7 +130,7 @@ class _Run:
 
 
 def _count(original: Original, report: Report) -> None:
-    """Counts a message as sent; the broker's answer is unknown."""
+    """Counts a message as sent in a dry run, in which the broker's answer is unknown."""
     message, answer = original.message, Ack(0, None, original.reason)
     if message is not None:
         answer = answer._replace(physical_offset=0, sent_to=(message.topic, message.queue_id))
@@ -138,10 +138,10 @@ def _count(original: Original, report: Report) -> None:
 
 
 def _check(request: SendRequest) -> None:
-    """Refuses options that would fail later.
+    """Checks the options before anything is sent.
 
     Raises:
-        UsageError: a device, a file in the source, an invalid rate.
+        UsageError: a file is a device or inside the source, or the rate is invalid.
     """
     check_files(request.source, request.ids, request.state)
     for place in (request.ids, request.state):

@@ -1,4 +1,4 @@
-"""A replay from beginning to end: read, put, write down old and new ids, remember how far it is."""
+"""Replays into a store: reads messages, stores them, writes old and new ids, saves the position."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -36,14 +36,15 @@ class ReplayRequest:
     Attributes:
         source: the messages.
         target: root of the target store; created if it is empty or does not exist.
-        ids: file for old and new places, or None.
+        ids: file for old and new ids; None writes none.
         state: checkpoint file for resuming, or None.
-        rate: maximum messages a second, None for no limit.
-        sync: flush each chunk before it counts.
-        config: of the target, or None.
-        compat: release whose format to write; None for that of the target.
+        rate: maximum messages per second; None for no limit.
+        sync: flush each chunk before it is counted.
+        config: broker configuration of the target, or None.
+        compat: release whose format to write; None for the target's own release.
         dry_run: only count.
-        duplicates: store messages that the target contains already again; otherwise nothing is written.
+        duplicates: store messages again that the target already contains. If False, such a replay is refused before
+            anything is written.
     """
 
     source: Source
@@ -58,15 +59,15 @@ class ReplayRequest:
     duplicates: bool = False
 
     def shape(self) -> dict[str, Any]:
-        """Returns what must stay the same between the runs of one replay."""
+        """Returns the settings that must not change between the runs of one replay."""
         return shape_of(self.source, self.ids)
 
 
 def check_files(source: Source, *written: Path | None) -> None:
-    """Refuses devices and FIFOs.
+    """Refuses devices and FIFOs as source or output files.
 
     Raises:
-        UsageError: one of the files is one.
+        UsageError: one of the files is a device or a FIFO.
     """
     if not source.path.is_dir():
         require_regular(source.path, "`mqtool append --from -` reads from a pipe")
@@ -76,7 +77,10 @@ def check_files(source: Source, *written: Path | None) -> None:
 
 
 def shape_of(source: Source, ids: Path | None) -> dict[str, Any]:
-    """Returns what must stay the same between the runs of one replay, for stores and brokers."""
+    """Returns the settings of source and ids file that must not change between the runs of one replay.
+
+    They are the same for a replay into a store and one to brokers.
+    """
     wanted = asdict(source.selection)
     wanted["grep"] = None if wanted["grep"] is None else wanted["grep"].decode("utf-8", "surrogateescape")
     plain = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
@@ -92,12 +96,12 @@ class Report:
 
     Attributes:
         replayed: messages stored by this run.
-        found_there: messages of an interrupted run, found in the target.
-        refused: messages that the target refuses.
-        reasons: position and reason of the first of them.
-        passed: what was read and not replayed.
+        found_there: messages that an interrupted run had stored, found in the target.
+        refused: messages that the target refused.
+        reasons: position and reason of the first refused messages.
+        passed: what was read but not replayed.
         topics: number of messages by target topic.
-        queues: topic to the number of queues that it needs.
+        queues: number of queues that each topic needs.
     """
 
     replayed: int = 0
@@ -127,8 +131,10 @@ def replay(request: ReplayRequest) -> Report:
         request: the options.
 
     Raises:
-        UsageError: invalid options, a state of another replay, a file of ids that exists already.
-        StoreError: the source cannot be read, or the target accepts no more; run it again with the same state.
+        UsageError: invalid options, the state of another replay, or an existing file of ids.
+        StoreError: the source cannot be read, or the target accepts no more messages. Run the replay again with the
+            same
+            state to continue.
     """
     _check(request)
     mode = FlushMode.SYNC_FLUSH if request.sync else FlushMode.ASYNC_FLUSH
@@ -151,7 +157,7 @@ def replay(request: ReplayRequest) -> Report:
 
 
 class _Run:
-    """One run that writes."""
+    """One run of a replay into a store."""
 
     def __init__(
         self,
@@ -165,7 +171,7 @@ class _Run:
         self._report, self._ids = report, ids
 
     def go(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
-        """Opens the target, resumes where the last run ended, and stores the rest."""
+        """Opens the target, resumes where the last run ended, and stores the remaining messages."""
         limit = self._request.source.selection.limit
         if not resumes and not self._request.duplicates:
             head, originals = peeked(originals)
@@ -181,7 +187,7 @@ class _Run:
                 bulk_ingest.add_topics(store, self._report.queues)
 
     def _resumed(self, store: MessageStore, originals: Iterator[Original]) -> Iterator[Original]:
-        """Counts the messages that an interrupted run had stored; returns the rest."""
+        """Counts the messages that an interrupted run had stored; returns the remaining ones."""
         done, rest = found_there(self._request.target, self._state.end, originals, self._validator)
         self._take(done)
         self._report.found_there = sum(ack.stored for _, ack in done)
@@ -219,7 +225,7 @@ class _Run:
 
 
 def _state(request: ReplayRequest) -> tuple[State, bool]:
-    """Returns the state to resume from, and whether there was an earlier run."""
+    """Returns the state to resume from, and whether it is that of an earlier run."""
     fresh = State(request.shape(), states.source_print(request.source.path), None, None, 0)
     found = None if request.state is None else states.load(request.state)
     if found is None or request.state is None:
@@ -229,10 +235,11 @@ def _state(request: ReplayRequest) -> tuple[State, bool]:
 
 
 def _check(request: ReplayRequest) -> None:
-    """Refuses options that would fail later.
+    """Checks the options before anything is written.
 
     Raises:
-        UsageError: a device, a file in a store, a target in its own source, an invalid rate.
+        UsageError: a file is a device or inside the source or target, one store is inside the other, or the rate is
+            invalid.
     """
     source, target = request.source.path, request.target
     if is_inside(target, source) or is_inside(source, target):
