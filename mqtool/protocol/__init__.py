@@ -1,7 +1,8 @@
 """The remoting protocol of RocketMQ without sockets: bytes ↔ commands.
 
-`Framer` cuts a stream into `Command`s and `encode` writes them; both headers, JSON and ROCKETMQ, are spoken. No clock,
-no file, no connection is known here; `mqtool.server` has those. Docs page: docs/protocol.md.
+`Framer` splits a byte stream into `Command`s, and `encode` writes them. Headers may be in JSON or ROCKETMQ
+serialization. This package uses no clock, files or connections; `mqtool.server` has those. Docs page:
+docs/protocol.md.
 """
 
 from mqtool.protocol.codes import RequestCode, ResponseCode

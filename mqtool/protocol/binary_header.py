@@ -1,7 +1,8 @@
-"""The header in RocketMQ's own binary form, which a client may choose.
+"""Headers in ROCKETMQ serialization, the binary form that a client may choose instead of JSON.
 
-Codes have 16 bits here, so the requests of the POP family cannot be written in it. An empty remark and an empty value
-are the same as none. Docs page: docs/protocol.md. Source: RocketMQSerializable (4.9.7, 5.5.0).
+Codes have 16 bits in it, so the requests of the POP family, whose codes are larger, cannot be encoded. An empty
+remark
+or value is the same as an absent one. Docs page: docs/protocol.md. Source: RocketMQSerializable (4.9.7, 5.5.0).
 """
 
 import struct
@@ -21,10 +22,10 @@ _unpack_text = TEXT_LENGTH.struct.unpack_from
 
 
 def read_binary(header: bytes, body: bytes = b"") -> Command:
-    """Returns the command of a ROCKETMQ header and its body. Bytes after the fields are ignored.
+    """Parses a ROCKETMQ header and returns the command with the given body. Bytes after the fields are ignored.
 
     Raises:
-        RemoteProtocolError: a length leads out of the header.
+        RemoteProtocolError: a length exceeds the header.
     """
     try:
         code, language, version, opaque, flag, length = _unpack_start(header)
@@ -70,7 +71,7 @@ def write_binary(command: Command) -> bytes:
     """Returns the ROCKETMQ header of a command.
 
     Raises:
-        LocalProtocolError: a number does not fit; of codes beyond 32767 only JSON can speak.
+        LocalProtocolError: a number does not fit into its field. Codes above 32767 can only be sent in JSON.
     """
     remark = _encode(command.remark) if command.remark else b""
     pieces = [b"", remark, b""]

@@ -1,6 +1,7 @@
-"""The numbers of requests and answers, under RocketMQ's own names.
+"""Request and response codes, under RocketMQ's own names.
 
-Only names belong here; the handler of a code documents its meaning. Docs page: docs/protocol.md. Sources: RequestCode,
+Only names belong here; the handler of a code documents its meaning. Docs page: docs/protocol.md. Sources:
+RequestCode,
 ResponseCode and RemotingSysResponseCode of 5.5.0; codes that only 4.9.7 has are last.
 """
 
@@ -8,7 +9,7 @@ from enum import IntEnum
 
 
 class RequestCode(IntEnum):
-    """What a request asks for."""
+    """Codes of requests."""
 
     SEND_MESSAGE = 10
     PULL_MESSAGE = 11
@@ -183,7 +184,7 @@ class RequestCode(IntEnum):
 
 
 class ResponseCode(IntEnum):
-    """How a request ended."""
+    """Codes of answers."""
 
     RPC_TIME_OUT = -1006
     RPC_SEND_TO_CHANNEL_FAILED = -1004

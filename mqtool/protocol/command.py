@@ -1,4 +1,4 @@
-"""One request or answer, as values.
+"""Requests and answers of the remoting protocol as values.
 
 Docs page: docs/protocol.md. Source: RemotingCommand, SerializeType and LanguageCode (4.9.7, 5.5.0).
 """
@@ -12,7 +12,7 @@ FLAG_RESPONSE = 1
 FLAG_ONEWAY = 2
 
 VERSION = 513
-"""What 5.5.0 sends as its version: the ordinal of V5_5_0 in MQVersion. Clients choose by it what they ask for."""
+"""Version that 5.5.0 sends: the ordinal of V5_5_0 in MQVersion. Clients decide by it which features they use."""
 
 LANGUAGES = (
     "JAVA",
@@ -30,11 +30,11 @@ LANGUAGES = (
     "RUST",
     "NODE_JS",
 )
-"""The names of LanguageCode; a name's place is its number in the ROCKETMQ header."""
+"""The names of LanguageCode; the index of a name is its number in the ROCKETMQ header."""
 
 
 class Serialization(IntEnum):
-    """Encoding of a header; the number is in the frame."""
+    """Encoding of a header, as the frame's prefix states it."""
 
     JSON = 0
     ROCKETMQ = 1
@@ -45,15 +45,15 @@ class Command:
     """A request or its answer; an answer has the `opaque` of its request.
 
     Attributes:
-        code: what is asked for (`RequestCode`), or how it ended (`ResponseCode`).
+        code: request code (`RequestCode`) or response code (`ResponseCode`).
         flag: bits: 1 for an answer, 2 for a one-way request.
-        opaque: 32 bits chosen by who asks. Both sides of a connection count for themselves.
-        remark: words for people, mostly about an error.
-        fields: the header's extFields; every value is text, also numbers and booleans.
+        opaque: 32-bit id of the request, chosen by the requester. Each end of a connection numbers its own requests.
+        remark: text for people, mostly about an error.
+        fields: the header's extFields; every value is text, including numbers and booleans.
         body: bytes after the header; an empty body and no body are the same on the wire.
         language: one of `LANGUAGES`.
         version: release of the sender, an ordinal of MQVersion.
-        serialization: how the header came or shall go.
+        serialization: encoding of the header, as received or as to be sent.
     """
 
     code: int
@@ -68,12 +68,12 @@ class Command:
 
     @property
     def is_response(self) -> bool:
-        """Whether this answers a request."""
+        """Whether the command is an answer."""
         return self.flag & FLAG_RESPONSE != 0
 
     @property
     def is_oneway(self) -> bool:
-        """Whether it is a one-way request."""
+        """Whether the command is a one-way request, which gets no answer."""
         return self.flag & FLAG_ONEWAY != 0
 
     @property
@@ -89,9 +89,9 @@ class Command:
     def reply(
         self, code: int, remark: str | None = None, fields: dict[str, str] | None = None, body: bytes | memoryview = b""
     ) -> "Command":
-        """Returns an answer to this request, with its opaque and in its serialization.
+        """Returns an answer to this request, with its opaque and serialization.
 
-        A header of kind ROCKETMQ has 16 bits for the code, which every answer's code fits.
+        A ROCKETMQ header has 16 bits for the code, which is enough for all response codes.
         """
         return Command(
             code,

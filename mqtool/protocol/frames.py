@@ -1,8 +1,8 @@
-"""Cuts a stream of bytes into commands, and writes commands as bytes; no sockets.
+"""Splits a byte stream into commands, and encodes commands as bytes; no sockets.
 
-What cannot be read has no answer in this protocol: the connection is closed (NettyDecoder, 4.9.7 and 5.5.0). Limits are
-checked before anything is kept, and no length decides how much is allocated, only when a frame is complete.
-Docs page: docs/protocol.md.
+The protocol has no answer to an invalid frame: the connection is closed (NettyDecoder, 4.9.7 and 5.5.0). Limits are
+checked before bytes are buffered. A stated length never causes an allocation; it only determines when a frame is
+complete. Docs page: docs/protocol.md.
 """
 
 from mqtool.errors import LocalProtocolError, RemoteProtocolError
@@ -12,20 +12,20 @@ from mqtool.protocol.json_header import read_json, write_json
 from mqtool.protocol.layouts import PREFIX
 
 MAX_FRAME = 16 << 20
-"""Maximum bytes of a frame, its length field included (com.rocketmq.remoting.frameMaxLength)."""
+"""Maximum size of a frame in bytes, including its length field (com.rocketmq.remoting.frameMaxLength)."""
 
 _LENGTH_SIZE = PREFIX.offset("header_word")
 HEADER_WORD_SIZE = PREFIX.size - _LENGTH_SIZE
 _MAX_HEADER = (1 << 24) - 1
 _JOINED_BODY = 16 << 10
-"""Bodies up to this size are copied after their header; longer ones are sent without a copy."""
+"""Bodies of at most this many bytes are copied after their header; longer ones are sent without a copy."""
 
 _unpack_prefix = PREFIX.struct.unpack_from
 pack_prefix = PREFIX.struct.pack
 
 
 class ForeignProtocolError(RemoteProtocolError):
-    """The peer speaks another protocol; the text names it, and what to do."""
+    """The peer uses another protocol; the text names it and says what to do."""
 
 
 _HTTP = "an HTTP request: this port speaks RocketMQ's remoting protocol; pages and metrics are on --admin-port"
@@ -36,15 +36,18 @@ _FOREIGN = {
     ),
     **dict.fromkeys((b"GET ", b"HEAD", b"POST", b"PUT ", b"OPTI"), _HTTP),
 }
-"""First bytes of other protocols; no frame begins so, for its length would be more than a thousand megabytes."""
+"""Error texts by the first four bytes of other protocols.
+
+Read as a length these are over 1000 MB, so no frame has them.
+"""
 
 
 class Framer:
-    """One direction of one connection.
+    """Splits one direction of a connection into commands.
 
     Attributes:
-        error: why the stream cannot be read any further, or None. The commands before that place have been returned;
-            the connection is to be closed.
+        error: why the rest of the stream cannot be read; None if it can. All commands before the error have been
+            returned. The caller closes the connection.
     """
 
     def __init__(self, max_frame: int = MAX_FRAME) -> None:
@@ -55,13 +58,14 @@ class Framer:
 
     @property
     def buffered(self) -> int:
-        """Bytes kept of an incomplete frame."""
+        """Number of buffered bytes of an incomplete frame."""
         return len(self._kept)
 
     def feed(self, data: bytes) -> list[Command]:
-        """Takes the next bytes and returns the commands that are complete now, in order.
+        """Adds received bytes; returns the commands that are now complete, in order.
 
-        The result does not depend on how the stream is cut into pieces. After an `error`, nothing more is returned.
+        The result does not depend on how the stream is split into reads. After an `error`, no more commands are
+        returned.
         """
         if self._kept:
             self._kept += data
@@ -106,10 +110,10 @@ class Framer:
 
 
 def encode(command: Command) -> list[bytes | memoryview]:
-    """Returns the frame of a command, in one piece or with a long body as a second one.
+    """Returns the frame of a command as one buffer, or as two if the body is long.
 
     Raises:
-        LocalProtocolError: the command cannot be written: a value that is not a text or number of its size.
+        LocalProtocolError: the command cannot be encoded: a field is not text, or a number exceeds its size.
     """
     header = write_json(command) if command.serialization == Serialization.JSON else write_binary(command)
     body = command.body

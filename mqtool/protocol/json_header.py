@@ -1,8 +1,9 @@
-"""The header as JSON: what every client speaks.
+"""Headers in JSON, which every client supports.
 
-Liberal in what is read: some clients send numbers and booleans where text belongs, and all that fastjson takes from a
-real client is taken. Strict in what is written: every value of extFields is text, because the C++ client reads a number
-there as 0 and the Go client refuses the frame. Docs page: docs/protocol.md. Source: RemotingCommand (4.9.7, 5.5.0).
+Reading is lenient: some clients send numbers and booleans instead of text, and everything that fastjson accepts from
+a
+real client is accepted. Writing is strict: every value of extFields is text, because the C++ client reads a number
+there as 0 and the Go client rejects the frame. Docs page: docs/protocol.md. Source: RemotingCommand (4.9.7, 5.5.0).
 """
 
 import json
@@ -22,7 +23,7 @@ _members = itemgetter("code", "flag", "opaque", "language", "version")
 
 
 def read_json(header: bytes, body: bytes = b"") -> Command:
-    """Returns the command of a JSON header and its body.
+    """Parses a JSON header and returns the command with the given body.
 
     Raises:
         RemoteProtocolError: the header is not a JSON object, or a number in it exceeds 32 bits.
@@ -33,7 +34,7 @@ def read_json(header: bytes, body: bytes = b"") -> Command:
         remark, fields = document.get("remark"), document.get("extFields")
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return _read_any(header, body)
-    # One comparison for four numbers: their bits together are below the limit if each of them is and none is below 0.
+    # One comparison checks four numbers: their bitwise OR is within the limits exactly if each number is.
     if not (
         type(code) is type(flag) is type(opaque) is type(version) is int
         and type(language) is str
@@ -45,7 +46,7 @@ def read_json(header: bytes, body: bytes = b"") -> Command:
         if type(fields) is not dict:
             return _read_any(header, body)
         try:
-            "".join(fields.values())  # the quickest way to see that all of them are texts
+            "".join(fields.values())  # the fastest check that all values are texts
         except TypeError:
             fields = _texts(fields)
     else:
@@ -57,7 +58,7 @@ def write_json(command: Command) -> bytes:
     """Returns the JSON header of a command, its members in the order in which RocketMQ writes them.
 
     Raises:
-        LocalProtocolError: a value of the fields is not a text, or a text is no Unicode.
+        LocalProtocolError: a value of the fields is not text, or a text is not valid Unicode.
     """
     document: dict[str, Any] = {"code": command.code}
     if command.fields:
@@ -79,7 +80,7 @@ def write_json(command: Command) -> bytes:
 
 
 def _write_replaced(document: dict[str, Any]) -> bytes:
-    """Lone surrogates become question marks, as Java's encoder makes them."""
+    """Returns the header with question marks for lone surrogates, as Java's encoder writes them."""
     try:
         text = json.dumps(document, ensure_ascii=False, separators=(",", ":"))
     except (TypeError, ValueError, RecursionError) as error:
@@ -88,7 +89,7 @@ def _write_replaced(document: dict[str, Any]) -> bytes:
 
 
 def _read_any(header: bytes, body: bytes) -> Command:
-    """The way of all that is unusual: members missing or null, numbers as text, broken UTF-8, escaped halves."""
+    """Parses unusual headers: members missing or null, numbers as text, invalid UTF-8, escaped lone surrogates."""
     try:
         document = json.loads(java.decode_utf8(header), strict=False)
     except (ValueError, RecursionError) as error:
@@ -123,14 +124,14 @@ def _integer(document: dict[str, Any], name: str) -> int:
 
 
 def _language(value: Any) -> str:
-    """The name, for which a client may send its number. A name that is not known is not an error."""
+    """Returns the name of a language; clients may send its number instead. An unknown name is accepted."""
     if isinstance(value, int) and 0 <= value < len(LANGUAGES):
         return LANGUAGES[value]
     return _text(value) if isinstance(value, str) else "OTHER"
 
 
 def _texts(fields: dict[str, Any]) -> dict[str, str]:
-    """Returns values as their text in the header; null is the same as absent."""
+    """Converts the values of fields to text; null is the same as absent."""
     return {key: _text(value) for key, value in fields.items() if value is not None}
 
 

@@ -1,4 +1,4 @@
-"""The fixed parts of a frame, declared once.
+"""Layouts of the fixed parts of a frame.
 
 Docs page: docs/protocol.md. Source: NettyDecoder, RemotingCommand and RocketMQSerializable (4.9.7, 5.5.0).
 """
@@ -27,7 +27,7 @@ PREFIX = Unit(
 
 @dataclass(frozen=True, slots=True)
 class HeaderStart:
-    """What a ROCKETMQ header begins with."""
+    """The first bytes of a ROCKETMQ header."""
 
     code: int
     language: int
@@ -61,7 +61,7 @@ KEY_LENGTH = Unit("ROCKETMQ field name", KeyLength, i16("key_length", "bytes of 
 
 @dataclass(frozen=True, slots=True)
 class TextLength:
-    """The bytes before the value of a field, and before all fields together."""
+    """The bytes before the value of a field, and before the list of all fields."""
 
     text_length: int
 

@@ -14,11 +14,12 @@ _OPAQUE = 0x7FFF_FFFE
 
 
 class PreparedAnswer:
-    """A JSON answer without body and remark.
+    """A JSON answer without body and remark, whose header is encoded once.
 
     Args:
-        code: of the answer.
-        fields: name to text; a value to fill in is a placeholder of `bytes.__mod__` (`%d`, `%b`), a percent sign `%%`.
+        code: response code.
+        fields: text by name. A value that changes is a placeholder of `bytes.__mod__` (`%d`, `%b`); a percent sign
+            is `%%`.
     """
 
     __slots__ = ("_template",)
@@ -29,11 +30,12 @@ class PreparedAnswer:
         self._template = before + b"%d" + after if opaque else header
 
     def frame(self, *values: "int | bytes") -> bytes:
-        """Returns the frame: `encode` of the same command, in one piece.
+        """Returns the frame in one buffer; it equals `encode` of the same command.
 
         Args:
-            values: of the placeholders, in the order of the fields, then the request's opaque. Texts must need no
-                escape: digits and letters.
+            values: values of the placeholders in the order of the fields, then the request's opaque. Texts must not
+                need
+                JSON escapes: digits and letters only.
         """
         header = self._template % values
         size = len(header)

@@ -1,6 +1,6 @@
-"""The body with which a broker registers at a name server: its topics and their version.
+"""The body with which a broker registers at a name server: its topics and their data version.
 
-As JSON, or compressed in a form of its own (`compressedRegister`). Docs page: docs/protocol.md. Source:
+It is JSON, or a compressed format of RocketMQ's own (`compressedRegister`). Docs page: docs/protocol.md. Source:
 RegisterBrokerBody, TopicConfig.encode (4.9.7, 5.5.0).
 """
 
@@ -20,24 +20,24 @@ from mqtool.formats.config_json import Document
 from mqtool.protocol.layouts import TEXT_LENGTH
 
 MAX_SIZE = 64 << 20
-"""Bytes that a compressed body may have inside."""
+"""Maximum size of a compressed body after decompression, in bytes."""
 
 FIRST_WITH_MAPPINGS = 413
-"""V5_0_0: releases from here on end the compressed form with the queues of static topics."""
+"""V5_0_0: from this version on, the compressed form ends with the queue mappings of static topics."""
 
 _SEPARATOR = " "
-_ZLIB = 0x78  # no JSON begins so
+_ZLIB = 0x78  # first byte of zlib data; JSON never begins with it
 
 
 @dataclass(frozen=True, slots=True)
 class RegisterBody:
-    """What a broker says about itself.
+    """The content of a registration.
 
     Attributes:
-        topics: by name.
-        data_version: of the topics; the name server compares it to see whether something changed.
-        filter_servers: addresses of filter servers, an old part of RocketMQ.
-        mappings: queues of static topics, by topic.
+        topics: topic configurations by name.
+        data_version: version of the topics; the name server compares it to detect changes.
+        filter_servers: addresses of filter servers, an obsolete part of RocketMQ.
+        mappings: queue mappings of static topics, by topic.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -47,10 +47,10 @@ class RegisterBody:
 
 
 def document_in(body: bytes | memoryview) -> Document:
-    """Returns a JSON object as RocketMQ writes it, also with keys that are bare numbers.
+    """Parses a JSON object as RocketMQ writes it, including keys that are numbers without quotes.
 
     Raises:
-        RemoteProtocolError: it is not such a body.
+        RemoteProtocolError: the body is not such an object.
     """
     try:
         found = orjson.loads(body)
@@ -65,16 +65,17 @@ def document_in(body: bytes | memoryview) -> Document:
 
 
 def parse(body: bytes | memoryview, *, compressed: bool, version: int) -> RegisterBody:
-    """Parses the body of a registration; an empty one has no topics.
+    """Parses the body of a registration; an empty body has no topics.
 
     Args:
-        body: as it came.
-        compressed: field of the request. Brokers of 5.5.0 with `compressedRegister` compress, but send false, so
-            the first byte is asked too.
-        version: of the broker, from the header of the request.
+        body: the body as received.
+        compressed: the request's field of this name. Brokers of 5.5.0 with `compressedRegister` compress but send
+            false,
+            so the first byte is checked too.
+        version: version of the broker, from the header of the request.
 
     Raises:
-        RemoteProtocolError: it cannot be read.
+        RemoteProtocolError: the body cannot be parsed.
     """
     if not len(body):
         return RegisterBody()
@@ -87,7 +88,7 @@ def parse(body: bytes | memoryview, *, compressed: bool, version: int) -> Regist
 
 
 def build(body: RegisterBody, *, compressed: bool = False) -> bytes:
-    """Returns the body as a broker of 5.5.0 sends it; one of 4.9 reads it too."""
+    """Returns the body as a 5.5.0 broker sends it; 4.9 name servers can read it too."""
     if compressed:
         return _build_compressed(body)
     wrapper = {
@@ -101,7 +102,7 @@ def build(body: RegisterBody, *, compressed: bool = False) -> bytes:
 
 
 def body_crc(body: bytes | memoryview) -> int:
-    """Returns the checksum of a body, a field of the request (UtilAll.crc32)."""
+    """Returns the CRC-32 of a body, which is a field of the request (UtilAll.crc32)."""
     return crc32(body)
 
 
@@ -195,7 +196,7 @@ def _compact(value: Any) -> str:
 
 
 class _Reader:
-    """Numbers and texts one after the other."""
+    """Reads numbers and length-prefixed texts from a buffer."""
 
     def __init__(self, data: bytes) -> None:
         self._data, self._position = data, 0

@@ -1,8 +1,9 @@
-"""The HA stream between a master and its slave, without sockets: the CommitLog as it is, in pieces.
+"""The HA stream between a master and its slave, without sockets: unchanged bytes of the CommitLog in transfers.
 
-A slave reports the end of its log; the master sends bytes from there, in pieces that end anywhere, but at the end of
-each segment.
-Docs page: docs/protocol.md. Source: DefaultHAConnection, DefaultHAClient (4.9.7, 5.5.0), and wire captures.
+A slave reports the max physical offset of its log; the master sends bytes from there. A transfer may end anywhere in
+a
+record, but never spans two segments. Docs page: docs/protocol.md. Source: DefaultHAConnection,
+DefaultHAClient (4.9.7, 5.5.0), and wire captures.
 """
 
 from collections.abc import Iterator
@@ -15,12 +16,12 @@ from mqtool.formats.commit_log import BLANK_SIZE, FRAME, frame_size
 from mqtool.formats.fields import i32, i64
 
 MAX_TRANSFER = 16 << 20
-"""Bytes of one piece that are believed; a master sends 32 KiB (haTransferBatchSize)."""
+"""Maximum size of a transfer that is accepted, in bytes; a master sends 32 KiB (haTransferBatchSize)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Transfer:
-    """The header of each piece of the log; an empty piece is a heartbeat."""
+    """The header of a transfer; an empty transfer is a heartbeat."""
 
     physical_offset: int
     body_size: int
@@ -36,7 +37,7 @@ TRANSFER = Unit(
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """What a slave sends: when its log has grown, and every 5 s."""
+    """What a slave sends whenever its log has grown, and every 5 s."""
 
     physical_offset: int
 
@@ -45,23 +46,23 @@ REPORT = Unit("HA report", Report, i64("physical_offset", "where the slave's log
 
 
 class Piece(NamedTuple):
-    """Bytes of the log. A heartbeat has none, and its offset is the next that the master will send."""
+    """Bytes of the CommitLog. A heartbeat has no bytes; its offset is the next one that the master will send."""
 
     physical_offset: int
     data: bytes
 
 
 class TransferReader:
-    """Cuts what a master sends into pieces, however it arrives."""
+    """Splits the bytes that a master sends into transfers, independently of how they were received."""
 
     def __init__(self) -> None:
         self._kept = bytearray()
 
     def feed(self, data: bytes) -> Iterator[Piece]:
-        """Takes the next bytes and yields the pieces that are complete.
+        """Adds received bytes; yields the transfers that are now complete.
 
         Raises:
-            RemoteProtocolError: a size that no master sends.
+            RemoteProtocolError: a transfer states an offset below 0 or a size outside 0 to `MAX_TRANSFER`.
         """
         self._kept += data
         while len(self._kept) >= TRANSFER.size:
@@ -77,11 +78,11 @@ class TransferReader:
 
 
 class RecordAssembler:
-    """Joins pieces to complete frames: records, and the BLANKs that end segments.
+    """Joins transfers to complete frames: records, and the BLANKs at the end of segments.
 
     Args:
-        physical_offset: of the first byte that is to come.
-        segment_size: bytes of a segment on the master.
+        physical_offset: physical offset of the first byte that will be added.
+        segment_size: size of a segment on the master in bytes.
     """
 
     def __init__(self, physical_offset: int, segment_size: int) -> None:
@@ -94,10 +95,11 @@ class RecordAssembler:
         return self._offset + len(self._kept)
 
     def feed(self, piece: Piece) -> Iterator[Piece]:
-        """Takes a piece and yields the frames that are complete now.
+        """Adds a transfer; yields the frames that are now complete.
 
         Raises:
-            RemoteProtocolError: the piece does not follow the one before, or what comes is not a record.
+            RemoteProtocolError: the transfer does not start where the previous one ended, or its bytes are not a
+                record.
         """
         if piece.physical_offset != self.expected:
             raise RemoteProtocolError(f"the master sends physical offset {piece.physical_offset}, not {self.expected}")

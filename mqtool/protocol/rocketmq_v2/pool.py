@@ -1,7 +1,7 @@
-"""The descriptor pool of the protocol's messages, apart from protobuf's default one.
+"""The descriptor pool of the gRPC messages, separate from protobuf's default pool.
 
 A RocketMQ client in the same process (a test with the fixture `mqtool_server`) registers the same names under other
-file names in the default pool, which refuses whoever comes second.
+file names in the default pool, which refuses a second registration.
 """
 
 from typing import Any
@@ -15,7 +15,7 @@ for _known in (duration_pb2, timestamp_pb2):
 
 
 def messages_of(serialized: bytes) -> dict[str, Any]:
-    """Registers a file; returns its messages, its enumerations and their values, by name."""
+    """Registers a file descriptor; returns its messages, enumerations and enumeration values, by name."""
     _POOL.AddSerializedFile(serialized)
     file = _POOL.FindFileByName(_name_of(serialized))
     found: dict[str, Any] = {
@@ -28,5 +28,8 @@ def messages_of(serialized: bytes) -> dict[str, Any]:
 
 
 def _name_of(serialized: bytes) -> str:
-    """Returns the file's name, the first field of its descriptor (not every implementation returns the file)."""
+    """Returns the file's name, read from the first field of its descriptor.
+
+    Not every protobuf implementation returns the file from AddSerializedFile.
+    """
     return serialized[2 : 2 + serialized[1]].decode()
