@@ -18,6 +18,7 @@ from typer.core import TyperGroup
 from mqtool.cli.commands import COMMANDS
 from mqtool.cli.exits import QUIET, ExitCode, Failure, Terminated, failure_of
 from mqtool.cli.invocation import JSON_FORMATS, Invocation, note
+from mqtool.cli.options import DebugOption
 from mqtool.cli.plain_values import convert_plainly
 
 STOPPED = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
@@ -116,7 +117,7 @@ def mqtool(
     version: Annotated[
         bool, typer.Option("--version", is_eager=True, callback=_print_version, help="Print versions and exit.")
     ] = False,
-    debug: Annotated[bool, typer.Option("--debug", help="Print tracebacks of errors.")] = False,
+    debug: DebugOption = False,
 ) -> None:
     """Inspect, repair, export and serve the message store of Apache RocketMQ. No JVM, no broker.
 

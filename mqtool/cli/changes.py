@@ -13,6 +13,7 @@ from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.options import option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, text
+from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from mqtool.repair import Ended, Step
@@ -21,6 +22,13 @@ DryRunOption = Annotated[bool, option("--dry-run", help="Check all preconditions
 ChangedArgument = Annotated[
     Path, typer.Argument(metavar="STORE|JOURNAL", help="Root of the store, or STORE/.mqtool/journal.")
 ]
+
+
+def refuse_both(*, yes: bool, dry_run: bool) -> None:
+    """Raises UsageError if both --yes and --dry-run are given."""
+    if yes and dry_run:
+        raise UsageError("--yes and --dry-run cannot be combined; give one of them")
+
 
 STEPS = Column(
     "steps",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from mqtool.cli import ranges
 from mqtool.cli.document import Listing
-from mqtool.cli.options import option
+from mqtool.cli.options import group_option, option
 from mqtool.cli.schema import DATA, TABLE, Column, count, flag, text
 from mqtool.errors import UsageError
 
@@ -22,9 +22,7 @@ if TYPE_CHECKING:
 POSITIONS = "Positions (plan offsets)"
 _NUMBER = re.compile(r"\d{1,19}", re.ASCII)
 
-GroupOption = Annotated[
-    list[str] | None, option("--group", "-g", metavar="GLOB", panel=POSITIONS, help="Consumer group; may be repeated.")
-]
+GroupOption = Annotated[list[str] | None, group_option(panel=POSITIONS)]
 ToOption = Annotated[
     str | None,
     option("--to", metavar="POSITION", panel=POSITIONS, help="earliest, latest, @TIME or a queue offset."),

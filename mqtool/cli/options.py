@@ -126,16 +126,30 @@ FormatOption = Annotated[
         help="Output format; help prints the JSON Schema of the output.",
     ),
 ]
+
+
+def jobs_option(words: str = "Worker processes. Default: one for each core.", panel: str | None = None) -> Any:
+    """Returns `--jobs` with its help, in a panel of the help."""
+    return option("--jobs", "-j", metavar="N", min=1, panel=panel, help=words)
+
+
+def continuing_state_option(panel: str | None = None) -> Any:
+    """Returns `--state` of a command that continues where it was interrupted, in a panel of its help."""
+    return option("--state", metavar="FILE", panel=panel, help="Checkpoint file: run again with it to continue.")
+
+
+def include_option(panel: str) -> Any:
+    """Returns `--include`, in a panel of the help."""
+    return option("--include", panel=panel, help="Records that consumers can see, or half and system records too.")
+
+
+def group_option(groups: str = "Consumer group", panel: str = SELECTION) -> Any:
+    """Returns `--group`, with the kind of group that it names, in a panel of the help."""
+    return option("--group", "-g", metavar="GLOB", panel=panel, help=f"{groups}; may be repeated.")
+
+
 JobsOption = Annotated[
-    int | None,
-    option(
-        "--jobs",
-        "-j",
-        metavar="N",
-        panel=WORK,
-        min=1,
-        help="Worker processes. Default: one for small stores, else one for each core.",
-    ),
+    int | None, jobs_option("Worker processes. Default: one for small stores, else one for each core.", panel=WORK)
 ]
 ThrottleOption = Annotated[
     str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")

@@ -1,6 +1,7 @@
 """Input and output of dispatch: its rules, and columns of queue units and index keys."""
 
 from dataclasses import dataclass, field
+from typing import Self
 
 import numpy as np
 
@@ -32,8 +33,22 @@ class DispatchRules:
     batch_topics: frozenset[str] = field(default_factory=frozenset)
 
 
+class _Columns:
+    """Rows as columns of equal length, which are the fields of a subclass; `row` is one of them."""
+
+    __slots__: tuple[str, ...] = ()
+    row: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+    def select(self, which: "np.ndarray | slice") -> Self:
+        """Returns the rows that a mask, an index array or a slice chooses."""
+        return type(self)(*(getattr(self, name)[which] for name in self.__slots__))
+
+
 @dataclass(frozen=True, slots=True)
-class QueueUnits:
+class QueueUnits(_Columns):
     """Units as columns of equal length, in the order in which the broker writes them.
 
     Attributes:
@@ -58,16 +73,9 @@ class QueueUnits:
     store_timestamp: np.ndarray
     batch_size: np.ndarray
 
-    def __len__(self) -> int:
-        return len(self.row)
-
-    def select(self, which: "np.ndarray | slice") -> "QueueUnits":
-        """Returns the units that a mask, an index array or a slice chooses."""
-        return QueueUnits(*(getattr(self, name)[which] for name in self.__slots__))
-
 
 @dataclass(frozen=True, slots=True)
-class IndexKeys:
+class IndexKeys(_Columns):
     """Index keys as columns, in the broker's order: for each record the unique key, the words of KEYS, TAGS.
 
     Attributes:
@@ -81,13 +89,6 @@ class IndexKeys:
     key_hash: np.ndarray
     physical_offset: np.ndarray
     store_timestamp: np.ndarray
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-    def select(self, which: "np.ndarray | slice") -> "IndexKeys":
-        """Returns the keys that a mask, an index array or a slice chooses."""
-        return IndexKeys(*(getattr(self, name)[which] for name in self.__slots__))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ import errno
 import os
 from pathlib import Path
 
-from mqtool.engine.disk.files import Files, open_more
+from mqtool.engine.disk.files import Files, open_more, sync_path
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
@@ -35,11 +35,7 @@ class RepairFiles(Files):
 
     def sync(self, path: Path) -> None:
         """Makes a file durable that another process may have written."""
-        fd = open_more(path, os.O_RDONLY | os.O_NOFOLLOW)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_path(path, os.O_NOFOLLOW)
 
     def keep(self, path: Path, target: Path) -> None:
         """Gives a file a second name; moves it if the file system has no hard links."""

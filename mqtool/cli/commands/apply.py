@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtool.cli.changes import NEXT_STEPS, STEPS, DryRunOption, step_rows
+from mqtool.cli.changes import NEXT_STEPS, STEPS, DryRunOption, refuse_both, step_rows
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format
@@ -15,7 +15,6 @@ from mqtool.cli.options import DebugOption, FormatOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
 from mqtool.commands import command
-from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
     from mqtool.repair import Applied
@@ -105,8 +104,7 @@ def apply(
     from mqtool.repair.plan import LARGEST
     from mqtool.verify import Severity
 
-    if yes and dry_run:
-        raise UsageError("--yes and --dry-run cannot be combined; give one of them")
+    refuse_both(yes=yes, dry_run=dry_run)
     data = read_input(plan, LARGEST)
     if b'"mqtool.broker-offsets"' in data[:200]:  # or the server's modules would be loaded for every plan
         from mqtool.cli.broker_offsets import apply_to_broker

@@ -43,6 +43,7 @@ from mqtool.cli.options import (
     TopicOption,
     UniqueKeyOption,
     ZoneOption,
+    jobs_option,
     option,
 )
 from mqtool.cli.output import Output
@@ -71,7 +72,7 @@ reading continues after it; the exit code is then 1.
 impact: read-only
 """
 
-JobsOption = Annotated[int, option("--jobs", "-j", metavar="N", min=1, help="Worker processes for JSON output.")]
+JobsOption = Annotated[int, jobs_option("Worker processes for JSON output.")]
 KindOption = Annotated[
     FileKind | None, option("--kind", panel=SELECTION, help="Part of the store, or kind of the file.")
 ]

@@ -28,6 +28,8 @@ from mqtool.cli.options import (
     TimeOption,
     TopicOption,
     ZoneOption,
+    include_option,
+    jobs_option,
     option,
 )
 from mqtool.cli.output import Output
@@ -145,12 +147,8 @@ ToOption = Annotated[
 StateOption = Annotated[
     str | None, option("--state", metavar="FILE", help="Checkpoint file: later runs export only what is new.")
 ]
-WorkersOption = Annotated[
-    int | None, option("--jobs", "-j", metavar="N", min=1, help="Worker processes. Default: one for each core.")
-]
-IncludeOption = Annotated[
-    Include, option("--include", panel=CONTENT, help="Records that consumers can see, or half and system records too.")
-]
+WorkersOption = Annotated[int | None, jobs_option()]
+IncludeOption = Annotated[Include, include_option(CONTENT)]
 ColumnsOption = Annotated[
     str | None, option("--columns", metavar="NAME,…", panel=CONTENT, help="Columns of the messages table.")
 ]

@@ -5,13 +5,13 @@ from typing import Annotated
 
 import typer
 
-from mqtool.cli.changes import ChangedArgument, DryRunOption, ended_schema, print_ended
+from mqtool.cli.changes import ChangedArgument, DryRunOption, ended_schema, print_ended, refuse_both
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, option
 from mqtool.cli.schema import prints
 from mqtool.commands import command
-from mqtool.errors import RefusedError, UsageError
+from mqtool.errors import RefusedError
 
 HELP = """
 mqtool finalize /data/store --yes
@@ -42,8 +42,7 @@ def finalize(
     """Discards the undo data and prints how it ended."""
     from mqtool.repair import finalize as finalize_change
 
-    if yes and dry_run:
-        raise UsageError("--yes and --dry-run cannot be combined; give one of them")
+    refuse_both(yes=yes, dry_run=dry_run)
     if not yes and not dry_run:
         raise RefusedError("finalize", "confirm that the old files are no longer needed: --yes", target)
     ended = finalize_change(target, dry_run=dry_run, keep_journal=keep_journal)

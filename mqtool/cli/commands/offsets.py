@@ -14,13 +14,13 @@ from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
-    SELECTION,
     ConfigOption,
     DebugOption,
     FormatOption,
     StoreArgument,
     TopicOption,
     ZoneOption,
+    group_option,
     option,
 )
 from mqtool.cli.output import Output
@@ -86,9 +86,7 @@ SHOW = OutputSchema(
 )
 _COMPARED = ("other_offset", "other_min_offset", "other_max_offset", "difference")
 
-GroupOption = Annotated[
-    list[str] | None, option("--group", "-g", metavar="GLOB", panel=SELECTION, help="Consumer group; may be repeated.")
-]
+GroupOption = Annotated[list[str] | None, group_option()]
 CompareOption = Annotated[
     Path | None, option("--compare", metavar="OTHER", help="Another store, for instance the other replica.")
 ]

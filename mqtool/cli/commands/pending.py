@@ -11,13 +11,13 @@ from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import (
-    SELECTION,
     ConfigOption,
     DebugOption,
     FormatOption,
     StoreArgument,
     TopicOption,
     ZoneOption,
+    group_option,
     option,
 )
 from mqtool.cli.output import Output
@@ -82,10 +82,7 @@ PENDING_MESSAGE = OutputSchema(
     ),
 )
 
-GroupOption = Annotated[
-    list[str] | None,
-    option("--group", "-g", metavar="GLOB", panel=SELECTION, help="Consumer or producer group; may be repeated."),
-]
+GroupOption = Annotated[list[str] | None, group_option("Consumer or producer group")]
 
 
 @prints(PENDING, PENDING_MESSAGE)

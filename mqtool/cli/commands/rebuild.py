@@ -25,6 +25,7 @@ from mqtool.cli.options import (
     RangeOption,
     StoreArgument,
     TopicOption,
+    jobs_option,
     option,
 )
 from mqtool.cli.output import Output
@@ -173,10 +174,7 @@ OutOption = Annotated[
 FileOption = Annotated[
     str | None, option("--file", metavar="NAME", help="Rebuild only this index file; the one before it must be intact.")
 ]
-JobsOption = Annotated[
-    int | None,
-    option("--jobs", "-j", metavar="N", min=1, panel=RUN, help="Worker processes. Default: one for each core."),
-]
+JobsOption = Annotated[int | None, jobs_option(panel=RUN)]
 StateOption = Annotated[
     Path | None, option("--state", metavar="FILE", panel=RUN, help="Checkpoint file for resuming; deleted on success.")
 ]

@@ -31,6 +31,7 @@ from mqtool.cli.options import (
     TopicOption,
     UniqueKeyOption,
     ZoneOption,
+    continuing_state_option,
     option,
 )
 from mqtool.cli.output import Output
@@ -71,9 +72,7 @@ ToOption = Annotated[
 IdsOption = Annotated[
     Path | None, option("--ids", metavar="FILE", help="New file for old and new places, as JSON Lines.")
 ]
-StateOption = Annotated[
-    Path | None, option("--state", metavar="FILE", help="Checkpoint file: run again with it to continue.")
-]
+StateOption = Annotated[Path | None, continuing_state_option()]
 RateOption = Annotated[float | None, option("--rate", metavar="N", help="Send at most N messages a second.")]
 KeepTimesOption = Annotated[
     bool, option("--keep-times", help="Keep the producers' born times instead of setting new ones.")

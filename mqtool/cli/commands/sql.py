@@ -13,7 +13,16 @@ from mqtool.choices import Trust
 from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
-from mqtool.cli.options import SELECTION, ConfigOption, DebugOption, FormatOption, Include, ZoneOption, option
+from mqtool.cli.options import (
+    SELECTION,
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    Include,
+    ZoneOption,
+    include_option,
+    option,
+)
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
 from mqtool.errors import MqtoolError, UsageError
@@ -74,7 +83,7 @@ def sql(
     ] = None,
     include: Annotated[
         Include,
-        option("--include", panel=SELECTION, help="Records that consumers can see, or half and system records too."),
+        include_option(SELECTION),
     ] = Include.COMMITTED,
     explain: Annotated[
         bool, option("--explain", help="Run the statement and print what it read instead of its result.")

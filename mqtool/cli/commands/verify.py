@@ -26,6 +26,7 @@ from mqtool.cli.options import (
     StoreArgument,
     ThrottleOption,
     TopicOption,
+    continuing_state_option,
     option,
     schema_if_help,
 )
@@ -228,10 +229,7 @@ OutfileOption = Annotated[
     Path | None,
     option("--output", "-o", metavar="FILE", panel=OUTPUT, help="Write to FILE atomically instead of stdout."),
 ]
-StateOption = Annotated[
-    Path | None,
-    option("--state", metavar="FILE", panel=WORK, help="Checkpoint file: run again with it to continue."),
-]
+StateOption = Annotated[Path | None, continuing_state_option(WORK)]
 MaxTimeOption = Annotated[
     float | None,
     option(

@@ -179,19 +179,11 @@ class Files:
 
     def sync_directory(self, path: Path) -> None:
         """Makes the names in a directory durable."""
-        fd = open_more(path, os.O_RDONLY | os.O_DIRECTORY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_path(path, os.O_DIRECTORY)
 
     def sync_file(self, path: Path) -> None:
         """Makes all writes to a file durable, including those of other processes."""
-        fd = open_more(path, os.O_RDONLY)
-        try:
-            os.fsync(fd)
-        finally:
-            os.close(fd)
+        sync_path(path)
 
     def write_whole(self, path: Path, data: bytes, *, sync: bool = True) -> None:
         """Writes a small file and syncs it. A crash may leave it incomplete: write a temporary file and `rename` it."""
@@ -296,6 +288,23 @@ def open_more(path: Path, flags: int) -> int:
             raise
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     return _open(path, flags)
+
+
+def sync_path(path: Path, flags: int = 0) -> None:
+    """Makes a file durable, or with O_DIRECTORY the names in a directory.
+
+    Args:
+        path: an existing one.
+        flags: of the open, besides O_RDONLY.
+
+    Raises:
+        StoreError, OSError: as `open_more`, or it could not be written.
+    """
+    fd = open_more(path, os.O_RDONLY | flags)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
 
 
 def _open(path: Path, flags: int) -> int:
