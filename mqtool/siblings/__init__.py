@@ -1,1 +1,1 @@
-"""Stores of other systems behind one small interface; see `base` and `registry`."""
+"""Stores of other systems behind one interface; see `base` and `registry`."""

@@ -1,4 +1,4 @@
-"""Arrow arrays of the fields of many records: ranges of a buffer, strings, times, GUIDs."""
+"""Builds Arrow arrays from fields of many records: byte ranges, strings, times, GUIDs."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -25,12 +25,12 @@ _GUID_PLACES = np.array([at for at in range(36) if at not in (8, 13, 18, 23)])
 
 
 def arrow_schema(table: Table) -> Any:
-    """Returns the Arrow schema of a table; times have no zone, as EQueue stores local ones."""
+    """Returns the Arrow schema of a table. Times have no time zone, since EQueue stores local times."""
     return pa.schema([pa.field(c.name, TYPES[c.type], metadata={"doc": c.doc}) for c in table.columns])
 
 
 def record_batch(table: Table, columns: Mapping[str, Any]) -> Any:
-    """Returns columns by name as a record batch of a table; numpy arrays and Arrow arrays are taken."""
+    """Returns a record batch of a table from its columns, which are numpy or Arrow arrays by name."""
     schema = arrow_schema(table)
     arrays = [
         one if isinstance(one := columns[field.name], pa.Array) else pa.array(one, field.type) for field in schema
@@ -39,12 +39,12 @@ def record_batch(table: Table, columns: Mapping[str, Any]) -> Any:
 
 
 def raw(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Any:
-    """Returns ranges of a buffer as binary values."""
+    """Returns ranges of a buffer as a binary array."""
     return binary_view(data, starts, lengths).cast(pa.binary())
 
 
 def texts(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Any:
-    """Returns ranges of a buffer as strings; invalid UTF-8 becomes replacement characters, as in .NET."""
+    """Returns ranges of a buffer as a string array; invalid UTF-8 becomes replacement characters, as in .NET."""
     try:
         return raw(data, starts, lengths).cast(pa.string())
     except pa.ArrowInvalid:
@@ -53,17 +53,17 @@ def texts(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> Any:
 
 
 def times(ticks: np.ndarray) -> Any:
-    """Returns .NET's ticks as times."""
+    """Converts .NET ticks to a timestamp array."""
     return pa.array((ticks - _EPOCH_TICKS) // _TICKS_PER_MS, pa.timestamp("ms"))
 
 
 def nullable(values: np.ndarray, known: np.ndarray, kind: str) -> Any:
-    """Returns numbers of a column's type; null where they are not known."""
+    """Returns numbers as an array of a column's type; values that are not `known` are null."""
     return pa.array(values, TYPES[kind], mask=~known)
 
 
 def guids(data: np.ndarray, starts: np.ndarray, known: np.ndarray) -> Any:
-    """Returns the GUIDs, 16 bytes each in mixed order, as .NET prints them; null where there is none."""
+    """Returns GUIDs, 16 mixed-endian bytes each, as strings in .NET's format; values that are not `known` are null."""
     values = data[starts[:, None] + _GUID_ORDER]
     shown = np.full((len(starts), 36), ord("-"), np.uint8)
     shown[:, _GUID_PLACES[0::2]] = _DIGITS[values >> 4]

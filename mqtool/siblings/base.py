@@ -1,7 +1,7 @@
-"""The interface that every kind of store offers: recognise, layout, rows with damage, single rows, verify.
+"""The interface of a kind of store: recognise, layout, rows with damage, single rows, verify.
 
-To add a kind: write one package with a module `kind` (a subclass of `Opened`, named by `KIND`) and one `columns`
-(`TABLES`), and give it a row in `registry.KINDS`. Commands and `export` use only this interface.
+To add a kind, write a package with the modules `kind` (a subclass of `Opened`, named by `KIND`) and `columns`
+(`TABLES`), and add a row to `registry.KINDS`. Commands and `export` use only this interface.
 """
 
 from abc import ABC, abstractmethod
@@ -22,30 +22,30 @@ def finding(
 
     Args:
         code: stable name of the invariant.
-        severity: how bad it is.
+        severity: severity of the finding.
         path: the file or directory.
-        evidence: expected and found.
+        evidence: what was expected and what was found.
         next_step: what to do.
-        position: in the file, where there is one.
+        position: position in the file, if the finding has one.
     """
     return Finding(code, severity, str(path or ""), position, evidence=evidence, next_step=next_step)
 
 
 MISSING_CHUNK = "missing-chunk"
-"""Kind of damage of a file of the log that is not there."""
+"""Kind of damage of a missing chunk file."""
 LISTED_CHUNKS = 256
-"""Missing chunks in a row that are listed one by one: a damaged number may put millions of them between two files."""
+"""Maximum number of consecutive missing chunks reported one by one; a damaged number may leave a gap of millions."""
 
 
 def missing_chunks(
     gaps: Iterable[range], others: Container[int | None], capacity: int, path_of: Callable[[int], Path]
 ) -> list[Damage]:
-    """Returns a damage for each missing chunk; one for all of a gap of more than `LISTED_CHUNKS`.
+    """Returns a damage for each missing chunk, or one for a whole gap of more than `LISTED_CHUNKS`.
 
     Args:
-        gaps: numbers of chunks that are missing in a row.
-        others: numbers of chunks that are there, but cannot be read.
-        capacity: bytes of positions in a chunk.
+        gaps: ranges of consecutive missing chunk numbers.
+        others: numbers of chunks that exist but cannot be read.
+        capacity: number of positions in a chunk, in bytes.
         path_of: returns the path of a chunk by its number.
     """
     missing: list[Damage] = []
@@ -67,8 +67,8 @@ class Opened(ABC):
     """A store of one kind, opened for reading. Use it as a context manager.
 
     Attributes:
-        path: its root directory, or one file of it.
-        tables: the sorts of rows it has.
+        path: root directory of the store, or one file of it.
+        tables: the tables that the store has.
     """
 
     path: Path
@@ -79,13 +79,13 @@ class Opened(ABC):
         """Opens a store for reading.
 
         Raises:
-            NotAStoreError, StoreError, UnsupportedFormatError: it cannot be read.
+            NotAStoreError, StoreError, UnsupportedFormatError: the store cannot be read.
         """
 
     @staticmethod
     @abstractmethod
     def recognises(path: Path) -> bool:
-        """Whether a path leads to a store, or a file of one, of this kind. Reads names and first bytes only."""
+        """Whether a path is a store of this kind, or a file of one. Reads only names and first bytes."""
 
     @abstractmethod
     def layout(self) -> Row:
@@ -96,43 +96,43 @@ class Opened(ABC):
         """Yields the rows of one table in the store's order, and damage at its position."""
 
     def batches(self, table: str, part: str = "") -> Iterator[Any] | None:  # noqa: ARG002 - as below
-        """Yields the same as `pyarrow.RecordBatch`, and damage; None for a table that has rows only.
+        """Yields the rows of a table as `pyarrow.RecordBatch`, and damage; None if the table is available only as rows.
 
         Args:
-            table: by name.
+            table: name of the table.
             part: one of `parts`; "" for all.
         """
         return None
 
     def parts(self, table: str) -> tuple[str, ...]:  # noqa: ARG002 - as below
-        """Returns names of parts of a table that can be read independently, in order; at least one."""
+        """Returns the names of parts of a table that can be read independently, in order; at least one."""
         return ("",)
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:  # noqa: ARG002 - as below
-        """Returns the rows that one file of the store holds, and their table; None for a file that holds none."""
+        """Returns the table and the rows that one file of the store contains; None if it contains no rows."""
         return None
 
     @abstractmethod
     def get(self, address: str) -> Row | None:
-        """Returns the row at an address, None if the address is of no form that the kind knows.
+        """Returns the row at an address; None if the text is not an address of this kind of store.
 
         Raises:
-            CorruptionError: nothing valid is there.
+            CorruptionError: there is no valid record at the address.
         """
 
     @abstractmethod
     def verify(self) -> Iterator[Finding]:
-        """Yields every broken invariant."""
+        """Yields a finding for each broken invariant."""
 
     def explain(self) -> Row | None:
-        """Returns what a start of the store's own system would do to it, None if that is unknown for this kind.
+        """Returns what the store's own system would do to it on startup; None if that is unknown for this kind.
 
         Keys: verdict, harmless, starts, clears_root, write_position, overwritten, missing, unserved, silent.
         """
         return None
 
-    def rebuild(self, out: Path) -> list[Row] | None:  # noqa: ARG002 - of no use where there is nothing to rebuild
-        """Writes rebuilt queues into a new directory; None for a kind that has nothing to rebuild.
+    def rebuild(self, out: Path) -> list[Row] | None:  # noqa: ARG002 - used by kinds that rebuild
+        """Writes rebuilt queues to a new directory; returns None if the kind has nothing to rebuild.
 
         Returns:
             A row for each queue: queue, entries, kept, placed, filled.
@@ -140,22 +140,22 @@ class Opened(ABC):
         return None
 
     def salvage(self, target: Path | None) -> list[Row] | None:  # noqa: ARG002 - as above
-        """Salvages records of damaged files, scanning each from both ends; None for a kind that does not support it.
+        """Salvages records of damaged files, scanning each file from both ends; None if the kind does not support it.
 
         Args:
-            target: new directory for the records found; None only reports.
+            target: new directory for the records found; None to report only.
 
         Returns:
-            A row for each file: file, forwards, backwards, between (records), damaged_bytes.
+            A row for each file: file, forwards, backwards, between (numbers of records), damaged_bytes.
         """
         return None
 
     @abstractmethod
     def close(self) -> None:
-        """Closes its files."""
+        """Closes the store's files."""
 
     def table(self, name: str | None = None) -> Table:
-        """Returns a table by name, by default the first."""
+        """Returns the table of a name, by default the first table."""
         return next((table for table in self.tables if table.name == name), self.tables[0])
 
     def __enter__(self) -> Self:

@@ -1,4 +1,4 @@
-"""A table of any kind of store as Arrow record batches, or as one Parquet file."""
+"""Writes a table of any kind of store as Arrow record batches or as one Parquet file."""
 
 from collections.abc import Callable, Iterator
 from itertools import islice
@@ -29,8 +29,8 @@ def batches(
 
     Args:
         opened: the store.
-        table: by name; by default its first.
-        at_damage: receives damage between the rows.
+        table: name of the table; by default the first table.
+        at_damage: called with each damage between the rows.
         part: one of the table's parts; "" for all.
     """
     chosen = opened.table(table)
@@ -52,10 +52,10 @@ def _batches_of(rows: Iterator[Row], table: Table) -> "Iterator[pa.RecordBatch]"
 
 
 def write(rows: Iterator[Row], table: Table, target: Path) -> int:
-    """Writes rows of a table as one Parquet file and returns their number.
+    """Writes rows of a table as one Parquet file; returns the number of rows.
 
     Raises:
-        ExportError: the file is already there.
+        ExportError: the file exists already.
     """
     return _write(_batches_of(rows, table), table, target)
 
@@ -77,10 +77,10 @@ def export(
     table: str | None = None,
     at_damage: Callable[[Damage], None] = lambda _: None,
 ) -> int:
-    """Writes a table as one Parquet file and returns the number of rows.
+    """Writes a table as one Parquet file; returns the number of rows.
 
     Raises:
-        ExportError: the file is already there.
+        ExportError: the file exists already.
     """
     return export_part(opened, target, table, at_damage)
 
@@ -93,10 +93,10 @@ def export_part(
     *,
     part: str = "",
 ) -> int:
-    """Writes one part of a table as one Parquet file and returns the number of rows.
+    """Writes one part of a table as one Parquet file; returns the number of rows.
 
     Raises:
-        ExportError: the file is already there.
+        ExportError: the file exists already.
     """
     return _write(batches(opened, table, at_damage, part=part), opened.table(table), target)
 

@@ -1,4 +1,7 @@
-"""Frames in one buffer, followed by their first lengths and proved by their second; no object for a frame."""
+"""Scans a buffer for consecutive frames: follows the length before each record, and checks the length after it.
+
+It creates no object per frame.
+"""
 
 import struct
 from dataclasses import dataclass
@@ -8,22 +11,22 @@ import numpy as np
 from mqtool.formats.equeue import FRAME_OVERHEAD, LENGTH
 
 FIRST_WINDOW, WINDOW = 1 << 16, 8 << 20
-"""Bytes that are read at a time: few at the beginning and after damage, then more and more."""
+"""Sizes of read windows in bytes: the first one after the start or after damage, and the maximum to which they grow."""
 
 _ONE = LENGTH.struct
 _TWO = struct.Struct("<" + 2 * _ONE.format.removeprefix("<"))
-"""The length after a record and the one before the next."""
+"""The length after a record, followed by the length before the next one."""
 
 
 @dataclass(frozen=True, slots=True)
 class FrameRun:
-    """Frames that follow one another.
+    """Consecutive frames in a buffer.
 
     Attributes:
-        data: uint8 buffer that holds them.
-        base: data position of its first byte.
-        starts: int64, places in the buffer of the records, after their first lengths.
-        sizes: int64, bytes of the records.
+        data: uint8 buffer that contains the frames.
+        base: data position of the buffer's first byte.
+        starts: int64, position in the buffer of each record, after the length before it.
+        sizes: int64, size of each record in bytes.
     """
 
     data: np.ndarray
@@ -36,31 +39,31 @@ class FrameRun:
 
     @property
     def positions(self) -> np.ndarray:
-        """int64, data positions of the frames."""
+        """Data positions of the frames, int64."""
         return self.starts + (self.base - LENGTH.size)
 
     @property
     def end(self) -> int:
-        """Data position after the last frame; of none, that of the buffer."""
+        """Data position after the last frame; without frames, that of the buffer's first byte."""
         return self.base + (int(self.starts[-1] + self.sizes[-1]) + LENGTH.size if len(self) else 0)
 
     def first(self, count: int) -> "FrameRun":
-        """Returns the first frames only."""
+        """Returns the first `count` frames."""
         return self if count == len(self) else FrameRun(self.data, self.base, self.starts[:count], self.sizes[:count])
 
     def record(self, number: int) -> bytes:
-        """Returns the bytes of one record."""
+        """Returns the bytes of the record with the given index."""
         start = int(self.starts[number])
         return self.data[start : start + int(self.sizes[number])].tobytes()
 
 
 def scan_frames(data: bytes, base: int, limit: int) -> FrameRun:
-    """Follows frames from the first byte of a buffer to the first that is invalid or incomplete.
+    """Returns the frames from the start of a buffer up to the first invalid or incomplete one.
 
     Args:
         data: the buffer.
         base: data position of its first byte.
-        limit: largest length of a record.
+        limit: maximum size of a record in bytes.
     """
     view, size = memoryview(data), LENGTH.size
     one, two, last = _ONE.unpack_from, _TWO.unpack_from, len(view) - _TWO.size

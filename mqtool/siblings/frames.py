@@ -1,6 +1,6 @@
-"""Files of records that lie between two equal lengths: frames read forwards by the first, backwards by the second.
+"""Reads files whose records are between two equal lengths: forwards by the first length, backwards by the second.
 
-EQueue's message chunks and EventStore's TFChunks are of this shape: a header of 128 bytes, frames, a footer.
+EQueue's message chunks and EventStore's TFChunks have this layout: a header of 128 bytes, frames, a footer.
 """
 
 from collections.abc import Iterator
@@ -21,7 +21,7 @@ _UNPACK = LENGTH.struct.unpack_from
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A record between two equal lengths.
+    """A record with equal lengths before and after it.
 
     Attributes:
         start: data position of the first length.
@@ -39,13 +39,13 @@ class Frame:
 
 @dataclass(frozen=True, slots=True)
 class NoFrame:
-    """Why no frame is at a data position.
+    """Why there is no valid frame at a data position.
 
     Attributes:
         kind: "no-room", "length", "too-long", "past-end" or "lengths-differ".
-        detail: expected and found.
-        length: the length that was read there.
-        other: the length at the other end.
+        detail: what was expected and what was found.
+        length: the length that was read at the data position.
+        other: the length at the other end of the frame.
     """
 
     kind: str
@@ -60,10 +60,11 @@ class FrameFile:
     *Data positions* count from the end of the header.
 
     Attributes:
-        path: where it is.
-        size: bytes of the file.
-        start: position of data position 0 in the whole store; set by the kind.
-        states_at: how many bytes after the start of a frame its record states its own position.
+        path: path of the file.
+        size: size of the file in bytes.
+        start: global position, in the whole store, of data position 0; set by the subclass.
+        states_at: distance in bytes from the start of a frame to the field in which its record states its own
+            position.
     """
 
     start: int
@@ -73,7 +74,7 @@ class FrameFile:
         """Opens the file.
 
         Raises:
-            StoreError: it cannot be read.
+            StoreError: the file cannot be read.
         """
         self.path = path
         self._file = ReadFile(path)
@@ -82,7 +83,7 @@ class FrameFile:
         self._window_start = 0
 
     def read(self, start: int, count: int) -> bytes:
-        """Returns bytes from a data position; fewer where the file ends."""
+        """Returns `count` bytes from a data position, or fewer if the file ends earlier."""
         at = start - self._window_start
         if not 0 <= at <= len(self._window) - count:
             # A backward reader needs what is before next, so the window ends with the requested bytes.
@@ -93,23 +94,23 @@ class FrameFile:
         return self._window[at : at + count]
 
     def run(self, start: int, end: int, limit: int, window: int) -> FrameRun:
-        """Returns the frames that follow one another from a data position, as many as a window holds.
+        """Returns the consecutive frames from a data position, as many as fit into a window.
 
         Args:
-            start: data position of the first frame's first length.
-            end: data position where all have to end at the latest.
-            limit: largest length of a record.
-            window: bytes to read.
+            start: data position of the first frame.
+            end: data position at which the last frame must end at the latest.
+            limit: maximum size of a record in bytes.
+            window: number of bytes to read.
         """
         return scan_frames(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
 
     def frame_at(self, start: int, end: int, limit: int) -> Frame | NoFrame:
-        """Looks for a frame that begins at a data position, as the broker does (Chunk.TryReadForwardInternal).
+        """Reads the frame that begins at a data position, as the broker does (Chunk.TryReadForwardInternal).
 
         Args:
-            start: data position of its first length.
-            end: data position where it has to end at the latest.
-            limit: largest length of a record.
+            start: data position of the length before the record.
+            end: data position at which the frame must end at the latest.
+            limit: maximum size of a record in bytes.
         """
         if start + FRAME_OVERHEAD > end:
             return NoFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
@@ -126,12 +127,12 @@ class FrameFile:
         return Frame(start, data[:length])
 
     def frame_before(self, end: int, start: int, limit: int) -> Frame | NoFrame:
-        """Looks for a frame that ends at a data position, by the length at its end.
+        """Reads the frame that ends at a data position, by the length after its record.
 
         Args:
-            end: data position after its second length.
-            start: data position where it has to begin at the earliest.
-            limit: largest length of a record.
+            end: data position after the second length.
+            start: data position at which the frame must begin at the earliest.
+            limit: maximum size of a record in bytes.
         """
         if end - FRAME_OVERHEAD < start:
             return NoFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
@@ -146,7 +147,7 @@ class FrameFile:
         return found
 
     def last_used(self, start: int, end: int) -> int:
-        """Returns the data position after the last byte in a range that is not zero; `start` if there is none."""
+        """Returns the data position after the last non-zero byte of a range; `start` if there is none."""
         used = at = start
         end = min(end, self._file.data_end() - HEADER_SIZE)
         while at < end:
@@ -159,9 +160,9 @@ class FrameFile:
         return used
 
     def stating(self, start: int, end: int) -> Iterator[int]:
-        """Yields data positions in a range with bytes that state the global position of a frame there.
+        """Yields data positions in a range at which a frame may begin, because the bytes there state this position.
 
-        So candidates for frames are found wherever they lie. Reads little if the first one is near.
+        This finds frames after damage, at any position. It reads little if the first candidate is near.
         """
         first, after = self.states_at, self.states_at + 7
         at, window = start, _FIRST_WINDOW

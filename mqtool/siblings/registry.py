@@ -1,4 +1,4 @@
-"""The kinds of stores that are known, what can be done with each, and how a path is recognised."""
+"""The supported kinds of stores: the commands for each, and how a path is recognised."""
 
 import re
 from dataclasses import dataclass
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from mqtool.siblings.base import Opened
 
 COMMANDS = ("info", "dump", "get", "find", "verify", "explain-start", "rebuild", "salvage", "export")
-"""Verbs that are commands; the others are functions of the kind's package."""
+"""Verbs that are commands; the other verbs are functions of the kind's package."""
 
 VERBS = (*COMMANDS, "write")
 
@@ -23,12 +23,12 @@ class Kind:
     """One kind of store.
 
     Attributes:
-        name: stable.
-        package: has the modules `kind` (`KIND`, a class) and `columns` (`TABLES`); imported when needed.
-        summary: what it is.
-        verbs: those of `VERBS` that it has, as commands or in its package.
+        name: stable name.
+        package: package with the modules `kind` (`KIND`, a class) and `columns` (`TABLES`); imported when needed.
+        summary: description for users.
+        verbs: the supported ones of `VERBS`, as commands or as functions of the package.
         page: its page in docs/formats.
-        files: pattern of the names of files that `dump` prints one by one; "" if there are none.
+        files: regular expression for names of files that `dump` prints one by one; "" if there are none.
     """
 
     name: str
@@ -39,20 +39,20 @@ class Kind:
     files: str = ""
 
     def recognises(self, path: Path) -> bool:
-        """Whether a path leads to a store, or a file of one, of this kind. Reads names and first bytes only."""
+        """Whether a path is a store of this kind, or a file of one. Reads only names and first bytes."""
         return self._class.recognises(path)
 
     def open(self, path: Path) -> "Opened":
         """Opens a store for reading.
 
         Raises:
-            NotAStoreError, StoreError, UnsupportedFormatError: it cannot be read.
+            NotAStoreError, StoreError, UnsupportedFormatError: the store cannot be read.
         """
         return self._class(path)
 
     @property
     def tables(self) -> tuple[Table, ...]:
-        """The sorts of rows that it has; the first is what `dump` prints."""
+        """The tables of this kind of store; `dump` prints the first one by default."""
         found: tuple[Table, ...] = import_module(f"{self.package}.columns").TABLES
         return found
 
@@ -90,11 +90,11 @@ KINDS = (
 
 
 _DEPTH = 4
-"""Directories above a file in which the store's root is looked for."""
+"""Number of parent directories of a file that are checked for being the store's root."""
 
 
 def store_of_file(path: Path) -> tuple[Kind, Path] | None:
-    """Returns kind and root of the store to which a file belongs, None if it belongs to none of these kinds."""
+    """Returns kind and root of the store to which a file belongs; None if it belongs to none of these kinds."""
     kinds = [kind for kind in KINDS if re.fullmatch(kind.files, path.name)]
     if not kinds or not path.is_file():
         return None
@@ -103,7 +103,7 @@ def store_of_file(path: Path) -> tuple[Kind, Path] | None:
 
 
 def recognise(path: Path) -> Kind | None:
-    """Returns the kind of store at a path, None if it is none of these (it may be RocketMQ's)."""
+    """Returns the kind of store at a path; None if it is none of `KINDS` (it may be RocketMQ's own)."""
     if (path / file_names.COMMIT_LOG).is_dir():
-        return None  # decided by this alone, a command on RocketMQ's own store need not load the others
+        return None  # checked first, so that a command on RocketMQ's own store loads no other kind
     return next((kind for kind in KINDS if kind.recognises(path)), None)

@@ -1,4 +1,4 @@
-"""What salvage finds in one chunk of a log of framed records, scanned from both ends."""
+"""Results of salvaging one chunk of framed records, scanned from both ends."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -36,10 +36,10 @@ class SalvagedChunk(Generic[Chunk, Record]):
 
     Attributes:
         chunk: the file.
-        header_size: bytes before its data, in which frames have their positions.
+        header_size: size of the header before the data in bytes; positions of frames are relative to its end.
         forwards: records found from the start.
-        backwards: further ones found from the end of the data, in the order of the file.
-        between: further ones in between that state their own position.
+        backwards: further records found from the end of the data, in the order of the file.
+        between: further records found in between, because they state their own position.
         damage: ranges without a record.
     """
 
@@ -52,11 +52,11 @@ class SalvagedChunk(Generic[Chunk, Record]):
 
     @property
     def records(self) -> list[Record]:
-        """All of them in the order of the file."""
+        """All salvaged records in the order of the file."""
         return [*self.forwards, *self.between, *self.backwards]
 
     def gaps(self, end: int, detail: str) -> Iterator[Damage]:
-        """Yields the ranges before `end` that no record covers."""
+        """Yields the ranges before `end` in which no record was found."""
         at = 0
         for first, after in [*((one.frame.start, one.frame.end) for one in self.records), (end, end)]:
             if first > at:
@@ -64,13 +64,13 @@ class SalvagedChunk(Generic[Chunk, Record]):
             at = max(at, after)
 
     def discard(self, record: Record, reason: str) -> None:
-        """Moves a record to the ranges without one."""
+        """Removes a record and adds its range to the damage."""
         for part in (self.forwards, self.between, self.backwards):
             part[:] = [kept for kept in part if kept is not record]
         self.damage.append(self.lost(record.frame.start, record.frame.end, reason))
 
     def lost(self, start: int, end: int, detail: str) -> Damage:
-        """Returns the damage of a range of the data."""
+        """Returns a damage for a range of data positions."""
         base = self.chunk.start
         return Damage(base + start, base + end, "lost", detail, self.chunk.path, self.header_size + start)
 
@@ -81,7 +81,7 @@ class SalvagedChunk(Generic[Chunk, Record]):
 
 
 def salvage_row(path: Path | None, forwards: int, backwards: int, between: int, damaged_bytes: int) -> Row:
-    """Returns the result for one file as a row of `Opened.salvage`; records are counted by scan direction."""
+    """Returns the result for one file as a row of `Opened.salvage`, with the number of records by scan direction."""
     return {
         "file": path.name if path is not None else "",
         "forwards": forwards,

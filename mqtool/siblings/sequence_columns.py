@@ -1,4 +1,4 @@
-"""Many values of one `Sequence` at once: fixed fields as arrays, bytes as ranges of the buffer they lie in."""
+"""Reads many values of one `Sequence` layout at once: fixed fields as arrays, byte strings as ranges of the buffer."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -13,14 +13,15 @@ _BITS = 7
 
 @dataclass(slots=True)
 class SequenceColumns:
-    """The fields of values that lie in one buffer.
+    """The fields of many values in one buffer, as columns.
 
     Attributes:
         data: uint8 buffer.
-        good: bool per value: `Sequence.parse` would read it; of the others every field is meaningless.
-        fixed: arrays by name of field.
-        starts, lengths: int64 arrays by name of a field of bytes after their count: its places in the buffer.
-        places: int64 arrays by name of a fixed field: where it lies.
+        good: bool per value: whether `Sequence.parse` could read it. The fields of other values are meaningless.
+        fixed: arrays by name of a fixed field.
+        starts, lengths: int64 arrays by name of a field of counted bytes: position of the bytes in the buffer, and
+            length.
+        places: int64 arrays by name of a fixed field: its position in the buffer.
     """
 
     data: np.ndarray
@@ -31,7 +32,7 @@ class SequenceColumns:
     places: dict[str, np.ndarray] = field(default_factory=dict)
 
     def first(self, count: int) -> "SequenceColumns":
-        """Returns the first values only."""
+        """Returns the first `count` values."""
         if count == len(self.good):
             return self
         fixed, starts, lengths, places = (
@@ -42,13 +43,13 @@ class SequenceColumns:
 
 
 def read_columns(sequence: Sequence[Any], data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> SequenceColumns:
-    """Reads values.
+    """Reads the fields of many values.
 
     Args:
-        sequence: their layout.
+        sequence: layout of the values.
         data: uint8 buffer.
-        starts: int64, where each begins.
-        ends: int64, where each has to end at the latest.
+        starts: int64, position in the buffer at which each value begins.
+        ends: int64, position at which each value must end at the latest.
     """
     found = SequenceColumns(data, np.ones(len(starts), bool))
     at = starts.copy()
@@ -78,7 +79,7 @@ def _heads(step: Step, found: SequenceColumns, at: np.ndarray, ends: np.ndarray)
 
 
 def _varints(found: SequenceColumns, at: np.ndarray, ends: np.ndarray) -> np.ndarray:
-    """Reads counts at places, which are moved after them."""
+    """Reads a varint at each position and moves the positions in `at` past it."""
     value = np.zeros(len(at), np.int64)
     open_ = found.good.copy()
     for number in range(_VARINT_BYTES):

@@ -1,21 +1,24 @@
-"""Tables of stores of other systems: their columns, and which options select by which. Light: `--help` loads it."""
+"""Tables of stores of other systems: their columns, and the column to which each selection option applies.
+
+This module imports no heavy library, since `--help` loads it.
+"""
 
 from dataclasses import dataclass
 from typing import Any
 
 Row = dict[str, Any]
-"""One record as field name to value; text is `str`, bodies are `bytes`."""
+"""One row as field name to value; text is `str`, bodies are `bytes`."""
 
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One field of a table's rows.
+    """One column of a table.
 
     Attributes:
-        name: of the field.
+        name: name of the field.
         type: "int32", "int64", "boolean", "string", "bytes" or "time" (ms since 1970, int64).
-        doc: what it means, with its unit.
-        shown: 0 in every table, 1 in wide ones, 2 in data formats only.
+        doc: meaning, with its unit.
+        shown: 0: in all output formats; 1: in wide tables and data formats; 2: in data formats only.
     """
 
     name: str
@@ -26,14 +29,14 @@ class Column:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """One sort of rows that a store of a kind has.
+    """One table of a kind of store.
 
     Attributes:
-        name: `dump --kind NAME`; the first table of a kind is its default.
+        name: name for `dump --kind NAME`; the first table of a kind is the default.
         doc: what one row is.
-        columns: of its rows, in order.
-        selected_by: selection option (`topic`, `queue`, `tag`, `unique_key`, `time`, `offset`, `grep`) to the column
-            that it looks at; the options that are not here do not apply.
+        columns: its columns, in order.
+        selected_by: column to which each selection option (`topic`, `queue`, `tag`, `unique_key`, `time`, `offset`,
+            `grep`) applies; options that are not listed do not apply to the table.
     """
 
     name: str

@@ -1,6 +1,6 @@
-"""Chunk files of one folder being written: append, roll over to a next chunk, complete the full one.
+"""Writes the chunk files of one folder: appends records, starts new chunks, completes full ones.
 
-As ECommon 2.6.5 does it (Chunk.InitNew, Chunk.TryAppend, Chunk.Complete, ChunkWriter.Write), byte for byte.
+Writes the same bytes as ECommon 2.6.5 (Chunk.InitNew, Chunk.TryAppend, Chunk.Complete, ChunkWriter.Write).
 """
 
 import os
@@ -16,18 +16,18 @@ from mqtool.siblings.equeue.start import LoadedChunk
 
 
 class ChunkAppender:
-    """Writes to the last chunk of a folder.
+    """Appends records to the last chunk of a folder.
 
-    When `append` returns the record is in the page cache; it is on disk after `flush(sync=True)`.
+    A record is in the page cache when `append` returns, and on disk after `flush(sync=True)`.
     """
 
     def __init__(self, directory: Path, prefix: str, capacity: int) -> None:
-        """Opens nothing yet.
+        """Creates an appender; opens no file.
 
         Args:
-            directory: the folder; made if it is not there.
-            prefix: of its chunk files.
-            capacity: data bytes of chunks that will be made.
+            directory: the folder; created if it does not exist.
+            prefix: name prefix of its chunk files.
+            capacity: data bytes of each new chunk.
         """
         self._directory = directory
         self._prefix = prefix
@@ -39,11 +39,11 @@ class ChunkAppender:
 
     @property
     def position(self) -> int:
-        """Global position of the next record, if it fits into the chunk."""
+        """Global position of the next record, if it fits into the current chunk."""
         return self._header.start + self._data_end
 
     def resume(self, chunks: dict[int, LoadedChunk]) -> None:
-        """Continues at the data end that a start found; bytes after it are not changed."""
+        """Continues at the data end that the start model found; bytes after it are not changed."""
         self._next_number = max(chunks) + 1
         chunk = chunks[max(chunks)]
         if chunk.file is None:
@@ -54,7 +54,7 @@ class ChunkAppender:
             self._data_end = chunk.data_end
 
     def begin(self, number: int) -> None:
-        """Creates a chunk of full length under a temporary name, and renames it when its header is on disk."""
+        """Creates a chunk of full length under a temporary name, and renames it once its header is on disk."""
         self._header = ChunkHeader(number, self._capacity)
         self._data_end = 0
         self._next_number = number + 1
@@ -69,16 +69,17 @@ class ChunkAppender:
         sync_directory(self._directory)
 
     def append(self, build: Callable[[int], bytes]) -> int:
-        """Writes one record, into the next chunk if the last one has no room for it.
+        """Writes one record; starts the next chunk if the current one has no room for it.
 
         Args:
-            build: returns the bytes for a global position; called again if the record moves to the next chunk.
+            build: returns the record's bytes for a global position; called again if the record moves to the next
+                chunk.
 
         Returns:
-            The global position of the bytes.
+            The global position of the record.
 
         Raises:
-            MessageRejectedError: they do not fit into an empty chunk either.
+            MessageRejectedError: the record does not fit into an empty chunk.
         """
         if self._descriptor is None:
             self.begin(self._next_number)
@@ -101,7 +102,7 @@ class ChunkAppender:
             os.fsync(self._descriptor)
 
     def close(self) -> None:
-        """Closes the last chunk as it is: a stop writes no footer."""
+        """Closes the last chunk without writing a footer, as on a shutdown of the broker."""
         if self._descriptor is not None:
             os.close(self._descriptor)
             self._descriptor = None

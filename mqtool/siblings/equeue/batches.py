@@ -1,4 +1,4 @@
-"""Messages and entries of an EQueue store as Arrow record batches, without an object for each."""
+"""Messages and entries of an EQueue store as Arrow record batches, without one object for each."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -15,7 +15,12 @@ _TEXTS = ("topic", "tag", "message_id", "producer_address")
 
 
 def message_batches(store: EQueueStore, chunk: str = "") -> Iterator[Any]:
-    """Yields record batches of messages, of one chunk if one is named, and damage between them."""
+    """Yields record batches of messages, with damage between them.
+
+    Args:
+        store: the store.
+        chunk: file name of the only chunk to read; "" for all.
+    """
     for item in store.runs(chunk):
         if isinstance(item, Damage):
             yield item
@@ -24,7 +29,7 @@ def message_batches(store: EQueueStore, chunk: str = "") -> Iterator[Any]:
 
 
 def entry_batches(store: EQueueStore) -> Iterator[Any]:
-    """Yields record batches of entries."""
+    """Yields record batches of queue entries."""
     for queue in store.queues:
         for first, found in store.entry_arrays(queue):
             count = len(found)

@@ -1,4 +1,4 @@
-"""One chunk file of EQueue opened for reading: header, footer, frames of messages or entries of a queue."""
+"""Reads one chunk file of EQueue: header, footer, frames of messages or entries of a queue."""
 
 from pathlib import Path
 
@@ -12,22 +12,22 @@ __all__ = ["ChunkFile", "Frame", "NoFrame"]
 
 
 class ChunkFile(FrameFile):
-    """A chunk's file.
+    """A chunk file, open for reading.
 
     Attributes:
-        header: its first 128 bytes.
-        footer: its last 128 bytes, None if it is too short to have a header and a footer.
-        footer_data_size: the data size that those state.
+        header: the first 128 bytes.
+        footer: the last 128 bytes; None if the file is too short for a header and a footer.
+        footer_data_size: the data size that the footer states.
     """
 
     states_at = LENGTH.size
 
     def __init__(self, path: Path) -> None:
-        """Opens the file and reads both ends.
+        """Opens the file and reads header and footer.
 
         Raises:
-            TruncatedError: it is shorter than a header.
-            StoreError: it cannot be read.
+            TruncatedError: the file is shorter than a header.
+            StoreError: the file cannot be read.
         """
         super().__init__(path)
         try:
@@ -44,18 +44,18 @@ class ChunkFile(FrameFile):
 
     @property
     def is_finished(self) -> bool:
-        """Whether the footer says exactly how long the file is: it has been completed."""
+        """Whether the chunk is completed: its footer states exactly the length that the file has."""
         size = self.footer_data_size
         return size is not None and size >= 0 and HEADER_SIZE + size + FOOTER_SIZE == self.size
 
     @property
     def room(self) -> int:
-        """Data position before which all records of the file have to end."""
+        """Data position at which the last record must end at the latest."""
         if self.is_finished:
             return self.footer_data_size or 0
         return min(self.header.capacity, max(0, self.size - HEADER_SIZE))
 
     def entries(self, count: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
-        """Returns the first entries of a queue chunk, fewer where the file ends."""
+        """Returns the first `count` entries of a queue chunk, or fewer if the file ends earlier."""
         data = self._file.read(HEADER_SIZE, count * ENTRY_SIZE)
         return np.frombuffer(data, equeue.QUEUE_ENTRY.dtype, len(data) // ENTRY_SIZE)

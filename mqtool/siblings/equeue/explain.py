@@ -1,4 +1,4 @@
-"""Predicts what a start of EQueue's broker does to the messages of a store, as values and in one sentence."""
+"""Predicts what EQueue's broker does to the messages of a store on startup, as values and in one sentence."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,23 +12,27 @@ from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 
 MAX_UNSERVED = 10_000
-"""Unserved entries of one queue that are listed; a damaged header can claim any number of them."""
+"""Maximum number of unserved entries listed for one queue; a damaged header can claim any number of them."""
 
 
 @dataclass(slots=True)
 class Explanation:
-    """Result of the prediction.
+    """The predicted result of a broker start.
 
     Attributes:
-        refusal: why the broker does not start, None if it does.
-        clears_root: it deletes everything below the root.
-        write_position: global position at which it continues to write; None if it does not start.
-        overwritten: positions of valid messages after the data end that it finds; they are lost without an error.
-        missing: names of message chunks that are missing, though later ones or queue entries show that they were there:
-            their messages are lost, and where the newest is missing, entries point to what is written next.
-        unserved: by (topic, queue id): entries that lead consumers to nothing, or to a message with another place. The
-            last of `MAX_UNSERVED` represents those after it, which are not followed.
-        silent: what it does without logging or an error.
+        refusal: why the broker does not start; None if it starts.
+        clears_root: whether the broker deletes everything below the root.
+        write_position: global position at which the broker continues to write; None if it does not start.
+        overwritten: global positions of valid messages after the data end that the broker finds. They are lost, and
+            the
+            broker reports no error.
+        missing: file names of missing message chunks whose existence later chunks or queue entries prove. Their
+            messages
+            are lost. If the newest chunk is missing, entries will point to messages that are written later.
+        unserved: by (topic, queue id), the entries that lead consumers to no message, or to a message of another
+            queue or
+            queue offset. At most `MAX_UNSERVED` are checked; the last one stands for the rest.
+        silent: descriptions of what the broker does without logging or reporting an error.
     """
 
     refusal: Refusal | None = None
@@ -41,7 +45,7 @@ class Explanation:
 
     @property
     def is_harmless(self) -> bool:
-        """Whether it starts, no message chunk is missing, and nothing is lost by the start."""
+        """Whether the broker starts, no message chunk is missing, and the start loses nothing."""
         return self.refusal is None and not self.clears_root and not self.overwritten and not self.missing
 
     @property
@@ -59,14 +63,14 @@ class Explanation:
 
 
 def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
-    """Foretells a start; nothing is written.
+    """Predicts a start of the broker on a store; nothing is written.
 
     Args:
-        root: the store.
-        settings: of the broker that will start; by default those that the chunk headers speak for.
+        root: root of the store.
+        settings: settings of the broker that will start; by default those of the majority of the chunk headers.
 
     Raises:
-        NotAStoreError, UnsupportedFormatError, StoreError: it cannot be read.
+        NotAStoreError, UnsupportedFormatError, StoreError: the store cannot be read.
     """
     with EQueueStore(root) as store:
         chosen = settings or settings_of(root, store.listing)
@@ -86,7 +90,7 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
 
 
 def _listed(unserved: Iterator[Unserved]) -> list[Unserved]:
-    """Returns as many entries as are listed."""
+    """Returns at most `MAX_UNSERVED` entries; the last one states that the rest was not checked."""
     entries = list(islice(unserved, MAX_UNSERVED))
     if len(entries) == MAX_UNSERVED:
         words = "this entry and those after it are not followed: too many lead to no message"
@@ -95,7 +99,7 @@ def _listed(unserved: Iterator[Unserved]) -> list[Unserved]:
 
 
 def _overwritten(store: EQueueStore, found: Start) -> list[int]:
-    """Returns positions of valid messages in the last chunk that the broker's scan of it does not reach."""
+    """Returns global positions of valid messages in the last chunk after the data end that the broker finds."""
     last = found.messages[max(found.messages)]
     if last.file is None or last.completed:
         return []

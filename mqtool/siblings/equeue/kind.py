@@ -1,4 +1,4 @@
-"""EQueue's stores behind the interface that all kinds share."""
+"""EQueue's stores behind the common interface for kinds of stores."""
 
 from collections.abc import Iterator
 from dataclasses import asdict
@@ -25,7 +25,7 @@ class OpenedEQueue(Opened):
     """An EQueue store, read-only.
 
     Attributes:
-        store: the store itself.
+        store: the underlying store.
     """
 
     tables = TABLES
@@ -36,7 +36,7 @@ class OpenedEQueue(Opened):
         self.store = EQueueStore(path)
 
     def layout(self) -> Row:
-        """Returns a description of the store, and what a start of the broker would do to it."""
+        """Returns a description of the store, and what the broker would do to it on startup."""
         settings = settings_of(self.path, self.store.listing)
         found = start(self.path, settings, self.store.shape)
         queues = [
@@ -74,7 +74,7 @@ class OpenedEQueue(Opened):
             yield from self._messages()
 
     def parts(self, table: str) -> tuple[str, ...]:
-        """Returns the names of the message chunks, missing ones among them; entries and chunks are one part."""
+        """Returns the names of all message chunks, missing ones included; entries and chunks are one part each."""
         return self.store.names or ("",) if table == MESSAGES.name else ("",)
 
     def batches(self, table: str, part: str = "") -> Iterator[Any] | None:
@@ -108,17 +108,17 @@ class OpenedEQueue(Opened):
         """Returns the message at an address: a global position, a message id, or TOPIC/QUEUE@OFFSET.
 
         Raises:
-            CorruptionError: no message is at the position.
+            CorruptionError: there is no message at the position.
         """
         position = self._position_of(address)
         return None if position is None else message_row(self.store.message_at(position))
 
     def verify(self) -> Iterator[Finding]:
-        """Yields every broken invariant."""
+        """Yields a finding for each broken invariant."""
         return verify.verify(self.store)
 
     def explain(self) -> Row:
-        """Returns what a start of the broker would do to the messages."""
+        """Returns what the broker would do to the messages on startup."""
         found = explain.explain(self.path)
         return {
             "verdict": found.verdict,
@@ -151,7 +151,7 @@ class OpenedEQueue(Opened):
         ]
 
     def salvage(self, target: Path | None) -> list[Row]:
-        """Reports the readable messages of each chunk; with a target, writes them into a new store."""
+        """Reports the readable messages of each chunk; with a target, also writes them to a new store."""
         missing = [salvage_row(one.path, 0, 0, 0, one.end - one.start) for one in self.store.missing_chunks()]
         if target is None:
             found = [salvage.salvage_chunk(self.store, chunk) for chunk in self.store.chunks]
@@ -161,7 +161,7 @@ class OpenedEQueue(Opened):
         return sorted([*saved, *missing], key=lambda row: str(row["file"])) if missing else saved
 
     def close(self) -> None:
-        """Closes its files."""
+        """Closes the store's files."""
         self.store.close()
 
     def _position_of(self, address: str) -> int | None:
@@ -211,7 +211,7 @@ KIND = OpenedEQueue
 
 
 def message_row(message: StoredMessage) -> dict[str, Any]:
-    """Returns a message as a row of `MESSAGES`; text that is not UTF-8 has replacement characters, as in the broker."""
+    """Returns a message as a row of `MESSAGES`; invalid UTF-8 becomes replacement characters, as in the broker."""
     record = message.record
     texts = {
         name: getattr(record, name).decode("utf-8", "replace")

@@ -1,4 +1,4 @@
-"""The messages of a store as the arrays that its queues are compared with."""
+"""Collects the messages of a store as arrays for comparison with the queue entries."""
 
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -11,10 +11,10 @@ from mqtool.formats import equeue, equeue_message
 from mqtool.siblings.equeue.runs import ValidRun
 
 NO_CODE = -1
-"""Replaces the code of a tag that has none."""
+"""Stored instead of a tag code if the tag has none."""
 
 ID_POSITION = 16
-"""Digits at the end of a message id that are the position."""
+"""Number of hexadecimal digits at the end of a message id that state the global position."""
 _SHIFTS = np.arange(8, dtype=np.int64) * 8
 _DIGITS = np.full(256, 255, np.uint8)
 _DIGITS[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
@@ -23,7 +23,7 @@ _DIGITS[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """The fields of a message that its queue entry must match; the tag code is None if the tag has none."""
+    """The fields of a message that its queue entry must match; `tag_code` is None if the tag has no code."""
 
     topic: str
     queue_id: int
@@ -32,7 +32,7 @@ class Known:
 
 @lru_cache(maxsize=4096)
 def tag_code(tag: bytes) -> int | None:
-    """Returns the code of a tag, None if it has none (one hash in 2^32)."""
+    """Returns the code of a tag; None for the one hash in 2^32 for which the broker has no code."""
     try:
         return equeue.tag_code(tag.decode("utf-8", "replace"))
     except FormatError:
@@ -41,17 +41,17 @@ def tag_code(tag: bytes) -> int | None:
 
 @dataclass(slots=True)
 class KnownMessages:
-    """Every valid message of a log, in the order of positions.
+    """All valid messages of a log.
 
     Attributes:
-        queues: topic and queue id by number.
+        queues: queue number by (topic, queue id).
     """
 
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
     _parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
     def add(self, valid: ValidRun, topics: "Distinct", tags: "Distinct") -> None:
-        """Adds the messages of a run, with their topics and tags."""
+        """Adds the messages of a run, with their distinct topics and tags."""
         names = [one.decode("utf-8", "replace") for one in topics.values]
         pairs = (topics.codes.astype(np.int64) << 32) | (valid.fields.fixed["queue_id"].astype(np.int64) & 0xFFFFFFFF)
         distinct = distinct_numbers(pairs)
@@ -65,7 +65,7 @@ class KnownMessages:
         )
 
     def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns positions (int64, ascending), numbers of queues, codes of tags."""
+        """Returns int64 arrays with one element per message: global position (ascending), queue number, tag code."""
         empty = np.empty(0, np.int64)
         positions, queues, codes = (
             np.concatenate(column) for column in zip((empty, empty, empty), *self._parts, strict=True)
@@ -76,19 +76,19 @@ class KnownMessages:
 
 @dataclass(frozen=True, slots=True)
 class Distinct:
-    """A column as its distinct values and the number of the value in each row."""
+    """A dictionary-encoded column: its distinct values, and for each row the index of its value."""
 
     values: list[Any]
     codes: np.ndarray
 
 
 def distinct_bytes(valid: ValidRun, name: str, *, without_end: int = 0) -> Distinct:
-    """Returns the distinct values of a field of bytes; those of a field that the records lack are empty.
+    """Returns a field of bytes, dictionary-encoded; all values are empty if the records do not have the field.
 
     Args:
-        valid: the run.
-        name: the field.
-        without_end: so many bytes at the end of each are left out.
+        valid: the run of records.
+        name: name of the field.
+        without_end: number of bytes to drop from the end of each value.
     """
     starts, lengths = valid.fields.starts.get(name), valid.fields.lengths.get(name)
     if starts is None or lengths is None:
@@ -100,13 +100,13 @@ def distinct_bytes(valid: ValidRun, name: str, *, without_end: int = 0) -> Disti
 
 
 def distinct_numbers(numbers: np.ndarray) -> Distinct:
-    """Returns the distinct values of a column of integers."""
+    """Returns a column of integers, dictionary-encoded."""
     found, codes = np.unique(numbers, return_inverse=True)
     return Distinct(found.tolist(), codes)
 
 
 def stated_in_ids(valid: ValidRun) -> np.ndarray:
-    """Returns the position that each message id states, int64; -1 where its end is not a hexadecimal number."""
+    """Returns the global position in each message id, int64; -1 if the id does not end with a hexadecimal number."""
     starts, lengths = valid.fields.starts["message_id"], valid.fields.lengths["message_id"]
     fits = lengths >= ID_POSITION
     at = np.where(fits, starts + lengths - ID_POSITION, 0)
@@ -120,7 +120,7 @@ def stated_in_ids(valid: ValidRun) -> np.ndarray:
 
 @lru_cache(maxsize=4096)
 def begins_an_id(prefix: bytes) -> bool:
-    """Whether an id can begin so, its last 16 digits left out."""
+    """Whether a prefix, followed by the 16 digits of a position, is a valid message id."""
     try:
         equeue_message.parse_id(prefix + b"0" * ID_POSITION)
     except FormatError:

@@ -1,4 +1,4 @@
-"""Lists the files of an EQueue store: chunk files in the broker's order, queues, settings, and strays."""
+"""Lists the files of an EQueue store: chunk files in the broker's order, queues, settings, and unexpected files."""
 
 import json
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from mqtool.store.files import list_directory, read_file, require_directory, sub
 
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """The content of queue.setting; a missing or empty file means the defaults."""
+    """The content of queue.setting; a missing or empty file has the default values."""
 
     producer_visible: bool = True
     consumer_visible: bool = True
@@ -24,7 +24,7 @@ class QueueFiles:
 
     Attributes:
         topic: name of the parent folder.
-        queue_id: the folder's own name.
+        queue_id: number that is the folder's name.
         directory: the folder.
         chunks: chunk files in the broker's order.
     """
@@ -37,14 +37,14 @@ class QueueFiles:
 
 @dataclass(frozen=True, slots=True)
 class Listing:
-    """Everything below a root.
+    """The files and folders below a root.
 
     Attributes:
         root: the root directory.
         messages: message chunk files in the broker's order.
-        queues: by topic and queue id.
-        bad_folders: folders in place of a queue whose name is not a number; the broker does not start with one.
-        strays: files of chunk folders that are not chunks.
+        queues: folders of queues, sorted by topic and queue id.
+        bad_folders: folders whose name should be a queue id but is not a number; the broker does not start with one.
+        strays: files in chunk folders that are not chunks.
     """
 
     root: Path
@@ -55,7 +55,7 @@ class Listing:
 
 
 def is_store(path: Path) -> bool:
-    """Whether a directory holds message chunks or queue chunks."""
+    """Whether a directory contains message chunks or queue chunks."""
     try:
         return any(_chunks(path / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)[0]) or (
             (path / equeue.QUEUE_CHUNKS).is_dir() and bool(_queues(path / equeue.QUEUE_CHUNKS)[0])
@@ -65,10 +65,10 @@ def is_store(path: Path) -> bool:
 
 
 def list_store(root: Path) -> Listing:
-    """Lists a store.
+    """Lists the files of a store.
 
     Raises:
-        NotAStoreError: it is not a directory, or holds no chunks.
+        NotAStoreError: the path is not a directory, or contains no chunks.
     """
     require_directory(root)
     messages, strays = _chunks(root / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)
@@ -82,10 +82,10 @@ def list_store(root: Path) -> Listing:
 
 
 def setting(directory: Path) -> Setting:
-    """Reads a queue's setting.
+    """Reads the queue.setting file of a queue.
 
     Raises:
-        FormatError: it is no JSON object of booleans; the broker does not start with it.
+        FormatError: the file is not a JSON object of booleans; the broker does not start with it.
     """
     path = directory / equeue.QUEUE_SETTING
     text = read_file(path) if path.is_file() else b""
@@ -114,7 +114,7 @@ def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
         None if the file is missing or empty: the broker then has no offsets.
 
     Raises:
-        FormatError: it is not JSON of this form.
+        FormatError: the file is not JSON of this form.
     """
     text = read_file(path) if path.is_file() else b""
     if not text:
@@ -133,7 +133,10 @@ def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
 
 
 def _chunks(directory: Path, prefix: str) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
-    """Returns chunk files in the broker's order, and the rest; temporary files are deleted by a start."""
+    """Returns the chunk files in the broker's order, and all other files except temporary ones.
+
+    The broker deletes the temporary files when it starts.
+    """
     chunks: list[Path] = []
     strays: list[Path] = []
     for entry in list_directory(directory):

@@ -1,8 +1,8 @@
 """Rebuilds queue chunks from message chunks.
 
-The log contains all messages of a queue, but not always in the order in which the broker's threads wrote their entries:
-concurrent sends may be in the reverse order. Valid existing entries therefore keep their queue offsets; without
-them the order is that of the log.
+The log contains all messages of a queue, but not always in the order in which the broker's threads wrote the queue
+entries: concurrent sends may be in the reverse order. Valid existing entries therefore keep their queue offsets;
+without them the order of the log is used.
 """
 
 from collections.abc import Iterator
@@ -21,19 +21,19 @@ from mqtool.store.files import list_directory
 QueueKey = tuple[str, int]
 
 _LONGEST_GAP = 1_000_000
-"""Queue offsets between two messages of a queue; more is a damaged number, not a loss."""
+"""Maximum gap between the queue offsets of two messages; a larger one comes from a damaged number, not from loss."""
 
 
 @dataclass(slots=True)
 class QueuePlan:
-    """The entries that a queue will have.
+    """The entries of a rebuilt queue.
 
     Attributes:
         topic, queue_id: the queue.
-        entries: by queue offset.
+        entries: entries by queue offset.
         kept: number of entries that keep their queue offset.
-        placed: number of entries placed from the log.
-        filled: number of entries that lead to no message, because it is lost.
+        placed: number of entries placed in the order of the log.
+        filled: number of entries that lead to no message, because the message is lost.
     """
 
     topic: str
@@ -61,11 +61,11 @@ class _Logged:
 
 
 def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
-    """Works out every queue's entries.
+    """Computes the entries of every queue.
 
     Args:
-        store: its message chunks decide; its queue chunks only help.
-        keep: let valid existing entries keep their places, and those of deleted messages stay.
+        store: its message chunks determine the entries; its queue chunks only help to order them.
+        keep: keep the queue offsets of valid existing entries, and keep entries of deleted messages.
     """
     logged: dict[QueueKey, list[_Logged]] = {}
     for item in store.messages():
@@ -104,7 +104,7 @@ def _plan(key: QueueKey, logged: list[_Logged], existing: dict[int, QueueEntry],
 
 
 def _believed(offsets: list[int]) -> range:
-    """Returns the range of queue offsets to work with: that of the largest group without a gap no loss explains."""
+    """Returns the plausible range of queue offsets: that of the largest group without gaps above `_LONGEST_GAP`."""
     groups: list[list[int]] = []
     for offset in sorted(offset for offset in offsets if offset >= 0):
         if groups and offset - groups[-1][-1] <= _LONGEST_GAP:
@@ -116,9 +116,11 @@ def _believed(offsets: list[int]) -> range:
 
 
 def _free(plan: QueuePlan, rest: list[_Logged], believed: range) -> list[int]:
-    """Returns ascending queue offsets for messages in the log's order: their own ones, taken together, where free.
+    """Returns ascending queue offsets for the messages of `rest`, which are in the log's order.
 
-    Messages beyond those go to the queue's end.
+    They are the queue offsets that these messages state, if plausible and free, in ascending order. Further messages
+    get
+    queue offsets after the queue's last one.
     """
     stated = {message.queue_offset for message in rest if message.queue_offset in believed}
     free = sorted(stated - plan.entries.keys())
@@ -127,19 +129,20 @@ def _free(plan: QueuePlan, rest: list[_Logged], believed: range) -> list[int]:
 
 
 def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings, *, keep: bool = True) -> list[QueuePlan]:
-    """Writes queue chunks into a new directory.
+    """Writes rebuilt queue chunks to a new directory.
 
     Args:
         store: contains the messages.
         target: receives `queue-chunks`; must be empty or absent.
-        settings: sizes of chunks.
+        settings: chunk sizes.
         keep: as in `plan_queues`.
 
     Returns:
-        What was written.
+        The plans that were written.
 
     Raises:
-        StoreError: the target is not empty, or a topic cannot be a directory name; nothing was written then.
+        StoreError: the target is not empty, or a topic cannot be a directory name. Nothing is written in either
+            case.
     """
     if target.exists() and list_directory(target):
         raise StoreError("expected an empty or absent directory", target)
@@ -168,7 +171,7 @@ def _write(plan: QueuePlan, directory: Path, settings: EQueueSettings, log_start
 
 
 def _filled(plan: QueuePlan, settings: EQueueSettings, log_start: int) -> Iterator[QueueEntry]:
-    """Yields entries without a gap: a place of a lost message leads to where no frame begins."""
+    """Yields an entry for each queue offset; that of a lost message points to a position without a frame."""
     first = min(plan.entries) // settings.queue_chunk_entries * settings.queue_chunk_entries
     before = max(log_start - 1, 0)
     for offset in range(first, plan.next_offset):

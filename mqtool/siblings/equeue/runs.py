@@ -1,4 +1,4 @@
-"""Runs of valid message records as columns: frames and fields checked for thousands of records at a time."""
+"""Reads valid message records as columns, checking frames and fields of thousands of records at a time."""
 
 from dataclasses import dataclass
 
@@ -13,12 +13,12 @@ from mqtool.siblings.sequence_columns import SequenceColumns, read_columns
 
 @dataclass(frozen=True, slots=True)
 class ValidRun:
-    """Messages that follow one another in a chunk; every record can be read, with times that are dates.
+    """Consecutive messages of a chunk, all of which can be read and have valid times.
 
     Attributes:
-        chunk: that holds them.
+        chunk: the chunk that contains them.
         run: their frames.
-        fields: of their records.
+        fields: fields of their records as columns.
     """
 
     chunk: ChunkFile
@@ -27,12 +27,12 @@ class ValidRun:
 
     @property
     def positions(self) -> np.ndarray:
-        """int64, global positions of the frames."""
+        """Global positions of the frames, int64."""
         return self.run.positions + self.chunk.start
 
 
 def valid_run(chunk: ChunkFile, shape: Shape, run: FrameRun) -> ValidRun:
-    """Returns the frames of a run up to the first whose record is not valid."""
+    """Returns the frames of a run before the first one whose record is not valid."""
     fields = read_columns(shape.sequence, run.data, run.starts, run.starts + run.sizes)
     valid = fields.good
     for name in ("created_time", "stored_time"):

@@ -1,4 +1,7 @@
-"""Records saved from a damaged message chunk, from either end: forwards by head lengths, backwards by tail lengths."""
+"""Salvages records of a damaged message chunk.
+
+It reads forwards by the length before each record, and backwards by the length after it.
+"""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,7 +23,9 @@ Salvaged = SalvagedChunk[ChunkFile, StoredMessage]
 def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
     """Scans a chunk for messages from both ends, then in between.
 
-    The data end is known only for a completed chunk; otherwise the last message that states its own position ends it.
+    The data end is known only for a completed chunk. In other chunks the scan ends after the last message that
+    states its
+    own position.
     """
     found = Salvaged(chunk, HEADER_SIZE)
     found.forwards = list(_forwards(store, chunk))
@@ -61,17 +66,17 @@ def _backwards(store: EQueueStore, chunk: ChunkFile, start: int, end: int) -> It
 
 
 def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged]:
-    """Copies every message that can be found into a new store, in order, with rebuilt queues.
+    """Copies all messages that can be found to a new store, in order, with rebuilt queues.
 
-    Messages keep their queue offset and times; they get new positions, and ids computed from these.
+    Messages keep their queue offset and times; they get new positions, and new ids, which contain the position.
 
     Args:
-        root: the damaged store; only read.
+        root: the damaged store; it is only read.
         target: an empty or absent directory.
-        settings: of the new store.
+        settings: settings of the new store.
 
     Returns:
-        The result for each chunk; its files are closed.
+        The result for each chunk; the chunk files are closed.
     """
     with EQueueStore(root, settings.max_record_size) as store:
         reports = [salvage_chunk(store, chunk) for chunk in store.chunks]
@@ -84,7 +89,7 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
 
 
 def _write(writer: EQueueWriter, report: Salvaged) -> None:
-    """Writes the messages found in a chunk; a message that no store can contain counts as lost."""
+    """Writes the messages found in a chunk; a message that the new store rejects counts as lost."""
     for message in tuple(report.records):
         try:
             writer.append(message.record)

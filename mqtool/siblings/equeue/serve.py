@@ -1,7 +1,8 @@
-"""What the broker returns to consumers after a start: follows entries to messages, with the broker's errors.
+"""Models what the broker returns to consumers after a start: follows entries to messages, with the broker's errors.
 
-Source: ChunkReader, Chunk.TryReadAt (ECommon 2.6.5). A chunk that is written to and was not flushed since the start
-answers "nothing" where a completed one throws.
+If a read fails in the chunk that is being written to, and the chunk was not flushed since the start, the broker
+returns
+nothing; in a completed chunk it throws an exception. Source: ChunkReader, Chunk.TryReadAt (ECommon 2.6.5).
 """
 
 from collections.abc import Iterator
@@ -19,14 +20,14 @@ from mqtool.siblings.equeue.start import LoadedChunk, LoadedQueue, Start
 
 @dataclass(frozen=True, slots=True)
 class Unserved:
-    """An entry that leads to no message, or to another one.
+    """An entry that leads to no message, or to a message of another queue or queue offset.
 
     Attributes:
-        queue_offset: of the entry.
-        message_position: position in the entry, None if it cannot be read.
-        step: "queue" or "message": where it failed.
-        exception: the .NET exception's name, None if the broker finds nothing without an exception.
-        message: its text.
+        queue_offset: queue offset of the entry.
+        message_position: global position that the entry states; None if the entry cannot be read.
+        step: where it failed: "queue" or "message".
+        exception: name of the .NET exception; None if the broker finds nothing without an exception.
+        message: text of the exception, or a description.
     """
 
     queue_offset: int
@@ -37,7 +38,7 @@ class Unserved:
 
 
 class ServeError(Exception):
-    """An exception of the broker, by its name; never leaves this package."""
+    """An exception of the broker, identified by its name; it does not leave this package."""
 
     def __init__(self, name: str, message: str) -> None:
         super().__init__(message)
@@ -45,7 +46,7 @@ class ServeError(Exception):
 
 
 def unserved(start: Start, queue: LoadedQueue, settings: EQueueSettings, shape: Shape) -> Iterator[Unserved]:
-    """Yields every entry of a queue, from its min offset to its next offset, that leads nowhere or astray."""
+    """Yields the entries of a queue, from min offset to next offset, that lead to no message or to a wrong one."""
     for offset in range(max(queue.min_offset, 0), queue.next_offset):
         try:
             entry = _entry(queue, offset, settings)
@@ -71,10 +72,10 @@ def unserved(start: Start, queue: LoadedQueue, settings: EQueueSettings, shape: 
 
 
 def message(start: Start, position: int, settings: EQueueSettings, shape: Shape) -> MessageRecord | None:
-    """Returns the message at a global position as the broker reads it; None where it finds nothing.
+    """Returns the message at a global position as the broker reads it; None if the broker finds nothing there.
 
     Raises:
-        ServeError: the broker throws.
+        ServeError: the broker throws an exception.
     """
     if position >= _end(start.messages):
         return None
@@ -93,13 +94,13 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
 
 @dataclass(frozen=True, slots=True)
 class Walked:
-    """Number of records of a chunk that the broker can read in sequence.
+    """How far the broker can read the records of a chunk in sequence.
 
     Attributes:
-        number: of the chunk.
-        records: read.
-        end: data position after the last of them.
-        error: the text of the exception at which it ended early, None if it did not.
+        number: number of the chunk.
+        records: number of records read.
+        end: data position after the last record.
+        error: text of the exception that ended the reading early; None if there was none.
     """
 
     number: int
@@ -147,12 +148,15 @@ def _read_entry(file: ChunkFile, local: int) -> equeue.QueueEntry | None:
 
 
 def _end(chunks: dict[int, LoadedChunk]) -> int:
-    """Returns the data end of the chunk that is written to: that of the highest number."""
+    """Returns the global data end of the chunk that is being written to, which has the highest number."""
     return chunks[max(chunks)].global_end
 
 
 def _located(chunks: dict[int, LoadedChunk], position: int, size: int) -> tuple[LoadedChunk, int]:
-    """Finds a chunk by the configured size, and the place in it by the size in its header."""
+    """Returns the chunk of a global position, and the data position in it.
+
+    As in the broker, the configured chunk size determines the chunk, and the size in its header the data position.
+    """
     number = position // size
     chunk = chunks.get(number)
     if chunk is None:
@@ -165,7 +169,7 @@ def _located(chunks: dict[int, LoadedChunk], position: int, size: int) -> tuple[
 
 
 def _words(found: NoFrame, local: int, chunk: LoadedChunk, settings: EQueueSettings) -> str:
-    """Returns the message of Chunk.TryReadForwardInternal."""
+    """Returns the text of the exception that Chunk.TryReadForwardInternal throws."""
     name = f"(MessageChunk-#{chunk.number})"
     match found.kind:
         case "no-room":

@@ -1,4 +1,4 @@
-"""The broker's settings that its files depend on; nothing in a store names them."""
+"""Broker settings that determine the files. The store itself does not record them."""
 
 from collections import Counter
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from mqtool.store.files import ReadFile
 
 @dataclass(frozen=True, slots=True)
 class EQueueSettings:
-    """BrokerSetting's values (EQueue 2.6.3).
+    """Values of BrokerSetting (EQueue 2.6.3).
 
     Attributes:
         message_chunk_size: data bytes of a message chunk.
-        queue_chunk_entries: entries of a queue chunk.
-        max_record_size: largest message record.
-        broker_name: is in the ids of messages.
+        queue_chunk_entries: number of entries of a queue chunk.
+        max_record_size: maximum size of a message record in bytes.
+        broker_name: name of the broker, which is part of message ids.
     """
 
     message_chunk_size: int = 1 << 30
@@ -32,7 +32,7 @@ class EQueueSettings:
 
 
 def settings_of(root: Path, listing: Listing | None = None) -> EQueueSettings:
-    """Returns the settings of the majority of a store's chunk headers; defaults if there is none."""
+    """Returns the settings that most of a store's chunk headers imply; default values if there are no chunks."""
     found = listing or list_store(root)
     message = _capacity(found.messages)
     queue = _capacity(tuple(path for queue in found.queues for path in queue.chunks))

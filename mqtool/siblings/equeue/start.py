@@ -1,7 +1,7 @@
-"""Models a start of the broker on a store: states of chunks, data ends, refusals, losses.
+"""Models a start of the broker on a store: states of chunks, data ends, refusals, losses. Nothing is written.
 
-Every rule is ECommon 2.6.5's (ChunkManager.Load, Chunk.InitCompleted, Chunk.InitOngoing) or EQueue 2.6.3's (Queue.Load,
-DefaultQueueStore, DefaultConsumeOffsetStore, BrokerController.Start). Nothing is written.
+Every rule is one of ECommon 2.6.5 (ChunkManager.Load, Chunk.InitCompleted, Chunk.InitOngoing) or EQueue 2.6.3
+(Queue.Load, DefaultQueueStore, DefaultConsumeOffsetStore, BrokerController.Start).
 """
 
 from dataclasses import dataclass, field
@@ -25,7 +25,7 @@ class Refusal:
 
     Attributes:
         exception: name of the .NET exception.
-        message: its text if the libraries have one, otherwise mqtool's.
+        message: its text if the .NET libraries have one, otherwise mqtool's description.
         path: the file that causes it.
         remedy: what to do.
     """
@@ -37,7 +37,7 @@ class Refusal:
 
 
 class StartRefusedError(Exception):
-    """Carries a `Refusal` out of the loading; never leaves this package."""
+    """Ends the loading with a `Refusal`; it does not leave this package."""
 
     def __init__(self, refusal: Refusal) -> None:
         super().__init__(refusal.message)
@@ -49,10 +49,10 @@ class LoadedChunk:
     """A chunk as loaded by the broker.
 
     Attributes:
-        file: opened; None for a chunk that the start creates.
-        number, capacity: by its header.
-        completed: loaded as completed, which depends only on its place in the list.
-        data_end: data position at which writing continues; for a completed chunk, that in its footer.
+        file: the open file; None for a chunk that the start creates.
+        number, capacity: values of its header.
+        completed: whether it is loaded as completed, which depends only on its place in the list of files.
+        data_end: data position at which writing continues; for a completed chunk, the data size in its footer.
     """
 
     file: ChunkFile | None
@@ -63,24 +63,24 @@ class LoadedChunk:
 
     @property
     def start(self) -> int:
-        """Global position of its first data byte."""
+        """Global position of the chunk's first data byte."""
         return self.number * self.capacity
 
     @property
     def global_end(self) -> int:
-        """Global position of its data end."""
+        """Global position of the chunk's data end."""
         return self.start + self.data_end
 
 
 @dataclass(slots=True)
 class LoadedQueue:
-    """A queue as the broker sees it.
+    """A queue as loaded by the broker.
 
     Attributes:
-        topic, queue_id: its name.
-        chunks: by number.
+        topic, queue_id: the queue.
+        chunks: chunks by number.
         next_offset: queue offset of the next message.
-        producer_visible, consumer_visible: by queue.setting.
+        producer_visible, consumer_visible: values of queue.setting.
     """
 
     topic: str
@@ -92,7 +92,7 @@ class LoadedQueue:
 
     @property
     def min_offset(self) -> int:
-        """First queue offset that a chunk is there for; -1 for a queue without messages."""
+        """First queue offset of the oldest chunk; -1 for a queue without messages."""
         if self.next_offset == 0:
             return -1
         first = self.chunks[min(self.chunks)]
@@ -104,12 +104,12 @@ class Start:
     """Result of a start.
 
     Attributes:
-        refusal: why the broker refuses to start, None if it starts.
-        clears_root: it deletes everything below the root first.
+        refusal: why the broker refuses to start; None if it starts.
+        clears_root: whether the broker first deletes everything below the root.
         messages: message chunks by number.
-        queues: by topic and queue id.
-        offsets: consumed offsets that it continues with.
-        notes: what it does without an error, in words.
+        queues: queues by topic and queue id.
+        offsets: consumed offsets with which the broker continues.
+        notes: descriptions of what the broker does without an error.
     """
 
     refusal: Refusal | None = None
@@ -120,7 +120,7 @@ class Start:
     notes: list[str] = field(default_factory=list)
 
     def close(self) -> None:
-        """Closes its files."""
+        """Closes the chunk files."""
         for chunks in (self.messages, *(queue.chunks for queue in self.queues.values())):
             for chunk in chunks.values():
                 if chunk.file is not None:
@@ -128,12 +128,13 @@ class Start:
 
 
 def start(root: Path, settings: EQueueSettings, shape: Shape) -> Start:
-    """Computes the broker's start; writes nothing.
+    """Computes the result of a broker start; writes nothing.
 
     Args:
-        root: the store.
-        settings: of the broker that will start, not of the one that wrote.
-        shape: of the records that this broker reads.
+        root: root of the store.
+        settings: settings of the broker that will start, which may differ from those of the broker that wrote the
+            store.
+        shape: record layout that this broker reads.
     """
     found = Start()
     listed = listing.list_store(root)
@@ -150,7 +151,7 @@ def start(root: Path, settings: EQueueSettings, shape: Shape) -> Start:
 
 
 def _load(paths: tuple[Path, ...], name: str, settings: EQueueSettings, shape: Shape | None) -> dict[int, LoadedChunk]:
-    """Loads a folder's chunks: all but the last as completed, from the newest to the oldest, then the last."""
+    """Loads the chunks of a folder as the broker does: all but the last as completed, newest first, then the last."""
     chunks: dict[int, LoadedChunk] = {}
     for path in (*reversed(paths[:-1]), *paths[-1:]):
         file = _opened(path)
@@ -184,12 +185,15 @@ def _opened(path: Path) -> ChunkFile:
 
 
 def _no_header(path: Path, why: str) -> Refusal:
-    """The broker's own error is lost: its handler fails at formatting a chunk without a header."""
+    """Returns the refusal for a chunk without a header.
+
+    The broker's own error is lost, because its handler fails when it formats a chunk without a header.
+    """
     return Refusal("NullReferenceException", f"the header {why}", path, "restore the header, or remove an empty file")
 
 
 def _completed(file: ChunkFile, name: str, *, fixed: bool) -> int:
-    """Checks a completed chunk as Chunk.CheckCompletedFileChunk does and returns its data size."""
+    """Checks a completed chunk as Chunk.CheckCompletedFileChunk does; returns its data size."""
     size = file.footer_data_size
     remedy = "write the footer at the end of its records and cut the file there"
     if size is None:
@@ -218,7 +222,7 @@ def _int32(value: int) -> int:
 
 
 def _ongoing_records(file: ChunkFile, settings: EQueueSettings, shape: Shape) -> int:
-    """Returns where the broker finds the data end of the last message chunk (Chunk.TryParsingDataPosition)."""
+    """Returns the data end that the broker finds in the last message chunk (Chunk.TryParsingDataPosition)."""
     limit = file.size - FOOTER_SIZE - HEADER_SIZE
     at = 0
     while at < limit:
@@ -234,7 +238,7 @@ def _ongoing_records(file: ChunkFile, settings: EQueueSettings, shape: Shape) ->
 
 
 def _ongoing_entries(file: ChunkFile) -> int:
-    """Returns where the broker finds the data end of a queue's last chunk."""
+    """Returns the data end that the broker finds in the last chunk of a queue."""
     limit = max(0, file.size - FOOTER_SIZE - HEADER_SIZE) // ENTRY_SIZE
     positions = file.entries(limit)["position_plus_one"]
     bad = (positions <= 0).nonzero()[0]
@@ -274,7 +278,7 @@ def _load_queue(queue: QueueFiles, settings: EQueueSettings) -> LoadedQueue | No
 
 
 def _offsets(root: Path, found: Start) -> dict[str, dict[str, dict[str, int]]]:
-    """Reads consumed offsets as DefaultConsumeOffsetStore does: the backup counts only if the first cannot be read."""
+    """Reads consumed offsets as DefaultConsumeOffsetStore does: the backup only if the main file cannot be read."""
     first, backup = root / equeue.CONSUME_OFFSETS, root / equeue.CONSUME_OFFSETS_BACKUP
     try:
         offsets = listing.consume_offsets(first)
@@ -292,7 +296,7 @@ def _offsets(root: Path, found: Start) -> dict[str, dict[str, dict[str, int]]]:
 
 
 def _clear(found: Start, settings: EQueueSettings) -> None:
-    """BrokerController.Clean: without message chunks or without queues, everything below the root is deleted."""
+    """Models BrokerController.Clean: without message chunks or without queues, everything below the root is deleted."""
     missing = "message chunks" if not found.messages else "queues"
     found.notes.append(f"there are no {missing}: the broker DELETES everything below the root")
     found.close()

@@ -1,4 +1,4 @@
-"""An EQueue store opened for reading: messages with damage, queues, single messages."""
+"""Reads an EQueue store: messages with damage, queues, single messages."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -22,10 +22,8 @@ from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
 
-"""Kind of damage: the range of a chunk file that is missing."""
-
 _INDEX_CHUNK = 8
-"""Offset of ChunkType in the header of ECommon's later line; our headers keep it in `reserved`."""
+"""Position of ChunkType in chunk headers of later ECommon versions; in earlier headers it is part of `reserved`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,18 +44,18 @@ class StoredMessage:
 
     @property
     def length(self) -> int:
-        """Bytes of the record, its two lengths excluded."""
+        """Size of the record in bytes, without the lengths before and after it."""
         return len(self.frame.record)
 
 
 @dataclass(frozen=True, slots=True)
 class Tail:
-    """What follows the last record of the last chunk.
+    """The bytes after the last record of the last chunk.
 
     Attributes:
         end: global position after the last record.
-        kind: "clean", or "leftover": bytes that are not zero.
-        length: bytes up to the last that is not zero.
+        kind: "clean" if all bytes are zero, otherwise "leftover".
+        length: number of bytes up to the last one that is not zero.
     """
 
     end: int
@@ -66,13 +64,13 @@ class Tail:
 
 
 class EQueueStore:
-    """A store of the chunk files of EQueue, read-only.
+    """A store of EQueue's chunk files, read-only.
 
     Attributes:
-        path: its root.
+        path: root of the store.
         listing: its files.
-        chunks: message chunks in the broker's order; those that cannot be opened are in `unreadable`.
-        unreadable: path and reason of chunk files without a valid header.
+        chunks: message chunks in the broker's order, without those in `unreadable`.
+        unreadable: reason by path, for chunk files without a valid header.
     """
 
     def __init__(self, path: Path, max_record_size: int = MAX_RECORD_SIZE) -> None:
@@ -80,11 +78,11 @@ class EQueueStore:
 
         Args:
             path: the root directory.
-            max_record_size: larger records count as damage.
+            max_record_size: maximum record size in bytes; larger records count as damage.
 
         Raises:
             NotAStoreError: there are no chunks.
-            UnsupportedFormatError: the chunks are of ECommon's later line.
+            UnsupportedFormatError: a later version of ECommon wrote the chunks.
         """
         self.path = path
         self.max_record_size = max_record_size
@@ -96,7 +94,7 @@ class EQueueStore:
 
     @cached_property
     def shape(self) -> Shape:
-        """The shape of its records: the one that matches most of the first records."""
+        """The record layout: the one that matches most of the first records."""
         votes: Counter[Shape] = Counter()
         for chunk in self.chunks:
             at = 0
@@ -110,13 +108,13 @@ class EQueueStore:
 
     @cached_property
     def capacity(self) -> int:
-        """Data bytes of a message chunk according to the majority of headers; 0 without chunks."""
+        """Data bytes of a message chunk, by the majority of headers; 0 without chunks."""
         sizes = Counter(chunk.header.capacity for chunk in self.chunks)
         return sizes.most_common(1)[0][0] if sizes else 0
 
     @property
     def queues(self) -> tuple[QueueFiles, ...]:
-        """The folders of its queues."""
+        """The folders of the queues."""
         return self.listing.queues
 
     def queue_chunks(self, queue: QueueFiles) -> list[ChunkFile]:
@@ -126,12 +124,12 @@ class EQueueStore:
         return self._queues[queue.directory]
 
     def messages(self, name: str = "") -> Iterator[StoredMessage | Damage]:
-        """Yields every record in the order of positions, and damaged ranges.
+        """Yields all messages in the order of global positions, with the damaged ranges between them.
 
         A damaged range ends at the next record that states its own position.
 
         Args:
-            name: of a chunk's file, to read that alone.
+            name: file name of the only chunk to read; "" for all.
         """
         for item in self.runs(name):
             if isinstance(item, ValidRun):
@@ -140,10 +138,12 @@ class EQueueStore:
                 yield item
 
     def runs(self, name: str = "") -> Iterator[ValidRun | StoredMessage | Damage]:
-        """Yields the same as columns: runs of valid records; a record longer than a window is yielded alone.
+        """Yields the messages as columns: runs of valid records, with damage between them.
+
+        A record longer than a read window is yielded as a `StoredMessage`.
 
         Args:
-            name: of a chunk's file, to read that alone.
+            name: file name of the only chunk to read; "" for all.
         """
         self.tail = None
         for path, reason in self.unreadable.items():
@@ -160,7 +160,7 @@ class EQueueStore:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """Names of the message chunks in the order of positions, with those that cannot be read or are missing."""
+        """File names of the message chunks in the order of positions, including unreadable and missing ones."""
         numbered = {chunk.path.name: chunk.header.chunk_number for chunk in self.chunks}
         others = [path.name for path in self.unreadable if path in self.listing.messages]
         others += [one.file_name for one in self.missing_chunks()]
@@ -168,9 +168,9 @@ class EQueueStore:
         return tuple(sorted(numbered, key=lambda name: (numbered[name], name)))
 
     def missing_chunks(self) -> list[Damage]:
-        """Returns the chunks that are missing between others, or after the last one though queue entries lead there.
+        """Returns the missing chunks between existing ones, and those after the last one to which queue entries point.
 
-        The broker deletes chunks from the oldest on, so those before the first are no damage.
+        The broker deletes the oldest chunks first, so missing chunks before the first existing one are not damage.
         """
         numbers = {chunk.header.chunk_number for chunk in self.chunks}
         if not numbers:
@@ -181,7 +181,7 @@ class EQueueStore:
         named = np.concatenate([np.empty(0, np.int64), *map(self._newest_entries, self.queues)]) - 1
         ahead = named[named >= end]
         newest = int(ahead.max() // self.capacity) if len(ahead) else -1
-        # each chunk holds a message, so that a garbled entry proves no row of them
+        # A chunk contains at least one message, so a single garbled entry does not prove a series of missing chunks.
         proved = range(max(numbers) + 1, newest + 1) if newest - max(numbers) <= len(ahead) else range(0)
         return missing_chunks([*inside, proved], unreadable, self.capacity, self._path_of)
 
@@ -189,7 +189,7 @@ class EQueueStore:
         return self.path / equeue.MESSAGE_CHUNKS / equeue.chunk_name(equeue.MESSAGE_PREFIX, number)
 
     def _newest_entries(self, queue: QueueFiles) -> "np.ndarray[tuple[int], np.dtype[np.int64]]":
-        """Returns the positions + 1 in the entries of a queue's last two chunks."""
+        """Returns `position_plus_one` of the entries in a queue's last two chunks."""
         found = [
             chunk.entries(min(chunk.header.capacity, chunk.room) // ENTRY_SIZE)["position_plus_one"].astype(np.int64)
             for chunk in self.queue_chunks(queue)[-2:]
@@ -203,7 +203,7 @@ class EQueueStore:
         return StoredMessage(valid.chunk.start + frame.start, valid.chunk, frame, record)
 
     def run_of(self, message: StoredMessage) -> ValidRun:
-        """Returns a single message as a run."""
+        """Returns a single message as a run of one."""
         length = equeue.LENGTH.struct.pack(message.length)
         run = scan_frames(length + message.frame.record + length, message.frame.start, self.max_record_size)
         return valid_run(message.chunk, self.shape, run)
@@ -212,7 +212,7 @@ class EQueueStore:
         """Returns the message whose frame begins at a global position.
 
         Raises:
-            CorruptionError: there is no valid record.
+            CorruptionError: there is no valid record at the position.
         """
         chunk = self.chunk_of(position)
         if chunk is None:
@@ -227,12 +227,12 @@ class EQueueStore:
         return next((c for c in self.chunks if c.start <= position < c.start + c.header.capacity), None)
 
     def read(self, chunk: ChunkFile, start: int) -> StoredMessage | NoFrame:
-        """Reads the record at a data position of a chunk."""
+        """Reads the record whose frame begins at a data position of a chunk."""
         frame = chunk.frame_at(start, chunk.room, self.max_record_size)
         return frame if isinstance(frame, NoFrame) else self.decode(chunk, frame)
 
     def decode(self, chunk: ChunkFile, frame: Frame) -> StoredMessage | NoFrame:
-        """Reads the record of a frame."""
+        """Decodes the record of a frame."""
         try:
             record, _ = self.shape.parse(frame.record)
         except FormatError as error:
@@ -243,13 +243,16 @@ class EQueueStore:
         return StoredMessage(chunk.start + frame.start, chunk, frame, record)
 
     def entries(self, queue: QueueFiles) -> Iterator[tuple[int, equeue.QueueEntry]]:
-        """Yields (queue offset, entry) of a queue, up to its end as the broker finds it."""
+        """Yields (queue offset, entry) for the entries of a queue, up to the end that the broker finds."""
         for first, found in self.entry_arrays(queue):
             for number, values in enumerate(found.tolist(), first):
                 yield number, equeue.QueueEntry(*values)
 
     def entry_arrays(self, queue: QueueFiles) -> Iterator[tuple[int, "np.ndarray[tuple[int], np.dtype[np.void]]"]]:
-        """Yields the same chunk by chunk: the first queue offset, and the entries."""
+        """Yields (queue offset of the first entry, array of entries) for each chunk of a queue.
+
+        The last array ends where the broker finds the end of the queue.
+        """
         chunks = self.queue_chunks(queue)
         for chunk in chunks:
             count = chunk.header.capacity // ENTRY_SIZE
@@ -260,7 +263,7 @@ class EQueueStore:
             yield chunk.header.chunk_number * count, found
 
     def close(self) -> None:
-        """Closes every file."""
+        """Closes all files."""
         for chunk in (*self.chunks, *(chunk for chunks in self._queues.values() for chunk in chunks)):
             chunk.close()
 
@@ -314,7 +317,13 @@ class EQueueStore:
             at = end if resumed is not None else chunk.room
 
     def _resume(self, chunk: ChunkFile, after: int, end: int) -> int | None:
-        """Returns the data position of the next valid record in a range that states its own position."""
+        """Returns the data position of the next valid record that states its own position; None if there is none.
+
+        Args:
+            chunk: the chunk.
+            after: data position of the invalid record.
+            end: data position at which to stop.
+        """
         for start in chunk.stating(after + 1, end):
             if isinstance(self.read(chunk, start), StoredMessage):
                 return start

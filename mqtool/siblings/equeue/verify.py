@@ -1,7 +1,7 @@
-"""What is wrong with an EQueue store: headers, footers, frames both ways, records, queues against records.
+"""Checks an EQueue store: headers, footers, frames in both directions, records, and queues against records.
 
-An entry need not name the message whose queue offset is the entry's: sends that overtook each other in the broker leave
-such queues, and they are valid (docs/formats/equeue.md).
+The queue offset of an entry may differ from the one in its message: concurrent sends that overtake each other in the
+broker leave such queues, and they are valid (docs/formats/equeue.md).
 """
 
 from collections import Counter
@@ -43,11 +43,11 @@ class _Seen:
     messages: KnownMessages = field(default_factory=KnownMessages)
     damage: list[Damage] = field(default_factory=list)
     reached: dict[Path, int] = field(default_factory=dict)
-    """By chunk: data position up to which frames follow one another from its beginning."""
+    """By chunk: data position up to which there are consecutive valid frames from its start."""
 
 
 def verify(store: EQueueStore) -> Iterator[Finding]:
-    """Yields every broken invariant."""
+    """Yields a finding for each broken invariant."""
     for path, reason in store.unreadable.items():
         yield finding("equeue-no-chunk", Severity.ERROR, path, reason, "restore the header, or remove an empty file")
     yield from _starts(store)
@@ -79,7 +79,7 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
 
 
 def _starts(store: EQueueStore) -> Iterator[Finding]:
-    """Says what the broker's own start would make of the store."""
+    """Reports what the broker would do to the store on startup."""
     found = start(store.path, settings_of(store.path, store.listing), store.shape)
     found.close()
     if found.refusal is not None:
@@ -92,7 +92,7 @@ def _starts(store: EQueueStore) -> Iterator[Finding]:
 
 
 def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
-    """Checks headers and footers of one folder."""
+    """Checks headers and footers of the chunks of one folder."""
     capacities = Counter(chunk.header.capacity for chunk in chunks)
     common = capacities.most_common(1)[0][0] if capacities else 0
     for chunk in chunks:
@@ -122,7 +122,7 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
 
 
 def _records(store: EQueueStore, valid: ValidRun, known: KnownMessages) -> Iterator[Finding]:
-    """Looks at a run as columns, and at each record in which something is not as it should be."""
+    """Checks a run as columns, then singly each record for which a column check failed."""
     odd = (valid.fields.fixed["log_position"] != valid.positions) | (stated_in_ids(valid) != valid.positions)
     heads = distinct_bytes(valid, "message_id", without_end=ID_POSITION)
     odd |= _wrong(heads, begins_an_id)
@@ -169,7 +169,7 @@ def _record(message: StoredMessage) -> Iterator[Finding]:
 
 
 def _backwards(store: EQueueStore, chunk: ChunkFile) -> Iterator[Finding]:
-    """Reads a completed chunk from its data end by the lengths after the records."""
+    """Reads a completed chunk backwards from its data end, by the lengths after the records."""
     end = chunk.room
     while end > 0:
         found: Frame | NoFrame = chunk.frame_before(end, 0, store.max_record_size)
@@ -203,7 +203,7 @@ def _names(store: EQueueStore) -> Iterator[Finding]:
 
 
 def _missing_chunks(damage: list[Damage], named: "np.ndarray[tuple[int], np.dtype[np.int64]]") -> Iterator[Finding]:
-    """Reports chunks that are missing, with the number of queue entries that lead there."""
+    """Reports missing chunks, with the number of queue entries that point into each."""
     for part in damage:
         if part.kind == MISSING_CHUNK:
             entries = int(((named >= part.start) & (named < part.end)).sum())

@@ -1,4 +1,4 @@
-"""Queue entries against message records, as columns; each pair that does not agree is checked separately."""
+"""Compares queue entries with message records, as columns; pairs that do not agree are then checked one by one."""
 
 from collections.abc import Generator, Iterator
 from dataclasses import replace
@@ -21,12 +21,12 @@ _REBUILD = "rebuild the queue from the message chunks"
 def verify_queues(
     store: EQueueStore, messages: KnownMessages, damage: list[Damage]
 ) -> Generator[Finding, None, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
-    """Yields what does not agree between queues and messages; returns the positions that entries name.
+    """Yields findings about entries and messages that do not agree; returns the global positions in all entries.
 
     Args:
-        store: whose queues.
-        messages: every valid message.
-        damage: ranges of the log without a message; entries that lead there are not the queue's fault.
+        store: the store whose queues are checked.
+        messages: all valid messages.
+        damage: ranges of the log without a message; entries that point into them are not reported.
     """
     comparison = _Comparison(messages)
     for queue in store.queues:
@@ -41,11 +41,11 @@ def verify_queues(
 
 
 class _Comparison:
-    """Messages with the entries that name them.
+    """Compares messages with the entries that point to them.
 
     Attributes:
-        positions, queues, codes: of the messages, in the order of positions; see `KnownMessages.arrays`.
-        names: topic and queue id by number.
+        positions, queues, codes: one element per message, ascending by position; see `KnownMessages.arrays`.
+        names: (topic, queue id) by queue number.
     """
 
     def __init__(self, messages: KnownMessages) -> None:
@@ -55,7 +55,7 @@ class _Comparison:
         self._named: list[np.ndarray] = []
 
     def odd(self, queue: QueueFiles, entries: np.ndarray) -> list[int]:
-        """Returns the numbers of entries that do not lead to a message of their queue and tag."""
+        """Returns the indexes of entries that do not lead to a message of their queue with their tag code."""
         found = entries["position_plus_one"] - 1
         self._named.append(found)
         if not len(self.positions):
@@ -67,7 +67,7 @@ class _Comparison:
         return np.flatnonzero(~(agrees & ((code == NO_CODE) | (code == entries["tag_code"])))).tolist()
 
     def known(self, position: int) -> Known | None:
-        """Returns the message at a position."""
+        """Returns the message at a global position; None if there is none."""
         row = int(np.searchsorted(self.positions, position))
         if row >= len(self.positions) or self.positions[row] != position:
             return None
@@ -76,7 +76,7 @@ class _Comparison:
         return Known(topic, queue_id, None if code == NO_CODE else code)
 
     def unnamed(self) -> list[tuple[tuple[str, int], int]]:
-        """Returns queues with the number of their messages that no entry names, in the order of the first of each."""
+        """Returns ((topic, queue id), number of messages without an entry), in the order of the first such message."""
         mine = self.queues[~np.isin(self.positions, self.all_named)]
         numbers, first, counts = np.unique(mine, return_index=True, return_counts=True)
         order = np.argsort(first)
@@ -86,14 +86,14 @@ class _Comparison:
         ]
 
     def named_twice(self) -> list[tuple[int, int]]:
-        """Returns positions of messages that several entries name, and how many do."""
+        """Returns (global position, number of entries) of messages that have several entries."""
         found, counts = np.unique(self.all_named, return_counts=True)
         several = (counts > 1) & np.isin(found, self.positions)
         return list(zip(found[several].tolist(), counts[several].tolist(), strict=True))
 
     @property
     def all_named(self) -> np.ndarray:
-        """The positions in all entries."""
+        """The global positions in all entries."""
         return np.concatenate([np.empty(0, np.int64), *self._named])
 
 
@@ -129,7 +129,7 @@ def _entry(
 
 
 def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[Damage]) -> Iterator[Finding]:
-    """An entry that leads to no message: deleted, damaged, never written, or wrong."""
+    """Yields a finding about an entry that leads to no message, unless the message was deleted or is damaged."""
     log_start = min((chunk.start for chunk in store.chunks), default=0)
     log_end = (
         store.tail.end
@@ -147,7 +147,7 @@ def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[
 
 
 def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
-    """Messages that no entry names, or several do."""
+    """Yields findings about messages that have no entry or several."""
     deleted = {(queue.topic, queue.queue_id) for queue in store.queues if not queue.chunks}
     for (topic, queue_id), count in comparison.unnamed():
         path = store.path / equeue.QUEUE_CHUNKS / topic / str(queue_id)

@@ -1,6 +1,6 @@
-"""An engine that writes EQueue's store: recover, append messages, roll and complete chunks, as the real broker does.
+"""Writes EQueue's store as the real broker does: recovers, appends messages, starts and completes chunks.
 
-There is no lock file in such a store, so nothing keeps a second writer away: stop the broker first.
+Such a store has no lock file, so nothing prevents a second writer: stop the broker first.
 """
 
 import time
@@ -29,7 +29,7 @@ def now_ticks() -> int:
 
 @dataclass(frozen=True, slots=True)
 class Appended:
-    """Where a message went.
+    """Where a message was stored.
 
     Attributes:
         position: global position of its frame.
@@ -57,16 +57,17 @@ class EQueueWriter:
         shape: Shape = equeue_message.CURRENT,
         clock: Callable[[], int] = now_ticks,
     ) -> None:
-        """Recovers an existing store, or makes a new one in an empty or absent directory.
+        """Recovers an existing store, or creates a new one in an empty or absent directory.
 
         Args:
             root: the root directory.
-            settings: of the broker whose store it is.
-            shape: of the records.
-            clock: gives the stored time in ticks.
+            settings: settings of the broker whose store it is.
+            shape: record layout to write.
+            clock: returns the stored time in ticks.
 
         Raises:
-            StoreError: the broker would not start on it, or would delete it; nothing was written then.
+            StoreError: the broker would not start on the store, or would delete it. Nothing is written in either
+                case.
         """
         self.root = root
         self.settings = settings
@@ -97,10 +98,10 @@ class EQueueWriter:
         """Stores one message: its record, then its queue's entry.
 
         Args:
-            topic, queue_id: the queue; made if it is new.
+            topic, queue_id: the queue; created if it is new.
             body: the message.
             tag: "" for none.
-            code: the application's number, above 0.
+            code: the application's message code, above 0.
             producer_address: "" if unknown.
             created_time: ticks, local time; by default the stored time.
 
@@ -124,17 +125,19 @@ class EQueueWriter:
         return self.append(record)
 
     def append(self, record: MessageRecord, *, entry: bool = True) -> Appended:
-        """Stores a whole record as it is, but for its position, which it gets here, also in its id.
+        """Stores a complete record unchanged, except for its global position, which also changes its id.
 
         Args:
-            record: its queue offset stays what it says.
-            entry: also add the entry, at the end of the queue. The broker does that in another thread, so entries of
-                messages that were sent at the same time may come in another order; `append_entry` does it apart.
+            record: the record; it keeps its queue offset.
+            entry: also add the entry at the end of the queue. The broker adds it in another thread, so entries of
+                messages
+                that were sent at the same time may be in another order; use `append_entry` to do the same.
 
         Raises:
-            MessageRejectedError: the record is larger than the settings allow, or its topic cannot be a folder's name.
+            MessageRejectedError: the record is larger than the settings allow, or its topic cannot be a folder's
+                name.
         """
-        # The broker reads bytes that are no UTF-8 as replacement characters (Encoding.UTF8.GetString).
+        # The broker reads invalid UTF-8 as replacement characters (Encoding.UTF8.GetString).
         tag_code = equeue.tag_code(record.tag.decode("utf-8", "replace"))
         topic, queue_id = record.topic.decode("utf-8", "replace"), record.queue_id
         self._directory(topic, queue_id)  # refuses the name before anything is written
@@ -155,21 +158,21 @@ class EQueueWriter:
         return self._next_offsets.get((topic, queue_id), 0)
 
     def begin_at(self, chunk_number: int) -> None:
-        """Makes the first message chunk of a new store another than number 0, as retention leaves one."""
+        """Starts a new store with a message chunk other than number 0, as retention leaves it."""
         self._messages.begin(chunk_number)
 
     def begin_queue_at(self, topic: str, queue_id: int, chunk_number: int) -> None:
-        """Makes the first chunk of a new queue another than number 0."""
+        """Starts a new queue with a chunk other than number 0, as retention leaves it."""
         self._queue(topic, queue_id).begin(chunk_number)
 
     def flush(self, *, sync: bool = True) -> None:
-        """Writes to the disk what was appended: messages first."""
+        """Flushes appended messages to disk, then the entries."""
         self._messages.flush(sync=sync)
         for queue in self._queues.values():
             queue.flush(sync=sync)
 
     def close(self) -> None:
-        """Closes the store; the last chunks stay without a footer, as after a stop of the broker."""
+        """Closes the store; the last chunks keep no footer, as after a shutdown of the broker."""
         self._messages.close()
         for queue in self._queues.values():
             queue.close()
@@ -205,7 +208,7 @@ class EQueueWriter:
         return ChunkAppender(directory, equeue.QUEUE_PREFIX, self.settings.queue_chunk_entries * ENTRY_SIZE)
 
     def _recover(self, found: Start) -> None:
-        """Takes over what a start found; the first thing that is written."""
+        """Continues with the state that the start model found; this is the first write."""
         try:
             if found.refusal is not None:
                 reason = f"the broker does not start on it ({found.refusal.exception}: {found.refusal.message})"
@@ -232,7 +235,7 @@ class EQueueWriter:
             path.write_bytes(DEFAULT_SETTING)
 
     def _delete_temporary(self) -> None:
-        """Removes what an unfinished start of a chunk left, as the broker does (ChunkManager.Load)."""
+        """Deletes temporary files of chunks whose creation was interrupted, as the broker does (ChunkManager.Load)."""
         folders = [(self.root / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)]
         folders += [(path, equeue.QUEUE_PREFIX) for path in (self.root / equeue.QUEUE_CHUNKS).glob("*/*")]
         for folder, prefix in folders:

@@ -1,4 +1,4 @@
-"""Records of an EventStore database as Arrow record batches, without an object for each."""
+"""Records of an EventStore database as Arrow record batches, without one object for each."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -26,7 +26,12 @@ _LONG_MAX = (1 << 63) - 1
 
 
 def record_batches(database: TFChunkDb, chunk: str = "") -> Iterator[Any]:
-    """Yields record batches of records, of one chunk if one is named, and damage between them."""
+    """Yields record batches of records, with damage between them.
+
+    Args:
+        database: the database.
+        chunk: file name of the only chunk to read; "" for all.
+    """
     for item in database.runs(chunk):
         if isinstance(item, Damage):
             yield item
@@ -35,7 +40,7 @@ def record_batches(database: TFChunkDb, chunk: str = "") -> Iterator[Any]:
 
 
 class _Columns:
-    """Columns of one run, filled group by group; rows that no group fills stay null."""
+    """Builds the columns of a run, one group of records after another; fields that a group does not have stay null."""
 
     def __init__(self, valid: ValidRun) -> None:
         count = len(valid.run)
@@ -72,7 +77,7 @@ class _Columns:
 
 
 def _event_numbers(group: Group, stored: np.ndarray) -> np.ndarray:
-    """Returns event numbers as version 1 holds them, see `tfchunk_records.event_number`."""
+    """Converts event numbers as stored by version 1, see `tfchunk_records.event_number`."""
     if group.version:
         return stored
     kind = RecordType(group.record_type)

@@ -1,4 +1,4 @@
-"""One TFChunk file opened for reading: header, footer, position map, MD5, records."""
+"""Reads one TFChunk file: header, footer, position map, MD5, records."""
 
 import hashlib
 from bisect import bisect_left
@@ -14,16 +14,16 @@ from mqtool.siblings.frames import Frame, FrameFile, NoFrame
 
 _HASHED_AT_ONCE = 1 << 20
 _STATED_AT = 6
-"""Behind a frame's length, type and version comes the record's log position."""
+"""Distance from the start of a frame to the record's log position, which follows length, type and version."""
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRecord:
-    """A record and where it lies.
+    """A record and where it is stored.
 
     Attributes:
         chunk: the file.
-        frame: in it.
+        frame: its frame in the file.
         record: its fields.
     """
 
@@ -33,29 +33,30 @@ class StoredRecord:
 
     @property
     def position(self) -> int:
-        """Its log position."""
+        """Log position of the record."""
         return self.record.log_position
 
 
 class TFChunkFile(FrameFile):
-    """A chunk's file.
+    """A chunk file, open for reading.
 
     Attributes:
-        name: what its file name says.
-        header: its first 128 bytes.
-        footer: its last 128 bytes.
-        written: data position up to which there may be records: the footer states it for a completed chunk; of another,
-            the place of writer.chk once `TFChunkDb` has set it, else the end of the file.
+        name: numbers stated in the file name.
+        header: the first 128 bytes.
+        footer: the last 128 bytes.
+        written: data position up to which there may be records. For a completed chunk the footer states it; for
+            another it
+            is the position in writer.chk once `TFChunkDb` has set it, and before that the end of the file.
     """
 
     states_at = _STATED_AT
 
     def __init__(self, path: Path) -> None:
-        """Opens the file and reads both ends.
+        """Opens the file and reads header and footer.
 
         Raises:
-            FormatError: it is too short for header and footer.
-            StoreError: it cannot be read.
+            FormatError: the file is too short for header and footer.
+            StoreError: the file cannot be read.
         """
         super().__init__(path)
         try:
@@ -71,29 +72,32 @@ class TFChunkFile(FrameFile):
 
     @property
     def number(self) -> int:
-        """The chunk's number by its name, which the server goes by when it looks for files."""
+        """The chunk's number in its file name, by which the server finds files."""
         return self.name.number if self.name is not None else self.header.start_number
 
     @property
     def last_number(self) -> int:
-        """The last number that a merged chunk represents; that of another chunk is its own."""
+        """The last chunk number that a merged file covers; for another file, its own number."""
         is_merged = self.header.start_number == self.number and self.header.end_number > self.number
         return self.header.end_number if is_merged else self.number
 
     @property
     def is_completed(self) -> bool:
-        """Whether the footer says so, and its sizes can be: an ongoing file that was cut has records in its place."""
+        """Whether the footer has the flag "completed" and possible sizes.
+
+        The sizes are checked because an ongoing file that was cut has records where the footer would be.
+        """
         footer = self.footer
         return footer.is_completed and 0 <= footer.physical_size <= self.size - HEADER_SIZE - FOOTER_SIZE
 
     @property
     def is_transformed(self) -> bool:
-        """Whether its records are encrypted."""
+        """Whether the chunk's records are encrypted."""
         return self.header.version >= tfchunk.TRANSFORMED and self.header.transform != tfchunk.IDENTITY
 
     @cached_property
     def map(self) -> tuple[MapEntry, ...]:
-        """The position map's entries, none for a chunk that was not scavenged."""
+        """The entries of the position map; empty for a chunk that was not scavenged."""
         footer = self.footer
         unit = footer.map_unit
         if not self.is_completed or footer.map_size <= 0:
@@ -102,7 +106,7 @@ class TFChunkFile(FrameFile):
         return tuple(unit.parse(data, at) for at in range(0, len(data) // unit.size * unit.size, unit.size))
 
     def place_of(self, position: int) -> int | None:
-        """Returns the data position of the frame of a log position, None where the map has none."""
+        """Returns the data position of the frame with a log position; None if the position map does not contain it."""
         local = position - self.start
         if not self.header.is_scavenged:
             return local
@@ -112,17 +116,17 @@ class TFChunkFile(FrameFile):
         return None
 
     def read_record(self, place: int) -> StoredRecord | NoFrame:
-        """Reads the record of the frame that begins at a data position."""
+        """Reads the record whose frame begins at a data position."""
         frame = self.frame_at(place, self.written, tfchunk.MAX_RECORD_SIZE)
         return frame if isinstance(frame, NoFrame) else self.decode(frame)
 
     def read_record_before(self, end: int) -> StoredRecord | NoFrame:
-        """Reads the record of the frame that ends at a data position."""
+        """Reads the record whose frame ends at a data position."""
         frame = self.frame_before(end, 0, tfchunk.MAX_RECORD_SIZE)
         return frame if isinstance(frame, NoFrame) else self.decode(frame)
 
     def decode(self, frame: Frame) -> StoredRecord | NoFrame:
-        """Reads the record of a frame."""
+        """Decodes the record of a frame."""
         try:
             record, _ = tfchunk_records.parse(frame.record)
         except FormatError as error:
@@ -130,7 +134,7 @@ class TFChunkFile(FrameFile):
         return StoredRecord(self, frame, record)
 
     def md5(self) -> bytes:
-        """Returns the MD5 that the footer should hold: of all bytes of the file before it."""
+        """Computes the MD5 that the footer should state: that of all bytes of the file before it."""
         digest = hashlib.md5(usedforsecurity=False)
         at, end = 0, self.size - MD5_SIZE
         while at < end:

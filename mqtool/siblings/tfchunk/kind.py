@@ -1,4 +1,4 @@
-"""EventStore's databases behind the interface that all kinds share."""
+"""EventStore's databases behind the common interface for kinds of stores."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -21,7 +21,7 @@ class OpenedTFChunk(Opened):
     """An EventStore database, read-only.
 
     Attributes:
-        database: the database itself.
+        database: the underlying database.
     """
 
     tables = TABLES
@@ -32,7 +32,7 @@ class OpenedTFChunk(Opened):
         self.database = TFChunkDb(path)
 
     def layout(self) -> Row:
-        """Returns what the database is."""
+        """Returns a description of the database."""
         database = self.database
         versions = sorted({chunk.header.version for chunk in database.chunks})
         return {
@@ -76,18 +76,18 @@ class OpenedTFChunk(Opened):
         """Returns the record at a log position.
 
         Raises:
-            CorruptionError: no record is there.
+            CorruptionError: there is no record at the position.
         """
         if not address.isdecimal():
             return None
         return record_row(self.database.record_at(int(address)))
 
     def verify(self) -> Iterator[Finding]:
-        """Yields every broken invariant."""
+        """Yields a finding for each broken invariant."""
         return verify.verify(self.database)
 
     def salvage(self, target: Path | None) -> list[Row]:
-        """Reports what each chunk still holds; with a target, writes the records as a Parquet file."""
+        """Reports the readable records of each chunk; with a target, also writes them as a Parquet file."""
         reports = salvage.report(self.database)
         if target is not None:
             from mqtool.siblings import export  # noqa: PLC0415 - pyarrow costs 100 ms at import
@@ -98,7 +98,7 @@ class OpenedTFChunk(Opened):
         return [one.row() for one in reports]
 
     def close(self) -> None:
-        """Closes its files."""
+        """Closes the database's files."""
         self.database.close()
 
     def _records(self, chunk: str = "") -> Iterator[Row | Damage]:

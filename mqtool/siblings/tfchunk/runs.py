@@ -1,4 +1,4 @@
-"""Runs of valid log records as columns, sorted by type and version of their layouts."""
+"""Reads valid log records as columns, grouped by type and version of their layouts."""
 
 from dataclasses import dataclass
 
@@ -15,9 +15,9 @@ class Group:
     """Records of one layout in a run.
 
     Attributes:
-        record_type, version: which.
-        rows: int64, their numbers in the run.
-        fields: of these rows.
+        record_type, version: the layout.
+        rows: int64, indexes of the records in the run.
+        fields: fields of these records as columns.
     """
 
     record_type: int
@@ -28,12 +28,12 @@ class Group:
 
 @dataclass(frozen=True, slots=True)
 class ValidRun:
-    """Records that follow one another in a chunk; each can be read.
+    """Consecutive records of a chunk, all of which can be read.
 
     Attributes:
-        chunk: that holds them.
+        chunk: the chunk that contains them.
         run: their frames.
-        groups: by layout.
+        groups: the records by layout.
     """
 
     chunk: TFChunkFile
@@ -42,7 +42,7 @@ class ValidRun:
 
     @property
     def positions(self) -> np.ndarray:
-        """int64, log positions that the records state."""
+        """Log positions that the records state, int64."""
         found = np.zeros(len(self.run), np.int64)
         for group in self.groups:
             found[group.rows] = group.fields.fixed["log_position"]
@@ -50,7 +50,7 @@ class ValidRun:
 
 
 def valid_run(chunk: TFChunkFile, run: FrameRun) -> ValidRun:
-    """Returns the frames of a run up to the first whose record cannot be read."""
+    """Returns the frames of a run before the first one whose record cannot be read."""
     types, versions, valid = _heads(run)
     groups = []
     for (record_type, version), sequence in LAYOUTS.items():
@@ -74,7 +74,7 @@ def valid_run(chunk: TFChunkFile, run: FrameRun) -> ValidRun:
 
 
 def _heads(run: FrameRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Returns type and version of each record, and bools that are all False."""
+    """Returns type and version of each record, and a bool array of the same length, all False."""
     none = np.zeros(len(run), bool)
     if len(run.data) < HEAD.size or not len(run):
         return np.full(len(run), -1), np.full(len(run), -1), none

@@ -1,4 +1,4 @@
-"""What can be saved of a damaged database: records found from either end of each chunk, and what lies between."""
+"""Salvages records of a damaged database: scans each chunk from both ends, and what remains in between."""
 
 from collections.abc import Iterator
 
@@ -11,12 +11,12 @@ ChunkReport = SalvagedChunk[TFChunkFile, StoredRecord]
 
 
 def report(database: TFChunkDb) -> list[ChunkReport]:
-    """Returns what every readable chunk still holds, up to writer.chk."""
+    """Returns the records that each readable chunk still contains, up to writer.chk."""
     return [salvage_chunk(chunk) for chunk in database.chunks if not chunk.is_transformed]
 
 
 def salvage_chunk(chunk: TFChunkFile) -> ChunkReport:
-    """Looks for records from both ends of a chunk, then between."""
+    """Scans a chunk for records from both ends, then in between."""
     found = ChunkReport(chunk, HEADER_SIZE)
     start = 0
     while isinstance(record := chunk.read_record(start), StoredRecord):

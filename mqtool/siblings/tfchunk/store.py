@@ -1,4 +1,4 @@
-"""A directory of TFChunk files and checkpoints opened for reading: records with damage, single records."""
+"""Reads a directory of TFChunk files and checkpoints: records with damage, single records."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -19,7 +19,7 @@ from mqtool.store.files import ReadFile, list_directory, require_directory
 
 
 def is_database(path: Path) -> bool:
-    """Whether a directory holds chunk files whose first byte is that of a TFChunk."""
+    """Whether a directory contains files that are named like chunks and begin with the first byte of a TFChunk."""
     if not path.is_dir():
         return False
     names = [entry for entry in list_directory(path) if tfchunk.parse_name(entry.name) and entry.is_file()]
@@ -29,18 +29,16 @@ def is_database(path: Path) -> bool:
         return file.read(0, 1) == bytes([tfchunk.CHUNK_FILE_TYPE])
 
 
-"""Kind of damage: the positions of a chunk whose file is missing."""
-
-
 class TFChunkDb:
     """An EventStore database, read-only.
 
     Attributes:
-        path: its directory.
-        chunks: files that count, by number: of several versions of one number, the highest.
-        superseded: files of lower versions, or hidden by a merged one; a start of the server deletes them.
+        path: directory of the database.
+        chunks: files in use, by number; if there are several versions of a number, the highest version.
+        superseded: files of lower versions, and files covered by a merged one; the server deletes them when it
+            starts.
         unreadable: path and reason of files without header or footer.
-        checkpoints: name without `.chk` to value; those whose files are there.
+        checkpoints: value by file name without `.chk`, for existing files.
         short_checkpoints: names of checkpoint files that are not 8 bytes long.
     """
 
@@ -48,7 +46,7 @@ class TFChunkDb:
         """Opens the files.
 
         Raises:
-            NotAStoreError: there are none.
+            NotAStoreError: the directory contains no chunk files.
         """
         require_directory(path)
         self.path = path
@@ -65,14 +63,14 @@ class TFChunkDb:
 
     @property
     def writer(self) -> int | None:
-        """Log position after the last record, by writer.chk; None without it."""
+        """Log position after the last record, from writer.chk; None if the file is missing."""
         return self.checkpoints.get("writer")
 
     def records(self, name: str = "") -> Iterator[StoredRecord | Damage]:
-        """Yields every record up to writer.chk in the order of the log, and damage where there is some.
+        """Yields all records up to writer.chk in the order of the log, with damage between them.
 
         Args:
-            name: of a chunk's file, to read that alone.
+            name: file name of the only chunk to read; "" for all.
         """
         for item in self.runs(name):
             if isinstance(item, ValidRun):
@@ -81,10 +79,12 @@ class TFChunkDb:
                 yield item
 
     def runs(self, name: str = "") -> Iterator[ValidRun | StoredRecord | Damage]:
-        """Yields the same as columns: runs of valid records; one that is longer than a window comes by itself.
+        """Yields the records as columns: runs of valid records, with damage between them.
+
+        A record longer than a read window is yielded as a `StoredRecord`.
 
         Args:
-            name: of a chunk's file, to read that alone.
+            name: file name of the only chunk to read; "" for all.
         """
         for path, reason in self.unreadable.items():
             if name in ("", path.name):
@@ -101,13 +101,13 @@ class TFChunkDb:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """Names of the chunks' files in the order of the log, those among them that cannot be read or are missing."""
+        """File names of the chunks in the order of the log, including unreadable and missing ones."""
         paths = (*(chunk.path for chunk in self.chunks), *self.unreadable)
         missing = (one.file_name for one in self.missing_chunks())
         return tuple(sorted({*(path.name for path in paths), *missing}))
 
     def missing_chunks(self) -> list[Damage]:
-        """Returns the chunks that are missing before others, or up to writer.chk: chunks begin with number 0."""
+        """Returns the missing chunks before existing ones and up to writer.chk; numbers start at 0."""
         if not self.chunks:
             return []
         size = self.chunks[-1].header.chunk_size
@@ -123,7 +123,7 @@ class TFChunkDb:
 
     @staticmethod
     def run_of(record: StoredRecord) -> ValidRun:
-        """Returns a single record as a run."""
+        """Returns a single record as a run of one."""
         length = LENGTH.struct.pack(len(record.frame.record))
         run = scan_frames(length + record.frame.record + length, record.frame.start, tfchunk.MAX_RECORD_SIZE)
         return valid_run(record.chunk, run)
@@ -132,7 +132,7 @@ class TFChunkDb:
         """Returns the record with a log position.
 
         Raises:
-            CorruptionError: there is none.
+            CorruptionError: there is no such record.
         """
         chunk = next((c for c in self.chunks if c.start <= position < c.header.end), None)
         if chunk is None:
@@ -146,7 +146,7 @@ class TFChunkDb:
         return found
 
     def close(self) -> None:
-        """Closes every file."""
+        """Closes all files."""
         for chunk in self.chunks:
             chunk.close()
 
@@ -165,7 +165,7 @@ class TFChunkDb:
                     data = file.read(0, size)
                     if file.size != size:
                         self.short_checkpoints.append(name)
-                found = tfchunk.CHECKPOINT.parse(data.ljust(size, b"\0"))  # as the server lengthens it
+                found = tfchunk.CHECKPOINT.parse(data.ljust(size, b"\0"))  # as the server extends it
                 self.checkpoints[name.removesuffix(".chk")] = found.position
 
     def _named(self) -> dict[ChunkName, Path]:
@@ -196,7 +196,7 @@ class TFChunkDb:
         return chunks
 
     def _place_writer(self) -> None:
-        """Ends the active chunk where writer.chk says; the server looks no further."""
+        """Limits the active chunk to the position in writer.chk; the server reads no further."""
         for chunk in self.chunks:
             if self.writer is not None and not chunk.is_completed and self._is_active(chunk):
                 chunk.written = self.writer - chunk.start
@@ -213,11 +213,12 @@ def records_of(valid: ValidRun) -> Iterator[StoredRecord]:
 
 
 def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[ValidRun | StoredRecord | Damage]:
-    """Yields the records of one chunk in the order of the file, and damage.
+    """Yields the records of one chunk in the order of the file, with damage between them.
 
     Args:
         chunk: the file.
-        known_end: `chunk.written` is where records really end; else what follows the last one is no damage.
+        known_end: whether records really end at `chunk.written`; otherwise bytes after the last record are not
+            damage.
     """
     at, window = 0, FIRST_WINDOW
     while at < chunk.written:
@@ -244,7 +245,8 @@ def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[ValidRun | St
 def resume(chunk: TFChunkFile, after: int) -> int | None:
     """Returns the data position of the next valid record after a damaged one.
 
-    Without a scavenge, records state their own place. With one, the map lists places.
+    In a chunk that was not scavenged, records state their own position. In a scavenged chunk, the position map lists
+    them.
     """
     mapped = sorted(entry.actual for entry in chunk.map if entry.actual > after)
     places = iter(mapped) if chunk.header.is_scavenged else chunk.stating(after + 1, chunk.written)

@@ -1,4 +1,4 @@
-"""What is wrong with an EventStore database: framing both ways, footers, position maps, MD5, checkpoints."""
+"""Checks an EventStore database: framing in both directions, footers, position maps, MD5, checkpoints."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ _WRITER = "restore the checkpoint; `mqtool info` shows where records end"
 
 
 def verify(database: TFChunkDb) -> Iterator[Finding]:
-    """Yields every broken invariant of docs/formats/tfchunk.md."""
+    """Yields a finding for each broken invariant of docs/formats/tfchunk.md."""
     for path, reason in database.unreadable.items():
         yield finding("tfchunk-no-chunk", Severity.ERROR, path, reason, _BACKUP)
     yield from _checkpoints(database)
@@ -61,7 +61,7 @@ def _checkpoints(database: TFChunkDb) -> Iterator[Finding]:
 
 
 def _sequence(database: TFChunkDb) -> Iterator[Finding]:
-    """Checks that chunks lie side by side up to the one of writer.chk, and end there."""
+    """Checks that chunk files cover all positions up to the chunk of writer.chk, and that none is after it."""
     for missing in database.missing_chunks():
         detail = f"the file is missing, and positions {missing.start} to {missing.end}: the server does not start"
         yield finding("tfchunk-chunk-missing", Severity.ERROR, missing.path, detail, _BACKUP)
@@ -151,7 +151,7 @@ def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
 
 
 def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
-    """Says how far the damage reaches, seen from the other end."""
+    """Reports the end of the damage, found by reading the chunk backwards."""
     end = chunk.written
     while end > stop:
         found = chunk.read_record_before(end)
@@ -174,17 +174,17 @@ def _positions(valid: ValidRun) -> Iterator[Finding]:
 
 
 class _Places:
-    """Where the valid records of one chunk lie, and which log positions they state."""
+    """Data positions and log positions of the valid records of one chunk."""
 
     def __init__(self) -> None:
         self._parts: list[tuple[np.ndarray, np.ndarray]] = []
 
     def add(self, valid: ValidRun) -> None:
-        """Takes a run; runs come in order."""
+        """Adds a run; runs must be added in order."""
         self._parts.append((valid.run.positions, valid.positions))
 
     def states(self, chunk: TFChunkFile) -> np.ndarray:
-        """Returns for each entry of a position map whether a record of its log position is known to lie there."""
+        """Returns for each entry of the position map whether it leads to a valid record with its log position."""
         actual = np.array([entry.actual for entry in chunk.map], np.int64)
         logical = np.array([entry.logical for entry in chunk.map], np.int64)
         if not self._parts:

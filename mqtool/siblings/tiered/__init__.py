@@ -1,1 +1,1 @@
-"""RocketMQ's tiered storage (POSIX provider): messages by queue, queues and index in segment files."""
+"""RocketMQ's tiered storage (POSIX provider): segment files with messages and units of each queue, and index files."""

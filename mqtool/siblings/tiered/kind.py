@@ -1,4 +1,4 @@
-"""Tiered storage behind the interface that all kinds share."""
+"""Tiered storage behind the common interface for kinds of stores."""
 
 import re
 from collections.abc import Iterator
@@ -22,7 +22,7 @@ class OpenedTiered(Opened):
     """A tiered store, read-only.
 
     Attributes:
-        store: the store itself.
+        store: the underlying store.
     """
 
     tables = TABLES
@@ -33,7 +33,7 @@ class OpenedTiered(Opened):
         self.store = TieredStore(path)
 
     def layout(self) -> Row:
-        """Returns what the store is."""
+        """Returns a description of the store."""
         queues = self.store.queues
         files = [segment for queue in queues for kind in queue.segments.values() for segment in kind]
         return {
@@ -71,7 +71,7 @@ class OpenedTiered(Opened):
         """Returns the message at `topic/queue@offset`.
 
         Raises:
-            CorruptionError: no valid record is there.
+            CorruptionError: there is no valid record at the address.
         """
         found = _ADDRESS.fullmatch(address)
         if found is None:
@@ -88,7 +88,7 @@ class OpenedTiered(Opened):
         raise CorruptionError("no unit with this queue offset", self.path, wanted)
 
     def verify(self) -> Iterator[Finding]:
-        """Yields every broken invariant."""
+        """Yields a finding for each broken invariant."""
         return verify.verify(self.store)
 
     def close(self) -> None:

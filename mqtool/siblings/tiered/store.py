@@ -1,4 +1,4 @@
-"""A tiered store's directory, opened for reading: queues with their segments, records, units."""
+"""Reads the directory of a tiered store: queues with their segments, records and units."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -22,9 +22,9 @@ class TieredQueue:
     """One queue of one broker.
 
     Attributes:
-        broker, topic, queue_id: which.
+        broker, topic, queue_id: the queue.
         path: its directory.
-        segments: by type, in the order of their bases.
+        segments: segment files by type, ascending by base offset.
     """
 
     broker: str
@@ -34,7 +34,7 @@ class TieredQueue:
     segments: dict[str, list[MappedFile]] = field(default_factory=dict)
 
     def messages(self) -> Iterator[Message | Damage]:
-        """Yields the records in order, and damage between them.
+        """Yields the messages in order, with damage between them.
 
         Raises:
             StoreError: a file cannot be read.
@@ -54,10 +54,10 @@ class TieredQueue:
                     yield Damage(start, segment.end, walk.tail.kind, detail, segment.path, start - segment.base)
 
     def record(self, position: int, size: int) -> Message:
-        """Returns the record at an address.
+        """Returns the record at a position in the queue's commit log.
 
         Raises:
-            StoreError, FormatError: none is there.
+            StoreError, FormatError: there is no record at the position.
         """
         for segment in self.segments.get(tiered.COMMIT_LOG, []):
             if segment.base <= position < segment.end:
@@ -71,7 +71,7 @@ class TieredQueue:
         raise StoreError(f"has no data at {position}", self.path)
 
     def units(self) -> Iterator[tuple[int, ConsumeQueueUnit, Path]]:
-        """Yields queue offset, unit and file.
+        """Yields (queue offset, unit, path of the file).
 
         Raises:
             StoreError: a file cannot be read.
@@ -91,11 +91,12 @@ class TieredStore:
 
     Attributes:
         path: the directory.
-        clusters: name in words and directory of each cluster.
-        queues: of all of them.
-        metadata: tieredStoreMetadata.json of the store around it, None if there is none that can be read.
-        strays: paths that do not belong.
-        open_indexes: index files next to the tier that the broker still writes to.
+        clusters: directory by cluster name.
+        queues: the queues of all clusters.
+        metadata: tieredStoreMetadata.json of the broker's store that contains the directory; None if it cannot be
+            read.
+        strays: paths that do not belong to a tiered store.
+        open_indexes: index files outside the tier that the broker is still writing to.
     """
 
     def __init__(self, path: Path) -> None:
@@ -138,7 +139,7 @@ class TieredStore:
 
 
 def is_tiered(path: Path) -> bool:
-    """Whether a directory is one of tiered storage: CLUSTER/BROKER/TOPIC/QUEUE with segments of a known type."""
+    """Whether a directory is a tiered store: CLUSTER/BROKER/TOPIC/QUEUE with segments of a known type."""
     try:
         for cluster in subdirectories(path):
             if tiered.parse_cluster_name(cluster.name) is None:

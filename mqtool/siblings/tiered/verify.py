@@ -1,4 +1,4 @@
-"""What is wrong with a tiered store: names, framing and CRC of records, queues against records, index, metadata."""
+"""Checks a tiered store: names, framing and CRC of records, queues against records, index, metadata."""
 
 from collections.abc import Iterator
 from itertools import pairwise
@@ -16,11 +16,11 @@ from mqtool.verify.findings import Finding, Severity
 _BROKER = "the broker still has recent messages in its own log; older ones are in a backup of the tier or nowhere"
 _DUMP = "mqtool dump {path} --table tiered-segment"
 _MOST = 1000
-"""Findings of one queue that are listed one by one."""
+"""Maximum number of findings of one queue that are listed one by one."""
 
 
 def verify(store: TieredStore) -> Iterator[Finding]:
-    """Yields every broken invariant of docs/formats/tiered.md."""
+    """Yields a finding for each broken invariant of docs/formats/tiered.md."""
     for cluster, path in store.clusters.items():
         if tiered.hash_of(cluster) != path.name[:8]:
             yield _error("tiered-name", path, f"expected a name that begins with {tiered.hash_of(cluster)}")
@@ -58,7 +58,7 @@ def _files(queue: TieredQueue) -> Iterator[Finding]:
 
 
 def _queue(queue: TieredQueue) -> Iterator[Finding]:
-    """Compares records with units, both ways."""
+    """Checks that each record has a unit and each unit a record."""
     records: dict[int, tuple[int, int, int]] = {}
     try:
         for item in queue.messages():
@@ -93,7 +93,7 @@ def _place(queue: TieredQueue, message: Message) -> Iterator[Finding]:
 
 
 def _metadata(store: TieredStore) -> Iterator[Finding]:
-    """Compares the sizes that the metadata knows with the files."""
+    """Compares the sizes stated in the metadata with the files."""
     tables = ((tiered.COMMIT_LOG, "commitLogFileSegmentTable"), (tiered.CONSUME_QUEUE, "consumeQueueFileSegmentTable"))
     for kind, name in tables if store.metadata else ():
         table = store.metadata[name] if store.metadata and isinstance(store.metadata.get(name), dict) else {}

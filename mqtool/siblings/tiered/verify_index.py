@@ -1,7 +1,8 @@
-"""Index files of a tiered store: the compacted ones of the tier, and those next to it that are still written to.
+"""Checks the index files of a tiered store: compacted ones in the tier, and open ones outside it.
 
-In the first, entries of a slot lie side by side; in the second they form chains, as in an ordinary index file, and the
-number of slots is nowhere in the file: it is found by the entries. Source: IndexStoreFile, IndexItem (5.5.0).
+In a compacted file, the entries of a slot are adjacent. In an open file, which is still being written to, they form
+chains, as in an ordinary IndexFile. An open file does not state its number of slots; it is derived from the entries.
+Source: IndexStoreFile, IndexItem (5.5.0).
 """
 
 from collections.abc import Iterator
@@ -20,19 +21,19 @@ from mqtool.verify.findings import Finding, Severity
 MAX_INDEX_BYTES = 1 << 26
 _NEXT = "the broker writes entries again only for messages that it uploads again"
 _ZEROS_AT_END = 16
-"""An entry may end with so many bytes of zero."""
+"""Maximum number of zero bytes at the end of an entry."""
 
 Queues = dict[str, list[TieredQueue]]
 Item = tiered.TieredIndexItem | tiered.TieredIndexNode
 
 
 def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Finding]:
-    """Yields what is wrong with one index file.
+    """Yields the findings about one index file.
 
     Args:
         path: the file.
-        store: knows which topic an id means.
-        queues: by topic.
+        store: its metadata maps topic ids to topics.
+        queues: queues by topic.
     """
     try:
         with ReadFile(path) as file:
@@ -70,19 +71,19 @@ def _error(path: Path, detail: str, position: int | None = None) -> Finding:
 
 
 class _Compacted:
-    """A file of the tier.
+    """A compacted index file.
 
     Attributes:
-        items: positions and entries.
+        items: (position in the file, entry), filled by `check`.
     """
 
     def __init__(self, path: Path, data: bytes, header: TieredIndexHeader, size: int) -> None:
-        """Takes what is in use of a file, and the bytes that it has."""
+        """Stores the used part of a file, and the size of the whole file in bytes."""
         self._path, self._data, self._header, self._size = path, data, header, size
         self.items: list[tuple[int, Item]] = []
 
     def check(self) -> Iterator[Finding]:
-        """Yields what is wrong with slots, and finds the entries."""
+        """Yields findings about slots, and fills `items`."""
         path, data, header = self._path, self._data, self._header
         slots = len(data) - INDEX_HEADER.size - header.index_count * INDEX_ITEM.size
         if header.index_count < 0 or slots < 0 or slots % INDEX_SLOT.size:
@@ -97,7 +98,7 @@ class _Compacted:
                 yield _error(path, f"slot {number}: {slot.length} bytes at {slot.position}")
                 continue
             claimed += slot.length
-            if claimed > len(data) - first:  # following each claim would take slots times entries
+            if claimed > len(data) - first:  # checking overlapping claims would cost slots × entries
                 yield _error(
                     path, f"slot {number}: the slots up to it claim more than the {len(data) - first} bytes of entries"
                 )
@@ -111,10 +112,10 @@ class _Compacted:
 
 
 class _Open(_Compacted):
-    """A file that is still written to."""
+    """An open index file, which the broker is still writing to."""
 
     def check(self) -> Iterator[Finding]:
-        """Yields what is wrong with slots and chains, and finds the entries."""
+        """Yields findings about slots and chains, and fills `items`."""
         path, data, header = self._path, self._data, self._header
         if not header.index_count and not header.used_slots:
             return
@@ -144,7 +145,7 @@ class _Open(_Compacted):
             yield _error(path, f"{lost} of {len(nodes)} entries are in no chain: no key finds them")
 
     def _slots(self) -> int | None:
-        """Returns the number of slots by which the entries end where the file's data do; None if there is none."""
+        """Returns the number of slots for which the last entry ends at the end of the data; None if there is none."""
         if self._header.index_count < 0:
             return None
         end = len(self._data.rstrip(b"\0"))
@@ -160,7 +161,7 @@ class _Open(_Compacted):
         return best[1] if best is not None and best[0] else None
 
     def _fits(self, count: int) -> int:
-        """Returns how many slots lead to an entry of their own."""
+        """Returns how many slots point to an entry whose key hash belongs to the slot, if there are `count` slots."""
         heads = np.frombuffer(self._data, INDEX_SLOT.dtype, count, INDEX_HEADER.size)["position"]
         first = INDEX_HEADER.size + count * INDEX_SLOT.size
         nodes = np.frombuffer(self._data, INDEX_NODE.dtype, self._header.index_count + 1, first)
@@ -169,7 +170,7 @@ class _Open(_Compacted):
 
 
 def _entry(item: Item, topic: str, queues: Queues) -> str:
-    """Returns what is wrong with an index entry, "" if nothing is."""
+    """Returns a description of what is wrong with an index entry; "" if it is valid."""
     queue = next((one for one in queues.get(topic, ()) if one.queue_id == item.queue_id), None)
     if queue is None:
         return f"points to topic {item.topic_id}, queue {item.queue_id}, which does not exist"
