@@ -120,20 +120,7 @@ def _put_together(
 ) -> Components:
     writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
     abort = AbortMark(files, root, release=options.release)
-    left_by = abort.left_by()
-    directories = (*writable, *options.read_only_dirs)
-    # The plan checks the lock file as a broker does, so the lock is taken after it; a process that opened the store in
-    # between has left its mark.
-    executor = _planned(root, options, directories)
-    files.make_directory(root)
-    lock.acquire()
-    if abort.left_by() is not left_by:
-        raise StoreLockedError("a broker or another mqtool has just had the store open; try again", root)
-    if left_by is LeftBy.POWER_CUT:
-        distrust(root, options, directories, files)
-        lock.release()
-        executor = _planned(root, options, directories)
-        lock.acquire()
+    executor, left_by = _locked_plan(root, options, (*writable, *options.read_only_dirs), files, abort, lock)
     flags, checkpoint = RunningFlags(), StoreCheckpoint(files, root / file_names.CHECKPOINT, release=options.release)
     batch_topics = ConfigFiles(root, files, release=options.release).batch_topics()
     log_files = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
@@ -185,6 +172,38 @@ def _put_together(
         Searcher(reader, queues, index),
         clock,
     )
+
+
+def _locked_plan(
+    root: Path,
+    options: StoreOptions,
+    directories: tuple[Path, ...],
+    files: Files,
+    abort: AbortMark,
+    lock: StoreLock,
+) -> tuple[RecoveryExecutor, LeftBy]:
+    """Locks the store; after a power cut, removes what may be half written.
+
+    Returns:
+        The planned recovery, and who left the store.
+
+    Raises:
+        StoreLockedError: another process has had the store open meanwhile.
+    """
+    left_by = abort.left_by()
+    # The plan checks the lock file as a broker does, so the lock is taken after it; a process that opened the store in
+    # between has left its mark.
+    executor = _planned(root, options, directories)
+    files.make_directory(root)
+    lock.acquire()
+    if abort.left_by() is not left_by:
+        raise StoreLockedError("a broker or another mqtool has just had the store open; try again", root)
+    if left_by is LeftBy.POWER_CUT:
+        distrust(root, options, directories, files)
+        lock.release()
+        executor = _planned(root, options, directories)
+        lock.acquire()
+    return executor, left_by
 
 
 def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> RecoveryExecutor:

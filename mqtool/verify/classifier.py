@@ -208,10 +208,28 @@ class Classifier:
         return LostRange(physical, physical + size, "bad-crc", path, physical - segment.base, 1)
 
     def _queues(self, units: Disagreement, wrong: WrongRecords, ledger: Ledger) -> None:
-        survey, facts, layout = self._survey, self._facts, self._store.layout
         for odd in units.odd:
             if odd.code == "queue-shifted-unit" and odd.start in wrong.offsets:
                 odd.code = "log-wrong-offset"
+        self._queue_files({run.queue for run in units.missing})
+        facts = self._facts
+        dispatched = Dispatched(self._store.commit_log, facts.queues, self._store.checkpoint)
+        QueueReport(self._survey, self._recovery, self._collector, facts.queues, units, ledger, dispatched).write()
+        self._absent_queues(units, dispatched)
+        self._queue_details()
+        try:
+            with noting_unlisted(None):
+                self._extensions()
+        except UnreadableError as error:
+            self._unknown[Area.CONSUME_QUEUE_EXT] = str(error)
+
+    def _queue_files(self, behind: set[tuple[str, int]]) -> None:
+        """Checks names and lengths of queue files, and the directories around them.
+
+        Args:
+            behind: queues without a unit for some record.
+        """
+        survey, layout = self._survey, self._store.layout
         simple = _size(
             CONSUME_QUEUE, layout.consume_queue_size, [f.size for q in survey.queues if not q.is_batch for f in q.files]
         )
@@ -220,8 +238,7 @@ class Classifier:
             layout.batch_consume_queue_size,
             [f.size for q in survey.queues if q.is_batch for f in q.files],
         )
-        behind = {run.queue for run in units.missing}
-        for queue, found in zip(survey.queues, facts.queues, strict=True):
+        for queue, found in zip(survey.queues, self._facts.queues, strict=True):
             if survey.wants(queue.topic):
                 size = batch if queue.is_batch else simple
                 is_whole = queue.key not in behind and not found.failure
@@ -230,16 +247,17 @@ class Classifier:
                     area = Area.BATCH_CONSUME_QUEUE if queue.is_batch else Area.CONSUME_QUEUE
                     self._unknown[area] = f"{queue.topic}/{queue.queue_id}: {found.failure}"
         queue_files.check_trees(survey, self._collector)
-        dispatched = Dispatched(self._store.commit_log, facts.queues, self._store.checkpoint)
-        QueueReport(survey, self._recovery, self._collector, facts.queues, units, ledger, dispatched).write()
+
+    def _absent_queues(self, units: Disagreement, dispatched: Dispatched) -> None:
+        """Reports queues that have records and no files; records that name a wrong queue do not count."""
         explained: dict[tuple[str, int], int] = {}
         for odd in units.odd:
             if odd.code == "log-wrong-queue" and odd.expected is not None:
                 explained[odd.expected[0]] = explained.get(odd.expected[0], 0) + odd.last - odd.first + 1
         metadata = self._store.metadata
         undecided = absent_queues(
-            survey,
-            facts.span,
+            self._survey,
+            self._facts.span,
             explained,
             metadata.topics,
             readable=metadata.topics_file is not None,
@@ -249,12 +267,6 @@ class Classifier:
         )
         if undecided:
             self._unknown[Area.CONSUME_QUEUE] = undecided
-        self._queue_details()
-        try:
-            with noting_unlisted(None):
-                self._extensions()
-        except UnreadableError as error:
-            self._unknown[Area.CONSUME_QUEUE_EXT] = str(error)
 
     def _extensions(self) -> None:
         survey, size = self._survey, self._store.layout.consume_queue_ext_size

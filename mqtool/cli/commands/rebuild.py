@@ -39,11 +39,15 @@ from mqtool.siblings.registry import recognise
 if TYPE_CHECKING:
     from mqtool.jobs.progress import OnProgress
     from mqtool.rebuild.dispatch_batch import Wanted
+    from mqtool.rebuild.listing import Listing
     from mqtool.rebuild.log_survey import LogSurvey
     from mqtool.rebuild.metadata import Guess
+    from mqtool.rebuild.placement import Note
+    from mqtool.rebuild.queue_writer import QueueName
     from mqtool.rebuild.result import Result
     from mqtool.rebuild.settings import Settings
     from mqtool.rebuild.timer import TimerResult
+    from mqtool.records.damage import Damage
     from mqtool.store.filter_bit_maps import FilterBitMaps
     from mqtool.store.store import Store
 
@@ -345,13 +349,7 @@ class _Report:
 
     def _document(self, seconds: float) -> dict[str, Any]:
         result, options = self.result, self._options
-        damage = result.damage
-        records = result.records
-        if self.survey is not None and options.what is What.METADATA:
-            damage, records = self.survey.damage, self.survey.records
-        if self.timer is not None:
-            damage, records = self.timer.damage, self.timer.parked
-        damaged = result.damaged_bytes or sum(one.end - one.start for one in damage.items)
+        damage, records = self._damage_and_records()
         return {
             "what": options.what.value,
             "store": str(options.store),
@@ -362,7 +360,7 @@ class _Report:
             "queues": result.queues,
             "units": self.timer.units if self.timer else result.units,
             "keys": result.keys,
-            "damaged_bytes": damaged,
+            "damaged_bytes": result.damaged_bytes or sum(one.end - one.start for one in damage.items),
             "damage_count": damage.count,
             "notes_count": result.notes.count,
             "seconds": round(seconds, 3),
@@ -370,17 +368,7 @@ class _Report:
             "index_files": result.index_files,
             "settings": _settings(self._settings),
             "damage": damaged_ranges(damage.items),
-            "notes": [
-                {
-                    "kind": one.kind.value,
-                    "topic": name.topic,
-                    "queue_id": name.queue_id,
-                    "first": one.first,
-                    "last": one.last,
-                    "physical_offset": one.physical_offset,
-                }
-                for name, one in result.notes.items
-            ],
+            "notes": [_note_row(queue, one) for queue, one in result.notes.items],
             "oddities": [asdict(one) for one in result.oddities.items],
             "unwritable": [asdict(one) for one in result.unwritable.items],
             "files": sorted([*self.composed.files, *(self.timer.files if self.timer else ())]),
@@ -391,6 +379,25 @@ class _Report:
                 *(self.timer.problems.items if self.timer else ()),
             ],
         }
+
+    def _damage_and_records(self) -> tuple[Listing[Damage], int]:
+        """Returns the damaged ranges and the number of records of what was read: log, survey for metadata, or timer."""
+        if self.timer is not None:
+            return self.timer.damage, self.timer.parked
+        if self.survey is not None and self._options.what is What.METADATA:
+            return self.survey.damage, self.survey.records
+        return self.result.damage, self.result.records
+
+
+def _note_row(queue: QueueName, one: Note) -> dict[str, Any]:
+    return {
+        "kind": one.kind.value,
+        "topic": queue.topic,
+        "queue_id": queue.queue_id,
+        "first": one.first,
+        "last": one.last,
+        "physical_offset": one.physical_offset,
+    }
 
 
 def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:

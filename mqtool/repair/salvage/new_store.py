@@ -197,8 +197,29 @@ class _Salvage:
         return self._found
 
     def _copy_log(self, on_progress: OnProgress) -> "KeptLog | MovedLog":
+        """Writes the new log, and adds to the result what it holds and what was decided on the way.
+
+        Raises:
+            NothingFoundError: no copy has a provable record.
+        """
         found, merge = self._found, Merge(self._stores, self._displaced)
         by_source = [0] * (len(self._stores) + len(self._displaced))
+        log = self._write_runs(merge, by_source, on_progress)
+        if log.end is None:
+            raise NothingFoundError(
+                "expected at least one provable record, found none; nothing was written", self._found.store
+            )
+        merge.check_history({number for number, count in enumerate(by_source) if count})
+        found.records, found.holes, found.unplaced = log.records, log.holes, log.unplaced
+        found.conflicts = merge.conflicts
+        found.records_by_copy = by_source[: len(self._stores)]
+        self._close_displaced(by_source[len(self._stores) :])
+        self._note_decisions(merge)
+        return log
+
+    def _write_runs(self, merge: Merge, by_source: list[int], on_progress: OnProgress) -> "KeptLog | MovedLog":
+        """Writes all runs of records; counts those of each source in `by_source`."""
+        found = self._found
         with OutputFiles(self._new) as files:
             kind = MovedLog if self._options.compact else KeptLog
             log = kind(files, _segment_size(self._stores), merge.is_blank)
@@ -217,21 +238,21 @@ class _Salvage:
                 on_progress(min(max(run.end - begin, 0), total), total)
             if isinstance(log, MovedLog):
                 log.flush()
-        if log.end is None:
-            raise NothingFoundError(
-                "expected at least one provable record, found none; nothing was written", self._found.store
-            )
-        merge.check_history({number for number, count in enumerate(by_source) if count})
-        found.records_by_copy = by_source[: len(self._stores)]
-        for store, count in zip(self._displaced, by_source[len(self._stores) :], strict=True):
+        return log
+
+    def _close_displaced(self, counts: list[int]) -> None:
+        """Closes the displaced files, and notes how many records came from each."""
+        for store, count in zip(self._displaced, counts, strict=True):
             store.close()
             if count:
-                found.notes.append(
+                self._found.notes.append(
                     f"{count} record(s) are from {store.path}: they belong in a segment whose own file has no intact "
                     "record at their physical offsets"
                 )
-        found.records, found.holes, found.unplaced = log.records, log.holes, log.unplaced
-        found.conflicts = merge.conflicts
+
+    def _note_decisions(self, merge: Merge) -> None:
+        """Notes records that differ between copies, and those whose fields were corrected."""
+        found = self._found
         if merge.conflicts:
             some = ", ".join(map(str, merge.conflict_offsets[:10]))
             found.notes.append(
@@ -244,7 +265,6 @@ class _Salvage:
                 f"{len(merge.put_right)} record(s) had wrong values in fields without a checksum; they were "
                 f"corrected from the queues and neighbours: physical offsets {some}"
             )
-        return log
 
     def _gone(self, log: "KeptLog | MovedLog") -> list[tuple[int, int]]:
         """Returns the ranges of the old log that are not in the new one, including its front and its end."""

@@ -1,7 +1,7 @@
 """Result of a salvage: content of the new store, and losses by topic, queue and consumer group."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,18 @@ class QueueRow:
     salvaged: int
     lost: int
     lost_offsets: tuple[tuple[int, int], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        """Returns the queue as JSON values."""
+        return {
+            "topic": self.topic,
+            "queue_id": self.queue_id,
+            "min_offset": self.min_offset,
+            "max_offset": self.max_offset,
+            "salvaged": self.salvaged,
+            "lost": self.lost,
+            "lost_offsets": _text(self.lost_offsets),
+        }
 
 
 @dataclass
@@ -118,30 +130,9 @@ class Salvaged:
             "unplaced": self.unplaced,
             "verify": self.verify,
             "map_file": None if self.map_file is None else str(self.map_file),
-            "queues": [
-                {
-                    "topic": row.topic,
-                    "queue_id": row.queue_id,
-                    "min_offset": row.min_offset,
-                    "max_offset": row.max_offset,
-                    "salvaged": row.salvaged,
-                    "lost": row.lost,
-                    "lost_offsets": _text(row.lost_offsets),
-                }
-                for row in self.queues
-            ],
-            "holes": [{"start": one.start, "end": one.end, "filled": one.filled} for one in self.holes],
-            "groups": [
-                {
-                    "group": one.group,
-                    "topic": one.topic,
-                    "queue_id": one.queue_id,
-                    "consumer_offset": one.consumer_offset,
-                    "consumed": one.consumed,
-                    "unread": one.unread,
-                }
-                for one in self.groups
-            ],
+            "queues": [row.as_dict() for row in self.queues],
+            "holes": [asdict(hole) for hole in self.holes],
+            "groups": [asdict(loss) for loss in self.groups],
             "config": [{"file": name, "source": source} for name, source in self.config.items()],
             "index_files": self.index_files,
             "notes": self.notes,
