@@ -7,9 +7,9 @@ import asyncio
 import logging
 from collections.abc import Callable
 
-from mqtool.errors import UsageError
 from mqtool.server.admin import Site, metrics
 from mqtool.server.broker.broker import Broker
+from mqtool.server.net.listener import listening_on
 
 _LOG = logging.getLogger(__name__)
 _REQUEST_S = 10.0
@@ -45,10 +45,8 @@ class AdminHttp:
 
     async def start(self) -> None:
         """Listens; raises UsageError if the address cannot be listened on."""
-        try:
+        with listening_on(f"{self._host}:{self.port}"):
             self._server = await asyncio.start_server(self._serve, self._host or None, self.port, limit=_MAX_HEAD)
-        except (OSError, OverflowError) as error:
-            raise UsageError(f"cannot listen on {self._host}:{self.port}: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:

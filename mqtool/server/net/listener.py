@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import logging
 import ssl
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 
 from mqtool.choices import TlsMode
 from mqtool.errors import UsageError
@@ -20,13 +20,33 @@ from mqtool.server.net.limits import Limits
 from mqtool.server.net.peer import Answer, Endpoint, Guard, Handler, OtherProtocol, Peer, not_supported
 from mqtool.server.net.tls import TlsPipe
 
-__all__ = ["Answer", "Endpoint", "Guard", "Handler", "Limits", "Listener", "OtherProtocol", "Peer", "not_supported"]
+__all__ = [
+    "Answer",
+    "Endpoint",
+    "Guard",
+    "Handler",
+    "Limits",
+    "Listener",
+    "OtherProtocol",
+    "Peer",
+    "listening_on",
+    "not_supported",
+]
 
 BACKLOG = 1024
 _CLOSE_SECONDS = 5.0
 """How long connections may take to send what is left when the listener stops."""
 
 log = logging.getLogger(__name__)
+
+
+@contextlib.contextmanager
+def listening_on(address: str) -> Iterator[None]:
+    """Turns the errors of an attempt to listen into a UsageError that names the address."""
+    try:
+        yield
+    except (OSError, OverflowError) as error:  # OverflowError: there is no such port
+        raise UsageError(f"cannot listen on {address}: {error}") from error
 
 
 class Listener:
@@ -91,12 +111,10 @@ class Listener:
             UsageError: the address cannot be listened on.
         """
         loop = asyncio.get_running_loop()
-        try:
+        with listening_on(self.address):
             self._server = await loop.create_server(
                 lambda: Peer(self._endpoint), self.host or None, self.port, backlog=BACKLOG, reuse_address=True
             )
-        except (OSError, OverflowError) as error:
-            raise UsageError(f"cannot listen on {self.address}: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
         self._sweep()
         log.info("listening address=%s", self.address)

@@ -9,8 +9,8 @@ import contextlib
 import logging
 
 from mqtool.engine.store import MessageStore
-from mqtool.errors import UsageError
 from mqtool.protocol.replication import REPORT, TRANSFER, Transfer
+from mqtool.server.net.listener import listening_on
 
 BATCH_SIZE = 32 << 10
 """Bytes of one piece (haTransferBatchSize)."""
@@ -45,10 +45,8 @@ class HaListener:
 
     async def start(self) -> None:
         """Listens; UsageError if the address cannot be listened on."""
-        try:
+        with listening_on(f"{self._host}:{self.port} for slaves"):
             self._server = await asyncio.start_server(self._serve, self._host or None, self.port)
-        except (OSError, OverflowError) as error:
-            raise UsageError(f"cannot listen on {self._host}:{self.port} for slaves: {error}") from error
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
