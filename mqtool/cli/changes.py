@@ -19,6 +19,9 @@ if TYPE_CHECKING:
     from mqtool.repair import Ended, Step
 
 DryRunOption = Annotated[bool, option("--dry-run", help="Check all preconditions without writing.")]
+BackedUpOption = Annotated[
+    bool, option("--yes", help="Confirm that there is a backup or snapshot of the store, or that none is needed.")
+]
 ChangedArgument = Annotated[
     Path, typer.Argument(metavar="STORE|JOURNAL", help="Root of the store, or STORE/.mqtool/journal.")
 ]

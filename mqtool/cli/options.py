@@ -8,6 +8,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from mqtool.choices import Compat
 from mqtool.cli import zones
 from mqtool.cli.invocation import FORMAT_OPTIONS, Format, note
 
@@ -138,6 +139,12 @@ def continuing_state_option(panel: str | None = None) -> Any:
     return option("--state", metavar="FILE", panel=panel, help="Checkpoint file: run again with it to continue.")
 
 
+def copies_option(panel: str | None = None) -> Any:
+    """Returns `--with`, in a panel of the help."""
+    words = "Another copy of the same log; repeatable, the best one first."
+    return option("--with", metavar="STORE", panel=panel, help=words)
+
+
 def include_option(panel: str) -> Any:
     """Returns `--include`, in a panel of the help."""
     return option("--include", panel=panel, help="Records that consumers can see, or half and system records too.")
@@ -159,6 +166,9 @@ ProgressOption = Annotated[
     ProgressMode, option("--progress", panel=OUTPUT, help="On stderr: a bar on a terminal, JSON lines, or nothing.")
 ]
 
+StartedReleaseOption = Annotated[
+    Compat | None, option("--broker", help="Release that would be started. [default: the detected one]")
+]
 DuplicatesOption = Annotated[
     Duplicates, option("--duplicates", help="If the store already has the first messages: write nothing, or append.")
 ]

@@ -10,6 +10,7 @@ from mqtool.errors import UsageError
 
 SPARK = "Spark"
 
+SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Run the tasks on Spark (needs Java 17).")]
 MasterOption = Annotated[
     str, option("--master", metavar="URL", panel=SPARK, help="local[*], spark://HOST:PORT, yarn, k8s://…")
 ]

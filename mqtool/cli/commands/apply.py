@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtool.cli.changes import NEXT_STEPS, STEPS, DryRunOption, refuse_both, step_rows
+from mqtool.cli.changes import NEXT_STEPS, STEPS, BackedUpOption, DryRunOption, refuse_both, step_rows
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.input_file import is_dash, read_input
 from mqtool.cli.invocation import Format
@@ -80,17 +80,13 @@ BROKER_APPLY = OutputSchema(
     single=True,
 )
 
-YesOption = Annotated[
-    bool, option("--yes", help="Confirm that there is a backup or snapshot of the store, or that none is needed.")
-]
-
 
 @prints(APPLY, BROKER_APPLY)
 def apply(
     ctx: typer.Context,
     plan: Annotated[Path, typer.Argument(metavar="PLAN", help="File that `mqtool plan` wrote; - for stdin.")],
     *,
-    yes: YesOption = False,
+    yes: BackedUpOption = False,
     dry_run: DryRunOption = False,
     verify: Annotated[
         bool, option("--verify/--no-verify", help="Verify the complete store at the end.", show_default=False)

@@ -4,11 +4,10 @@ from typing import Annotated
 
 import typer
 
-from mqtool.choices import Compat
 from mqtool.cli import siblings
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, option
+from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StartedReleaseOption, StoreArgument, option
 from mqtool.cli.ranges import parse_size
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import EXPLAIN_KIND
@@ -34,9 +33,7 @@ def explain_start(
     ctx: typer.Context,
     store: StoreArgument,
     *,
-    broker: Annotated[
-        Compat | None, option("--broker", help="Release that would be started. [default: the detected one]")
-    ] = None,
+    broker: StartedReleaseOption = None,
     quick: Annotated[
         bool, option("--quick", help="Do not read the entire log: reports everything except which messages are lost.")
     ] = False,

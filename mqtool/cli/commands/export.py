@@ -36,7 +36,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import Progress, show_progress
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints
 from mqtool.cli.sibling_rows import EXPORT_KIND
-from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, OnSpark, on_spark, spark_session
+from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import Kind, recognise
 
@@ -173,7 +173,6 @@ SplitOption = Annotated[
         "--split", metavar="SIZE", panel=FILES, help="Bytes of the log for one task; each task writes its own files."
     ),
 ]
-SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Run the tasks on Spark (needs Java 17).")]
 LevelOption = Annotated[
     int, option("--level", panel=FILES, help="zstd compression level, 1-22. Higher is smaller and slower.")
 ]

@@ -8,10 +8,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtool.choices import Compat
+from mqtool.cli.changes import BackedUpOption
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import JSON_FORMATS, Format, note
-from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, TopicOption, option
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    StartedReleaseOption,
+    TopicOption,
+    copies_option,
+    option,
+)
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, flag, prints, text
 from mqtool.commands import command, opened
@@ -259,19 +267,12 @@ def run(
     store: StoreArgument,
     *,
     apply: Annotated[bool, option("--apply", help="Apply the plan. Without it, only detect and plan.")] = False,
-    yes: Annotated[
-        bool, option("--yes", help="Confirm that there is a backup or snapshot, or that none is needed.")
-    ] = False,
+    yes: BackedUpOption = False,
     protocol: Annotated[
         Path | None, option("--protocol", metavar="FILE", help="New file for the evidence, as Markdown.")
     ] = None,
-    broker: Annotated[
-        Compat | None, option("--broker", help="Release that would be started. Default: the store's own.")
-    ] = None,
-    copies: Annotated[
-        list[Path] | None,
-        option("--with", metavar="STORE", panel=INPUT, help="Another copy of the same log; may be repeated."),
-    ] = None,
+    broker: StartedReleaseOption = None,
+    copies: Annotated[list[Path] | None, copies_option(INPUT)] = None,
     to: Annotated[Path | None, option("--to", metavar="DIR", panel=INPUT, help="New directory for the result.")] = None,
     topic: TopicOption = None,
     at: AtOption = None,

@@ -10,7 +10,15 @@ import typer
 from mqtool.cli import siblings
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption, option
+from mqtool.cli.options import (
+    ConfigOption,
+    DebugOption,
+    FormatOption,
+    ProgressMode,
+    ProgressOption,
+    copies_option,
+    option,
+)
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, prints, text
@@ -121,10 +129,7 @@ def salvage(
     store: Annotated[Path, typer.Argument(metavar="SRC", help="Root directory of the damaged store.")],
     target: Annotated[Path, typer.Argument(metavar="DST", help="Root of the new store; must not exist.")],
     *,
-    copies: Annotated[
-        list[Path] | None,
-        option("--with", metavar="STORE", help="Another copy of the same log; repeatable, the best one first."),
-    ] = None,
+    copies: Annotated[list[Path] | None, copies_option()] = None,
     compact: Annotated[
         bool, option("--compact", help="Close the gaps between records; physical offsets change.")
     ] = False,

@@ -36,7 +36,7 @@ from mqtool.cli.render import Csv, encode
 from mqtool.cli.result_file import check_result_file
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
 from mqtool.cli.sibling_rows import VERIFY_KIND
-from mqtool.cli.spark_session import LOCAL, SPARK, ConfOption, MasterOption, OnSpark, on_spark, spark_session
+from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, SparkOption, on_spark, spark_session
 from mqtool.cli.workers import workers
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
@@ -245,7 +245,6 @@ BrokerOption = Annotated[
     Compat | None,
     option("--broker", panel=WORK, help="Release whose next start is predicted. [default: the detected one]"),
 ]
-SparkOption = Annotated[bool, option("--spark", panel=SPARK, help="Read on Spark executors (needs Java 17).")]
 
 
 @prints(VERIFY, *LINES, VERIFY_KIND)
