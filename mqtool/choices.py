@@ -1,6 +1,6 @@
-"""Values that a caller of the library and a user of the command line choose from by name.
+"""Enumerations that are shared by the library and the command line.
 
-Declared where the command line gets them without loading what acts on them.
+They are declared here so that the command line can use them without loading the modules that implement them.
 """
 
 import enum
@@ -27,7 +27,7 @@ class FileKind(enum.StrEnum):
 
 
 class Way(enum.StrEnum):
-    """How to look."""
+    """Search strategy."""
 
     AUTO = "auto"
     INDEX = "index"
@@ -35,7 +35,7 @@ class Way(enum.StrEnum):
 
 
 class Trust(enum.StrEnum):
-    """What besides the log itself may decide which records a question needs not read."""
+    """What, besides the log itself, may be used to skip records that cannot match a query."""
 
     QUEUES = "queues"
     """ConsumeQueues name every record of their topic."""
@@ -73,7 +73,7 @@ class RecoveryMode(enum.StrEnum):
 
 
 class TableFormat(enum.StrEnum):
-    """What the messages directory is, besides Parquet files."""
+    """Table format of the messages directory, besides Parquet files."""
 
     DELTA = "delta"
     """A Delta table in `messages/`."""

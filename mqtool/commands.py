@@ -1,4 +1,4 @@
-"""Command lines that mqtool prints for its user to type: the one place that builds them, quoted for a POSIX shell."""
+"""Command lines that mqtool suggests to the user. All of them are built here, quoted for a POSIX shell."""
 
 import shlex
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ PLAN_FILE = "plan.json"
 
 
 def command(*words: object) -> str:
-    """Returns the command line of some words after `mqtool`; a tuple among them stands for its items."""
+    """Returns the command line `mqtool WORDS…`; a tuple is expanded to its items."""
     return shlex.join(["mqtool", *_flat(words)])
 
 
@@ -18,24 +18,24 @@ def opened(root: "str | Path", config: object = None) -> tuple[str, ...]:
 
     Args:
         root: as the user named it.
-        config: what was given with `--config`; keys given from Python have no words.
+        config: the value of `--config`; keys passed from Python cannot be expressed and are left out.
     """
     named = path_word(root)
     return (named, "--config", path_word(config)) if isinstance(config, str | Path) else (named,)
 
 
 def path_word(path: "str | Path") -> str:
-    """Returns a path as a word that no command takes for an option."""
+    """Returns a path as a word that no command parses as an option."""
     text = str(path)
     return f"./{text}" if text.startswith("-") else text
 
 
 def fill(template: str, values: Mapping[str, object]) -> str:
-    """Returns a command line with values in the places of `{name}`.
+    """Returns a command line with values substituted for `{name}`.
 
     Args:
-        template: words apart by blanks, `{name}` is a word of its own.
-        values: a word, a tuple of words, or None: then the place goes with the option before it.
+        template: words separated by blanks; each `{name}` is a separate word.
+        values: a word, a tuple of words, or None, which also removes the option before the placeholder.
     """
     words: list[str] = []
     for word in template.split():
@@ -48,14 +48,14 @@ def fill(template: str, values: Mapping[str, object]) -> str:
 
 
 def new_directory(root: Path) -> Path:
-    """Returns a name next to a store that nothing has yet."""
+    """Returns a path next to a store that does not exist yet."""
     named = root if root.name not in ("", "..") else root.resolve()
     names = (named.with_name(f"{named.name}.new{number or ''}") for number in range(1000))
     return next(name for name in names if not name.exists())
 
 
 def salvage_aside(root: Path) -> str:
-    """Returns the command that puts every intact record into a new store."""
+    """Returns the command that copies every intact record into a new store."""
     return command("salvage", root, new_directory(root))
 
 

@@ -1,7 +1,7 @@
-"""Stores as tables of DuckDB: SQL that reads only the columns and the parts of the log that it needs.
+"""Stores as tables of DuckDB: SQL that reads only the columns and parts of the log that a query needs.
 
-DuckDB hands columns and simple conditions over to a `pyarrow.dataset.Dataset` (comparisons with constants, IN, BETWEEN,
-IS NULL, AND, OR) and computes the rest itself. Guide: docs/sql.md.
+DuckDB passes columns and simple conditions to a `pyarrow.dataset.Dataset` (comparisons with constants, IN, BETWEEN,
+IS NULL, AND, OR) and evaluates the rest itself. Guide: docs/sql.md.
 """
 
 from collections.abc import Collection, Iterator
@@ -25,11 +25,11 @@ _BATCH_ROWS = 2048
 
 
 class Session:
-    """A connection of DuckDB in which stores are tables; a context manager.
+    """A DuckDB connection in which stores are tables; a context manager.
 
     Attributes:
-        connection: DuckDB's own, in memory.
-        stores: what was asked, and what it cost.
+        connection: DuckDB's connection, in memory.
+        stores: the stores that were given, with a report for each scan.
         names: of all tables and columns.
     """
 
@@ -42,19 +42,19 @@ class Session:
         zone: str = "UTC",
         logs: bool = True,
     ) -> None:
-        """Opens the connection; the stores are opened by each question.
+        """Opens the connection; each query opens the stores.
 
         Args:
             stores: roots, `NAME=ROOT`, or globs.
             config: a broker.conf of the stores.
-            trust: what may decide which records are not read: "queues", "index", "clock".
-            every_class: half, rolled-back and system records are rows of `messages` too.
+            trust: what may be used to skip records: "queues", "index", "clock".
+            every_class: include half, rolled-back and system records in `messages`.
             zone: time zone of times.
-            logs: whether a scan that met damage logs a warning.
+            logs: whether a scan that finds damage logs a warning.
 
         Raises:
             UnavailableError: duckdb is not installed.
-            UsageError: no store, or one twice.
+            UsageError: no store was given, or one was given twice.
         """
         try:
             import duckdb  # noqa: PLC0415 - an extra
@@ -82,14 +82,15 @@ class Session:
 
     @property
     def reports(self) -> list[Report]:
-        """What each scan of messages has read, in the order in which they began."""
+        """Returns what each scan of messages has read, in the order in which the scans started."""
         return self.stores.reports
 
     def ask(self, sql: str) -> tuple[Any, Iterator[Any]]:
         """Runs a statement.
 
         Returns:
-            Arrow schema of the answer, and its batches, made while they are taken; no columns if it has no answer.
+            Arrow schema of the result, and an iterator that computes its batches; no columns if the statement has no
+            result.
 
         Raises:
             UsageError: DuckDB does not accept the statement.
@@ -104,10 +105,10 @@ class Session:
         return (pa.schema([]), iter(())) if reader is None else (reader.schema, self._taken(reader))
 
     def statements(self, given: str) -> list[str]:
-        """Returns the statements of a text.
+        """Splits text into SQL statements.
 
         Raises:
-            UsageError: DuckDB cannot read it.
+            UsageError: DuckDB cannot parse it.
         """
         try:
             return [one.query for one in self.connection.extract_statements(given)]

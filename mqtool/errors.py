@@ -1,50 +1,50 @@
-"""The one exception tree.
+"""The exceptions of mqtool.
 
 ```
 MqtoolError
 ├── FormatError            bytes do not fit the layout: layout, field, position
-│   ├── TruncatedError     the bytes ended before the layout did
-│   ├── BadMagicError      another magic code than the layout's
+│   ├── TruncatedError     the bytes end before the layout does
+│   ├── BadMagicError      the magic code is not one of the layout's
 │   └── ChecksumError      stored and computed checksums differ
 ├── StoreError             path
-│   ├── UnreadableError    the system refuses to read or list what is there
-│   ├── NotAStoreError     nothing of a message store is there
-│   ├── NothingFoundError  the files can be read and hold nothing of what was asked for
+│   ├── UnreadableError    the operating system refuses to read or list a file or directory
+│   ├── NotAStoreError     the path contains no part of a message store
+│   ├── NothingFoundError  the files can be read, but do not contain what was requested
 │   ├── LayoutError        the files contradict each other or the given configuration
-│   ├── StoreLockedError   another process holds the store
-│   ├── ReadOnlyStoreError a write was asked of a store opened for reading
-│   ├── StoreClosedError   used after close
+│   ├── StoreLockedError   another process holds the store's lock
+│   ├── ReadOnlyStoreError a write was requested on a store opened for reading
+│   ├── StoreClosedError   the store was used after close
 │   ├── ConfigFileError    a configuration file cannot be read
-│   ├── ExportError        an export cannot continue: another log, another directory, another shape
+│   ├── ExportError        an export cannot continue: the log, directory or shape differs from its state
 │   ├── RefusedError       gate; a change is not carried out: its plan is stale, the store in use, space short
 │   └── CorruptionError    physical offset, reason; raised from a FormatError
-├── UsageError             the caller's own words are wrong: a range, a filter, an option
-│   └── NothingToChangeError   a plan was asked for, and the store is already as the plan would make it
-├── UnavailableError       something that is needed is not installed
-├── UnsupportedFormatError a kind of file or record that is recognised but not handled
-├── WorkerError            a process or cluster that was given work died, or did not take it
+├── UsageError             an argument of the caller is wrong: a range, a filter, an option
+│   └── NothingToChangeError   a plan was requested, but the store is already in the state the plan would produce
+├── UnavailableError       a required program or library is not installed
+├── UnsupportedFormatError a kind of file or record that is recognised but not supported
+├── WorkerError            a worker process or cluster died, or did not accept its work
 ├── MessageRejectedError   the message itself cannot be stored
 └── ProtocolError
-    ├── LocalProtocolError   we were about to send something illegal
-    └── RemoteProtocolError  the peer sent it; the connection is closed
+    ├── LocalProtocolError   this side was about to send an invalid frame
+    └── RemoteProtocolError  the peer sent an invalid frame; the connection is closed
 ```
 
-An expected answer (no message, offset too small, a finding, damage) is a value, never an exception.
-Messages say what was expected, what was found, and what to do next.
+An expected answer (no message, offset too small, a finding, damage) is a value, never an exception. Messages state
+what was expected, what was found, and what to do next.
 """
 
 from pathlib import Path
 
 
 class MqtoolError(Exception):
-    """Base of all errors that mqtool raises on purpose; they pass between processes as they are."""
+    """Base class of all errors that mqtool raises deliberately; they can be pickled and passed between processes."""
 
     def __reduce__(self) -> tuple[object, ...]:
         return _restore, (type(self), self.args, self.__dict__)
 
 
 def _restore(kind: type[MqtoolError], args: tuple[object, ...], attributes: dict[str, object]) -> MqtoolError:
-    """Makes an error again from its words; its constructor would want what they were made of."""
+    """Recreates a pickled error. Its constructor cannot be called, since it takes other arguments than `args`."""
     error = kind.__new__(kind, *args)
     error.args = args
     error.__dict__.update(attributes)
@@ -56,8 +56,8 @@ class FormatError(MqtoolError):
 
     Attributes:
         layout: name of the layout.
-        field: path of the failing field inside the layout, or "" for the whole.
-        position: where the layout starts in the bytes that were given.
+        field: path of the failing field inside the layout, or "" for the whole layout.
+        position: where the layout starts in the bytes that were passed.
     """
 
     def __init__(self, message: str, *, layout: str = "", field: str = "", position: int = 0) -> None:
@@ -69,7 +69,7 @@ class FormatError(MqtoolError):
 
 
 class TruncatedError(FormatError):
-    """The bytes ended before the layout did."""
+    """The bytes end before the layout does."""
 
 
 class BadMagicError(FormatError):
@@ -95,19 +95,19 @@ class StoreError(MqtoolError):
 
 
 class UnreadableError(StoreError):
-    """Something is there, and the system does not let it be read: what it holds is unknown."""
+    """The operating system refuses to read an existing file or directory, so its contents are unknown."""
 
 
 class NotAStoreError(StoreError):
-    """Nothing of a message store is at the path."""
+    """The path contains no part of a message store."""
 
 
 class NothingFoundError(StoreError):
-    """The files can be read, and hold nothing of what was asked for."""
+    """The files can be read, but do not contain what was requested."""
 
 
 class LayoutError(StoreError):
-    """The files contradict each other, or the configuration that was given."""
+    """The files contradict each other or the given configuration."""
 
 
 class StoreLockedError(StoreError):
@@ -115,26 +115,26 @@ class StoreLockedError(StoreError):
 
 
 class ReadOnlyStoreError(StoreError):
-    """A write was asked of a store that is open for reading only."""
+    """A write was requested on a store that is open for reading only."""
 
 
 class StoreClosedError(StoreError):
-    """The store was used after it had been closed."""
+    """The store was used after it was closed."""
 
 
 class ConfigFileError(StoreError):
-    """A configuration file cannot be understood."""
+    """A configuration file cannot be parsed."""
 
 
 class ExportError(StoreError):
-    """An export cannot continue at its state: the log, the directory or the shape is another one."""
+    """An export cannot continue from its state, because the log, the directory or the shape of the data differs."""
 
 
 class RefusedError(StoreError):
-    """A change of a store is not carried out; nothing was changed.
+    """A change of a store was refused; nothing was changed.
 
     Attributes:
-        gate: stable name of what was not met, e.g. "plan-stale"; docs/repair.md lists them.
+        gate: stable name of the precondition that failed, e.g. "plan-stale"; docs/repair.md lists them.
     """
 
     def __init__(self, gate: str, message: str, path: str | Path) -> None:
@@ -143,10 +143,10 @@ class RefusedError(StoreError):
 
 
 class CorruptionError(StoreError):
-    """A record that was asked for is damaged.
+    """The requested record is damaged.
 
     Attributes:
-        physical_offset: where in the CommitLog.
+        physical_offset: of the record, in the CommitLog.
     """
 
     def __init__(self, message: str, path: str | Path, physical_offset: int) -> None:
@@ -155,23 +155,23 @@ class CorruptionError(StoreError):
 
 
 class UsageError(MqtoolError):
-    """A range, filter or option does not make sense; nothing was done."""
+    """A range, filter or option is invalid; nothing was done."""
 
 
 class NothingToChangeError(UsageError):
-    """A plan was asked for, and the store is already as the plan would make it."""
+    """A plan was requested, but the store is already in the state that the plan would produce."""
 
 
 class UnavailableError(MqtoolError):
-    """Something that was asked for needs a program or library that is not there."""
+    """A required program or library is not installed."""
 
 
 class UnsupportedFormatError(MqtoolError):
-    """A file or record of a known kind that this release does not handle."""
+    """A file or record of a known kind that this release does not support."""
 
 
 class WorkerError(MqtoolError):
-    """A process or a cluster that was given work died, or did not take it."""
+    """A worker process or cluster died, or did not accept its work."""
 
 
 class MessageRejectedError(MqtoolError):
@@ -183,8 +183,8 @@ class ProtocolError(MqtoolError):
 
 
 class LocalProtocolError(ProtocolError):
-    """We were about to send something illegal."""
+    """This side was about to send an invalid frame."""
 
 
 class RemoteProtocolError(ProtocolError):
-    """The peer sent something illegal; the connection is closed."""
+    """The peer sent an invalid frame; the connection is closed."""

@@ -1,4 +1,4 @@
-"""What holds for every page of HTML, whoever makes it: values are escaped, and names cannot hide what they are."""
+"""Rules for all HTML pages of mqtool: values are escaped, invisible characters are shown as their codes."""
 
 from functools import cache
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 def templates(package: str) -> "Environment":
     """Returns the templates in a package's directory `templates`.
 
-    A value that a template names and nobody gives is an error. Filters `size`, `number` and the function `counted` are
-    those of `words`; a package adds its own.
+    A variable that a template uses and the caller does not pass is an error. The filters `size` and `number` and the
+    function `counted` come from `words`; a package may add others.
     """
     from jinja2 import Environment, PackageLoader, StrictUndefined  # noqa: PLC0415 - only who makes a page needs it
 
@@ -33,8 +33,8 @@ def templates(package: str) -> "Environment":
 
 
 def _shown(value: object) -> object:
-    """Names come from clients and damaged files: what has no shape of its own is shown as its code.
+    """Returns a value with characters that are invisible or change the text direction replaced by their codes.
 
-    Markup is the templates' own, and stays.
+    Names come from clients and damaged files and are not trusted. Markup of the templates is returned unchanged.
     """
     return value if hasattr(value, "__html__") or not isinstance(value, str) else words.visible(value)

@@ -1,4 +1,4 @@
-"""Stores as lazy frames of Polars: columns, conditions and row limits reach the scan.
+"""Stores as lazy frames of Polars; column selection, conditions and row limits are pushed down into the scan.
 
 Guide: docs/sql.md.
 """
@@ -39,13 +39,13 @@ def scan_store(
     Args:
         stores: roots, `NAME=ROOT`, or globs.
         config: a broker.conf of the stores.
-        trust: what may decide which records are not read: "queues", "index", "clock".
-        every_class: half, rolled-back and system records too.
-        keyed: a row for each key of each message, in the column `key`.
+        trust: what may be used to skip records: "queues", "index", "clock".
+        every_class: include half, rolled-back and system records.
+        keyed: return one row for each key of each message, with the key in column `key`.
 
     Raises:
         UnavailableError: polars is not installed.
-        UsageError: no store, or one twice.
+        UsageError: no store was given, or one was given twice.
     """
     try:
         import polars as pl  # noqa: PLC0415 - an extra
@@ -70,7 +70,7 @@ def scan_store(
 
 
 def _where(predicate: "pl.Expr | None") -> Where:
-    """Returns a condition of Polars: its bounds, and Polars itself as the test."""
+    """Returns the scan condition of a Polars predicate: its bounds, and a test that Polars evaluates."""
     if predicate is None:
         return Where()
     import polars as pl  # noqa: PLC0415 - an extra
@@ -83,7 +83,7 @@ def _where(predicate: "pl.Expr | None") -> Where:
 
 
 def facts_of(predicate: "pl.Expr") -> Facts:
-    """Returns the bounds of a condition of Polars; none where its form is not known."""
+    """Returns the bounds that a Polars predicate implies; none if its form is not recognised."""
     import warnings  # noqa: PLC0415
 
     try:
@@ -130,7 +130,7 @@ def _call(call: Mapping[str, Any]) -> Facts:
 
 
 def _listed(column: str, stream: list[int]) -> Facts:
-    """Returns what IN says; Polars writes the list as an Arrow stream of one column."""
+    """Returns the bounds of an IN condition, whose list Polars serialises as an Arrow stream with one column."""
     table = pa.ipc.open_stream(bytes(stream)).read_all()
     if table.num_columns != 1:
         return NO_FACTS

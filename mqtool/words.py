@@ -1,4 +1,4 @@
-"""Values as readers like them: sizes, times, counts, names that cannot do harm."""
+"""Formats values for readers: sizes, times, counts, names without invisible characters."""
 
 import unicodedata
 from collections.abc import Iterable
@@ -10,7 +10,7 @@ LONGEST = 2000
 
 
 def size(count: int) -> str:
-    """Returns bytes for readers: `138.0 KiB`."""
+    """Returns a number of bytes for readers: `138.0 KiB`."""
     value, unit = float(count), 0
     while value >= 1024 and unit < len(_UNITS) - 1:
         value, unit = value / 1024, unit + 1
@@ -18,7 +18,7 @@ def size(count: int) -> str:
 
 
 def number(value: int | None) -> str:
-    """Returns a number with its thousands apart, `–` for none."""
+    """Returns a number with thousands separated by spaces; `–` for None."""
     return "–" if value is None else f"{value:,}".replace(",", " ")
 
 
@@ -28,7 +28,7 @@ def counted(count: int, word: str) -> str:
 
 
 def moment(milliseconds: int) -> str:
-    """Returns a time in UTC to the second; the number itself where no calendar reaches."""
+    """Returns a time in UTC to the second; the number itself if it is outside the range of the calendar."""
     try:
         return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):
@@ -36,7 +36,7 @@ def moment(milliseconds: int) -> str:
 
 
 def visible(text: object) -> str:
-    """Returns text with everything that has no shape of its own, or turns the direction, as its code."""
+    """Returns text in which characters that are invisible or change the text direction are replaced by their codes."""
     found = "".join(c if _has_shape(c) else f"\\u{ord(c):04x}" for c in str(text)[:LONGEST])
     return found + "…" if len(str(text)) > LONGEST else found
 
@@ -46,7 +46,7 @@ def _has_shape(character: str) -> bool:
 
 
 def runs(offsets: Iterable[tuple[int, int]], most: int = 8) -> str:
-    """Returns ranges with both ends included as text: `3, 7–9, and 2 more`."""
+    """Returns ranges with inclusive ends as text: `3, 7–9, and 2 more`."""
     every = list(offsets)
     texts = [str(first) if first == last else f"{first}–{last}" for first, last in every[:most]]
     if len(every) > most:

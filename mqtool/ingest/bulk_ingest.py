@@ -1,7 +1,7 @@
-"""Rows into a store: appended in columns, answered one by one, none of them lost between the two.
+"""Appends rows to a store in bulk, and yields one result for every row.
 
-A row that is not a message, or that the store refuses, is answered with its number and the store's own status; the rows
-around it are stored. Docs page: docs/engine.md.
+A row that is not a valid message, or that the store refuses, gets a result with its number and the store's status;
+the other rows are still stored. Docs page: docs/engine.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -45,12 +45,12 @@ class Ack(NamedTuple):
 
     Attributes:
         number: of the row.
-        status: the store's answer; None for a row that is not a message.
-        reason: why it was not stored, "" if it was.
-        topic, queue_id: where it was stored: for a delayed message a queue of the schedule topic.
+        status: the store's answer; None for a row that is not a valid message.
+        reason: why it was not stored; "" if it was.
+        topic, queue_id: where it was stored; for a delayed message a queue of the schedule topic.
         queue_offset, physical_offset: its position; None if it was not stored.
         offset_message_id: its id; "" if it was not stored.
-        sent_to: topic and queue id that the row names.
+        sent_to: topic and queue id that the row states.
     """
 
     number: int
@@ -70,7 +70,7 @@ class Ack(NamedTuple):
 
 
 class PutValidator:
-    """Computes a store's answer to a message; opens and writes nothing."""
+    """Computes the status with which a store would answer a message, without opening or writing anything."""
 
     def __init__(self, options: StoreOptions, batch_topics: frozenset[str] = frozenset()) -> None:
         """Validates for a store that is opened with these options."""
@@ -82,7 +82,7 @@ class PutValidator:
         self._hooks = (check_before_put(lambda: False), delay_message(options))
 
     def prepared(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
-        """Returns the message as a broker hands it to its store, or the status with which it refuses it."""
+        """Returns the message as a broker passes it to its store, or the status with which the broker refuses it."""
         # A message that was delayed once carries its real topic; its level must not delay it again.
         hooks = self._hooks[:1] if _DELAYED_ONCE in message.properties else self._hooks
         for hook in hooks:
@@ -95,12 +95,12 @@ class PutValidator:
         return message if refused is None else refused.status
 
     def stored_form(self, message: OutgoingMessage | None) -> OutgoingMessage | None:
-        """Returns a message as the log will contain it, None if it is None or the store refuses it."""
+        """Returns a message as the log will contain it; None if the store refuses it or `message` is None."""
         found = None if message is None else self.prepared(message)
         return None if isinstance(found, PutStatus) else found
 
     def reason(self, message: OutgoingMessage) -> str:
-        """Returns why a message is refused, in words."""
+        """Returns an explanation of why a message is refused."""
         state = self._log.offsets.state(message.topic, message.queue_id)
         return state.refused or (
             f"topic of {len(message.topic)} characters, body of {len(message.body)} bytes, "
@@ -117,8 +117,8 @@ def check(rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
 def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
     """Appends rows; yields their results in order.
 
-    With SYNC_FLUSH a message is durable when its result is yielded; otherwise it is in the log, and closing the
-    store makes it durable.
+    With SYNC_FLUSH a message is durable when its result is yielded. Otherwise it is in the log, and becomes durable
+    at the latest when the store is closed.
 
     Args:
         store: open for writing, without hooks.
@@ -126,7 +126,7 @@ def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) ->
         validator: created with the store's options.
 
     Raises:
-        StoreError: the store accepts no more messages; the rows with results are stored.
+        StoreError: the store accepts no more messages; the rows whose results were yielded are stored.
     """
     iterator = iter(rows)
     while chunk := list(islice(iterator, CHUNK)):
@@ -153,7 +153,7 @@ def _judged(row: Row, validator: PutValidator) -> tuple[OutgoingMessage | None, 
 
 
 def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> Iterator[Ack]:
-    """Appends messages, those with the same hosts together."""
+    """Appends messages, grouping those with the same born and store host."""
     done = 0
     while done < len(messages):
         hosts = messages[done][1].born_host, messages[done][1].store_host
@@ -224,14 +224,14 @@ def _columns(messages: list[OutgoingMessage]) -> MessageColumns:
 
 
 def batch_topics(root: Path, options: StoreOptions) -> frozenset[str]:
-    """Returns the topics of a store whose queues are BatchCQ; raises as `ConfigFiles.load`."""
+    """Returns the topics of a store whose queues are BatchConsumeQueues; raises the errors of `ConfigFiles.load`."""
     return ConfigFiles(root, Files(), release=options.release).batch_topics()
 
 
 def add_topics(store: MessageStore, queues: dict[str, int]) -> list[str]:
-    """Adds missing topics to topics.json, and raises too small numbers of queues; call it while the store is open.
+    """Adds missing topics to topics.json and increases queue counts that are too small. The store must be open.
 
-    Without an entry there a broker has the messages, but no client gets a route to them.
+    Without a topic entry a broker has the messages, but clients get no route to them.
 
     Args:
         store: open for writing.

@@ -1,4 +1,4 @@
-"""Detects messages that a store already contains, so that a command run twice does not store them twice unnoticed."""
+"""Detects messages that a store already contains, so that a repeated command does not store them twice unnoticed."""
 
 from collections.abc import Iterable, Iterator
 from itertools import chain, islice
@@ -19,17 +19,17 @@ _MARK = properties.mark(properties.UNIQUE_KEY)
 
 
 def refuse_duplicates(root: Path, messages: Iterable[OutgoingMessage | None]) -> None:
-    """Refuses an input whose first messages are in the store already.
+    """Refuses an input whose first messages are already in the store.
 
-    A message is recognised by its unique key (UNIQ_KEY, which every client sets), looked up in the store's index in
-    some microseconds; a message without one is never recognised.
+    A message is recognised by its unique key (UNIQ_KEY, which every client sets), looked up in the store's index
+    within microseconds. Messages without a unique key are not recognised.
 
     Args:
         root: of the store, which may not exist yet.
-        messages: the input; the first `SAMPLE` are looked up. None for a row that is not a message.
+        messages: the input; the first `SAMPLE` are looked up. None for a row that is not a valid message.
 
     Raises:
-        RefusedError: a message is stored already.
+        RefusedError: a message is already stored.
     """
     if is_new(root):
         return
@@ -65,6 +65,6 @@ def _unique_key(message: OutgoingMessage) -> str | None:
 
 
 def _place(store: Store, topic: str, key: str) -> int | None:
-    """Returns the physical offset of a message with a unique key, None if the index leads to none."""
+    """Returns the physical offset of the message with a unique key; None if the index finds none."""
     found = store.query_message(topic, key)
     return next((one.physical_offset for one in found if one.unique_key == key and one.topic == topic), None)

@@ -1,7 +1,7 @@
 """Parses rows of `mqtool append` into messages, checking each value.
 
-The names of fields are those of `dump` and `export`, so that their output can be appended again; fields that the
-store sets (offsets, store time) are ignored. Docs page: docs/engine.md.
+Field names are those of `dump` and `export`, so that their output can be appended again. Fields that the store sets
+(offsets, store timestamp) are ignored. Docs page: docs/engine.md.
 """
 
 import base64
@@ -67,7 +67,7 @@ class Row(NamedTuple):
         number: line of text, or row of a table, counted from 1.
         message: the parsed message; None if the row is invalid.
         reason: why it is invalid.
-        given: the row itself, if it was kept: it contains the fields that its original store set.
+        given: the row itself, if it was kept; contains the fields that its original store set.
     """
 
     number: int
@@ -80,7 +80,7 @@ def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
     """Returns the message of a row.
 
     Args:
-        row: field to value; bodies are text, bytes, or base64 as the row states.
+        row: field to value; the body is text, bytes or base64, as the row states.
         options: of the store that the message is for.
     """
     if not isinstance(row, Mapping):
@@ -172,7 +172,7 @@ def _encoded(found: dict[str, str], options: StoreOptions) -> bytes:
 
 
 def _properties(row: Mapping[str, Any]) -> dict[str, str]:
-    """Returns the properties: first those of `properties`, then those with separate fields."""
+    """Returns the properties: first those in `properties`, then those that have fields of their own."""
     found = _given_properties(row.get("properties"))
     for field, name in _NAMED.items():
         value = _named_value(field, row.get(field))

@@ -1,7 +1,7 @@
 """Reads rows: JSON Lines, or Parquet as `export` writes it.
 
-Lines are read one by one and tables batch by batch. A line too long for a message is skipped without keeping it in
-memory; a line without an end is an error.
+Lines are read one by one and tables batch by batch. A line that is too long for a message is skipped without loading
+it into memory; a line longer than `LONGEST_LINE` is an error.
 """
 
 import json
@@ -27,7 +27,7 @@ LONGEST_LINE = 1 << 28
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file begins as Parquet does; a directory is one of an export.
+    """Whether a file starts with the Parquet magic; a directory counts as an export.
 
     Raises:
         UsageError: it is a device or a FIFO.
@@ -69,14 +69,14 @@ def rows_of_lines(lines: IO[bytes], options: StoreOptions) -> Iterator[Row]:
 
 
 def within_longest(size: int, number: int, position: int) -> int:
-    """Returns the size of a line so far.
+    """Returns the number of bytes of a line read so far.
 
     Args:
-        size: it.
+        size: that number.
         number, position: of the line.
 
     Raises:
-        FormatError: that is more than `LONGEST_LINE`.
+        FormatError: `size` is greater than `LONGEST_LINE`.
     """
     if size > LONGEST_LINE:
         raise FormatError(
@@ -106,11 +106,11 @@ def row_of(number: int, found: Any, options: StoreOptions) -> Row:
 
 
 def rows_of_parquet(path: Path, options: StoreOptions) -> Iterator[Row]:
-    """Yields the rows of a Parquet file, or of the messages in a directory that `export` wrote, files by name.
+    """Yields the rows of a Parquet file, or of the messages in a directory that `export` wrote, in order of file names.
 
     Raises:
         FormatError: a file is not Parquet, or is truncated.
-        StoreError: there is no file, or it cannot be read.
+        StoreError: the file is missing or cannot be read.
     """
     files = [path]
     if path.is_dir():
@@ -133,7 +133,7 @@ def rows_of_parquet(path: Path, options: StoreOptions) -> Iterator[Row]:
 
 
 def _dicts(batch: Any) -> list[dict[str, Any]]:
-    """Returns a batch as rows; times in ms, and nothing where there is null."""
+    """Returns a batch as rows: times in ms, null values left out."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_timestamp(column.type):

@@ -1,4 +1,4 @@
-"""A window of records, dispatched and sorted by queue: what one process hands to another, or to itself."""
+"""A window of records, dispatched and sorted by queue: the unit of work that is passed between worker processes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -19,14 +19,14 @@ from mqtool.store.globs import Globs
 
 @dataclass(frozen=True)
 class Wanted:
-    """What is to be made.
+    """Which derived files to rebuild, and from which records.
 
     Attributes:
-        queues, index: which kinds.
-        topics: globs; only queues of topics that one of them matches. Empty for all.
-        queue_id: only this one.
-        start, end: only records in this range of physical offsets; None for all that there are.
-        properties: whether units come with their records' properties, for an extension.
+        queues, index: whether to rebuild queues and index.
+        topics: globs; only queues of matching topics. Empty for all.
+        queue_id: only queues with this id.
+        start, end: only records in this range of physical offsets; None for no bound.
+        properties: whether units are accompanied by their records' properties, which a ConsumeQueueExt needs.
     """
 
     queues: bool = True
@@ -40,16 +40,16 @@ class Wanted:
 
 @dataclass(slots=True)
 class DispatchBatch:
-    """What some records become.
+    """The dispatch result of some records.
 
     Attributes:
-        end: physical offset up to which the log has been dealt with.
-        records: how many there were.
-        last_record, last_time: physical offset and store time of the last one, -1 and 0 if there was none.
-        queues: units by queue, in the order in which queues were first seen.
+        end: physical offset up to which the log has been processed.
+        records: number of records.
+        last_record, last_time: physical offset and store timestamp of the last record; -1 and 0 if there is none.
+        queues: units by queue, in the order in which the queues first occurred.
         keys: for the index.
-        damage, oddities: met on the way.
-        batch_topics: topics with inner batches that the rules do not know as such.
+        damage, oddities: found in these records.
+        batch_topics: topics with inner batches that `rules` does not list as batch topics.
     """
 
     end: int
@@ -68,15 +68,15 @@ Look = Callable[[Dispatcher, Frames, Dispatched], None]
 
 
 class BatchBuilder:
-    """Turns window after window into batches."""
+    """Converts windows of records into dispatch batches."""
 
     def __init__(self, rules: DispatchRules, wanted: Wanted, look: Look | None = None) -> None:
         """Starts before the first record.
 
         Args:
             rules: for dispatch.
-            wanted: what is to be made.
-            look: called with every window too.
+            wanted: which files to rebuild.
+            look: also called with every window.
         """
         self._dispatcher = Dispatcher(rules)
         self._wanted = wanted
@@ -86,7 +86,7 @@ class BatchBuilder:
         self._chosen = np.empty(0, bool)
 
     def batch(self, frames: Frames) -> DispatchBatch:
-        """Returns what valid frames become."""
+        """Returns the dispatch batch of valid frames."""
         found = self._dispatcher.dispatch(frames, keys=self._wanted.index)
         if self._look is not None:
             self._look(self._dispatcher, frames, found)

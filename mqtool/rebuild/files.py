@@ -1,4 +1,4 @@
-"""Fixed-size files of a new directory, written at any position; what is not written stays a hole of zeros."""
+"""Fixed-size files in a new directory, written at any position. Ranges that are not written remain zero (sparse)."""
 
 import os
 from collections import OrderedDict
@@ -15,7 +15,7 @@ class OutputFiles:
     """Writes below one directory; keeps some files open.
 
     Attributes:
-        root: the directory; nothing outside of it is ever written.
+        root: the directory; nothing outside it is ever written.
     """
 
     def __init__(self, root: Path) -> None:
@@ -23,16 +23,16 @@ class OutputFiles:
         self._open: OrderedDict[str, int] = OrderedDict()
 
     def write(self, name: str, size: int, position: int, data: "bytes | memoryview") -> None:
-        """Writes bytes into a file, making it with its full size first.
+        """Writes bytes into a file, which is created with its full size if it does not exist.
 
         Args:
             name: path below the root.
-            size: bytes of the file.
-            position: where in it.
+            size: size of the file in bytes.
+            position: offset in the file.
             data: must end inside the file.
 
         Raises:
-            StoreError: the system refuses, e.g. the disk is full.
+            StoreError: the operating system refuses, e.g. because the disk is full.
         """
         try:
             descriptor = self._file(name, size)
@@ -59,11 +59,11 @@ class OutputFiles:
         return descriptor
 
     def exists(self, name: str) -> bool:
-        """Whether there is such a file."""
+        """Whether the file exists."""
         return name in self._open or (self.root / name).exists()
 
     def read(self, name: str, position: int, count: int) -> bytes:
-        """Returns bytes written before; fewer where the file ends, none where there is none."""
+        """Returns bytes that were written before; fewer at the end of the file, none if the file does not exist."""
         try:
             descriptor = self._open.get(name)
             if descriptor is not None:
@@ -77,7 +77,7 @@ class OutputFiles:
             raise StoreError(f"cannot be read: {error.strerror}", self.root / name) from error
 
     def remove(self, name: str) -> None:
-        """Removes a file that this object may have made."""
+        """Removes a file that this object may have created."""
         descriptor = self._open.pop(name, None)
         if descriptor is not None:
             os.close(descriptor)
@@ -96,22 +96,22 @@ class OutputFiles:
 
 
 class FileSequence:
-    """Files of one size that follow each other, written from front to back: a queue's.
+    """Consecutive files of equal size, written sequentially: the files of one queue.
 
     Attributes:
         end: offset after the last byte.
-        buffered: bytes that wait to be written together.
+        buffered: bytes that are not written yet.
     """
 
     BUFFER = 1 << 17
 
     def __init__(self, files: OutputFiles, directory: str, file_size: int) -> None:
-        """Starts where the first byte is appended.
+        """Starts an empty sequence; the first append determines where it begins.
 
         Args:
-            files: takes them.
-            directory: below their root.
-            file_size: bytes of each file.
+            files: writes the bytes.
+            directory: below the root of `files`.
+            file_size: size of each file in bytes.
         """
         self.file_size = file_size
         self.end = 0
@@ -122,12 +122,12 @@ class FileSequence:
         self._parts: list[bytes] = []
 
     def start(self, offset: int) -> None:
-        """Starts again at an offset; drops what was there."""
+        """Starts again at an offset; discards everything appended before."""
         self.cut(0)
         self.end = offset
 
     def append(self, data: bytes) -> None:
-        """Adds bytes at the end."""
+        """Appends bytes at the end."""
         self._parts.append(data)
         self.buffered += len(data)
         self.end += len(data)
@@ -135,12 +135,12 @@ class FileSequence:
             self.flush()
 
     def skip_to(self, offset: int) -> None:
-        """Goes on at a later offset; what lies between stays zero."""
+        """Continues at a later offset; the bytes in between remain zero."""
         self.flush()
         self.end = offset
 
     def cut(self, offset: int) -> None:
-        """Removes what is at an offset and after it, and continues there."""
+        """Removes everything from an offset on, and continues there."""
         self.flush()
         while self._bases and self._bases[-1] >= offset:
             self._files.remove(self._name(self._bases.pop()))
@@ -151,7 +151,7 @@ class FileSequence:
         self.end = offset
 
     def flush(self) -> None:
-        """Hands everything to the system."""
+        """Writes all buffered bytes to the files."""
         if not self._parts:
             return
         view = memoryview(b"".join(self._parts))
@@ -166,11 +166,11 @@ class FileSequence:
             view, offset = view[len(part) :], offset + len(part)
 
     def resume(self, first: int, end: int) -> None:
-        """Continues after what an earlier run wrote; drops what it wrote after `end`.
+        """Continues after what an earlier run wrote; discards what it wrote after `end`.
 
         Args:
             first: offset of the first byte that was written.
-            end: offset to go on at.
+            end: offset at which to continue.
         """
         self._bases = list(range(first - first % self.file_size, end, self.file_size))
         later = self._bases[-1] + self.file_size if self._bases else first - first % self.file_size

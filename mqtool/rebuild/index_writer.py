@@ -1,4 +1,4 @@
-"""Index files, written as their entries come: entries at once, slots and header when a file is complete."""
+"""Writes index files while their entries arrive: entries immediately, slots and header when a file is complete."""
 
 from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
@@ -16,10 +16,10 @@ _LAST_YEAR = 9999
 
 
 class IndexWriter:
-    """All index files of a rebuild.
+    """Writes all index files of a rebuild.
 
     Attributes:
-        names: of the files made, oldest first.
+        names: of the files written, oldest first.
     """
 
     def __init__(self, output: OutputFiles, slots: int, capacity: int, zone: tzinfo | None = None) -> None:
@@ -27,8 +27,8 @@ class IndexWriter:
 
         Args:
             slots, capacity: maxHashSlotNum and maxIndexNum.
-            zone: for the names, which the broker makes of its clock when it makes a file; here it is the store time
-                of the record that the file begins with, in this zone, or the machine's own.
+            zone: time zone of file names; None for the machine's local zone. The broker names a file after the time
+                at which it creates it; here it is the store timestamp of the first record in the file.
         """
         self.names: list[str] = []
         self._output = output
@@ -40,7 +40,7 @@ class IndexWriter:
         self._open: IndexFileBuilder | None = None
 
     def add(self, keys: IndexKeys, last_record: int, last_time: int) -> None:
-        """Indexes the keys of a run of records; `last_record` and `last_time` are those of the run's last one."""
+        """Indexes the keys of a run of records; `last_record` and `last_time` are those of the run's last record."""
         for file, entries in self._builder.add(keys, last_record):
             if file is not self._open:
                 self._complete()
@@ -49,18 +49,18 @@ class IndexWriter:
             self._write(entries)
 
     def only(self, name: str, file: IndexFileBuilder) -> None:
-        """Starts one file with a name of its own; keys then come through `fill`."""
+        """Starts a single file with a given name; its keys are then added with `fill`."""
         self.names.append(name)
         self._open = file
         self._output.write(self._path(name), self._size, 0, bytes(HEADER_SIZE))
 
     @property
     def is_full(self) -> bool:
-        """Whether the file that is open takes no more keys."""
+        """Whether the open file has no room for more keys."""
         return self._open is not None and self._open.is_full
 
     def fill(self, keys: IndexKeys) -> int:
-        """Puts keys into the open file until it is full; returns how many it took."""
+        """Adds keys to the open file until it is full; returns how many were added."""
         done = 0
         while self._open is not None and done < len(keys) and not self._open.is_full:
             entries = self._open.add(keys.select(slice(done, None)))
@@ -85,7 +85,7 @@ class IndexWriter:
         self._output.write(path, self._size, 0, HEADER.build(self._open.header))
 
     def _begin(self, time: int) -> None:
-        """Makes the next file; names must ascend, for the broker reads the files in that order."""
+        """Starts the next file. Names must ascend, because the broker reads the files in order of their names."""
         name = index_name(time, self._zone)
         while self.names and name <= self.names[-1]:
             name = f"{int(self.names[-1]) + 1:0{file_names.INDEX_NAME_DIGITS}d}"
@@ -97,12 +97,12 @@ class IndexWriter:
         return f"{file_names.INDEX}/{name}"
 
     def state(self) -> dict[str, Any]:
-        """Returns what `resume` needs; the entries are on disk by then."""
+        """Returns what `resume` needs; all entries are written by then."""
         header = None if self._open is None else [getattr(self._open.header, name) for name in IndexHeader.__slots__]
         return {"names": self.names, "header": header}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Continues after what an earlier run wrote; the slots are worked out from the entries."""
+        """Continues after what an earlier run wrote; recomputes the slots from the entries."""
         self.names = list(state["names"])
         if state["header"] is None:
             return
@@ -120,7 +120,7 @@ class IndexWriter:
 
 
 def index_name(time: int, zone: tzinfo | None) -> str:
-    """Returns the file name for a moment in ms; one beyond the calendar gets the nearest in it."""
+    """Returns the file name for a time in ms; a time outside the calendar is clamped to its nearest end."""
     try:
         moment = (_EPOCH + timedelta(milliseconds=time)).astimezone(zone)
     except (OverflowError, ValueError):

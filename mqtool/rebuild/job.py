@@ -1,4 +1,4 @@
-"""A rebuild from start to end: one process or several, from the start or from where an earlier run stopped."""
+"""Runs a whole rebuild, in one process or several, from the beginning or from where an earlier run stopped."""
 
 import json
 import os
@@ -40,13 +40,14 @@ _AHEAD = 4
 
 @dataclass(frozen=True)
 class Options:
-    """How it is done.
+    """How to run a rebuild.
 
     Attributes:
-        jobs: processes that read the log; with compiled loops, and more than one, a thread that writes beside it.
-        state: file in which the run notes how far it is; None for no notes.
-        resume: go on where the state file says.
-        state_interval: bytes of the log between two notes.
+        jobs: processes that read the log. With compiled loops and more than one job, a second thread does the
+            writing.
+        state: checkpoint file of the run; None for none.
+        resume: continue from the checkpoint file.
+        state_interval: bytes of the log between two checkpoints.
     """
 
     jobs: int = 1
@@ -69,20 +70,21 @@ def rebuild(
     """Rebuilds queues and index from a store's CommitLog.
 
     Args:
-        store: opened; is only read.
-        out: new or empty directory; takes `consumequeue/`, `consumequeue_ext/`, `batchconsumequeue/`, `index/`.
+        store: opened; only read.
+        out: new or empty directory; receives `consumequeue/`, `consumequeue_ext/`, `batchconsumequeue/`, `index/`.
         settings: of the broker, see `settings_of`.
-        wanted: what to make; None for everything.
-        options: how.
-        bit_maps: see `Sink`; None where queues have no extension.
-        surveyor: looks at the log in the same pass, where it is one pass over the whole log in this process.
+        wanted: which files to rebuild; None for all.
+        options: how to run.
+        bit_maps: see `Sink`; None if queues have no extension.
+        surveyor: also gets every window, if this process reads the whole log in one pass.
         on_progress: called with bytes of the log.
 
     Returns:
-        What was made; everything is with the operating system, nothing is forced to disk.
+        What was written. All data has been passed to the operating system, but nothing is synced to disk.
 
     Raises:
-        UsageError: the directory is not empty, or it or the notes lie inside the store, or notes would replace a file.
+        UsageError: the directory is not empty, it or the checkpoint file is inside the store, or the checkpoint file
+            would replace another file.
         StoreError: a file cannot be read or written.
     """
     wanted, options = replace(wanted or Wanted(), properties=bit_maps is not None), options or Options()
@@ -107,7 +109,7 @@ def rebuild(
 
 
 class _NewBatchTopicsError(Exception):
-    """Inner batches showed that topics have BatchConsumeQueues."""
+    """Inner batches showed that some topics have BatchConsumeQueues."""
 
     def __init__(self, topics: set[str]) -> None:
         super().__init__(topics)
@@ -115,7 +117,7 @@ class _NewBatchTopicsError(Exception):
 
 
 def check(store: Store, out: Path, *, resume: bool) -> None:
-    """Raises what `rebuild` would before it writes anything."""
+    """Raises the errors that `rebuild` would raise before it writes anything."""
     aside = real_path(store.path) / file_names.ASIDE
     if not is_inside(out, aside):
         _require_outside(store, out)
@@ -128,7 +130,7 @@ def check(store: Store, out: Path, *, resume: bool) -> None:
 
 
 class _State:
-    """The resume file of a run, which states what must be the same when it is resumed."""
+    """The checkpoint file of a run. It also contains what must be unchanged when the run is resumed."""
 
     def __init__(self, path: Path, fingerprint: dict[str, Any]) -> None:
         require_regular(path)
@@ -136,10 +138,10 @@ class _State:
         self._fingerprint = json.loads(json.dumps(fingerprint))
 
     def load(self, *, resume: bool) -> dict[str, Any] | None:
-        """Returns the state to go on from, None to start at the beginning.
+        """Returns the state from which to continue; None to start from the beginning.
 
         Raises:
-            UsageError, ConfigFileError: the file is something else, or of another run.
+            UsageError, ConfigFileError: the file is not a checkpoint file, or belongs to another run.
             StoreError: it cannot be read.
         """
         try:
@@ -162,7 +164,7 @@ class _State:
         """Replaces the state.
 
         Raises:
-            StoreError: the system refuses.
+            StoreError: the operating system refuses.
         """
         try:
             self._file.save({"of": self._fingerprint, "state": state})
@@ -237,7 +239,7 @@ def _walked(store: Store, settings: Settings, wanted: Wanted, surveyor: Surveyor
 
 
 def _fingerprint(store: Store, settings: Settings, wanted: Wanted) -> dict[str, Any]:
-    """What must be the same when a run is resumed."""
+    """Returns what must be unchanged when a run is resumed."""
     return {
         "store": str(real_path(store.path)),
         "log_begins_at": store.commit_log.min_offset,
@@ -251,7 +253,7 @@ def _fingerprint(store: Store, settings: Settings, wanted: Wanted) -> dict[str, 
 
 
 def _remove_output(out: Path) -> None:
-    """Removes what a run has made below a directory that was empty before."""
+    """Removes what a run has written into a directory that was empty before."""
     for kind in KINDS:
         for directory, _, files in os.walk(out / kind, topdown=False):
             for name in files:

@@ -1,4 +1,4 @@
-"""Lists that stay small whatever is put into them."""
+"""Lists of bounded size that count everything added to them."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -13,7 +13,7 @@ T = TypeVar("T")
 
 @dataclass(slots=True)
 class Listing(Generic[T]):
-    """The first of many.
+    """The first items of a possibly long sequence, and the count of all.
 
     Attributes:
         items: at most `LISTED`.
@@ -24,13 +24,13 @@ class Listing(Generic[T]):
     count: int = 0
 
     def add(self, item: T) -> None:
-        """Counts one more, and keeps it if there is room."""
+        """Counts one more item, and keeps it if there is room."""
         self.count += 1
         if len(self.items) < LISTED:
             self.items.append(item)
 
     def extend(self, items: Iterable[T], count: int) -> None:
-        """Counts `count` more, of which `items` are the first."""
+        """Counts `count` more items, of which `items` are the first."""
         self.count += count
         self.items.extend(islice(items, LISTED - len(self.items)))
 

@@ -1,4 +1,4 @@
-"""What a CommitLog says about a broker's configuration: topics, queues, groups, which delays have been served."""
+"""What a CommitLog implies about a broker's configuration: topics, queues, groups, delivered delay levels."""
 
 from dataclasses import dataclass, field
 
@@ -23,10 +23,10 @@ from mqtool.store.store import Store
 
 @dataclass(slots=True)
 class QueueRange:
-    """What the log holds of one queue.
+    """The extent of one queue according to the log.
 
     Attributes:
-        first, next: smallest queue offset stated, and one past the largest.
+        first, next: smallest queue offset in a record, and the largest plus one.
         last_physical: physical offset after the newest record.
     """
 
@@ -37,14 +37,14 @@ class QueueRange:
 
 @dataclass(slots=True)
 class LogSurvey:
-    """The whole log, looked at once.
+    """The result of one pass over the whole log.
 
     Attributes:
         queues: range of each queue.
-        multi_tag_topics: topics with a record whose sysFlag says MULTI_TAG.
+        multi_tag_topics: topics with a record whose sysFlag has MULTI_TAG.
         batch_topics: topics with inner batches.
-        served: schedule queue id to the first queue offset that has not been delivered, as far as the log proves.
-        records, last_record, last_time: how many, physical offset and store time of the newest.
+        served: schedule queue id to the first queue offset that has not been delivered, as far as the log proves it.
+        records, last_record, last_time: number of records; physical offset and store timestamp of the newest.
         damage: ranges without a record.
     """
 
@@ -59,11 +59,11 @@ class LogSurvey:
 
 
 class Surveyor:
-    """Looks at a log window by window, in its order.
+    """Collects a survey from the windows of a log, passed in log order.
 
     Attributes:
         found: what was seen so far.
-        is_complete: the whole log has been seen; set by whoever walks it.
+        is_complete: the whole log has been seen; set by the caller that walks it.
     """
 
     def __init__(self) -> None:
@@ -73,7 +73,7 @@ class Surveyor:
         self._delivered: list[np.ndarray] = []
 
     def look(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
-        """Looks at some frames and at what their dispatch came to."""
+        """Adds some frames and their dispatch result to the survey."""
         self._ranges(dispatcher, dispatched)
         self._flags(dispatcher, frames, dispatched)
         if self._waiting or (dispatched.topic == dispatcher.schedule).any():
@@ -112,7 +112,7 @@ class Surveyor:
             topics.update(dispatcher.topics.names[number] for number in numbers)
 
     def _delays(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
-        """Notes parked messages and delivered ones by what both have in common: unique key, born time, retries."""
+        """Matches parked and delivered messages by unique key, born timestamp and number of retries."""
         born = frames.column("born_timestamp").astype(np.uint64)
         again = frames.column("reconsume_times").view(np.uint32).astype(np.uint64)
         for trailers in trailers_of(frames):
@@ -137,7 +137,7 @@ class Surveyor:
             )
 
     def finish(self) -> LogSurvey:
-        """Works out how far each delay level has been served."""
+        """Computes how far each delay level has been delivered, and returns the survey."""
         if self._waiting:
             waiting = np.concatenate(self._waiting, axis=1)
             delivered = np.concatenate(self._delivered)
@@ -154,7 +154,7 @@ def survey_log(store: Store, rules: DispatchRules, on_progress: OnProgress = ign
     """Walks the whole log once.
 
     Args:
-        store: opened; is only read.
+        store: opened; only read.
         rules: for dispatch.
         on_progress: called with bytes of the log.
     """

@@ -1,8 +1,8 @@
-"""config/*.json and the checkpoint, composed from what the store still has and what its log proves.
+"""Composes config/*.json and the checkpoint from the files that the store still has and from what its log proves.
 
-A file that can be read is kept entry by entry and only completed; what has to be guessed is guessed so that nothing
-is lost: a topic gets the queues that its records need and can be read and written, a consumer is rather given a
-message twice than not at all. Every guess is told.
+A readable file is kept entry by entry and only completed. Guesses are made so that nothing is lost: a topic gets the
+queues that its records need, with read and write permission; a consumer rather gets a message twice than not at all.
+Every guess is reported.
 """
 
 from dataclasses import dataclass, field, replace
@@ -33,13 +33,13 @@ _DELAY_LEVELS = 18
 
 @dataclass(frozen=True, slots=True)
 class Guess:
-    """Something that no file tells.
+    """A value that no file contains and that was guessed.
 
     Attributes:
-        file: in which it stands.
+        file: that contains it.
         item: topic, group, queue or level.
         value: what was written.
-        reason: why that.
+        reason: why this value was chosen.
     """
 
     file: str
@@ -50,11 +50,11 @@ class Guess:
 
 @dataclass(slots=True)
 class Composed:
-    """The files.
+    """The composed files.
 
     Attributes:
         files: path below the output directory to bytes.
-        guesses: what in them is guessed.
+        guesses: guessed values in them.
         unconfigured: topics with records but without a configuration.
     """
 
@@ -64,7 +64,7 @@ class Composed:
 
 
 def composable(store: Store) -> frozenset[str]:
-    """Returns the paths of the files that `compose` makes for a store."""
+    """Returns the paths of the files that `compose` would produce for a store."""
     names = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.DELAY_OFFSETS)
     written = store.metadata.offset_tables.written
     return frozenset((*(f"{file_names.CONFIG}/{name}" for name in names), written, file_names.CHECKPOINT))
@@ -82,10 +82,10 @@ def compose(store: Store, survey: LogSurvey) -> Composed:
 
 
 def write(composed: Composed, out: Path) -> None:
-    """Writes the files below a directory; existing ones are replaced.
+    """Writes the files below a directory; existing files are replaced.
 
     Raises:
-        StoreError: the system refuses.
+        StoreError: the operating system refuses.
     """
     for name, data in composed.files.items():
         path = out / name
@@ -118,7 +118,7 @@ class _Composer:
         self.made.files[f"{file_names.CONFIG}/{name}"] = data
 
     def topics(self) -> None:
-        """Keeps configured topics, widened to the queues that they have; adds the others."""
+        """Keeps configured topics, extended to the queues that exist; adds missing topics."""
         known = self._metadata.topics_file
         table = dict(known.topic_config_table) if known else {}
         counts: dict[str, int] = {}
@@ -146,7 +146,7 @@ class _Composer:
         return TopicConfig(topic, count, count, topic_filter_type=filter_type, attributes=attributes)
 
     def groups(self) -> None:
-        """Keeps configured groups; adds those that have retry or dead-letter topics, or offsets."""
+        """Keeps configured groups; adds groups that have retry or dead-letter topics, or consumer offsets."""
         known = self._metadata.groups_file
         table = dict(known.subscription_group_table) if known else {}
         prefixes = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
@@ -166,7 +166,7 @@ class _Composer:
         self._put(file_names.SUBSCRIPTION_GROUPS, config_files.build_groups(groups, self._style))
 
     def consumer_offsets(self) -> None:
-        """Keeps offsets, put back into the range of their queue."""
+        """Keeps consumer offsets, clamped to the range of their queue."""
         tables = self._metadata.offset_tables
         known = tables.offsets or ConsumerOffsets({}, data_version=None)
         has_lmq = known.lmq_offset_table is not None
@@ -191,7 +191,7 @@ class _Composer:
         return bound
 
     def delay_offsets(self) -> None:
-        """Keeps the next offset of each level, or takes the first message after the last that the log shows served."""
+        """Keeps the next offset of each level, or uses the one after the last message that the log proves delivered."""
         known = self._metadata.delay_file
         table = dict(known.offset_table) if known else {}
         for queue_id, offset in sorted(self._survey.served.items()):
@@ -208,7 +208,7 @@ class _Composer:
         self._put(file_names.DELAY_OFFSETS, config_files.build_delay_offsets(delays, self._style))
 
     def _delay_inside(self, table: dict[int, int], level: int, offset: int) -> None:
-        """Puts the position of a level back into its queue; one without a queue goes."""
+        """Clamps the offset of a level to its queue; removes it if the queue does not exist."""
         queue = self._ranges.get(QueueName(SCHEDULE_TOPIC, level - 1))
         if queue is None and offset > 0:
             del table[level]
@@ -219,7 +219,7 @@ class _Composer:
             self._guess(file_names.DELAY_OFFSETS, f"level {level}", table[level], reason)
 
     def checkpoint(self) -> None:
-        """The log is there up to its last record, and so are queues rebuilt from it."""
+        """Writes timestamps that mark the log, and the queues rebuilt from it, as complete up to the last record."""
         survey, known = self._survey, self._store.checkpoint or Checkpoint()
         full = [
             file.header.end_timestamp
@@ -240,7 +240,7 @@ class _Composer:
         self.made.files[file_names.CHECKPOINT] = checkpoint_format.build(made)
 
     def _master_flushed_offset(self, known: int) -> int:
-        """Returns the one field that the log does not prove; 0 where the stored value cannot be right."""
+        """Returns the one field that cannot be derived from the log; 0 if the stored value is impossible."""
         if checkpoint_format.is_possible_offset(known, self._store.commit_log.max_offset):
             return known
         self._guess(file_names.CHECKPOINT, "master_flushed_offset", 0, f"{known} cannot be an offset of this log")
@@ -248,7 +248,7 @@ class _Composer:
 
 
 def _ranges(store: Store, survey: LogSurvey) -> dict[QueueName, QueueRange]:
-    """The range of every queue by the log; of those without a record there, by their own files."""
+    """Returns the range of every queue according to the log; for queues without a record, according to their files."""
     found = dict(survey.queues)
     for queue in store.disk_queues():
         name = QueueName(queue.topic, queue.queue_id)

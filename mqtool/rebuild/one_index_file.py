@@ -1,4 +1,4 @@
-"""One index file rebuilt between its neighbours: where it begins follows from the one before it."""
+"""Rebuilds a single index file; where it begins follows from the file before it."""
 
 from pathlib import Path
 
@@ -26,18 +26,18 @@ _STEP = 1 << 16
 def rebuild_index_file(
     store: Store, out: Path, settings: Settings, name: str, on_progress: OnProgress = ignore
 ) -> Result:
-    """Rebuilds one index file, with its name.
+    """Rebuilds one index file under its name.
 
     Args:
-        store: opened; is only read.
-        out: new or empty directory; takes `index/NAME`.
+        store: opened; only read.
+        out: new or empty directory; receives `index/NAME`.
         settings: of the broker.
-        name: of the file; it need not be there, its place is that of its name among the others.
+        name: of the file. It need not exist; the name determines its position among the others.
         on_progress: called with bytes of the log.
 
     Raises:
-        UsageError: the name is none of an index file; the file before it is not full, so nothing tells where this
-            one begins: then the whole index is to be rebuilt.
+        UsageError: the name is not a valid index file name; or the file before it is not full, so that the beginning
+            of this one is unknown and the whole index must be rebuilt.
     """
     if not file_names.is_index_file_name(name):
         raise UsageError(f"{name!r}: expected the 17 digits of an index file's name")
@@ -64,7 +64,7 @@ def rebuild_index_file(
 
 
 def _beginning(before: IndexFile | None, settings: Settings) -> tuple[IndexFileBuilder, int | None, int]:
-    """Returns the empty file, the record with which it begins, and how many of its keys are in the file before."""
+    """Returns the empty file, its first record, and how many keys of that record are in the previous file."""
     if before is None:
         return IndexFileBuilder(settings.index_slots, settings.index_entries), None, 0
     head = before.header
@@ -79,7 +79,7 @@ def _beginning(before: IndexFile | None, settings: Settings) -> tuple[IndexFileB
 
 
 def _trailing(before: IndexFile, settings: Settings) -> int:
-    """Returns how many of a full file's last entries are of the record that it ends with."""
+    """Returns how many of a full file's last entries belong to its last record."""
     found, end = 0, settings.index_entries
     with ReadFile(before.path) as file:
         while end > 1:

@@ -1,7 +1,7 @@
-"""Parts of a CommitLog that can be walked apart from each other, and the walk over one.
+"""Parts of a CommitLog that can be walked independently, and the walk over one.
 
-A part begins at a record. Inside a segment such a place is looked for and taken on trust until the walk over the
-part before it ends exactly there; where it does not, the two parts are walked as one.
+A part begins at a record. Inside a segment, a record start is searched for and assumed correct until the walk over
+the previous part ends exactly there. If it does not, the two parts are walked as one.
 """
 
 from collections.abc import Iterator
@@ -20,14 +20,14 @@ from mqtool.store.log_walk import refilling_walk
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A run of one segment.
+    """A range of one segment.
 
     Attributes:
         segment: path, base and size of the file.
         start: position of a record in it, or 0.
         end: position of the next part's first record; None for the end of the segment.
         is_last: no segment follows this one.
-        gap: what is missing before the segment.
+        gap: missing range before the segment.
     """
 
     segment: Segment
@@ -42,8 +42,9 @@ def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
 
     Args:
         log: open.
-        wanted: its range narrows them.
-        cut: whether segments are cut into parts of about `PART_BYTES`; data files of a DLedger log are not.
+        wanted: its range of physical offsets restricts the parts.
+        cut: whether to divide segments into parts of about `PART_BYTES`; data files of a DLedger log are never
+            divided.
     """
     before: Segment | None = None
     for index, segment in enumerate(log.segments[: log.last_used + 1]):
@@ -63,7 +64,7 @@ def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
 
 
 def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
-    """Returns the wanted start if a record is there, else the segment's start: what comes before is left out later."""
+    """Returns `start` if a record begins there, else the segment's start; earlier records are filtered out later."""
     if start is None or start <= segment.base:
         return 0
     try:
@@ -76,7 +77,7 @@ def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
 def walk_part(part: Part, builder: BatchBuilder, wanted: Wanted) -> Iterator[DispatchBatch]:
     """Walks a part; yields a batch for each window, and for damage.
 
-    The last `end` is where the walk ended; it differs from the part's end if that was not the start of a record.
+    The `end` of the last batch is where the walk ended. It differs from the part's end if no record begins there.
     """
     segment = part.segment
     with ReadFile(segment.path) as file:

@@ -1,10 +1,10 @@
-"""At which queue offset each unit goes, also where records are missing or state a queue offset that cannot be.
+"""Decides at which queue offset each unit is placed, even if records are missing or state an impossible queue offset.
 
-A whole log is simple: the units of a queue come in order and without gaps. After damage they do not, and then a
-record's neighbours in its queue decide whom to believe: two records in a row that agree are right about where they
-are, a single one that its successor contradicts is not. The broker itself ignores the stated offset and appends
-(ConsumeQueue.putMessagePositionInfo), which moves every later message to a wrong offset; here each message keeps its
-own, so that consumer offsets stay true.
+In an undamaged log the units of a queue arrive in order and without gaps. After damage they do not, and the
+neighbouring records of the queue decide: two consecutive records that agree are believed; a single record that its
+successor contradicts is not. The broker itself ignores the stated offset and appends
+(ConsumeQueue.putMessagePositionInfo), which moves every later message to a wrong offset. Here each message keeps its
+own, so that consumer offsets remain valid.
 """
 
 import enum
@@ -18,7 +18,7 @@ from mqtool.rebuild.listing import Listing
 
 
 class NoteKind(enum.StrEnum):
-    """What was unusual about a unit's place. Stable names: they appear in output."""
+    """What was unusual about the placement of a unit. The names are stable because they appear in output."""
 
     HOLE = "hole"
     """Queue offsets whose records are gone; a pull there gets the next message that is left."""
@@ -37,9 +37,9 @@ class Note:
     """Something unusual in one queue.
 
     Attributes:
-        kind: what.
+        kind: what was unusual.
         first, last: queue offsets concerned, inclusive.
-        physical_offset: of the record at which it was seen.
+        physical_offset: of the record at which it was detected.
     """
 
     kind: NoteKind
@@ -50,7 +50,7 @@ class Note:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """Units for consecutive queue offsets; offsets left out before `first` are a hole."""
+    """Units for consecutive queue offsets; a gap before `first` is a hole to fill."""
 
     first: int
     units: np.ndarray
@@ -58,7 +58,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """Units at `offset` and after it are to be removed."""
+    """An instruction to remove the units at `offset` and after it."""
 
     offset: int
 
@@ -67,10 +67,10 @@ Step = Run | Cut
 
 
 class HoleBudget:
-    """How many units of filling all queues together may get: no more than records fit into the log, and some.
+    """Limits the fill units of all queues together to slightly more than the number of records that fit into the log.
 
     Attributes:
-        left: units.
+        left: units that remain.
     """
 
     _SPARE = 1 << 20
@@ -79,7 +79,7 @@ class HoleBudget:
         self.left = log_bytes // MIN_RECORD_SIZE + self._SPARE
 
     def take(self, count: int) -> bool:
-        """Whether so many are left; then they are taken."""
+        """Takes `count` units if that many are left; returns whether they were."""
         if count > self.left:
             return False
         self.left -= count
@@ -87,12 +87,12 @@ class HoleBudget:
 
 
 class Placement:
-    """Decides for one queue.
+    """Places the units of one queue.
 
     Attributes:
-        next: queue offset after the last unit placed, None before the first.
-        shift: how much larger the stated offsets are than the places, after a jump that was not filled.
-        held: stated offset and unit that wait for the one after them.
+        next: queue offset after the last unit placed; None before the first.
+        shift: stated offset minus placed offset, after a jump that was not filled.
+        held: stated offset and unit that wait for the unit after them.
         notes: what was unusual.
     """
 
@@ -109,7 +109,7 @@ class Placement:
         Args:
             offsets: int64, as the records state them.
             units: one per offset, with a field `physical_offset`.
-            is_end: nothing follows; what was held back is placed too.
+            is_end: nothing follows; waiting units are placed too.
 
         Yields:
             What to do, in order.
@@ -180,7 +180,7 @@ def _is_consecutive(offsets: np.ndarray) -> bool:
 
 
 def _without_repeats(offsets: np.ndarray, units: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Leaves out a record's second unit in the same queue, as the broker does (an LMQ named twice)."""
+    """Omits a record's second unit in the same queue, as the broker does (an LMQ that is named twice)."""
     kept = np.ones(len(offsets), bool)
     kept[1:] = units["physical_offset"][1:] != units["physical_offset"][:-1]
     return (offsets, units) if kept.all() else (offsets[kept], units[kept])

@@ -1,4 +1,4 @@
-"""The files of queues, written as units come: ConsumeQueue, its extension, BatchConsumeQueue."""
+"""Writes the files of queues while units arrive: ConsumeQueue, its extension, BatchConsumeQueue."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,18 +19,18 @@ _FILL = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class QueueName:
-    """Which queue."""
+    """Identifies a queue: topic and queue id."""
 
     topic: str
     queue_id: int
 
     @property
     def is_path(self) -> bool:
-        """Whether its topic can be the name of a directory, as the broker would make it."""
+        """Whether the topic is usable as a directory name, as the broker would create it."""
         return file_names.is_directory_name(self.topic)
 
     def below(self, kind: str) -> str:
-        """Returns its directory."""
+        """Returns the queue's directory below the directory of a kind of queue, e.g. `consumequeue`."""
         return f"{kind}/{self.topic}/{self.queue_id}"
 
 
@@ -43,7 +43,7 @@ class UnitBatch:
         units: of `CONSUME_QUEUE_UNIT.dtype`.
         times: store timestamps, int64.
         counts: messages in each record, int16.
-        properties: as stored, of each record; None where nobody asks for them.
+        properties: of each record, as stored; None if they were not requested.
     """
 
     offsets: np.ndarray
@@ -54,27 +54,27 @@ class UnitBatch:
 
     @classmethod
     def empty(cls) -> "UnitBatch":
-        """No units."""
+        """Returns a batch without units."""
         return cls(
             np.empty(0, np.int64), np.empty(0, CONSUME_QUEUE_UNIT.dtype), np.empty(0, np.int64), np.empty(0, np.int16)
         )
 
 
 class SimpleQueueWriter:
-    """One ConsumeQueue.
+    """Writes one ConsumeQueue.
 
     Attributes:
-        name: whose.
-        placement: where its units go.
-        files: what is written.
-        first: queue offset of its first unit, None before there is one.
+        name: of the queue.
+        placement: decides the queue offsets of units.
+        files: that are written.
+        first: queue offset of its first unit; None before there is one.
     """
 
     def __init__(self, name: QueueName, output: OutputFiles, file_size: int, budget: HoleBudget) -> None:
         """Starts an empty queue.
 
         Args:
-            file_size: bytes of a file, a whole number of units.
+            file_size: size of a file in bytes, a multiple of the unit size.
         """
         self.name = name
         self.placement = Placement(budget)
@@ -83,7 +83,7 @@ class SimpleQueueWriter:
 
     @property
     def next(self) -> int:
-        """Queue offset after the last unit."""
+        """The queue offset after the last unit."""
         return self.files.end // UNIT
 
     def add(self, batch: UnitBatch, *, is_end: bool = False) -> None:
@@ -99,12 +99,12 @@ class SimpleQueueWriter:
             self.files.append(step.units.tobytes())
 
     def finish(self) -> None:
-        """Places what was held back, and writes everything."""
+        """Places the waiting unit, and writes everything."""
         self.add(UnitBatch.empty(), is_end=True)
         self.files.flush()
 
     def state(self) -> dict[str, Any]:
-        """Returns what `resume` needs, as JSON; everything else is on disk after a flush."""
+        """Returns what `resume` needs, as JSON; everything else has been written to the files after a flush."""
         placement = self.placement
         held = None if placement.held is None else [placement.held[0].tolist(), placement.held[1].tobytes().hex()]
         notes = [[note.kind.value, note.first, note.last, note.physical_offset] for note in placement.notes.items]
@@ -132,19 +132,20 @@ class SimpleQueueWriter:
         placement.notes.count = state["notes_count"]
 
     def _start(self, first: int) -> None:
-        """A queue that does not begin where its file does gets pre-blank units before its first one."""
+        """Writes pre-blank units before the first unit, if the queue does not begin at the start of a file."""
         at = first * UNIT
         self.files.start(at - at % self.files.file_size)
         self._fill(np.frombuffer(CONSUME_QUEUE_UNIT.build(PRE_BLANK), CONSUME_QUEUE_UNIT.dtype), first)
         self.first = first
 
     def _hole_unit(self, following: np.ndarray) -> np.ndarray:
-        """Returns what stands where messages are gone: the next message's unit, with the tags code of no tag.
+        """Returns the fill unit for lost messages: a copy of the next message's unit, with tags code 0 (no tag).
 
-        A consumer of some tags goes on over it; one of all messages gets the next message again. A unit that leads
-        nowhere would spare it that, but a search by time that meets one answers with the queue's beginning, and units
-        after it in the first segment are passed over (ConsumeQueueStore.binarySearchInQueueByTime,
-        DefaultMessageStore.getMessage, ExpressionMessageFilter.isMatchedByConsumeQueue; 4.9.7, 5.5.0).
+        A consumer that filters by tag skips it; a consumer of all messages gets the next message again. A unit that
+        points nowhere would avoid this duplicate, but a search by time that hits such a unit returns the beginning
+        of the queue, and units after it in the first segment are skipped
+        (ConsumeQueueStore.binarySearchInQueueByTime, DefaultMessageStore.getMessage,
+        ExpressionMessageFilter.isMatchedByConsumeQueue; 4.9.7, 5.5.0).
         """
         if self.name.topic == SCHEDULE_TOPIC:  # there it is the time of delivery
             return following
@@ -164,12 +165,12 @@ class SimpleQueueWriter:
 
 
 class BatchQueueWriter:
-    """One BatchConsumeQueue: a unit a record, one after the other whatever their queue offsets.
+    """Writes one BatchConsumeQueue: one unit per record, consecutively, whatever their queue offsets.
 
     Attributes:
-        name: whose.
-        files: what is written.
-        last_physical: physical offset of the last unit's record, -1 before there is one.
+        name: of the queue.
+        files: that are written.
+        last_physical: physical offset of the last unit's record; -1 before there is one.
     """
 
     def __init__(self, name: QueueName, output: OutputFiles, file_size: int) -> None:
@@ -180,7 +181,7 @@ class BatchQueueWriter:
         self.files = FileSequence(output, name.below(file_names.BATCH_CONSUME_QUEUE), file_size // unit * unit)
 
     def add(self, batch: UnitBatch) -> None:
-        """Appends units; what states a negative offset or count gets none, as in the broker."""
+        """Appends units; skips records with a negative queue offset or count, as the broker does."""
         kept = (batch.offsets >= 0) & (batch.counts >= 0) & (batch.units["physical_offset"] > self.last_physical)
         units = np.zeros(int(kept.sum()), BATCH_CONSUME_QUEUE_UNIT.dtype)
         if not len(units):
@@ -209,10 +210,10 @@ class BatchQueueWriter:
 
 
 class ExtensionWriter:
-    """The ConsumeQueueExt of one queue: a unit for each, whose address takes the place of the tags code.
+    """Writes the ConsumeQueueExt of one queue: one ext unit per queue unit, whose address replaces the tags code.
 
     Attributes:
-        files: what is written; its end is the address of the next unit.
+        files: that are written; their end is the address of the next ext unit.
     """
 
     def __init__(self, name: QueueName, output: OutputFiles, file_size: int) -> None:
@@ -220,11 +221,11 @@ class ExtensionWriter:
         self.files = FileSequence(output, name.below(file_names.CONSUME_QUEUE_EXT), file_size)
 
     def add(self, batch: UnitBatch, bit_maps: list[bytes]) -> None:
-        """Writes a unit for each of some units, and puts its address into them (ConsumeQueueExt.put).
+        """Writes an ext unit for each queue unit, and stores its address in the queue unit (ConsumeQueueExt.put).
 
         Args:
-            batch: its units' tags codes become addresses.
-            bit_maps: one per unit, empty where no filter is known.
+            batch: the tags codes of its units are replaced by addresses.
+            bit_maps: one per unit; empty if no filter is known.
         """
         addresses = []
         tags_codes = batch.units["tags_code"].tolist()

@@ -1,4 +1,4 @@
-"""What a rebuild came to."""
+"""The result of a rebuild."""
 
 from dataclasses import dataclass, field
 
@@ -14,17 +14,17 @@ class Result:
     """What was read and written.
 
     Attributes:
-        next_offset: physical offset up to which the log has been dealt with.
-        records: read.
-        units: given to queues; filling not counted.
-        keys: put into the index.
+        next_offset: physical offset up to which the log has been processed.
+        records: number of records read.
+        units: number written to queues, without fill units.
+        keys: number added to the index.
         queues: number of queues written.
         index_files: names, oldest first.
         damage: ranges of the log without a record.
-        damaged_bytes: in all of them.
-        notes: units whose place was unusual, with their queue.
-        oddities: records that no broker could dispatch as they are.
-        unwritable: queues whose topic cannot be the name of a directory; they got no files.
+        damaged_bytes: total bytes in them.
+        notes: units whose placement was unusual, with their queue.
+        oddities: records that a broker could not dispatch as they are.
+        unwritable: queues whose topic is not usable as a directory name; they got no files.
     """
 
     next_offset: int = 0
@@ -41,5 +41,5 @@ class Result:
 
     @property
     def is_complete(self) -> bool:
-        """Whether every record of the log was there and has its unit where it says."""
+        """Whether every record of the log was readable and has its unit at the queue offset that it states."""
         return not (self.damage or self.notes or self.oddities or self.unwritable)

@@ -1,4 +1,4 @@
-"""What the broker was set to, as far as it shapes derived files, and where each setting is known from."""
+"""Broker settings that affect derived files, and the evidence for each."""
 
 from dataclasses import dataclass, field
 
@@ -22,10 +22,10 @@ class Settings:
 
     Attributes:
         rules: for dispatch.
-        consume_queue_size, batch_consume_queue_size, consume_queue_ext_size: bytes of a file.
+        consume_queue_size, batch_consume_queue_size, consume_queue_ext_size: file sizes in bytes.
         has_extension: whether queues have a ConsumeQueueExt (enableConsumeQueueExt).
         index_slots, index_entries: maxHashSlotNum, maxIndexNum.
-        evidence: where each of these is known from, by name.
+        evidence: the source of each of these, by name.
     """
 
     rules: DispatchRules
@@ -39,11 +39,11 @@ class Settings:
 
 
 def settings_of(store: Store, broker_version: str | None = None) -> Settings:
-    """Finds the settings of a store's broker: its configuration first, then what the store shows, then defaults.
+    """Determines a broker's settings: from its configuration, else from the store's files, else the defaults.
 
     Args:
         store: opened, with its configuration.
-        broker_version: "4.9", "5.1", "5.5" …, to overrule what the store tells of its release.
+        broker_version: "4.9", "5.1", "5.5" …; overrides the release detected from the store.
 
     Raises:
         UsageError: `broker_version` is not a release; a configured number is invalid.

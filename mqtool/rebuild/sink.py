@@ -1,4 +1,4 @@
-"""Takes batches in log order and writes queues and index; knows how far it has come."""
+"""Writes batches, passed in log order, to queues and index; keeps track of the position in the log."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -26,10 +26,10 @@ Writer = SimpleQueueWriter | BatchQueueWriter
 
 
 class Sink:
-    """Writes what batches hold.
+    """Writes the contents of dispatch batches.
 
     Attributes:
-        result: as it is so far; `finish` completes it.
+        result: so far; `finish` completes it.
     """
 
     def __init__(
@@ -40,9 +40,9 @@ class Sink:
         Args:
             output: the new directory.
             settings: sizes and rules.
-            wanted: what is to be made.
-            log_bytes: of the whole log; bounds how much filling holes may get.
-            bit_maps: for extensions; None where queues have none.
+            wanted: which files to rebuild.
+            log_bytes: size of the whole log; limits the number of fill units.
+            bit_maps: for extensions; None if queues have none.
         """
         self.result = Result()
         self._output = output
@@ -56,7 +56,7 @@ class Sink:
         self._unwritable: set[QueueName] = set()
 
     def add(self, batch: DispatchBatch) -> None:
-        """Writes one batch; it follows the one before."""
+        """Writes one batch, which must follow the previous one."""
         result = self.result
         result.records += batch.records
         for damage in batch.damage:
@@ -99,12 +99,12 @@ class Sink:
         return self._queues[name]
 
     def flush(self) -> None:
-        """Hands everything to the system."""
+        """Writes all buffered bytes to the files."""
         for writer in (*self._queues.values(), *self._extensions.values()):
             writer.files.flush()
 
     def finish(self) -> Result:
-        """Writes what was held back; returns what it came to."""
+        """Writes the units that were waiting; returns the result."""
         for writer in (*self._queues.values(), *self._extensions.values()):
             writer.finish()
         if self._wanted.index:

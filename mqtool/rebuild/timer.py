@@ -1,10 +1,11 @@
-"""Timer log, timer wheel and timer checkpoint rebuilt from the topic of parked messages.
+"""Rebuilds timer log, timer wheel and timer checkpoint from the topic of parked messages.
 
-The broker reads `rmq_sys_wheel_timer` from front to back and gives each message that is not due yet a unit in the log
-and a place in the wheel. All of it follows from the messages but one thing: the second in which the broker did so, the
-unit's write time. Of a message that has been dequeued since, the record that came of it tells (TIMER_ENQUEUE_MS); of
-one that still waits, it is taken to be the second in which it was stored. Deliver times, order and chains do not depend
-on it, except that a message near the end of the wheel's window might have been rolled.
+The broker reads `rmq_sys_wheel_timer` sequentially and gives each message that is not due yet a unit in the timer
+log and a place in the wheel. All of this follows from the messages, except the second in which the broker did it:
+the unit's write time. For a message that has been dequeued since, the delivered record contains it
+(TIMER_ENQUEUE_MS). For a message that still waits, the second in which it was stored is used. Deliver times, order
+and chains do not depend on the write time, except that a message near the end of the wheel's window might have been
+rolled.
 Source: TimerMessageStore.doEnqueue, convertMessage, recover; TimerLog.append; TimerWheel.putSlot (5.5.0).
 """
 
@@ -34,20 +35,20 @@ _ENQUEUED = properties.TIMER_ENQUEUE_MS.encode()
 
 @dataclass(slots=True)
 class TimerResult:
-    """What was made.
+    """What was rebuilt.
 
     Attributes:
-        parked: messages of the topic.
-        units: of the log.
-        passed: messages that were due already when the broker met them; they get no unit.
-        guessed: units whose write time no record tells.
+        parked: messages in the topic.
+        units: in the timer log.
+        passed: messages that were already due when the broker read them; they get no unit.
+        guessed: units whose write time no record contains.
         waiting: messages in slots that have not been delivered.
-        last_read_time_ms: slots before it have been delivered.
-        read_time_from: where that is known from.
-        missed: messages that should have been delivered before, and of which there is no record: the log was cut
-            after them, or damaged. The read time goes back for them, past no message that was delivered.
+        last_read_time_ms: slots before this time have been delivered.
+        read_time_from: the source of `last_read_time_ms`.
+        missed: messages that should have been delivered earlier but have no delivered record, because the log was
+            cut after them or damaged. The read time is moved back to deliver them, but not past a delivered message.
         damage: ranges of the log without a record.
-        problems: messages that no broker could park, in words.
+        problems: messages that no broker could park, as sentences.
         files: paths below the output directory.
     """
 
@@ -65,10 +66,11 @@ class TimerResult:
 
 
 def rebuild_timer(store: Store, out: Path, on_progress: OnProgress = ignore) -> TimerResult:
-    """Makes `timerwheel`, `timerlog/` and `config/timercheck` below a directory.
+    """Writes `timerwheel`, `timerlog/` and `config/timercheck` below a directory.
 
     Args:
-        store: opened with its configuration (timerPrecisionMs, timerRollWindowSlot, mappedFileSizeTimerLog); only read.
+        store: opened with its configuration (timerPrecisionMs, timerRollWindowSlot, mappedFileSizeTimerLog); only
+            read.
         out: new or empty directory.
         on_progress: called with bytes of the log.
 
@@ -99,7 +101,7 @@ class _Rebuild:
         self._found = TimerResult()
 
     def run(self, out: Path) -> TimerResult:
-        """Reads the log, then writes."""
+        """Reads the log, then writes the files."""
         found, log = self._found, self._store.commit_log
         for item in log.walk():
             if isinstance(item, Damage):
@@ -129,7 +131,7 @@ class _Rebuild:
         return slot.time * self._precision >= checkpoint.last_read_time_ms
 
     def _read(self, frames: Frames) -> None:
-        """Takes parked messages, and what dequeued ones tell of when they were parked."""
+        """Collects parked messages, and from delivered ones the times at which they were enqueued."""
         starts, lengths = frames.topic_start, frames.topic_length
         likely = np.flatnonzero(lengths == len(TOPIC)).tolist()
         rows = {row for row in likely if bytes(frames.view[starts[row] : starts[row] + lengths[row]]) == TOPIC}
@@ -168,7 +170,7 @@ class _Rebuild:
             )
 
     def _write_log(self, output: OutputFiles, placed: list[Placed]) -> int:
-        """Writes the units; returns the position after the last."""
+        """Writes the units; returns the position after the last one."""
         position = 0
         for one in placed:
             position = self._room(output, position)
@@ -195,7 +197,7 @@ class _Rebuild:
             yield message, now
 
     def _room(self, output: OutputFiles, position: int) -> int:
-        """Returns where the next unit goes; closes a file that has no room for it and the mark after it."""
+        """Returns the position of the next unit; ends a file that has no room for the unit and an end mark."""
         left = self._file_size - position % self._file_size
         if left >= timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE:
             return position
@@ -206,7 +208,7 @@ class _Rebuild:
         return position + left
 
     def _place(self, message: Parked, write_time: int) -> Placed:
-        """Returns the slot of a message: its own, or an earlier one from which it is parked again."""
+        """Returns the slot of a message: that of its deliver time, or an earlier one from which it is rolled."""
         magic, due = timer.TimerMagic.DEFAULT, message.due
         window = self._window * self._precision
         excess = due - write_time - window
@@ -221,10 +223,10 @@ class _Rebuild:
         return Placed(message, write_time, due, int(magic), left or message.key in self._cancelled)
 
     def _settle(self, placed: list[Placed], old: timer.TimerCheckpoint) -> list[Placed]:
-        """Finds the read time; returns what gets a unit, which is all unless the read time has to go back.
+        """Determines the read time; returns the messages that get a unit: all, unless the read time has to move back.
 
-        Then those between that have been delivered get none, but for the last of all: the broker reads its queue on
-        from the message of the last unit (reviseQueueOffset).
+        If it moves back, messages in between that have been delivered get no unit, except the last of all: the
+        broker continues reading its queue after the message of the last unit (reviseQueueOffset).
         """
         found = self._found
         if old.last_read_time_ms > 0:
@@ -262,7 +264,7 @@ class _Rebuild:
         )
 
     def _enter(self, due: int, position: int, count: int) -> int:
-        """Puts a unit into its slot; returns the position of the one before it there."""
+        """Adds a unit to its slot; returns the position of the previous unit in the slot."""
         index, time = timer.slot_index(due, self._precision), due // self._precision
         slot = self._slots.get(index)
         if slot is None or slot.time != time:
@@ -281,7 +283,7 @@ class _Rebuild:
         self._found.files.append(name)
 
     def _old_checkpoint(self) -> timer.TimerCheckpoint:
-        """Returns what config/timercheck says; nothing if it cannot be read."""
+        """Returns the contents of config/timercheck; an empty checkpoint if it cannot be read."""
         try:
             return timer.parse_checkpoint(read_file(self._store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT))
         except StoreError:

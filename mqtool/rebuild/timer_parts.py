@@ -1,4 +1,4 @@
-"""Parked messages and where the timer keeps them, while its files are rebuilt."""
+"""Parked messages and timer slots, as used while the timer's files are rebuilt."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from mqtool.records.frames import Frames
 
 @dataclass(frozen=True, slots=True)
 class Parked:
-    """A message of the topic: its record's place, when it is due, and who it is."""
+    """A message in the timer topic: position of its record, deliver time, and identity."""
 
     queue_offset: int
     physical_offset: int
@@ -26,7 +26,7 @@ class Parked:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """A message with the slot that it has: until `due`, ms; `done` if it left it, or is not to."""
+    """A message and its slot, which it leaves at `due`, in ms; `done` if it has left the slot or must not enter it."""
 
     message: Parked
     write_time: int
@@ -37,7 +37,7 @@ class Placed:
 
 @dataclass(slots=True)
 class Slot:
-    """A slot of the wheel: its second and the chain of units in it."""
+    """A slot of the wheel: its second and its chain of units."""
 
     time: int
     first: int = timer.NO_POSITION
@@ -46,7 +46,7 @@ class Slot:
 
 
 def rows_with(frames: Frames, word: bytes) -> Iterator[int]:
-    """Yields the rows whose bytes hold a word."""
+    """Yields the indices of frames whose bytes contain a word."""
     data = bytes(frames.view)
     at = data.find(word)
     while at >= 0:

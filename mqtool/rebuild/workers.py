@@ -1,4 +1,4 @@
-"""Parts walked by several processes, their batches handed on in log order."""
+"""Walks parts in several processes, and yields their batches in log order."""
 
 from collections.abc import Iterator
 from concurrent.futures import Future
@@ -17,10 +17,10 @@ _of_process: list[BatchBuilder] = []
 
 
 def batches_of_workers(parts: list[Part], rules: DispatchRules, wanted: Wanted, jobs: int) -> Iterator[DispatchBatch]:
-    """Yields the batches of all parts in order, as one process that walked the parts uncut would.
+    """Yields the batches of all parts in order, as a single process without parts would.
 
-    A part whose walk does not end where the next one begins was cut at something else than a record: then its whole
-    segment is walked from there by this process.
+    If the walk over a part does not end where the next one begins, the cut was not at a record. This process then
+    walks the rest of the segment from there.
     """
     last_of = {part.segment: part for part in parts}
     broken: Segment | None = None

@@ -1,6 +1,8 @@
-"""One page of HTML about a store that can be attached to a ticket: all that `verify` found, and how to look at it.
+"""A self-contained HTML page about a store, e.g.
 
-`report(store)` makes it. Docs page: docs/report.md.
+to attach to a ticket: all findings of `verify`, and how to follow them up.
+
+`report(store)` creates it. Docs page: docs/report.md.
 """
 
 from mqtool.report.page import report

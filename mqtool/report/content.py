@@ -1,6 +1,6 @@
 """Contents of the page: values and texts in the order of the page, no markup.
 
-No body and no property of a message is here; names of topics, groups and files are.
+Message bodies and properties never appear; names of topics, groups and files do.
 """
 
 from collections.abc import Sequence
@@ -33,13 +33,13 @@ _RANK = {Severity.ERROR: 0, Severity.UNKNOWN: 1, Severity.WARNING: 2, Severity.N
 
 @dataclass(frozen=True)
 class Group:
-    """All findings of one code.
+    """All findings with one code.
 
     Attributes:
-        code, severity, meaning, remedy: of the code; the severity is the worst of its findings.
-        count, lost_messages, lost_bytes: of all of them.
-        places: the first of them.
-        next_steps: the commands to type, each once.
+        code, severity, meaning, remedy: of the code; the severity is the worst among its findings.
+        count, lost_messages, lost_bytes: totals of its findings.
+        places: locations of the first findings.
+        next_steps: the commands to run, each once.
     """
 
     code: str
@@ -55,13 +55,13 @@ class Group:
 
 @dataclass(frozen=True)
 class QueueRow:
-    """One queue, with the group that has the largest lag.
+    """One queue, with the consumer group that has the largest lag.
 
     Attributes:
         topic, queue_id, min_offset, max_offset, messages: of the queue.
-        lag, group: of the group with the largest lag; None if none consumes it.
-        groups: how many consume it.
-        lost: lost messages of it.
+        lag, group: of the group with the largest lag; None if no group consumes the queue.
+        groups: how many groups consume it.
+        lost: number of its messages that are lost.
     """
 
     topic: str
@@ -81,19 +81,19 @@ class Content:
 
     Attributes:
         store: path as the user gave it.
-        made: when, in words; by which release of mqtool.
+        made: text that states when and by which release of mqtool the page was created.
         answer: of verify.
         verdict: a sentence.
-        release: of the broker, in words.
-        facts: (name, value) pairs under the verdict.
-        steps: the first commands to type.
-        groups, lint: findings by code; those of the configuration apart.
-        lint_ran: whether there was a configuration to look at.
-        cells, rows_of_cells, marks, ranges: the log drawn.
+        release: release of the broker, as text.
+        facts: (name, value) pairs below the verdict.
+        steps: the first commands to run.
+        groups, lint: findings by code; `lint` has those about the configuration.
+        lint_ran: whether there was a configuration to check.
+        cells, rows_of_cells, marks, ranges: the map of the log.
         chart: messages over time; None if there are none.
-        queues, lags: queues, and groups with lag.
-        waiting: which segment holds messages that the broker has still to deliver, a line for each queue.
-        notes: what is left out because it would be too much, as text.
+        queues, lags: queues, and consumer groups with lag.
+        waiting: which segment contains messages that the broker has not delivered yet, a line for each queue.
+        notes: texts that state what was omitted for size.
     """
 
     store: str
@@ -122,7 +122,7 @@ class Content:
 def gather(
     store: Store, answer: Verification, facts: Facts, made: str, advice: tuple[str, ...] | None = None
 ) -> Content:
-    """Brings together what the page shows."""
+    """Collects the contents of the page."""
     store.go_on_without_unreadable()  # what is unknown then, the findings say
     survey, losses = facts.survey, answer.losses
     groups = grouped(answer.findings)
@@ -168,7 +168,7 @@ def gather(
 
 
 def grouped(findings: Sequence[Finding]) -> tuple[Group, ...]:
-    """Returns findings by code, the worst first, else in the order of the catalogue."""
+    """Returns findings grouped by code, most severe first, then in the order of the catalogue."""
     by_code: dict[str, list[Finding]] = {}
     for finding in findings:
         by_code.setdefault(finding.code, []).append(finding)

@@ -1,4 +1,4 @@
-"""The log drawn: which segments there are, and where in all of it the damage lies. Places and sizes, no markup."""
+"""The map of the log: its segments, and where the damage is. Positions and sizes, no markup."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ _RANK = ("missing", "unreadable", "damaged", "valid", "empty")
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One segment, or several neighbours.
+    """One segment, or several adjacent ones.
 
     Attributes:
-        state: the worst of them: missing, unreadable, damaged, valid, empty (made ahead).
-        filled: how much of it holds records or a BLANK, 0 to 1.
-        title: in words.
-        column, row: its place.
+        state: the worst of their states: missing, unreadable, damaged, valid, empty (preallocated).
+        filled: fraction that contains records or a BLANK, 0 to 1.
+        title: description.
+        column, row: position in the map.
     """
 
     state: str
@@ -37,7 +37,7 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """One damaged range in the damage map: where, how wide, and in words."""
+    """One damaged range in the damage map: position, width and description."""
 
     left: float
     width: float
@@ -47,7 +47,7 @@ class Mark:
 def segment_map(
     segments: Sequence[MappedFile], facts: Sequence[SegmentFacts], ranges: Sequence[LostRange]
 ) -> list[Cell]:
-    """Returns the cells of all segments, and of gaps between them, in the order of the log."""
+    """Returns the cells of all segments and of the gaps between them, in log order."""
     found: list[tuple[str, float, str]] = []
     by_number = {one.number: one for one in facts}
     for number, segment in enumerate(segments):
@@ -83,7 +83,7 @@ def _segment(segment: MappedFile, facts: SegmentFacts | None, ranges: Sequence[L
 
 
 def damage_map(start: int, end: int, ranges: Sequence[LostRange]) -> list[Mark]:
-    """Returns the places of damaged ranges between two physical offsets, each wide enough to be seen."""
+    """Returns the positions of damaged ranges between two physical offsets, each wide enough to be visible."""
     whole = max([end, *(one.end for one in ranges)]) - start
     marks: list[Mark] = []
     for one in ranges:

@@ -1,4 +1,4 @@
-"""The page made of its content: one file, nothing fetched from anywhere, every value escaped."""
+"""Renders the page from its content: one file without external resources, with every value escaped."""
 
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -27,12 +27,12 @@ def report(
 
     Args:
         store: only read.
-        options: as for verify; messages over time are counted whatever they say.
+        options: as for verify; messages over time are always counted, whatever the options state.
         on_progress: as for verify.
-        advise: what to type first; if not given, the next steps of the first findings.
+        advise: returns the commands to run first; by default the next steps of the first findings.
 
     Raises:
-        UsageError: the state file is no such file.
+        UsageError: the state file is not a verify state file.
     """
     chosen = options or Options()
     wanted = Options(chosen.topics, chosen.jobs, chosen.throttle, chosen.state, chosen.max_seconds, timeline=True)
@@ -43,7 +43,7 @@ def report(
 
 
 def render(content: Content) -> str:
-    """Returns the page."""
+    """Returns the page as HTML."""
     return _environment().get_template("report.html").render(page=content, answer=content.answer)
 
 

@@ -1,4 +1,4 @@
-"""The life of a message as one page: a picture in lanes, and a table with what proves each step."""
+"""The life of a message as an HTML page: a diagram with a lane per participant, and a table with proofs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -19,13 +19,13 @@ BROKER, PRODUCER = "broker", "producer"
 
 @dataclass(frozen=True)
 class Dot:
-    """A step in the picture.
+    """A step in the diagram.
 
     Attributes:
-        x, y: its middle.
+        x, y: its centre, in pixels.
         step: what happened.
-        time: in words, "" if the store does not show it.
-        due: the same.
+        time: as text; "" if the store does not contain it.
+        due: the same for the delivery time.
     """
 
     x: int
@@ -37,11 +37,11 @@ class Dot:
 
 @dataclass(frozen=True)
 class Picture:
-    """The picture of one life.
+    """The diagram of one life.
 
     Attributes:
-        life: whose.
-        lanes: name and middle of each lane: producer, broker, each consumer group.
+        life: the life that is drawn.
+        lanes: name and centre of each lane: producer, broker, each consumer group.
         dots: one for each step.
         width, height: in pixels.
     """
@@ -59,7 +59,7 @@ class Picture:
 
 
 def story(store: str, address: str, lives: Sequence[Life], notes: Sequence[str]) -> str:
-    """Returns the page.
+    """Returns the page as HTML.
 
     Args:
         store, address: as the user gave them.
@@ -72,7 +72,7 @@ def story(store: str, address: str, lives: Sequence[Life], notes: Sequence[str])
 
 
 def picture(life: Life) -> Picture:
-    """Returns the places of a life's steps and lanes."""
+    """Computes the positions of a life's steps and lanes."""
     names = [PRODUCER, BROKER, *dict.fromkeys(lane_of(step) for step in life.steps)]
     lanes = {name: LANE_WIDTH // 2 + LANE_WIDTH * at for at, name in enumerate(dict.fromkeys(names))}
     dots = tuple(
@@ -83,7 +83,7 @@ def picture(life: Life) -> Picture:
 
 
 def lane_of(step: Step) -> str:
-    """Returns who did a step: the producer, the broker or a consumer group."""
+    """Returns who performed a step: the producer, the broker or a consumer group."""
     if step.is_of_producer or step.kind is StepKind.SENT:
         return PRODUCER
     by_broker = (StepKind.RETRY, StepKind.DEAD)

@@ -1,4 +1,4 @@
-"""Messages over time, drawn: one row of bars a topic, all on one time axis. Heights, no markup."""
+"""The chart of messages over time: one row of bars per topic, on a common time axis. Heights, no markup."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -22,10 +22,11 @@ class Row:
 
     Attributes:
         topic: name.
-        messages, bytes: in all.
-        bars: (place from 0, share of the row's own highest bar) of bars that are not empty.
+        messages, bytes: totals.
+        bars: (position counted from 0, height as a fraction of the row's highest bar) of the bars that are not
+            empty.
         first, last: times of its first and last message, to the minute.
-        words: what a reader who cannot see the bars needs.
+        words: the same as text, for readers who cannot see the bars.
     """
 
     topic: str
@@ -42,11 +43,11 @@ class Chart:
     """All topics.
 
     Attributes:
-        rows: by messages, most first.
+        rows: ordered by number of messages, largest first.
         start, end: of the axis.
-        bins, minutes: how many bars there is room for, and the minutes of one bar.
-        outside: messages before or after the axis.
-        more: topics that are not drawn.
+        bins, minutes: number of bars on the axis, and the minutes that one bar covers.
+        outside: number of messages before or after the axis.
+        more: number of topics that are not drawn.
     """
 
     rows: tuple[Row, ...]
@@ -59,7 +60,7 @@ class Chart:
 
 
 def chart(timeline: Timeline) -> Chart | None:
-    """Returns the drawing, None if there is no message."""
+    """Returns the chart; None if there are no messages."""
     if not timeline.messages:
         return None
     counts: dict[int, int] = {}

@@ -1,4 +1,4 @@
-"""The life of one message, from the records that a store has of it."""
+"""Reconstructs the life of one message from the records in a store."""
 
 from mqtool.story.life import Life, tell
 from mqtool.story.steps import Step, StepKind

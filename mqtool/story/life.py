@@ -1,8 +1,9 @@
 """The life of a message: which records belong to it, and which steps they prove.
 
-Records are found through the index: every copy of a message keeps its unique key (UNIQ_KEY), in whatever topic it is.
-What the index cannot lead to - ends of transactions, check points of POP - is looked for in its queue from the
-message's store time on, up to a limit; where that is not enough, the step says that it is not provable.
+Records are found through the index: every copy of a message keeps its unique key (UNIQ_KEY), whatever topic it is
+stored in. Records that the index does not cover (the ends of transactions, POP checkpoints) are searched for in
+their queue, from the message's store timestamp on and up to a limit. If the limit is reached, the step is reported
+as not provable.
 """
 
 import contextlib
@@ -31,12 +32,12 @@ class Life:
     """The life of one message.
 
     Attributes:
-        unique_key: its UNIQ_KEY; None if it has none, then only one record is known.
+        unique_key: the message's UNIQ_KEY; None if it has none, in which case only one record is known.
         keys, tag: of the message.
-        topic: that it was sent to; None if that is not known.
-        records: its records, by physical offset.
+        topic: the topic it was sent to; None if unknown.
+        records: its records, ordered by physical offset.
         steps: in the order in which they happened.
-        notes: what limits this account, in sentences.
+        notes: the limits of this account, as sentences.
     """
 
     unique_key: str | None
@@ -49,14 +50,14 @@ class Life:
 
 
 def tell(store: Store, address: str) -> tuple[list[Life], list[str]]:
-    """Returns the lives of the messages that an address, an id or a key names, and what limits the answer.
+    """Returns the lives of the messages that an address, id or key identifies, and the limits of the answer.
 
     Args:
         store: only read.
         address: a physical offset, TOPIC/QUEUE@OFFSET, an offset message id, a unique key or a key.
 
     Raises:
-        CorruptionError: the address is a physical offset where no record is.
+        CorruptionError: the address is a physical offset at which there is no record.
         StoreError: a file cannot be read.
     """
     messages, notes = _named(store, address)
@@ -84,7 +85,7 @@ def _named(store: Store, address: str) -> tuple[list[Message], list[str]]:
 
 
 def _limits(named: Named) -> list[str]:
-    """Returns what keeps a search from being complete."""
+    """Returns the reasons why a search may be incomplete."""
     notes = [_unread(named.unread)] if named.unread else []
     if named.more:
         notes.append(f"{named.more} more records have this key and were not read: name one message by its id")
@@ -125,9 +126,9 @@ def _life(store: Store, message: Message) -> Life:
 
 
 def _by_time(steps: Sequence[Step], records: Sequence[Message]) -> list[Step]:
-    """Returns steps in the order of time, none before the record that it is about: clocks of clients may differ.
+    """Returns steps sorted by time, with no step before the record it refers to, because clients' clocks may differ.
 
-    What waits comes after all other steps of its record.
+    Pending steps come after all other steps of their record.
     """
     latest: dict[int | None, int] = {}
     for step in steps:
@@ -147,7 +148,7 @@ _RANK = {StepKind.TRACED: 0, StepKind.PASSED: 2, StepKind.WAITS: 3, StepKind.UNK
 
 
 def _is_complete(first: Message) -> bool:
-    """Whether the first known record is the first that was stored for the message."""
+    """Whether the first known record is the first one that was stored for the message."""
     named = first.properties
     if properties.ORIGIN_MESSAGE_ID in named or first.prepared_transaction_offset:
         return False
@@ -159,13 +160,13 @@ def _is_complete(first: Message) -> bool:
 
 
 def record_proof(message: Message) -> str:
-    """Returns where a record is, in words."""
+    """Returns a description of a record's position."""
     place = f"{message.topic}/{message.queue_id}@{message.queue_offset}"
     return f"record at physical offset {message.physical_offset}, {place}"
 
 
 def step_of(message: Message, kind: StepKind, text: str, **more: object) -> Step:
-    """Returns a step that a record proves, at its store time."""
+    """Returns a step that a record proves, at the record's store timestamp."""
     place = {
         "at": message.store_timestamp,
         "order": message.physical_offset,
@@ -265,7 +266,7 @@ def _stored(message: Message, earlier: Sequence[Message]) -> Step:
 
 
 def _of_waiting(store: Store, records: Sequence[Message]) -> Iterator[Step]:
-    """Yields what became of messages that were parked and are in no later record."""
+    """Yields the state of messages that are parked in the timer or schedule topic and have no later record."""
     read_to = popping.timer_read_to(store)
     for message in records:
         if properties.TIMER_DEL_UNIQUE_KEY in message.properties or _is_delivered(message, records):
@@ -296,7 +297,7 @@ def _parked(store: Store, message: Message, proof: str, *, is_past: bool) -> Ste
 
 
 def _is_delivered(message: Message, records: Sequence[Message]) -> bool:
-    """Whether a later record is what a parked message became."""
+    """Whether a later record is the delivered form of a parked message."""
     target = message.properties.get(properties.REAL_TOPIC)
     return any(
         one.physical_offset > message.physical_offset
@@ -312,7 +313,7 @@ def _rolls(message: Message) -> bool:
 
 
 def _is_recalled(message: Message, records: Sequence[Message]) -> bool:
-    """Whether a request to recall is in the same slot: the timer drops the message then."""
+    """Whether a recall request is in the same timer slot, so that the timer drops the message."""
     return any(
         properties.TIMER_DEL_UNIQUE_KEY in one.properties and _due(one) == _due(message)
         for one in records
@@ -324,7 +325,7 @@ def _is_recalled(message: Message, records: Sequence[Message]) -> bool:
 
 
 def _of_groups(store: Store, records: Sequence[Message]) -> Iterator[Step]:
-    """Yields for each record that consumers can get, which groups are past it and for which it waits."""
+    """Yields, for each record visible to consumers, which consumer groups have passed it and which have not."""
     for message in records:
         if not is_for_consumers(message.topic):
             continue
@@ -351,7 +352,7 @@ def _of_groups(store: Store, records: Sequence[Message]) -> Iterator[Step]:
 
 
 def is_for_consumers(topic: str) -> bool:
-    """Whether consumers of users get the messages of a topic."""
+    """Whether a topic's messages are delivered to application consumers (it is not a system topic)."""
     system = (topics.HALF_TOPIC, topics.OP_TOPIC, topics.SCHEDULE_TOPIC, topics.TRACE_TOPIC)
     return topic not in (*system, topics.CHECKED_TOO_OFTEN_TOPIC) and not topic.startswith(topics.SYSTEM_PREFIX)
 

@@ -1,7 +1,7 @@
 """The life of a message as OpenTelemetry spans: OTLP in JSON, one trace for each message.
 
-Names and attributes follow the semantic conventions for messaging and for RocketMQ (OpenTelemetry 1.30). Trace and span
-ids are made from the unique key, so that the same life gives the same ids.
+Names and attributes follow the semantic conventions for messaging and for RocketMQ (OpenTelemetry 1.30). Trace and
+span ids are derived from the unique key, so the same life always gets the same ids.
 """
 
 import hashlib
@@ -31,7 +31,7 @@ _TYPES = {StepKind.HALF: "transaction", StepKind.DELAYED: "delay", StepKind.TIME
 def spans(lives: Sequence[Life]) -> dict[str, Any]:
     """Returns lives as an OTLP ExportTraceServiceRequest in JSON.
 
-    Steps without a time, such as the position of a group, are events of the span of their record.
+    Steps without a time, such as the consumer offset of a group, become events of their record's span.
     """
     found = [span for life in lives for span in _of_life(life)]
     scope = {"scope": {"name": "mqtool.story"}, "spans": found}

@@ -1,8 +1,9 @@
-"""When a message was popped, and whether that was acknowledged.
+"""When a message was popped, and whether it was acknowledged.
 
-A check point names the messages of one pop by their queue offsets. It has no key of the message, so check points are
-read from the message's store time on. Acknowledgements have a unique key made of the check point, which the index
-knows. Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor, PopMessageProcessor.genAckUniqueId (5.5.0).
+A POP checkpoint names the messages of one pop by their queue offsets. It does not contain their keys, so checkpoints
+are read sequentially, from the message's store timestamp on. Acknowledgements have a unique key derived from the
+checkpoint, which the index contains. Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor,
+PopMessageProcessor.genAckUniqueId (5.5.0).
 """
 
 from collections.abc import Iterator, Sequence
@@ -32,7 +33,7 @@ def unit_of(queue: Queue, queue_offset: int) -> Unit | None:
 
 
 def steps(store: Store, records: Sequence[Message], notes: list[str]) -> Iterator[Step]:
-    """Yields pops and acknowledgements of a message's records; `notes` takes what limits the answer."""
+    """Yields pops and acknowledgements of a message's records; appends the limits of the answer to `notes`."""
     out = kv_popped.read(store)
     if out.unknown:
         notes.append(f"pops are not provable: {out.unknown}")
@@ -53,7 +54,7 @@ def steps(store: Store, records: Sequence[Message], notes: list[str]) -> Iterato
 
 
 def _is_retried(message: Message, point: CheckPoint, records: Sequence[Message]) -> bool:
-    """Whether a later record is the message's next try by the group of a check point."""
+    """Whether a later record is the retry of the message by the checkpoint's consumer group."""
     return any(
         one.physical_offset > message.physical_offset
         and one.topic.startswith(topics.RETRY_PREFIX)
@@ -63,7 +64,7 @@ def _is_retried(message: Message, point: CheckPoint, records: Sequence[Message])
 
 
 def _points(store: Store, message: Message, notes: list[str]) -> Iterator[tuple[CheckPoint, int]]:
-    """Yields the check points that name a record, with their physical offsets."""
+    """Yields the POP checkpoints that name a record, with the checkpoints' physical offsets."""
     queue = store.queue(topics.TIMER_TOPIC, 0)
     if queue is None or message.topic in (topics.SCHEDULE_TOPIC, topics.HALF_TOPIC, topics.OP_TOPIC):
         return
@@ -122,7 +123,7 @@ def _waits(message: Message, point: CheckPoint, proof: str) -> Step:
 
 
 def _end(store: Store, message: Message, point: CheckPoint, offset: int) -> Step:
-    """Returns the acknowledgement of a pop, or that there is none."""
+    """Returns the step for the acknowledgement of a pop, or the step that states that there is none."""
     found = _ack(store, message, point)
     group = point.key.group
     if found is None and point.revive_time < timer_read_to(store):
@@ -158,7 +159,7 @@ def _ack(store: Store, message: Message, point: CheckPoint) -> Message | None:
 
 
 def timer_read_to(store: Store) -> int:
-    """Returns the time before which the timer has delivered, ms since epoch; 0 if there is no timer."""
+    """Returns the time up to which the timer has delivered, in ms since epoch; 0 if there is no timer."""
     path = store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
     try:
         return timer.parse_checkpoint(read_file(path)).last_read_time_ms if path.is_file() else 0

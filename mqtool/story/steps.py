@@ -1,11 +1,11 @@
-"""A step in the life of a message, with what proves it."""
+"""One step in the life of a message, and the evidence for it."""
 
 from dataclasses import dataclass
 from enum import StrEnum
 
 
 class StepKind(StrEnum):
-    """What happened."""
+    """Kind of a step."""
 
     SENT = "sent"
     """Stored in its topic."""
@@ -51,16 +51,17 @@ class Step:
 
     Attributes:
         kind: what happened.
-        text: the same in a sentence.
-        proof: the record, unit, file or position that proves it; for what is not provable the reason.
-        at: when, ms since epoch; None if the store does not show it.
-        order: physical offset after which it comes, for steps without a time.
-        group: consumer group, or the producer's.
-        topic, queue_id, queue_offset, physical_offset: of the record that it is about.
-        due: when it will be delivered, ms since epoch.
-        tries: how often the group had tried before, or how often the producer was asked.
-        until: when what begins with it ended, ms since epoch; None if it has no length or the store does not show it.
-        is_of_producer: the group is that of a producer.
+        text: the same as a sentence.
+        proof: the record, unit, file or consumer offset that proves it; the reason if it is not provable.
+        at: when, in ms since epoch; None if the store does not contain the time.
+        order: for steps without a time, the physical offset after which to sort them.
+        group: consumer group or producer group.
+        topic, queue_id, queue_offset, physical_offset: of the record that the step refers to.
+        due: when the message will be delivered, in ms since epoch.
+        tries: number of earlier delivery attempts to the group, or of transaction checks sent to the producer.
+        until: end of the period that starts with this step, in ms since epoch; None if it has no duration or the
+            store does not contain it.
+        is_of_producer: `group` is a producer group.
     """
 
     kind: StepKind
@@ -80,5 +81,5 @@ class Step:
 
     @property
     def is_proved(self) -> bool:
-        """Whether something in the store proves it."""
+        """Whether data in the store proves the step."""
         return self.kind is not StepKind.UNKNOWN

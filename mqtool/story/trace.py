@@ -1,6 +1,6 @@
-"""Trace records: what clients reported of the messages that they sent and consumed.
+"""Trace records: reports by clients about messages that they sent or consumed.
 
-A body has several reports, each ending in 0x02, with fields separated by 0x01. Source: TraceDataEncoder,
+A body contains several reports, each terminated by 0x02, with fields separated by 0x01. Source: TraceDataEncoder,
 TraceConstants, AsyncTraceDispatcher (4.9.7, 5.5.0).
 """
 
@@ -21,13 +21,13 @@ class Report:
     Attributes:
         kind: Pub, SubBefore, SubAfter, EndTransaction or Recall.
         message_id: unique key of the message.
-        at: when, ms since epoch; None if it does not say.
-        group: of the client; "" if it does not say.
-        cost_ms: how long it took; None if it does not say.
-        is_success: None if it does not say.
-        tries: how often the group had tried before.
-        request: joins SubBefore and SubAfter.
-        state: of EndTransaction.
+        at: when, in ms since epoch; None if not stated.
+        group: group of the client; "" if not stated.
+        cost_ms: duration in ms; None if not stated.
+        is_success: None if not stated.
+        tries: number of earlier delivery attempts to the group.
+        request: id that links SubBefore and SubAfter.
+        state: transaction state, of EndTransaction only.
         physical_offset: of the trace record.
     """
 
@@ -44,7 +44,7 @@ class Report:
 
 
 def reports(message: Message, message_id: str) -> Iterator[Report]:
-    """Yields the reports of a trace record about one message; what is not a report is passed over."""
+    """Yields the reports about one message in a trace record; skips malformed reports."""
     for line in java.decode_utf8(message.body).split(_REPORT):
         fields = line.split(_FIELD)
         try:

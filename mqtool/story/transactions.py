@@ -1,4 +1,4 @@
-"""The end of a transaction: its op message, which names half messages by their queue offsets.
+"""The end of a transaction: its op message, which identifies half messages by their queue offsets.
 
 Source: TransactionalMessageBridge, TransactionalMessageServiceImpl, TransactionalOpBatchService (5.5.0).
 """
@@ -17,12 +17,12 @@ MAX_OPS = 5_000
 
 
 def ends(store: Store, records: Sequence[Message], *, is_complete: bool) -> Iterator[Step]:
-    """Yields what ended the half messages of one message, if that is not a record of its own.
+    """Yields the steps that ended the half messages of one message, except commits, which are records of their own.
 
     Args:
         store: only read.
         records: of the message.
-        is_complete: all its records are known, so that without a committed one it was rolled back.
+        is_complete: all records of the message are known, so that the absence of a committed one means a rollback.
     """
     halves = [one for one in records if one.topic == topics.HALF_TOPIC]
     if not halves:
@@ -82,7 +82,7 @@ def _open(store: Store, half: Message, why: str) -> Step:
 
 
 def op_of(store: Store, half: Message) -> Message | str:
-    """Returns the op message that ends a half message; "" if there is none, or why that is not known."""
+    """Returns the op message that ends a half message; "" if there is none; the reason if it cannot be determined."""
     queue = store.queue(topics.OP_TOPIC, half.queue_id)
     if queue is None:
         return ""
@@ -105,6 +105,6 @@ def op_of(store: Store, half: Message) -> Message | str:
 
 
 def positions_file(store: Store) -> str:
-    """Returns the name of the file that the positions of groups are from."""
+    """Returns the name of the file from which the consumer offsets were read."""
     read = store.metadata.offset_tables.read
     return "consumer offsets" if read is None else read.file_name
