@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 @pytest.fixture(scope="session")
 def mqtool_server_of_session() -> "Iterator[MqServer]":
     """One server for all tests of a run."""
-    from mqtool.server.testing import MqServer  # noqa: PLC0415 - only who uses it pays for it
+    from mqtool.server.testing import MqServer  # noqa: PLC0415 - imported only if used
 
     with MqServer() as server:
         yield server

@@ -264,7 +264,7 @@ class Server:
             )
         if self._door is None:
             try:
-                from mqtool.server.grpc.door import Door  # noqa: PLC0415 - only who needs it pays for it
+                from mqtool.server.grpc.door import Door  # noqa: PLC0415 - imported only if needed
             except ImportError as error:
                 raise ForeignProtocolError(
                     f"a gRPC connection: install 'rocketmq-mqtool[serve]' to serve it ({error})"
@@ -366,7 +366,7 @@ async def _run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopped.set)
     async with Server(options) as server:
-        gc.freeze()  # objects that live as long as the server: collections need not visit them
+        gc.freeze()  # these objects live as long as the server; exempt them from collections
         ready(dict(server.addresses))
         await stopped.wait()
 

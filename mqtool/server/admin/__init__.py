@@ -1,7 +1,7 @@
-"""The admin port: metrics, health, and a page with topics, groups and lag, rates and messages.
+"""The admin port: metrics, health checks, and web pages with topics, consumer groups, lag, rates and messages.
 
-`port` listens, `site` makes the page, `metrics` the text for Prometheus. The page only reads, works without scripts,
-and loads nothing from elsewhere. Docs page: docs/serve.md.
+`port` listens, `site` serves the pages, `metrics` builds the text for Prometheus. The pages only read, work without
+scripts, and load nothing from other hosts. Docs page: docs/serve.md.
 """
 
 from mqtool.server.admin.site import Access, Site

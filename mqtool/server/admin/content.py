@@ -1,4 +1,4 @@
-"""Content of the pages about topics and groups: values in the order of the page, no markup."""
+"""Content of the pages about topics and consumer groups: values in the order of the page, without markup."""
 
 import shutil
 import time
@@ -16,7 +16,7 @@ _UNITS = ((86_400, "day"), (3600, "hour"), (60, "minute"), (1, "second"))
 
 
 class Lag(NamedTuple):
-    """A group in a topic: its lag, its members, and its messages per second."""
+    """A consumer group's lag in a topic, its members, and its messages per second."""
 
     group: str
     topic: str
@@ -26,7 +26,7 @@ class Lag(NamedTuple):
 
 
 class TopicRow(NamedTuple):
-    """A topic: its queues, messages stored and per second, number of groups, and the largest lag."""
+    """A topic: its queues, number of messages stored, messages per second, number of consumer groups, largest lag."""
 
     name: str
     queues: str
@@ -46,7 +46,7 @@ class QueueRow(NamedTuple):
 
 
 class OffsetRow(NamedTuple):
-    """The offset of a group in a queue."""
+    """The consumer offset of a group in a queue."""
 
     topic: str
     queue_id: int
@@ -57,7 +57,7 @@ class OffsetRow(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Topic:
-    """The page of one topic."""
+    """Content of the page about a topic."""
 
     name: str
     row: TopicRow
@@ -68,7 +68,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """The page of one group."""
+    """Content of the page about a consumer group."""
 
     name: str
     lags: list[Lag]
@@ -77,7 +77,7 @@ class Group:
 
 
 def health(snapshot: Snapshot, messages: Messages) -> list[tuple[str, str]]:
-    """Returns the state of the store, as names and values."""
+    """Returns the state of the store as (name, value) pairs."""
     first, last = max(0, messages.min_physical_offset), max(0, messages.max_physical_offset)
     oldest, now = messages.earliest_store_time(), time.time_ns() // 1_000_000
     disk = shutil.disk_usage(messages.path)
@@ -95,7 +95,7 @@ def health(snapshot: Snapshot, messages: Messages) -> list[tuple[str, str]]:
 
 
 def verdict(snapshot: Snapshot) -> tuple[str, str]:
-    """Returns the state of the broker in one word, and in a sentence."""
+    """Returns the state of the broker as a keyword and a sentence."""
     if snapshot.is_losing:
         sentence = "The disk is so full that unexpired messages are being deleted. Free space, or set"
         return "losing messages", f"{sentence} cleanFileForciblyEnable=false to refuse new messages instead."
@@ -107,7 +107,7 @@ def verdict(snapshot: Snapshot) -> tuple[str, str]:
 
 
 def lags(snapshot: Snapshot, messages: Messages) -> list[Lag]:
-    """Returns every group in every topic where it has committed, the largest lag first."""
+    """Returns the lag of each consumer group in each topic in which it has committed an offset, largest first."""
     found = []
     for (topic, group), committed in snapshot.committed.items():
         if topic in snapshot.topics:
@@ -122,9 +122,9 @@ def topics(snapshot: Snapshot, messages: Messages, every: Iterable[Lag], *, own:
     """Returns the topics by name.
 
     Args:
-        snapshot, messages: what there is.
-        every: of `lags`.
-        own: the broker's own too.
+        snapshot, messages: the broker's tables and its store.
+        every: result of `lags`.
+        own: include the broker's own topics.
     """
     held: dict[str, int] = {}
     for topic, queue_id in messages.queues():
@@ -149,7 +149,7 @@ def _topic_row(config: TopicConfig, held: int, rate: float, behind: list[int]) -
 
 
 def topic(name: str, snapshot: Snapshot, messages: Messages) -> Topic | None:
-    """Returns one topic, None if it does not exist."""
+    """Returns the page content of a topic; None if the topic does not exist."""
     config = snapshot.topics.get(name)
     if config is None:
         return None
@@ -165,7 +165,7 @@ def topic(name: str, snapshot: Snapshot, messages: Messages) -> Topic | None:
 
 
 def group(name: str, snapshot: Snapshot, messages: Messages) -> Group | None:
-    """Returns one group, None if it does not exist."""
+    """Returns the page content of a consumer group; None if the group does not exist."""
     if name not in snapshot.groups:
         return None
     offsets = []
@@ -179,7 +179,7 @@ def group(name: str, snapshot: Snapshot, messages: Messages) -> Group | None:
 
 
 def _duration(seconds: int) -> str:
-    """Returns the two largest parts of a time: `3 hours 5 minutes`."""
+    """Formats a duration with its two largest units: `3 hours 5 minutes`."""
     parts: list[str] = []
     left = max(0, seconds)
     for length, word in _UNITS:

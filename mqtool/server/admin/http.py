@@ -1,4 +1,4 @@
-"""Requests and replies of the page: one GET per connection, with limits on every part of it."""
+"""HTTP requests and replies of the admin pages: one GET per connection, with limits on every part of it."""
 
 import ipaddress
 from collections.abc import Iterable
@@ -37,25 +37,24 @@ _HEADERS = {
     "Cache-Control": "no-store",
     "Connection": "close",
 }
-"""Headers of every reply: no resources of other hosts, no frames, no caching."""
+"""Headers of every reply; they forbid resources of other hosts, frames and caching."""
 
 
 class BadRequestError(Exception):
-    """A request that gets no page.
+    """A request that is answered with an error page.
 
     Attributes:
-        status: of the reply.
+        status: HTTP status of the reply.
     """
 
     def __init__(self, status: int, reason: str) -> None:
-        """Takes status and text."""
         super().__init__(reason)
         self.status = status
 
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request: method, path, the fields of its query, and the host that the browser asked for."""
+    """A request: method, path, query fields, and the Host header."""
 
     method: str
     path: str
@@ -64,7 +63,7 @@ class Request:
 
 
 class Reply(NamedTuple):
-    """Status, content type and text of a reply."""
+    """HTTP status, content type and text of a reply."""
 
     status: int
     kind: str
@@ -84,7 +83,7 @@ class Reply(NamedTuple):
 
 
 def path_of(head: bytes) -> str:
-    """Returns the path of a request, "" if it has none."""
+    """Returns the path of a request; "" if the request has none."""
     words = head.split(b"\r\n", 1)[0].split(b" ")
     return words[1].partition(b"?")[0].decode("latin-1") if len(words) == 3 else ""
 
@@ -93,7 +92,7 @@ def parse(head: bytes) -> Request:
     """Parses the head of a request.
 
     Raises:
-        BadRequestError: it is none, or more than this page takes.
+        BadRequestError: the head is not a valid request, or exceeds a limit.
     """
     first, *lines = head.decode("latin-1").split("\r\n")
     words = first.split(" ")
@@ -120,13 +119,13 @@ def _fields(query: str) -> dict[str, str]:
 
 
 def is_own_host(host: str | None, names: Iterable[str]) -> bool:
-    """Whether a browser that asked for a host meant this server.
+    """Whether the Host header of a request names this server.
 
-    A page of somebody else whose name is made to lead here would be let in by its address but not by its name.
+    This prevents DNS rebinding: a foreign site whose name resolves to this server's address sends its own name here.
 
     Args:
         host: the Host header.
-        names: under which this server is reached; addresses and localhost always are.
+        names: names under which this server is reached; IP addresses and localhost are always accepted.
     """
     name = (host or "").lower()
     name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]

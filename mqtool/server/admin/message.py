@@ -1,4 +1,4 @@
-"""One message as the page shows it: its fields, its properties, and the start of its body."""
+"""The page about one message: its fields, its properties, and the start of its body."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -15,20 +15,20 @@ MOST_CHARACTERS = 8192
 MOST_HEX_BYTES = 512
 _HEX_ROW = 16
 _MAX_BODY = 8 << 20
-"""Maximum bytes of a decompressed body; by default a broker accepts bodies of 4 MiB."""
+"""Maximum size of a decompressed body in bytes; by default a broker accepts bodies of 4 MiB."""
 _TAB = "    "
 _TRANSACTIONS = {0: "", 4: "prepared", 8: "committed", 12: "rolled back"}
 
 
 class Body(NamedTuple):
-    """A body to read.
+    """A body in readable form.
 
     Attributes:
         kind: "text" or "bytes".
-        text: with everything that has no shape of its own as its code; or rows of hexadecimal digits.
-        size: of the body, decompressed.
-        is_cut: whether there is more of it.
-        problem: why it is shown as it is stored, "" if it is not.
+        text: the text, with codes for invisible characters; or lines of hexadecimal digits.
+        size: size of the decompressed body in bytes.
+        is_cut: whether only the start of the body is shown.
+        problem: why the body is shown as stored; "" if it was decompressed.
     """
 
     kind: str
@@ -39,7 +39,7 @@ class Body(NamedTuple):
 
 
 class Passed(NamedTuple):
-    """A group that reads the topic: its offset in the queue, and whether that is after the message."""
+    """A consumer group that reads the topic: its offset in the queue, and whether that is after the message."""
 
     group: str
     consumer_offset: int
@@ -48,7 +48,7 @@ class Passed(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """A message: rows of names and values, and the rest."""
+    """Content of the page about a message: (name, value) rows, properties, body and consumer groups."""
 
     topic: str
     queue_id: int
@@ -62,7 +62,7 @@ class Shown:
 
 
 class Hit(NamedTuple):
-    """A message in a list."""
+    """A message in a list of results."""
 
     physical_offset: int
     topic: str
@@ -75,7 +75,7 @@ class Hit(NamedTuple):
 
 
 def hit(message: Stored) -> Hit:
-    """Returns a message as a row of a list."""
+    """Converts a message to a row of the list of results."""
     record = message.record
     return Hit(
         record.physical_offset,
@@ -90,7 +90,7 @@ def hit(message: Stored) -> Hit:
 
 
 def shown(message: Stored, snapshot: Snapshot) -> Shown:
-    """Returns a message with its fields, properties, body and groups."""
+    """Returns the fields, properties, body and consumer groups of a message."""
     record = message.record
     transaction = _TRANSACTIONS[commit_log.transaction_type(record.sys_flag)]
     rows = [
@@ -126,11 +126,11 @@ def shown(message: Stored, snapshot: Snapshot) -> Shown:
 
 
 def body_of(body: bytes, sys_flag: int) -> Body:
-    """Returns a body to read: text where it is text, else its first bytes.
+    """Returns a body in readable form: as text if it is text, otherwise its first bytes.
 
     Args:
-        body: as stored.
-        sys_flag: of the record.
+        body: the body as stored.
+        sys_flag: sys flag of the record, which states the compression.
     """
     problem = ""
     try:
@@ -145,7 +145,7 @@ def body_of(body: bytes, sys_flag: int) -> Body:
 
 
 def _text(body: bytes) -> str | None:
-    """Returns the beginning of a body as text, a little more than is shown; None if it is not text."""
+    """Returns the start of a body as text, slightly more than is shown; None if the body is not text."""
     piece = body[: 4 * MOST_CHARACTERS + 4]
     try:
         return piece.decode()

@@ -1,6 +1,6 @@
-"""Metrics of a broker in Prometheus's text form, under RocketMQ's own names.
+"""Metrics of a broker in Prometheus's text format, under RocketMQ's own names.
 
-Source: BrokerMetricsConstant, DefaultStoreMetricsConstant (5.5.0), as its Prometheus exporter shows them.
+Source: BrokerMetricsConstant, DefaultStoreMetricsConstant (5.5.0), as the broker's Prometheus exporter prints them.
 """
 
 import time
@@ -28,7 +28,7 @@ _Labels = dict[str, str]
 
 
 def text(broker: Broker) -> str:
-    """Returns all metrics."""
+    """Returns all metrics of a broker."""
     common = {
         "cluster": broker.settings.text("brokerClusterName"),
         "node_type": "broker",

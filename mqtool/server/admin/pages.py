@@ -1,4 +1,7 @@
-"""The pages: each looks up what its fields request, and fills its template. For the page's thread."""
+"""Renders the admin pages: each function reads what the query asks for, and fills a template.
+
+All functions run in the thread for pages.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime
@@ -19,18 +22,18 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 ROWS = 100
-"""Rows of one part of a list."""
+"""Maximum number of rows on one page of a list."""
 _FIRST = 15
-"""Rows of a list on the first page."""
+"""Maximum number of rows of a list on the overview page."""
 
 
 class Question(NamedTuple):
-    """What a page is rendered from.
+    """The input of a page.
 
     Attributes:
-        fields: of the query.
-        snapshot, messages: the broker and its store.
-        shows_messages: whether messages may be looked up.
+        fields: query fields.
+        snapshot, messages: the broker's tables and its store.
+        shows_messages: whether messages may be shown.
     """
 
     fields: Mapping[str, str]
@@ -40,7 +43,7 @@ class Question(NamedTuple):
 
 
 class Part(NamedTuple):
-    """Some rows of a list, and their positions in it."""
+    """Consecutive rows of a list, and their positions in it."""
 
     rows: Sequence[object]
     number: int
@@ -49,7 +52,7 @@ class Part(NamedTuple):
 
 
 def overview(question: Question) -> Reply:
-    """The first page: state, rates, health, largest lags and busiest topics."""
+    """Renders the first page: state, rates, health, largest lags and busiest topics."""
     snapshot, messages = question.snapshot, question.messages
     state, sentence = content.verdict(snapshot)
     behind = content.lags(snapshot, messages)
@@ -70,7 +73,7 @@ def overview(question: Question) -> Reply:
 
 
 def topics(question: Question) -> Reply:
-    """All topics by name."""
+    """Renders the list of all topics by name."""
     fields, snapshot, messages = question.fields, question.snapshot, question.messages
     own = fields.get("own") == "1"
     rows = content.topics(snapshot, messages, content.lags(snapshot, messages), own=own)
@@ -80,7 +83,7 @@ def topics(question: Question) -> Reply:
 
 
 def groups(question: Question) -> Reply:
-    """All groups, the largest lag first, those without offsets last."""
+    """Renders the list of all consumer groups, largest lag first, groups without offsets last."""
     fields, snapshot = question.fields, question.snapshot
     behind = content.lags(snapshot, question.messages)
     idle = snapshot.groups - {one.group for one in behind}
@@ -94,7 +97,7 @@ def groups(question: Question) -> Reply:
 
 
 def topic(question: Question) -> Reply:
-    """One topic."""
+    """Renders the page about one topic."""
     name = question.fields.get("name", "")
     found = content.topic(name, question.snapshot, question.messages)
     if found is None:
@@ -103,7 +106,7 @@ def topic(question: Question) -> Reply:
 
 
 def group(question: Question) -> Reply:
-    """One group."""
+    """Renders the page about one consumer group."""
     name = question.fields.get("name", "")
     found = content.group(name, question.snapshot, question.messages)
     if found is None:
@@ -112,7 +115,7 @@ def group(question: Question) -> Reply:
 
 
 def messages(question: Question) -> Reply:
-    """The forms of the look-up, and its result."""
+    """Renders the look-up forms and the result."""
     if not question.shows_messages:
         reason = "This broker asks for accounts, and this page has none: it shows no messages."
         return problem(403, "No messages here", reason, question)
@@ -137,7 +140,7 @@ ROUTES: dict[str, Callable[[Question], Reply]] = {
 
 
 def problem(status: int, title: str, sentence: str, question: Question | None = None) -> Reply:
-    """Returns an error page."""
+    """Renders an error page."""
     return _page(status, "problem.html", question, title=title, sentence=sentence)
 
 
@@ -179,7 +182,7 @@ def _environment() -> "Environment":
 
 
 def _lines(text: str) -> object:
-    """Escapes a text and keeps its lines; invisible characters must have been replaced before."""
+    """Escapes a text and keeps its line breaks; the caller has replaced invisible characters."""
     from markupsafe import escape  # noqa: PLC0415
 
     return escape(text)

@@ -1,4 +1,4 @@
-"""The admin port: /metrics, /healthz, /readyz and the pages of `mqtool.server.admin` over HTTP, read-only.
+"""The admin port: serves /metrics, /healthz, /readyz and the admin pages over HTTP, read-only.
 
 `/healthz` reports that the process works, `/readyz` whether it accepts and delivers messages.
 """
@@ -14,24 +14,24 @@ from mqtool.server.net.listener import listening_on
 _LOG = logging.getLogger(__name__)
 _REQUEST_S = 10.0
 _LAST_ANSWERS_S = 0.2
-"""How long sending answers may take when the port closes, in seconds."""
+"""Maximum time in seconds for sending the last answers when the port closes."""
 _MAX_HEAD = 16 << 10
 _TEXT = "text/plain; charset=utf-8"
 _METRICS = "text/plain; version=0.0.4; charset=utf-8"
 
 _Page = tuple[int, str, str]
-"""Status, content type, text."""
+"""(status, content type, text)."""
 
 
 class AdminHttp:
-    """The listener of one broker's admin port.
+    """The HTTP listener of a broker's admin port.
 
     Attributes:
-        port: that it listens on, once it is started.
+        port: the port it listens on; valid once it is started.
     """
 
     def __init__(self, broker: Broker, host: str, port: int, site: Site | None = None) -> None:
-        """Takes the broker, where to listen, and the pages for browsers; port 0 takes a free one."""
+        """Creates a listener; port 0 selects a free port."""
         self.port = port
         self._site = site
         self._host = host
@@ -44,19 +44,23 @@ class AdminHttp:
         }
 
     async def start(self) -> None:
-        """Listens; raises UsageError if the address cannot be listened on."""
+        """Starts listening.
+
+        Raises:
+            UsageError: the address cannot be bound.
+        """
         with listening_on(f"{self._host}:{self.port}"):
             self._server = await asyncio.start_server(self._serve, self._host or None, self.port, limit=_MAX_HEAD)
         self.port = self._server.sockets[0].getsockname()[1]
 
     async def stop(self) -> None:
-        """Closes the port; on return nothing reads the store."""
+        """Closes the port; when it returns, no page reads the store any more."""
         if self._server is not None:
             self._server.close()
             self._server = None
         if self._site is not None:
             await self._site.close()
-        if self._asked:  # ready answers are sent; a browser may keep a connection open without a request
+        if self._asked:  # send answers that are ready; idle browser connections are just closed
             _, silent = await asyncio.wait(self._asked, timeout=_LAST_ANSWERS_S)
             for task in silent:
                 task.cancel()

@@ -1,6 +1,7 @@
-"""The store as the page reads it, in a thread of its own.
+"""Opens the store for the admin pages, which read it in a separate thread.
 
-An open engine can be read from any thread. The caches of a read-only store belong to one, so it is opened again.
+An open engine can be read from any thread. The caches of a read-only store belong to one thread, so such a store is
+opened a second time.
 """
 
 from collections.abc import Mapping
@@ -11,14 +12,14 @@ from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.store.store import Store, open_store
 
 Messages = MessageStore | ReadOnlyMessages
-"""A store to read messages from."""
+"""An open store from which messages are read."""
 
 
 class Reads:
-    """Opens the store for the page on first use. For the page's thread."""
+    """Opens the store for the pages on first use. Must be used in the thread for pages."""
 
     def __init__(self, broker: Broker, config: Mapping[str, str]) -> None:
-        """Takes the broker, and the keys of its configuration."""
+        """Opens nothing yet; `config` contains the keys of the broker's configuration."""
         self._broker = broker
         self._config = config
         self._store: Store | None = None
@@ -37,7 +38,7 @@ class Reads:
         return ReadOnlyMessages(self._store, served.options)
 
     def close(self) -> None:
-        """Closes what was opened here."""
+        """Closes the store if it was opened here."""
         if self._store is not None:
             self._store.close()
             self._store = None

@@ -1,7 +1,8 @@
-"""The site: requests it accepts, how many at once, and for how long.
+"""The admin site: accepts requests, and limits their number and duration.
 
-Tables are copied in the event loop's thread. Reading the store and making the page take a thread of their own, so that
-clients of the broker do not wait for a reader of this page.
+Tables are copied in the event loop's thread. A separate thread reads the store and renders the page, so that clients
+of
+the broker do not wait for somebody who reads the page.
 """
 
 import asyncio
@@ -26,11 +27,11 @@ _MAX_WAITING = 16
 
 @dataclass(frozen=True, slots=True)
 class Access:
-    """Access rights of the page.
+    """Access rights to the pages.
 
     Attributes:
-        names: hosts that a browser may use, besides addresses and localhost.
-        shows_messages: whether messages may be looked up.
+        names: host names that a browser may use, in addition to IP addresses and localhost.
+        shows_messages: whether messages may be shown.
     """
 
     names: frozenset[str] = field(default_factory=frozenset)
@@ -38,15 +39,15 @@ class Access:
 
 
 class Site:
-    """The pages of one broker. For the event loop's thread."""
+    """The admin pages of one broker. Must be used in the event loop's thread."""
 
     def __init__(self, broker: Broker, access: Access | None = None, config: Mapping[str, str] | None = None) -> None:
-        """Takes the broker to show.
+        """Creates the site of a broker.
 
         Args:
-            broker: it.
-            access: who may see what.
-            config: keys of the broker's configuration, to open a store that is only read.
+            broker: the broker to show.
+            access: access rights to the pages.
+            config: keys of the broker's configuration, used to open a read-only store.
         """
         self._broker = broker
         self._access = access or Access()
@@ -55,10 +56,10 @@ class Site:
         self._waiting = 0
 
     async def answer(self, head: bytes) -> bytes | None:
-        """Returns the reply to a request, None if its path is not of this site.
+        """Returns the reply to a request; None if the path does not belong to this site.
 
         Args:
-            head: of the request, with the empty line.
+            head: head of the request, including the empty line.
         """
         if http.path_of(head) not in (STYLE, *pages.ROUTES):
             return None
@@ -70,7 +71,7 @@ class Site:
         return reply.data(with_body=with_body)
 
     async def close(self) -> None:
-        """Waits for the page that is being made, and closes what was opened for pages."""
+        """Waits until the current page is rendered, then closes what was opened for pages."""
         await asyncio.get_running_loop().run_in_executor(None, self._close)
 
     def _close(self) -> None:
@@ -102,7 +103,7 @@ class Site:
             _LOG.error("a page failed error=%r", making.exception())
 
     def _made(self, request: Request, snapshot: Snapshot) -> Reply:
-        """Makes a page, in the page's thread."""
+        """Renders a page in the thread for pages."""
         try:
             question = pages.Question(request.fields, snapshot, self._reads.messages(), self._access.shows_messages)
             return pages.ROUTES[request.path](question)

@@ -1,4 +1,4 @@
-"""The broker's tables as the page shows them, copied in the event loop's thread for use in another one."""
+"""Copies the broker's tables for the admin pages, in the event loop's thread, for use in another thread."""
 
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -14,7 +14,7 @@ _PUTS, _GETS = 1, 2
 
 
 class Member(NamedTuple):
-    """A consumer that is connected."""
+    """A connected consumer."""
 
     client_id: str
     address: str
@@ -22,7 +22,7 @@ class Member(NamedTuple):
 
 
 class Online(NamedTuple):
-    """A consumer group that has members."""
+    """A consumer group with connected members."""
 
     consume_type: str
     message_model: str
@@ -31,27 +31,27 @@ class Online(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """A broker at one moment.
+    """The state of a broker at one moment.
 
     Attributes:
         name, cluster, address: of the broker.
-        began_ms: when it started, ms since epoch.
-        problem: why it cannot do all its work, None if it can.
-        is_writable: whether it takes messages at all.
-        put_rates, get_rates: messages a second over ten seconds, a minute and ten minutes.
-        puts, gets: messages a second over the last minute, by topic and by topic and group.
-        topics: by name.
-        groups: all that are known: configured, connected, or with offsets.
-        committed: consumer offsets by queue, by topic and group.
-        online: groups with members.
-        producers: how many are connected.
-        held: pulls that wait for messages.
-        own_topics: the broker's own.
-        is_losing: whether unexpired messages were deleted lately, because the disk was full.
-        early_messages: how many since the start.
-        unread: messages among them that a group had not read, by topic and group.
-        skipped: the newest messages that services could not use.
-        skipped_total: how many there were since the start.
+        began_ms: when the broker started, ms since epoch.
+        problem: why the broker cannot work fully; None if it can.
+        is_writable: whether the broker accepts messages.
+        put_rates, get_rates: messages per second over 10 seconds, 1 minute and 10 minutes.
+        puts, gets: messages per second over the last minute, by topic and by (topic, group).
+        topics: topic configurations by name.
+        groups: all known consumer groups: configured, connected, or with offsets.
+        committed: consumer offsets by queue id, by (topic, group).
+        online: consumer groups with connected members.
+        producers: number of connected producers.
+        held: number of pull requests waiting for messages.
+        own_topics: the broker's own topics.
+        is_losing: whether unexpired messages were deleted recently because the disk was full.
+        early_messages: number of unexpired messages deleted since the start.
+        unread: number of these that a group had not consumed, by (topic, group).
+        skipped: the most recent messages that background services could not process.
+        skipped_total: number of such messages since the start.
     """
 
     name: str
@@ -79,7 +79,7 @@ class Snapshot:
 
 
 def take(broker: Broker) -> Snapshot:
-    """Returns the state of a broker now. For the event loop's thread."""
+    """Copies the current state of a broker. Must be called in the event loop's thread."""
     cluster, name = broker.settings.text("brokerClusterName"), broker.settings.text("brokerName")
     committed = {pair: broker.offsets.of(pair[1], pair[0]) for pair in broker.offsets.pairs()}
     online = {

@@ -1,4 +1,4 @@
-"""Users and permissions (ACL 2.0): who sends a request, and whether they may.
+"""Users and permissions (ACL 2.0): authenticates senders of requests, and authorizes requests.
 
 Docs page: docs/serve.md, "Users and permissions".
 """

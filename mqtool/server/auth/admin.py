@@ -1,4 +1,4 @@
-"""Requests that list and change users and permissions, which mqadmin sends.
+"""Handles mqadmin's requests that list and change users and permissions.
 
 Source: AdminBrokerProcessor, UserConverter, AclConverter (5.5.0).
 """
@@ -28,17 +28,17 @@ from mqtool.server.net.acl import ACCESS_KEY
 from mqtool.server.net.peer import Handler, Peer
 
 _DONE = "not set any response code"
-"""The remark of the real broker's answers, which set a code and no remark."""
+"""Remark of successful answers; the real broker sets only the code."""
 _FAILED = "An system error occurred, please try again later."
 _OFF = "users and permissions are off; set authenticationEnabled=true or authorizationEnabled=true"
 _NO_BODY = "org.apache.rocketmq.auth.authorization.exception.AuthorizationException: The body of acl is null"
 
 
 class AuthAdmin:
-    """The requests AUTH_CREATE_USER to AUTH_LIST_ACL."""
+    """Handles the requests from AUTH_CREATE_USER to AUTH_LIST_ACL."""
 
     def __init__(self, tables: AuthTables | None) -> None:
-        """Takes the tables; None refuses every request."""
+        """Creates the processor; without tables it refuses every request."""
         self._tables = tables
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -57,7 +57,7 @@ class AuthAdmin:
         }
 
     def _answering(self, work: Any, *, changes: bool = False) -> Handler:
-        """Returns a handler that answers with what `work` returns, or with the refusal that it raises.
+        """Returns a handler that answers with the result of `work`, or with the refusal that `work` raises.
 
         Changes wait for the disk, so they run one after another in the thread of the tables.
         """
@@ -118,7 +118,7 @@ class AuthAdmin:
 
     def _list_users(self, tables: AuthTables, command: Command) -> list[dict[str, Any]] | None:
         wanted = command.fields.get("filter", "")
-        users = tables.users.copy()  # a change may be under way in its thread
+        users = tables.users.copy()  # another thread may be changing the table
         names = sorted(users, key=str.encode)
         return [_user_shown(users[name]) for name in names if not wanted.strip() or wanted in name] or None
 
@@ -166,7 +166,7 @@ class AuthAdmin:
 
 
 def _user_in(command: Command) -> User:
-    """Returns the user of a request; its name is a field, the rest is the body."""
+    """Returns the user in a request; the name is a header field, everything else is in the body."""
     name = command.fields.get("username", "")
     if not name:
         raise RefusalError(ResponseCode.INVALID_PARAMETER, "The username is blank")
@@ -181,7 +181,7 @@ def _user_in(command: Command) -> User:
 
 
 def _is_super(tables: AuthTables, command: Command) -> bool:
-    """Whether the sender is a superuser; without authentication, requests name none and may do everything."""
+    """Whether the sender is a superuser; without authentication, requests name no user and may do everything."""
     name = command.fields.get(ACCESS_KEY)
     if not name:
         return True
@@ -195,7 +195,7 @@ def _check_super(tables: AuthTables, command: Command, words: str) -> None:
 
 
 def _subject(key: object) -> str | None:
-    """Returns the user name of a subject, None if it is not a user."""
+    """Returns the user name in a subject; None if the subject is not a user."""
     if not isinstance(key, str):
         return None
     kind, _, name = key.partition(":")
@@ -203,7 +203,7 @@ def _subject(key: object) -> str | None:
 
 
 def _policy(document: dict[str, Any]) -> Policy:
-    """Returns a policy of a request.
+    """Parses a policy of a request.
 
     Raises:
         AuthError: one of its entries is invalid.
@@ -233,7 +233,7 @@ def _user_shown(user: User) -> dict[str, Any]:
 
 
 def _acl_shown(acl: Acl, wanted: str = "") -> dict[str, Any]:
-    """Returns permissions as a request shows them; only entries whose resource contains `wanted`."""
+    """Converts permissions to the form of an answer, with the entries whose resource contains `wanted`."""
     policies = []
     for policy in acl.policies:
         entries = [_entry_shown(one) for one in policy.entries if wanted in one.resource.key]

@@ -1,6 +1,6 @@
-"""The guard: refuses requests without a valid signature, or without permission.
+"""Refuses requests without a valid signature, or without permission.
 
-`Auth.check` is the guard of a listener; the gRPC door calls `authenticate` and `authorize`. Source:
+A listener calls `Auth.check`; the gRPC server calls `authenticate` and `authorize`. Source:
 DefaultAuthenticationHandler, UserAuthorizationHandler, AclAuthorizationHandler, AuthenticationPipeline,
 AuthorizationPipeline (5.5.0).
 """
@@ -37,19 +37,18 @@ _RANKS = {Pattern.LITERAL: 0, Pattern.PREFIXED: 1, Pattern.ANY: 2}
 
 
 class Auth:
-    """Checks requests against users and their permissions.
+    """Authenticates and authorizes requests.
 
     Attributes:
-        options: what is checked.
+        options: which checks are enabled.
         tables: users and permissions.
     """
 
     def __init__(self, options: AuthOptions, tables: AuthTables) -> None:
-        """Takes what is checked, and the tables."""
         self.options, self.tables = options, tables
 
     def check(self, command: Command, peer: Peer) -> Answer:
-        """Returns None if a remoting request may be handled, else the answer that refuses it."""
+        """Checks a remoting request; returns None if it may be handled, otherwise the answer that refuses it."""
         fields, rpc = command.fields, str(int(command.code))
         name = fields.get(ACCESS_KEY)
         try:
@@ -66,18 +65,18 @@ class Auth:
         return None
 
     def check_routes(self, command: Command, peer: Peer) -> Answer:
-        """As `check`, for a name server: everybody may ask for routes, and changes of routes are checked."""
+        """Like `check`, for a name server: every client may query routes; changes of routes are checked."""
         return self.check(command, peer) if command.code in ROUTE_CHANGES else None
 
     def authenticated(self, name: str, rpc: str) -> User | None:
-        """Returns the user whose signature is to be checked, None if the request needs none.
+        """Returns the user whose signature must be checked; None if the request needs no signature.
 
         Args:
-            name: of the user, "" if the request names none.
+            name: name of the user; "" if the request names none.
             rpc: request code or message type.
 
         Raises:
-            AuthError: there is no such user, or it is disabled.
+            AuthError: the user does not exist or is disabled.
         """
         if not self.options.authentication or rpc in self.options.unsigned:
             return None
@@ -91,13 +90,16 @@ class Auth:
         return user
 
     def authorize(self, name: str | None, needs: Iterable[Need], host: str, rpc: str) -> None:
-        """Raises AuthError if a user may not do what a request needs.
+        """Checks that a user has the permissions that a request needs.
 
         Args:
-            name: of the user, None if the request names none.
-            needs: of the request.
+            name: name of the user; None if the request names none.
+            needs: permissions that the request needs.
             host: address of the client.
             rpc: request code or message type.
+
+        Raises:
+            AuthError: a permission is missing.
         """
         if not self.options.authorization or rpc in self.options.unlimited:
             return
@@ -127,18 +129,18 @@ class Auth:
 
 
 def check_signature(given: str, expected: str) -> None:
-    """Raises AuthError if a signature is wrong."""
+    """Raises AuthError if a signature differs from the expected one."""
     if not hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode()):
         raise AuthError("check signature failed.")
 
 
 def signing(user: User | None) -> Callable[[Command], Command] | None:
-    """Returns what signs requests as a user, None for no user."""
+    """Returns a function that signs requests as a user; None without a user."""
     return None if user is None else signing_as(user.username, user.password or "")
 
 
 def signature_of(content: bytes, password: str) -> str:
-    """Returns the signature of a content, in Base64."""
+    """Returns the signature of request content, in Base64."""
     return base64.b64encode(hmac.new(password.encode(), content, "sha1").digest()).decode()
 
 
@@ -149,7 +151,7 @@ def _matches(entry: PolicyEntry, need: Need, host: str) -> bool:
 
 
 def _priority(entry: PolicyEntry) -> tuple[bool, int, int, bool]:
-    """Returns the place of a matching entry: exact names first, then long prefixes; a denial before a permission."""
+    """Returns the sort key of a matching entry: exact names first, then longer prefixes; denials before permissions."""
     resource = entry.resource
     length = len(resource.name or "") if resource.pattern is Pattern.PREFIXED else 0
     return (

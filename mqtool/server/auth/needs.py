@@ -1,7 +1,9 @@
-"""Needs: which resources a remoting request is about, and what it does with them.
+"""Determines the permissions that a remoting request needs: resources, and actions on them.
 
-A user needs one of the actions of a need, for each need of a request. A request without needs is open to every user.
-Source: DefaultAuthorizationContextBuilder and the annotations RocketMQAction and RocketMQResource of the request
+For each need of a request, the user must be allowed one of the need's actions. A request without needs is open to
+every
+user. Source: DefaultAuthorizationContextBuilder and the annotations RocketMQAction and RocketMQResource of the
+request
 headers (5.5.0).
 """
 
@@ -20,7 +22,7 @@ from mqtool.server.auth.tables import AuthError
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """A resource with one name, and actions of which one must be allowed."""
+    """A resource, and the actions of which one must be allowed."""
 
     resource: Resource
     actions: tuple[Action, ...]
@@ -68,7 +70,7 @@ OF_CLUSTER: dict[Action, frozenset[R]] = {
         }
     ),
 }
-"""Action on the broker's own cluster to the requests that need it."""
+"""Request codes by the action that they need on the broker's own cluster."""
 
 STRICTER = frozenset(
     {
@@ -79,7 +81,7 @@ STRICTER = frozenset(
         R.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
     }
 )
-"""Changes that 5.5.0 allows to every user, as their headers name no resource; here they need the cluster's UPDATE."""
+"""Changes that 5.5.0 allows to all users, since their headers name no resource; here they need the cluster's UPDATE."""
 
 _T, _G, _C = ResourceType.TOPIC, ResourceType.GROUP, ResourceType.CLUSTER
 _Fields = tuple[tuple[str, ResourceType], ...]
@@ -134,29 +136,29 @@ BY_FIELDS: dict[R, tuple[Action, _Fields]] = {
     R.NOTIFICATION: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
     R.POLLING_INFO: (Action.GET, (("consumerGroup", _G), ("topic", _T))),
     R.NOTIFY_UNSUBSCRIBE_LITE: (Action.SUB, (("consumerGroup", _G),)),
-    # 5.5.0 has no rule for these two, so that every user may read every topic by them
+    # 5.5.0 has no rule for these two, so every user could read every topic with them.
     R.LITE_PULL_MESSAGE: (Action.SUB, (("topic", _T), ("consumerGroup", _G))),
     R.POP_LITE_MESSAGE: (Action.SUB, (("consumerGroup", _G), ("topic", _T))),
 }
-"""Request to the action that it needs, and the fields with the names of the resources."""
+"""By request code: the action that the request needs, and the header fields that name the resources."""
 
 _SEPARATORS = {"topicList": ";", "filterGroups": ","}
-"""Fields that list several names."""
+"""Separator of each field that lists several names."""
 _CLUSTER_CHANGES = frozenset(
     code for code, (_, fields) in BY_FIELDS.items() if any(kind is _C for _, kind in fields)
 ) - {R.GET_BROKER_MEMBER_GROUP}
-"""Requests that are about the broker's own cluster if they do not name one."""
+"""Requests that apply to the broker's own cluster if they do not name a cluster."""
 
 
 def needs_of(command: Command, cluster: str) -> list[Need]:
-    """Returns what a request needs.
+    """Returns the permissions that a request needs.
 
     Args:
         command: the request.
         cluster: name of the broker's own cluster.
 
     Raises:
-        AuthError: the request cannot be understood.
+        AuthError: the request cannot be parsed.
     """
     if not command.fields:
         return []
@@ -195,7 +197,7 @@ def _route(command: Command) -> Iterator[Need]:
 
 
 def _send(field: str, command: Command) -> Iterator[Need]:
-    """A send; one to a retry topic is a consumer's."""
+    """Yields the need of a send: PUB on the topic, or SUB on the consumer group of a retry topic."""
     resource = Resource.topic(command.fields.get(field))
     yield Need(resource, SUB if resource.type is _G else PUB)
 
@@ -214,7 +216,7 @@ def _send_back(command: Command) -> Iterator[Need]:
 
 
 def _of_both(actions: tuple[Action, ...], command: Command) -> Iterator[Need]:
-    """A topic, unless it is a retry topic, and the group that reads it."""
+    """Yields the needs of a consumer's request: the topic, unless it is a retry topic, and the consumer group."""
     topic = Resource.topic(command.fields.get("topic"))
     if topic.type is _T:
         yield Need(topic, actions)
@@ -271,4 +273,4 @@ _SPECIAL = {
     R.LOCK_BATCH_MQ: _lock,
     R.UNLOCK_BATCH_MQ: _lock,
 }
-"""Requests whose needs are not those of their header."""
+"""Requests whose needs do not follow from their header's annotations."""

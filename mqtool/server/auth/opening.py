@@ -1,4 +1,4 @@
-"""Opening of the tables: superusers of the configuration, and accounts of a plain_acl.yml.
+"""Opens the tables of users and permissions, and adds configured superusers and the accounts of a plain_acl.yml.
 
 Source: AuthenticationMetadataManagerImpl.initUser, AuthMigrator (5.5.0).
 """
@@ -29,12 +29,12 @@ _LOG = logging.getLogger(__name__)
 
 
 def open_tables(options: AuthOptions, root: Path, *, writable: bool) -> AuthTables:
-    """Returns the tables of a store, with the users that the configuration names.
+    """Returns the tables of a store, including the users that the configuration names.
 
     Args:
-        options: what the configuration says.
-        root: of the store.
-        writable: whether changes are written to it.
+        options: options from the configuration.
+        root: root of the store.
+        writable: whether changes are written to the store.
 
     Raises:
         UnavailableError: a library is not installed.
@@ -57,7 +57,7 @@ def open_tables(options: AuthOptions, root: Path, *, writable: bool) -> AuthTabl
 
 
 def _import(path: Path, tables: AuthTables) -> None:
-    """Creates a user with permissions for each account that is not a user yet."""
+    """Creates a user with permissions for each account of a plain_acl.yml that is not a user yet."""
     config = acl_config.load(path)
     for account in config.accounts.values():
         if account.access_key in tables.users:

@@ -1,4 +1,4 @@
-"""The keys of a broker.conf about users and permissions.
+"""Reads the keys of a broker.conf about users and permissions.
 
 Source: AuthConfig, AuthenticationFactory, AuthorizationFactory (rocketmq-auth 5.5.0).
 """
@@ -27,23 +27,26 @@ _CLASSES = {
         f"{_AUTHORIZATION}strategy.StatefulAuthorizationStrategy",
     ),
 }
-"""Key to the classes that it may name; a broker with a stateful strategy caches decisions, which is not done here."""
+"""Supported classes by key.
+
+A broker's stateful strategies cache decisions; here they behave like the stateless ones.
+"""
 _TABLES = ("authenticationMetadataProvider", "authorizationMetadataProvider")
 _FLAGS = ("authenticationEnabled", "authorizationEnabled", "migrateAuthFromV1Enabled")
 
 
 @dataclass(frozen=True, slots=True)
 class AuthOptions:
-    """What is checked.
+    """Options of authentication and authorization.
 
     Attributes:
         authentication: whether requests need a valid signature.
         authorization: whether users need permissions.
-        cluster: the name of the resource that administration is about.
+        cluster: name of the cluster resource for administrative requests.
         first_users: superusers that are created if they do not exist.
         unsigned: request codes and message types that need no signature (authenticationWhitelist).
         unlimited: request codes and message types that need no permission (authorizationWhitelist).
-        old_accounts: a plain_acl.yml whose accounts become users, None for none.
+        old_accounts: a plain_acl.yml whose accounts become users; None for none.
     """
 
     authentication: bool
@@ -56,14 +59,14 @@ class AuthOptions:
 
 
 def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOptions | None:
-    """Returns what a broker.conf says about users and permissions, None if nothing.
+    """Returns the options in a broker.conf; None if it enables neither authentication nor authorization.
 
     Args:
         config: the keys.
         accounts: the plain_acl.yml of --acl.
 
     Raises:
-        UsageError: a key has a value that is not supported, or contradicts --acl.
+        UsageError: a key has an unsupported value, or contradicts --acl.
     """
     authentication, authorization, migrates = (bool(config.flag(key)) for key in _FLAGS)
     for key, supported in _CLASSES.items():
@@ -90,7 +93,11 @@ def options_of(config: BrokerConfig, accounts: Path | None = None) -> AuthOption
 
 
 def own_user(config: BrokerConfig) -> User | None:
-    """Returns the user as which a broker signs its own requests, None if it does not; raises UsageError."""
+    """Returns the user as which the broker signs its own requests; None if it does not sign them.
+
+    Raises:
+        UsageError: the key has an invalid value.
+    """
     return _user(config, "innerClientAuthenticationCredentials", "accessKey", "secretKey")
 
 
@@ -99,7 +106,7 @@ def _listed(config: BrokerConfig, key: str) -> frozenset[str]:
 
 
 def _user(config: BrokerConfig, key: str, name_field: str, password_field: str) -> User | None:
-    """Returns the superuser that a key names, None without the key; errors do not quote the value."""
+    """Returns the superuser that a key names; None without the key. Error messages do not quote the value."""
     value = config.text(key)
     if not value or not value.strip():
         return None

@@ -1,4 +1,4 @@
-"""The tables of users and permissions: the rules for changing them, in memory and on disk.
+"""The tables of users and permissions, in memory and on disk, with the rules for changing them.
 
 Source: AuthenticationMetadataManagerImpl, AuthorizationMetadataManagerImpl, LocalAuthenticationMetadataProvider,
 LocalAuthorizationMetadataProvider, IPAddressUtils (5.5.0).
@@ -28,25 +28,26 @@ from mqtool.store.rocksdb_table import Table
 
 
 class AuthError(MqtoolError):
-    """Raised to refuse a request, in the broker's words."""
+    """Refuses a request; the text is the real broker's."""
 
 
 class AuthTables:
     """Users and permissions of one broker.
 
     Attributes:
-        users: by name.
+        users: users by name.
         acls: permissions by user name.
-        thread: changes run in it, since they wait for the disk; everybody may read meanwhile, and sees a change
-            once it is on the disk.
+        thread: the thread in which changes run, since they wait for the disk. Any thread may read at the same time;
+            it sees
+            a change once it is on disk.
     """
 
     def __init__(self, root: Path, *, writable: bool) -> None:
         """Reads the tables of a store.
 
         Args:
-            root: of the store.
-            writable: whether changes are written to it; otherwise they are kept in memory.
+            root: root of the store.
+            writable: whether changes are written to the store; otherwise they are kept in memory.
 
         Raises:
             UnavailableError: rocksdict is not installed.
@@ -64,7 +65,7 @@ class AuthTables:
             raise
 
     def close(self) -> None:
-        """Closes the tables after the changes that have begun."""
+        """Waits for changes in progress, then closes the tables."""
         self.thread.shutdown()
         for table in (self._user_table, getattr(self, "_acl_table", None)):
             if table is not None:
@@ -73,13 +74,13 @@ class AuthTables:
     # -- users ---------------------------------------------------------------------------------------------------
 
     def user(self, name: str) -> User | None:
-        """Returns a user; raises AuthError if the name is blank."""
+        """Returns a user; None if there is none. Raises AuthError if the name is blank."""
         if not name.strip():
             raise AuthError("username can not be blank")
         return self.users.get(name)
 
     def create_user(self, user: User) -> None:
-        """Adds a user; raises AuthError if it exists or lacks a name or password."""
+        """Adds a user; raises AuthError if the user exists, or the name or password is missing."""
         _check_name(user)
         if not (user.password or "").strip():
             raise AuthError("password can not be blank")
@@ -90,7 +91,7 @@ class AuthTables:
         )
 
     def update_user(self, user: User) -> None:
-        """Changes what is given of a user; raises AuthError if there is no such user."""
+        """Changes the given fields of a user; raises AuthError if there is no such user."""
         _check_name(user)
         old = self.users.get(user.username)
         if old is None:
@@ -120,7 +121,7 @@ class AuthTables:
         return self.acls.get(name)
 
     def put_acl(self, name: str, policies: Iterable[Policy]) -> None:
-        """Adds entries to the permissions of a user, or replaces those about the same resources.
+        """Adds entries to the permissions of a user, and replaces existing entries about the same resources.
 
         Raises:
             AuthError: there is no such user.
@@ -131,12 +132,12 @@ class AuthTables:
         self._put_acl(Acl(name, tuple(policies)) if old is None else old.updated(policies))
 
     def delete_acl(self, name: str, kind: PolicyType, resource: Resource | None) -> None:
-        """Deletes the permissions of a user.
+        """Deletes permissions of a user.
 
         Args:
-            name: of the user.
-            kind: policy of `resource`.
-            resource: deletes only the entry about it; None deletes everything.
+            name: name of the user.
+            kind: type of the policy that contains the entry for `resource`.
+            resource: resource whose entry is deleted; None deletes all permissions of the user.
 
         Raises:
             AuthError: there is no such user, or it has no permissions.
@@ -183,7 +184,7 @@ def check_entry(
 
 
 def network_of(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | None:
-    """Returns the network of an address or of ADDRESS/BITS, None if it is neither."""
+    """Parses an address or ADDRESS/BITS; None if the text is neither."""
     try:
         return ipaddress.ip_network(address, strict=False)
     except ValueError:
@@ -191,7 +192,7 @@ def network_of(address: str) -> ipaddress.IPv4Network | ipaddress.IPv6Network | 
 
 
 def matches_address(entry: PolicyEntry, host: str) -> bool:
-    """Whether an entry counts for requests from an address."""
+    """Whether an entry applies to requests from an address."""
     if not entry.source_ips:
         return True
     try:

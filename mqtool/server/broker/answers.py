@@ -1,4 +1,4 @@
-"""Answers: fields of requests as typed values, refusals, and JSON bodies as the broker's library writes them.
+"""Helpers for handlers: typed request fields, refusals, and JSON bodies in the real broker's format.
 
 Source: RemotingCommand.decodeCommandCustomHeader, RemotingSerializable (5.5.0).
 """
@@ -13,24 +13,23 @@ from mqtool.protocol.command import Command
 from mqtool.server.broker.tables.queue_locks import QueueName
 
 FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""Ends the remark of some refusals (FAQUrl)."""
+"""Suffix of the remark of some refusals (FAQUrl)."""
 
 
 class RefusalError(MqtoolError):
-    """Raised by a handler to refuse a request; the answer has its code and remark."""
+    """Raised by a handler to refuse a request; the answer carries its code and remark."""
 
     def __init__(self, code: int, remark: str) -> None:
-        """Takes response code and remark."""
         super().__init__(remark)
         self.code = code
         self.remark = remark
 
 
 def text(command: Command, name: str, default: str | None = None) -> str:
-    """Returns a field.
+    """Returns a header field as text.
 
     Raises:
-        RefusalError: it is missing and has no default.
+        RefusalError: the field is missing and has no default.
     """
     value = command.fields.get(name, default)
     if value is None:
@@ -39,10 +38,10 @@ def text(command: Command, name: str, default: str | None = None) -> str:
 
 
 def number(command: Command, name: str, default: int | None = None) -> int:
-    """Returns a field as an integer of 64 bits.
+    """Returns a header field as a 64-bit integer.
 
     Raises:
-        RefusalError: it is missing and has no default, or is not a number.
+        RefusalError: the field is missing and has no default, or is not a number.
     """
     value = command.fields.get(name)
     if value is None or value == "":
@@ -56,7 +55,11 @@ def number(command: Command, name: str, default: int | None = None) -> int:
 
 
 def integer(command: Command, name: str, default: int | None = None) -> int:
-    """Returns a field as an integer of 32 bits; raises RefusalError as `number` does, and if it is larger."""
+    """Returns a header field as a 32-bit integer.
+
+    Raises:
+        RefusalError: the field is missing and has no default, is not a number, or exceeds 32 bits.
+    """
     value = number(command, name, default)
     if not -(1 << 31) <= value < 1 << 31:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}>: expected 32 bits, found {value}")
@@ -64,27 +67,27 @@ def integer(command: Command, name: str, default: int | None = None) -> int:
 
 
 def flag(command: Command, name: str, *, default: bool = False) -> bool:
-    """Returns a field that is a Boolean; only "true" is true."""
+    """Returns a header field as a Boolean; only "true" is true."""
     value = command.fields.get(name)
     return default if value is None else java.parse_boolean(value)
 
 
 def illegal_queue(topic: str, queue_id: int, queues: int, address: str) -> str:
-    """Returns the remark about a queue that a topic does not have.
+    """Returns the remark of the refusal for a queue that a topic does not have.
 
     Args:
         topic, queue_id: the queue.
-        queues: how many queues to read the topic has.
-        address: of the client.
+        queues: the topic's number of read queues.
+        address: address of the client.
     """
     return f"queueId[{queue_id}] is illegal, topic:[{topic}] topicConfig.readQueueNums:[{queues}] consumer:[/{address}]"
 
 
 def body_of(command: Command) -> dict[str, Any]:
-    """Returns a body as a JSON object.
+    """Parses a body as a JSON object.
 
     Raises:
-        RefusalError: it is not a JSON object.
+        RefusalError: the body is not a JSON object.
     """
     try:
         found = json.loads(bytes(command.body).decode("utf-8"))
@@ -96,7 +99,7 @@ def body_of(command: Command) -> dict[str, Any]:
 
 
 def queue_names_of(value: object) -> set[QueueName]:
-    """Returns the queues listed in a body.
+    """Parses a list of queues in a body.
 
     Raises:
         RefusalError: an element is not a queue.
@@ -109,7 +112,7 @@ def queue_names_of(value: object) -> set[QueueName]:
 
 
 def dump(value: Any) -> str:
-    """Returns a value as compact JSON; queues as keys of a map are objects, as fastjson writes and reads them."""
+    """Returns a value as compact JSON. Queues as map keys become objects, as fastjson writes and reads them."""
     if isinstance(value, dict):
         pairs = [f"{dump(key if isinstance(key, QueueName) else str(key))}:{dump(item)}" for key, item in value.items()]
         return "{" + ",".join(pairs) + "}"
@@ -121,10 +124,10 @@ def dump(value: Any) -> str:
 
 
 def body(value: Any) -> bytes:
-    """Returns a value as the body of an answer."""
+    """Encodes a value as the JSON body of an answer."""
     return dump(value).encode("utf-8", "replace")
 
 
 def ok(command: Command, fields: dict[str, str] | None = None, data: bytes = b"", remark: str | None = None) -> Command:
-    """Returns the answer SUCCESS to a request."""
+    """Returns an answer with the code SUCCESS."""
     return command.reply(ResponseCode.SUCCESS, remark, fields, data)

@@ -1,7 +1,8 @@
-"""Broker: a store and its tables, with the permissions that every request is checked against.
+"""The broker: a store and its tables, with the permission checks that apply to every request.
 
-Request handlers and background services are built on it; `service` puts them together. Everything here belongs to the
-thread of one event loop. Docs page: docs/serve.md.
+Request handlers and background services use it; `service` assembles them. Everything here must be used in the thread
+of
+one event loop. Docs page: docs/serve.md.
 """
 
 import logging
@@ -42,26 +43,26 @@ class Broker:
     Attributes:
         messages: the store.
         settings, topics, groups, offsets, clients, locks, stats, skipped: the tables.
-        persister: writes those that have a file.
+        persister: writes the tables that are stored in files.
         early_deletions: unexpired messages that were deleted because the disk was full.
         long_polling: requests that wait for messages.
         address: "host:port" under which clients reach the broker.
-        store_host: the same as records contain it, 8 or 20 bytes.
-        release: as which it answers: 4.9 or 5.5.
+        store_host: the same in the form of records, 8 or 20 bytes.
+        release: release whose behaviour the broker has: 4.9 or 5.5.
         is_writable: whether the store is open for writing.
-        is_stopping: set when the broker shuts down; no message is taken from then on.
-        began, began_ms: when it was created, on the monotonic clock in seconds, and in ms since epoch.
-        on_topics_changed: called when name servers must be told of changed topics.
-        until_known: returns when they have been told.
+        is_stopping: set when the broker shuts down; it accepts no messages from then on.
+        began, began_ms: when the broker was created, on the monotonic clock in seconds, and in ms since epoch.
+        on_topics_changed: called when topics have changed and the name servers must be notified.
+        until_known: returns when the name servers have been notified.
     """
 
     def __init__(self, store: MessageStore | ReadOnlyMessages, settings: Settings, address: str) -> None:
         """Loads the tables of a store.
 
         Args:
-            store: open for writing, or a copy that is only read.
-            settings: of the broker.
-            address: "host:port" under which clients reach it.
+            store: the store, open for writing or read-only.
+            settings: settings of the broker.
+            address: "host:port" under which clients reach the broker.
 
         Raises:
             ConfigFileError: a table's file cannot be parsed.
@@ -96,20 +97,20 @@ class Broker:
 
     @property
     def writer(self) -> Writer:
-        """What puts messages into the store; raises RefusalError if the store is read-only."""
+        """Puts messages into the store; raises RefusalError if the store is read-only."""
         if self._writer is None:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{self.address}] serves its store read-only")
         return self._writer
 
     @property
     def engine(self) -> MessageStore:
-        """The store, for changes other than messages; raises RefusalError if the broker takes no messages."""
+        """The store, for changes other than messages; raises RefusalError if the broker accepts no messages."""
         self.check_writable(None)
         assert isinstance(self.messages, MessageStore)
         return self.messages
 
     def retire(self) -> None:
-        """Answers the requests that wait for messages; later ones do not wait."""
+        """Answers all requests that wait for messages; later requests do not wait."""
         self.is_stopping = True
         self.long_polling.wake_all()
 
@@ -121,7 +122,7 @@ class Broker:
         return self.is_writable and bool(self.settings.number("brokerPermission") & PERM_WRITE)
 
     def check_writable(self, topic: TopicConfig | None) -> None:
-        """Raises RefusalError if the broker does not take messages."""
+        """Raises RefusalError if the broker does not accept messages for the topic."""
         if not self.may_write:
             what = "" if topic is None else f"the topic[{topic.topic_name}] "
             remark = f"the broker[{self.address}] {what}sending message is forbidden"
@@ -130,19 +131,19 @@ class Broker:
             raise RefusalError(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is shutting down")
 
     def check_release_5(self, command: Command) -> None:
-        """Raises RefusalError if the broker writes as 4.9 does, which does not support the request."""
+        """Raises RefusalError if the broker behaves as release 4.9, which does not support the request."""
         if self.release < (5, 5) and self.is_writable:
             remark = f" request type {command.code} not supported"
             raise RefusalError(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, remark)
 
     def check_readable(self, what: str) -> None:
-        """Raises RefusalError if the broker may not be read."""
+        """Raises RefusalError if brokerPermission does not allow reading."""
         if not self.settings.number("brokerPermission") & PERM_READ:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{self.address}] {what} is forbidden")
 
     @property
     def problem(self) -> str | None:
-        """Why the broker cannot do all its work, None if it can."""
+        """Why the broker cannot work fully; None if it can."""
         if self.is_stopping:
             return "stopping"
         if isinstance(self.messages, MessageStore) and not self.messages.writable:
@@ -151,7 +152,7 @@ class Broker:
         return None
 
     def readable_topic(self, topic: str, what: str = "pulling message") -> TopicConfig:
-        """Returns a topic that may be read; raises RefusalError if it does not exist or may not be read."""
+        """Returns a topic; raises RefusalError if it does not exist or is not readable."""
         found = self.topics.get(topic)
         if found is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please! {FAQ}")
@@ -160,11 +161,12 @@ class Broker:
         return found
 
     def consuming_group(self, group: str, missing: str) -> GroupConfig:
-        """Returns a group that may consume; raises RefusalError if it may not.
+        """Returns a consumer group; raises RefusalError if it does not exist or may not consume.
 
         Args:
-            group: its name.
-            missing: ends the remark for a group that does not exist; the real broker words it by the kind of request.
+            group: name of the group.
+            missing: end of the remark for a group that does not exist; the real broker words it by the kind of
+                request.
         """
         found = self.groups.find(group)
         if found is None:
@@ -175,7 +177,7 @@ class Broker:
         return found
 
     def host_of(self, peer: Peer) -> bytes:
-        """Returns the address of a peer as records contain it; the broker's own for a peer without an IP address."""
+        """Returns the address of a peer in the form of records; the broker's own for a peer without an IP address."""
         host = peer.attributes.get("host_bytes")
         if host is None:
             try:
@@ -188,13 +190,13 @@ class Broker:
     # -- requests to clients -------------------------------------------------------------------------------------
 
     def tell(self, peer: Peer, code: int, fields: dict[str, str], data: bytes = b"") -> None:
-        """Sends a one-way request; does nothing if the connection is closed or the broker stops."""
+        """Sends a one-way request to a client; does nothing if the connection is closed or the broker shuts down."""
         if not self.is_stopping:
             self._opaque += 1
             peer.send(Command(code, FLAG_ONEWAY, self._opaque & java.INT_MAX, fields=fields, body=data))
 
     async def ask(self, peer: Peer, code: int, fields: dict[str, str], data: bytes, seconds: float) -> Command | None:
-        """Sends a request and returns the answer, None if it fails or takes longer than `seconds`."""
+        """Sends a request to a client; returns the answer, or None if it fails or takes longer than `seconds`."""
         try:
             return await peer.request(Command(code, fields=fields, body=data), seconds)
         except (MqtoolError, OSError, TimeoutError) as error:
@@ -202,7 +204,7 @@ class Broker:
             return None
 
     def _notify_members(self, group: ConsumerGroup) -> None:
-        """Has the members of a group share its queues again (NOTIFY_CONSUMER_IDS_CHANGED)."""
+        """Makes the members of a consumer group rebalance (NOTIFY_CONSUMER_IDS_CHANGED)."""
         for peer in list(group.members):
             self.tell(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name})
 
@@ -210,29 +212,29 @@ class Broker:
 
     @staticmethod
     async def _known() -> None:
-        """Returns at once: there is no name server to wait for."""
+        """Returns immediately, because no name server has to be notified."""
 
     def register_soon(self) -> None:
-        """Has name servers told of changed topics or permissions."""
+        """Triggers a registration, which notifies the name servers of changed topics or permissions."""
         self.on_topics_changed()
 
     def delete_topic(self, topic: str) -> None:
-        """Removes a topic, its queues and what groups committed in it."""
+        """Deletes a topic, its queues and the consumer offsets in it."""
         self.topics.delete(topic)
         self.offsets.forget_topic(topic)
         self.engine.delete_topic(topic)
 
     def change_reading(self, live: dict[str, int]) -> None:
-        """Changes how much a pull returns."""
+        """Changes the limits on how much a pull returns."""
         self.engine.change_reading(replace(self.messages.options, **live))  # type: ignore[arg-type]
 
     def clean_soon(self) -> None:
-        """Has retention delete expired files in its next turn."""
+        """Makes retention delete expired files at its next run."""
         self.engine.clean_soon()
 
 
 def _host_of(address: str) -> bytes:
     try:
         return hosts.build(hosts.parse_text(address))
-    except FormatError:  # a name: records hold addresses only
+    except FormatError:  # a host name; records contain only addresses
         return hosts.build(Host("127.0.0.1", int(address.rpartition(":")[2])))

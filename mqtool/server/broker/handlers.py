@@ -1,4 +1,4 @@
-"""The table of request handlers: each processor names its codes, and a refusal becomes the answer."""
+"""Collects the request handlers of all processors, and turns refusals into answers."""
 
 import logging
 from collections.abc import Awaitable, Iterable, Mapping
@@ -14,16 +14,16 @@ _LOG = logging.getLogger(__name__)
 
 
 class Processor(Protocol):
-    """Answers some request codes."""
+    """Handles certain request codes."""
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each code; one may raise any MqtoolError."""
+        """Returns the handler of each request code; a handler may raise any MqtoolError."""
 
 
 def table(processors: Iterable[Processor]) -> dict[int, Handler]:
-    """Returns the handlers of all processors by request code; their errors are answers.
+    """Returns the handlers of all processors by request code; errors that they raise become answers.
 
-    A code that is missing here is answered as not supported, by the listener.
+    The listener answers other codes as not supported.
     """
     found: dict[int, Handler] = {}
     for processor in processors:
@@ -34,7 +34,7 @@ def table(processors: Iterable[Processor]) -> dict[int, Handler]:
 
 
 def _answering(handler: Handler) -> Handler:
-    """Returns a handler that answers where the given one raises."""
+    """Wraps a handler so that errors it raises become answers."""
 
     def handle(command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
         try:

@@ -1,4 +1,4 @@
-"""Names that brokers and clients agree on: system topics, prefixes, predefined groups.
+"""Names that brokers and clients share: system topics, prefixes, predefined groups.
 
 Source: TopicValidator, MixAll, NamespaceUtil, TopicConfigManager, SubscriptionGroupManager (4.9.7, 5.5.0).
 """
@@ -35,10 +35,10 @@ NOT_FOR_SENDERS = frozenset(
         OFFSET_MOVED_TOPIC,
     }
 )
-"""Topics that no client may send to."""
+"""Topics to which no client may send."""
 
 SYSTEM_TOPICS = NOT_FOR_SENDERS | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, TIMER_TOPIC}
-"""Topics that cannot be deleted or changed; those with the system prefix come on top."""
+"""Topics that cannot be deleted or changed, in addition to those with the system prefix."""
 
 PREDEFINED_GROUPS = (
     TOOLS_GROUP,
@@ -56,28 +56,28 @@ SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 LONGEST_NAME = 127
 LONGEST_RETRY_NAME = 255
 LONGEST_GROUP = 120
-"""A retry topic is named after group and topic."""
+"""Maximum length of a group's name; a retry topic's name contains it."""
 
 _ILLEGAL = re.compile(r"[^%|a-zA-Z0-9_-]")
 
 
 def retry_topic(group: str) -> str:
-    """Returns the topic of a group's messages that are to be retried."""
+    """Returns the retry topic of a consumer group."""
     return RETRY_PREFIX + group
 
 
 def dead_letter_topic(group: str) -> str:
-    """Returns the topic of a group's dead letters."""
+    """Returns the dead letter topic of a consumer group."""
     return DEAD_LETTER_PREFIX + group
 
 
 def pop_retry_topic(group: str, topic: str) -> str:
-    """Returns the topic of messages that were popped and not acknowledged (KeyBuilder.buildPopRetryTopicV1)."""
+    """Returns the POP retry topic, for popped messages that were not acknowledged (KeyBuilder.buildPopRetryTopicV1)."""
     return f"{RETRY_PREFIX}{group}_{topic}"
 
 
 def popped_topic(group: str, topic: str) -> str:
-    """Returns the topic that one of messages to be popped again belongs to (KeyBuilder.parseNormalTopic)."""
+    """Returns the original topic of messages in a POP retry topic (KeyBuilder.parseNormalTopic)."""
     return topic[len(RETRY_PREFIX) + len(group) + 1 :] if topic.startswith(RETRY_PREFIX) else topic
 
 
@@ -92,7 +92,7 @@ def is_system_group(group: str) -> bool:
 
 
 def topic_problem(topic: str) -> str | None:
-    """Returns what is wrong with the name of a topic, None if nothing is."""
+    """Returns why a topic name is invalid; None if it is valid."""
     if not topic.strip():
         return "The specified topic is blank."
     if _ILLEGAL.search(topic):
@@ -109,7 +109,7 @@ def topic_problem(topic: str) -> str | None:
 
 
 def group_problem(group: str) -> str | None:
-    """Returns what is wrong with the name of a group, None if nothing is."""
+    """Returns why a group name is invalid; None if it is valid."""
     if not group.strip():
         return "The specified group is blank."
     if _ILLEGAL.search(group):

@@ -1,4 +1,4 @@
-"""Options to open a store with: file sizes and release as found in it, the rest as configured."""
+"""Determines the options to open a store with: file sizes and release from the store, the rest as configured."""
 
 from dataclasses import replace
 from pathlib import Path
@@ -17,11 +17,11 @@ _SIZES = {
     "consume_queue_ext_size": "consume_queue_ext_file_size",
     "batch_consume_queue_size": "batch_consume_queue_file_size",
 }
-"""A layout's size to the option."""
+"""Store option for each size of a layout."""
 
 
 def store_options(root: Path, config: BrokerConfig, host: Host) -> StoreOptions:
-    """Returns the options that go with a store: sizes of files and release as found, then as configured.
+    """Returns the options for a store: file sizes and release from the store if it has them, else as configured.
 
     Args:
         root: of the store; it may be empty or not there.

@@ -1,6 +1,7 @@
-"""A read-only store with the reading methods of an open engine; nothing is written.
+"""Provides a read-only store with the reading methods of an open engine.
 
-Damaged messages are skipped: the next offset of an answer is after them. The rules of a get are in `store.get_message`.
+Damaged messages are skipped: the next offset of an answer is after them. The rules of a get are in
+`store.get_message`.
 """
 
 from collections.abc import Callable
@@ -18,15 +19,15 @@ from mqtool.store.store import Store
 
 
 class ReadOnlyMessages:
-    """Reads of one store, with the methods of `MessageStore`.
+    """Reads a store, with the methods of `MessageStore`.
 
     Attributes:
-        path: its root.
-        options: what it would be opened with.
+        path: root of the store.
+        options: options with which the store would be opened for writing.
     """
 
     def __init__(self, store: Store, options: StoreOptions) -> None:
-        """Takes a store that is open for reading."""
+        """Wraps a store that is open for reading."""
         self._store = store
         self.path: Path = store.path
         self.options = options
@@ -40,11 +41,11 @@ class ReadOnlyMessages:
         message_filter: MessageFilter | None = None,
         max_bytes: int = LONGEST_PULL,
     ) -> GetResult:
-        """Returns messages of a queue from an offset on; arguments as `MessageStore.get_message`."""
+        """Returns messages of a queue from a queue offset on; the arguments are those of `MessageStore.get_message`."""
         queue = self._store.queue(topic, queue_id)
         view = None if queue is None else QueueOnDisk(queue)
         found = get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes)
-        if found.status is GetStatus.OFFSET_FOUND_NULL:  # at this status a consumer would wait before it goes on
+        if found.status is GetStatus.OFFSET_FOUND_NULL:  # at this status a consumer waits before the next pull
             following = min(found.max_offset, queue_offset + 1)
             return found._replace(status=GetStatus.NO_MATCHED_MESSAGE, next_begin_offset=following)
         return found
@@ -53,16 +54,16 @@ class ReadOnlyMessages:
 
     @property
     def max_offset(self) -> int:
-        """Physical offset after the last byte that can be read."""
+        """Physical offset after the last readable byte."""
         return self._store.commit_log.max_offset
 
     def record(self, physical_offset: int, size: int) -> memoryview | None:
-        """Returns the bytes of a record, None if it is damaged or missing."""
+        """Returns the bytes of a record; None if it is damaged or missing."""
         record = self._sound(physical_offset, size)
         return None if record is None else memoryview(commit_log.build_record(record))
 
     def after_missing(self, physical_offset: int) -> int:
-        """Returns the offset itself: the record after a damaged one may be valid."""
+        """Returns the offset unchanged, because the record after a damaged one may be valid."""
         return physical_offset
 
     def properties(self, record: memoryview) -> dict[str, str]:
@@ -70,7 +71,7 @@ class ReadOnlyMessages:
         return properties.decode(commit_log.parse_record(record).properties)
 
     def _sound(self, physical_offset: int, size: int | None = None) -> Record | None:
-        """Returns the record at an offset, None if it is damaged or missing."""
+        """Returns the record at a physical offset; None if it is damaged or missing."""
         try:
             record = self._store.commit_log.record(physical_offset, size)
         except StoreError:
@@ -78,7 +79,7 @@ class ReadOnlyMessages:
         return record if commit_log.body_crc(record.body) == record.body_crc else None
 
     def message_at(self, physical_offset: int) -> memoryview | None:
-        """Returns the bytes of the record at a physical offset, None if no valid one begins there."""
+        """Returns the bytes of the record at a physical offset; None if no valid record begins there."""
         try:
             record = self._store.commit_log.record_at(physical_offset)
         except StoreError:
@@ -88,7 +89,7 @@ class ReadOnlyMessages:
     def query_message(
         self, topic: str, key: str, max_num: int = 32, begin: int = 0, end: int = java.LONG_MAX, *, tag: bool = False
     ) -> QueryResult:
-        """Returns messages by key; arguments as `MessageStore.query_message`."""
+        """Returns messages by key; the arguments are those of `MessageStore.query_message`."""
         found = self._store.query_message(topic, f"T#{key}" if tag else key, max_num, begin, end)
         files = self._store.index_files()
         newest = files[-1].header if files else None
@@ -100,27 +101,27 @@ class ReadOnlyMessages:
     def offset_in_queue_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: Boundary = Boundary.LOWER
     ) -> int:
-        """Returns a queue offset by time; arguments as `MessageStore.offset_in_queue_by_time`."""
+        """Returns a queue offset by time; the arguments are those of `MessageStore.offset_in_queue_by_time`."""
         return self._store.offset_in_queue_by_time(topic, queue_id, timestamp, boundary.value)
 
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
-        """Returns the store timestamp of a message, -1 if it is not there or damaged."""
+        """Returns the store timestamp of a message; -1 if the message is missing or damaged."""
         found = self.units(topic, queue_id, queue_offset, 1)
         record = self._sound(found[0][0], found[0][1]) if found else None
         return record.store_timestamp if record is not None else -1
 
     def earliest_store_time(self) -> int:
-        """Returns the store timestamp of the first record, -1 for an empty log."""
+        """Returns the store timestamp of the first record; -1 for an empty log."""
         record = self._sound(self.min_physical_offset) if self._store.commit_log.segments else None
         return record.store_timestamp if record is not None else -1
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:
-        """Returns (min offset, max offset) of a queue; (0, 0) if it is not there."""
+        """Returns (min offset, max offset) of a queue; (0, 0) if the queue does not exist."""
         queue = self._store.queue(topic, queue_id)
         return (queue.min_offset, queue.max_offset) if queue is not None else (0, 0)
 
     def queues(self) -> list[tuple[str, int]]:
-        """Returns topic and queue id of every queue."""
+        """Returns (topic, queue id) of all queues."""
         return [(queue.topic, queue.queue_id) for queue in self._store.queues()]
 
     def units(self, topic: str, queue_id: int, queue_offset: int, count: int) -> list[tuple[int, int, int]]:
@@ -137,23 +138,23 @@ class ReadOnlyMessages:
 
     @property
     def min_physical_offset(self) -> int:
-        """Physical offset of the first byte of the log that is there."""
+        """Physical offset of the first existing byte of the log."""
         return self._store.commit_log.min_offset
 
     @property
     def max_physical_offset(self) -> int:
-        """Physical offset after the last byte that can be read."""
+        """Physical offset after the last readable byte."""
         return self._store.commit_log.max_offset
 
     @property
     def flushed_offset(self) -> int:
-        """All bytes of the log are on the disk."""
+        """End of the log, since all of it is on disk."""
         return self.max_physical_offset
 
     @property
     def dispatch_behind(self) -> int:
-        """Nothing waits: queues are shown as a start would complete them."""
+        """Always 0: the queues appear as a broker's start would complete them."""
         return 0
 
     def add_listener(self, listener: Callable[[], None]) -> None:
-        """Nothing will ever arrive."""
+        """Does nothing, because no message will arrive."""

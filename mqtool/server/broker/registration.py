@@ -1,7 +1,8 @@
-"""Registration: the broker registers itself and its topics with name servers.
+"""Registers the broker and its topics with name servers.
 
-It does so every 30 seconds, and soon after a topic changed. The name server of the same process is called, others are
-sent REGISTER_BROKER. Source: BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll (5.5.0).
+It does so every 30 seconds, and shortly after a topic has changed. A name server in the same process is called
+directly; others are sent REGISTER_BROKER. Source: BrokerOuterAPI.registerBrokerAll,
+BrokerController.registerBrokerAll (5.5.0).
 """
 
 import asyncio
@@ -25,7 +26,7 @@ _TIMEOUT_S = 3.0
 
 
 class Registration:
-    """Keeps name servers up to date."""
+    """Keeps the registration of a broker with its name servers up to date."""
 
     def __init__(
         self,
@@ -35,14 +36,14 @@ class Registration:
         ha_address: str = "",
         sign: Callable[[Command], Command] | None = None,
     ) -> None:
-        """Takes the broker and its name servers.
+        """Creates the service; sends nothing yet.
 
         Args:
-            broker: to register.
-            near: registers it with the name server of this process; None without one.
+            broker: the broker to register.
+            near: registers it with the name server in this process; None if there is none.
             far: "host:port" of other name servers.
-            ha_address: "host:port" for slaves, "" without replication.
-            sign: adds a signature to requests to other name servers; None sends them without one.
+            ha_address: "host:port" for slaves; "" without replication.
+            sign: signs requests to other name servers; None sends them unsigned.
         """
         self._broker = broker
         self._near = near
@@ -55,19 +56,19 @@ class Registration:
         broker.on_topics_changed, broker.until_known = self.soon, self.done
 
     def soon(self) -> None:
-        """Registers with the name server of this process at once, and with others soon."""
+        """Registers with the name server in this process at once, and triggers a registration with the others."""
         if self._near is not None:
             self._near()
         self._told.clear()
         self._due.set()
 
     async def done(self) -> None:
-        """Returns when all name servers have answered, or did not answer in time."""
+        """Waits until all name servers have answered or timed out."""
         if self._far:
             await self._told.wait()
 
     async def run(self) -> None:
-        """Registers for as long as the broker runs."""
+        """Registers repeatedly until the broker stops."""
         while True:
             self._due.clear()
             if self._near is not None:
@@ -125,7 +126,7 @@ class Registration:
 
 
 def registered(broker: Broker) -> RegisterBody:
-    """Returns the body of a registration; no topic permits more than the broker does."""
+    """Returns the body of a registration. Each topic's permissions are limited to those of the broker."""
     limit = broker.settings.number("brokerPermission") | PERM_INHERIT
     topics = {name: replace(config, perm=config.perm & limit) for name, config in broker.topics.table.items()}
     return RegisterBody(topics, broker.topics.data_version)

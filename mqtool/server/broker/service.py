@@ -1,4 +1,4 @@
-"""The service of a broker: its request handlers and background services, put together, started and stopped."""
+"""Assembles, starts and stops a broker's request handlers and background services."""
 
 import asyncio
 import logging
@@ -40,14 +40,14 @@ _EARLY_DELETIONS_S = 1.0
 
 
 class BrokerService:
-    """One broker on an open store, with everything that works on it.
+    """A broker on an open store, with its request handlers and background services.
 
     Attributes:
         broker: the store and its tables.
         tasks: the background services.
-        transactions: half messages and their ends.
-        fast_sends: the fast path of sends, None if every send goes the ordinary one.
-        acks: acknowledgements of popped messages.
+        transactions: handler of transactions.
+        fast_sends: the fast path of sends; None if every send uses the ordinary path.
+        acks: handler of acknowledgements.
     """
 
     def __init__(
@@ -56,9 +56,9 @@ class BrokerService:
         """Loads the tables of a store and builds the request handlers; `start` starts the services.
 
         Args:
-            store: open for writing, or a copy that is only read.
-            settings: of the broker.
-            address: "host:port" under which clients reach it.
+            store: the store, open for writing or read-only.
+            settings: settings of the broker.
+            address: "host:port" under which clients reach the broker.
             fast_sends: False to handle every send by the ordinary path; answers and stored bytes are the same.
 
         Raises:
@@ -95,11 +95,11 @@ class BrokerService:
         )
 
     def handlers(self) -> Mapping[int, Handler]:
-        """Returns the handler of each request code that is served; none of them raises an MqtoolError."""
+        """Returns the handler of each supported request code; none of them raises an MqtoolError."""
         return handlers.table(self._processors)
 
     async def start(self) -> None:
-        """Starts the services; the broker belongs to the running loop from now on."""
+        """Starts the services; from now on the broker must be used in the running event loop."""
         self.broker.long_polling.start()
         self._add_missing_topics()
         self.tasks.every(lambda: _HOUSEKEEPING_S, self._housekeeping)
@@ -130,7 +130,7 @@ class BrokerService:
         return lambda: self.broker.settings.number(key) / 1000
 
     async def stop(self) -> None:
-        """Ends the services and writes every table; the caller closes the store."""
+        """Stops the services and writes all tables; the caller closes the store."""
         self.broker.retire()
         await self.tasks.stop()
         self._timer.close()
@@ -144,7 +144,7 @@ class BrokerService:
             _LOG.info("client is silent address=%s", peer.address)
 
     def _add_missing_topics(self) -> None:
-        """Adds topics that have queues but no entry: the broker was killed before it wrote the new topic's entry."""
+        """Adds topics that have queues but no configuration, because the broker was killed before it wrote it."""
         topics, queues = self.broker.topics, dict[str, int]()
         for topic, queue_id in self.broker.messages.queues():
             queues[topic] = min(max(queues.get(topic, 0), queue_id + 1), MAX_QUEUES)

@@ -1,7 +1,7 @@
-"""Settings of a broker: the keys of broker.conf that are honoured, with the real broker's defaults.
+"""Settings of a broker: the supported keys of broker.conf, with the real broker's defaults.
 
-They can change while the broker runs (UPDATE_BROKER_CONFIG), so nothing keeps a value. Source: BrokerConfig,
-MessageStoreConfig, NettyServerConfig (5.5.0).
+They can change while the broker runs (UPDATE_BROKER_CONFIG), so other modules do not keep copies of values. Source:
+BrokerConfig, MessageStoreConfig, NettyServerConfig (5.5.0).
 """
 
 import time
@@ -57,10 +57,10 @@ DEFAULTS = {
     "transactionTimeOut": "6000",
     "useEndpointPortFromRequest": "false",
 }
-"""Key to value of what this broker looks at; other keys are kept and shown."""
+"""Default values of the keys that this broker uses; other keys are kept and shown, but have no effect."""
 
 SECRET = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredentials"})
-"""Keys whose values contain a password, which nobody is shown."""
+"""Keys whose values contain a password; they are never shown."""
 
 HIDDEN = "******"
 
@@ -77,20 +77,20 @@ FIXED = SECRET | {
     "authorizationWhitelist",
     "migrateAuthFromV1Enabled",
 }
-"""Keys that name the broker to others or protect it, and cannot change while it runs."""
+"""Keys that cannot change while the broker runs, because they identify it to others or protect it."""
 
 
 class Settings:
-    """Keys and values, as the broker's Properties.
+    """Keys and values, as in the broker's Properties.
 
     Attributes:
-        values: all of them, defaults included.
-        version: counts changes; the broker's configuration data version.
-        changed_at: when the last change was, ms since epoch.
+        values: all values, including defaults.
+        version: number of changes; the broker's configuration data version.
+        changed_at: time of the last change, ms since epoch.
     """
 
     def __init__(self, given: BrokerConfig | Mapping[str, str] | None = None) -> None:
-        """Takes what was configured.
+        """Combines configured values and defaults.
 
         Args:
             given: keys that replace defaults.
@@ -107,11 +107,11 @@ class Settings:
                 self.number(key)
 
     def text(self, key: str) -> str:
-        """Returns a value; "" if the key is not there."""
+        """Returns a value as text; "" if the key is unknown."""
         return self.values.get(key, "")
 
     def number(self, key: str) -> int:
-        """Returns an integer.
+        """Returns a value as an integer.
 
         Raises:
             UsageError: the value is not a number.
@@ -122,25 +122,26 @@ class Settings:
             raise UsageError(f"{key}: expected a whole number, found {self.values[key]!r}") from error
 
     def flag(self, key: str) -> bool:
-        """Returns a Boolean."""
+        """Returns a value as a Boolean."""
         return java.parse_boolean(self.values.get(key, "").strip())
 
     def update(self, changes: Mapping[str, str]) -> None:
         """Changes values.
 
         Raises:
-            UsageError: a key cannot change while the broker runs, or a value does not suit its key; nothing changed.
+            UsageError: a key cannot change while the broker runs, or a value is invalid for its key; nothing is
+                changed.
         """
         for key, value in changes.items():
             if key in FIXED and value != self.values.get(key):
                 raise UsageError(f"{key}: cannot be changed while the broker runs")
             if DEFAULTS.get(key, "").isdigit():
-                Settings({key: value})  # refuses what is not a number
+                Settings({key: value})  # raises UsageError if the value must be a number and is not
         self.values.update(changes)
         self.version += 1
         self.changed_at = time.time_ns() // 1_000_000
 
     def properties_text(self) -> str:
-        """Returns them as the lines of a properties file, without passwords."""
+        """Returns all settings except passwords as lines of a properties file."""
         shown = {key: HIDDEN if key in SECRET else value for key, value in self.values.items()}
         return "".join(f"{key}={value}\n" for key, value in sorted(shown.items()))

@@ -1,4 +1,4 @@
-"""Stored messages: a record with its properties, and the message that puts it again elsewhere."""
+"""Parses stored messages, and builds messages that repeat them in another topic."""
 
 from typing import NamedTuple
 
@@ -8,19 +8,19 @@ from mqtool.formats.commit_log import Record
 
 
 class Stored(NamedTuple):
-    """A record of the log, with its properties read."""
+    """A record of the log with its parsed properties."""
 
     record: Record
     properties: dict[str, str]
 
     @property
     def topic(self) -> str:
-        """Its topic."""
+        """Topic of the record."""
         return java.decode_utf8(self.record.topic)
 
     @property
     def unique_key(self) -> str:
-        """Unique key, "" without one."""
+        """Unique key; "" if there is none."""
         return self.properties.get(properties.UNIQUE_KEY, "")
 
 
@@ -38,10 +38,10 @@ def requeued(message: Stored, topic: str, queue_id: int, changed: dict[str, str]
     """Returns a message that repeats a stored one.
 
     Args:
-        message: it.
-        topic, queue_id: where to.
-        changed: its properties now.
-        store_host: the broker's.
+        message: the stored message.
+        topic, queue_id: the destination.
+        changed: properties of the new message.
+        store_host: store host of the broker.
     """
     record = message.record
     return OutgoingMessage(
@@ -59,7 +59,7 @@ def requeued(message: Stored, topic: str, queue_id: int, changed: dict[str, str]
 
 
 def rebuilt(message: Stored, topic: str, queue_id: int, queue_offset: int, encoded: bytes) -> bytes:
-    """Returns a record's bytes with another topic, queue, offset and other properties, to send to a client."""
+    """Returns a record with another topic, queue id, queue offset and other properties, to be sent to a client."""
     name = java.encode_utf8(topic)
     record = message.record
     grown = len(name) - len(record.topic) + len(encoded) - len(record.properties)

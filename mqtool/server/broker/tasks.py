@@ -1,4 +1,4 @@
-"""Tasks: the background work of a broker, until it stops."""
+"""Runs the background services of a broker until it stops."""
 
 import asyncio
 import logging
@@ -12,13 +12,13 @@ _AFTER_FAILURE_S = 1.0
 
 
 class Tasks:
-    """The tasks of one broker. For the event loop's thread."""
+    """The background tasks of one broker. Must be used in the event loop's thread."""
 
     def __init__(self) -> None:
         self._running: set[asyncio.Task[Any]] = set()
 
     def spawn(self, work: Coroutine[Any, Any, Any]) -> None:
-        """Runs something until it ends or the broker stops; a failure is logged."""
+        """Runs a coroutine until it ends or the broker stops; a failure is logged."""
         task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
@@ -29,10 +29,10 @@ class Tasks:
             _LOG.error("a service ended error=%r", task.exception())
 
     def forever(self, turn: Callable[[], Awaitable[float] | float]) -> None:
-        """Repeats a service's turn until the broker stops; an error is logged, and the next turn tries again.
+        """Runs a service repeatedly until the broker stops; an error is logged, and the next run tries again.
 
         Args:
-            turn: does what there is to do; returns how many seconds to wait for the next turn.
+            turn: one run of the service; returns the seconds until the next run.
         """
         self.spawn(self._turns(turn))
 
@@ -46,17 +46,17 @@ class Tasks:
                 failure = ""
             except Exception as error:  # noqa: BLE001 - the service continues whatever happens
                 seconds = _AFTER_FAILURE_S
-                if repr(error) != failure:  # an error that lasts, such as a full disk, is logged once
+                if repr(error) != failure:  # log a persistent error, such as a full disk, only once
                     failure = repr(error)
                     _LOG.error("a turn failed work=%s error=%s", getattr(turn, "__qualname__", turn), failure)
             await asyncio.sleep(seconds)
 
     def every(self, seconds: Callable[[], float], work: Callable[[], Awaitable[None] | None]) -> None:
-        """Repeats work until the broker stops.
+        """Runs work at intervals until the broker stops.
 
         Args:
-            seconds: asked before each wait.
-            work: what to do; an exception is logged, and the next turn tries again.
+            seconds: returns the interval; called before each wait.
+            work: the work; an exception is logged, and the next run tries again.
         """
         self.spawn(self._repeat(seconds, work))
 
@@ -72,7 +72,7 @@ class Tasks:
                 _LOG.error("a turn failed work=%s error=%r", getattr(work, "__qualname__", work), error)
 
     async def stop(self) -> None:
-        """Cancels all tasks and waits for their end."""
+        """Cancels all tasks and waits until they have ended."""
         for task in list(self._running):
             task.cancel()
         await asyncio.gather(*self._running, return_exceptions=True)

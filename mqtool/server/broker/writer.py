@@ -1,8 +1,9 @@
-"""Writer: puts messages into the store, from one thread.
+"""Puts messages into the store, from one thread.
 
-Only the event loop's thread appends: an append is a copy into the page cache. With SYNC_FLUSH one thread flushes for
-all messages that arrived meanwhile (group commit), and the answer to a sender waits for that flush.
-Source of the rewriting: HookUtils.handleScheduleMessage (5.5.0).
+Only the event loop's thread appends; an append is a copy into the page cache. With SYNC_FLUSH, another thread
+flushes
+all messages that have arrived in the meantime together (group commit), and the answer to a producer waits for that
+flush. Source of the rewriting: HookUtils.handleScheduleMessage (5.5.0).
 """
 
 import asyncio
@@ -20,7 +21,7 @@ _APPENDED = AppendStatus.PUT_OK
 _REFUSED = frozenset(
     {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED}
 )
-"""Statuses that depend on the message, not on the store: another try would not help."""
+"""Put statuses caused by the message, not by the store; a retry would not help."""
 _NO_WAIT = properties.mark(properties.WAIT) + b"false"
 
 Rewrite = Callable[[OutgoingMessage], OutgoingMessage | PutStatus]
@@ -29,14 +30,20 @@ Arrived = Callable[[str, int, int], None]
 
 
 class Writer:
-    """Puts messages. For the event loop's thread.
+    """Puts messages. Must be used in the event loop's thread.
 
     Attributes:
-        rewrites: a mark in encoded properties, and what returns the message to put instead of one with that mark.
+        rewrites: pairs of a mark in encoded properties and a function that rewrites messages with this mark.
     """
 
     def __init__(self, store: MessageStore, arrived: Arrived, settled: Callable[[], None]) -> None:
-        """Takes the store, open for writing, and what is called after each put and after each flush."""
+        """Creates a writer.
+
+        Args:
+            store: the store, open for writing.
+            arrived: called after each put.
+            settled: called after each flush.
+        """
         self._store = store
         self._arrived = arrived
         self._settled = settled
@@ -50,14 +57,14 @@ class Writer:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def start(self) -> None:
-        """Starts the flushing thread, if the store flushes synchronously."""
+        """Starts the flush thread if the store flushes synchronously."""
         if self._sync:
             self._loop = asyncio.get_running_loop()
             self._thread = threading.Thread(target=self._flush_rounds, name="mqtool-group-commit", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Ends the flushing thread after a flush of everything that was put."""
+        """Flushes everything that was put and ends the flush thread."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -65,7 +72,7 @@ class Writer:
             self._thread = None
 
     def put(self, message: OutgoingMessage) -> PutResult:
-        """Appends one message, rewritten if it is for later; `flushed` returns when it is durable."""
+        """Appends one message; a delayed message is rewritten first. Use `flushed` to wait until it is durable."""
         rewritten = self._rewritten(message)
         return PutResult(rewritten) if isinstance(rewritten, PutStatus) else self.put_as_it_is(rewritten)
 
@@ -80,7 +87,7 @@ class Writer:
         return message
 
     def put_as_it_is(self, message: OutgoingMessage) -> PutResult:
-        """Appends one message without rewriting; a delivered one still has the properties that delayed it."""
+        """Appends one message without rewriting; a delivered message still has the properties that delayed it."""
         result = self._store.put(*message, wait=False)
         if result.append_status is _APPENDED:
             self._arrived(message.topic, message.queue_id, result.queue_offset)
@@ -89,7 +96,7 @@ class Writer:
         return result
 
     def deliver(self, message: OutgoingMessage) -> PutResult:
-        """Appends one message whose time has come, as `put_as_it_is` does.
+        """Appends a delayed message that is due, as `put_as_it_is` does.
 
         Raises:
             MessageRejectedError: the store never accepts this message.
@@ -104,11 +111,12 @@ class Writer:
     def put_batch(self, batch: OutgoingMessage) -> PutResult:
         """Appends the messages of a batch, one record each.
 
-        A batch for later goes where the real broker puts it: into the timer topic, though its messages do not have the
-        properties that the timer needs.
+        As in the real broker, a delayed batch goes into the timer topic, although its messages lack the properties
+        that the
+        timer needs.
 
         Args:
-            batch: what they share; its body is the body of a batch request.
+            batch: the fields that the messages share; its body is the body of a batch request.
         """
         rewritten = batch if self._store.options.release < (5, 5) else self._rewritten(batch)
         if isinstance(rewritten, PutStatus):
@@ -134,12 +142,12 @@ class Writer:
         return result
 
     def _flush_soon(self, result: PutResult, future: "asyncio.Future[PutStatus] | None") -> None:
-        """Has a put flushed. Every put needs it, because dispatch also waits for the flush."""
+        """Schedules the flush of a put. Every put needs it, because dispatch also waits for the flush."""
         self._waiting.append((result.end, future))
         self._wake.set()
 
     def flushed(self, result: PutResult, properties: bytes = b"") -> asyncio.Future[PutStatus] | None:
-        """Returns the future status of a put after its flush; None if the answer need not wait for a flush."""
+        """Returns a future for the status of a put after its flush; None if the answer need not wait for a flush."""
         if not (self._sync and result.ok) or _NO_WAIT in properties:
             return None
         future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
@@ -147,7 +155,7 @@ class Writer:
         return future
 
     async def store(self, message: OutgoingMessage) -> PutResult:
-        """Appends one message and waits until it is as durable as the store's flush mode demands."""
+        """Appends one message and waits until it is as durable as the store's flush mode requires."""
         result = self.put(message)
         future = self.flushed(result, message.properties)
         if future is None:

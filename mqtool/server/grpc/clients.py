@@ -146,7 +146,7 @@ class Clients:
         """Returns the client of a call, None if it sent no settings."""
         client = self.table.get(call.header("x-mq-client-id"))
         if client is not None:
-            self.table[client.client_id] = self.table.pop(client.client_id)  # the last one that was heard of
+            self.table[client.client_id] = self.table.pop(client.client_id)  # moved to the end: most recently active
         return client
 
     async def settled(self, call: Call) -> Client | None:

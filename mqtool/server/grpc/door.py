@@ -170,7 +170,7 @@ def answering(
             return failed(error)
         except DecodeError as error:
             raise GrpcError(GrpcStatus.INTERNAL, "Invalid protobuf byte sequence") from error
-        if isinstance(result, asyncio.Future):  # it raises no StatusError
+        if isinstance(result, asyncio.Future):  # a future never ends with StatusError
             return result
         return later(result) if isinstance(result, Awaitable) else result
 

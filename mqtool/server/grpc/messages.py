@@ -98,7 +98,7 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
     found[properties.UNIQUE_KEY] = system.message_id
     kind = _mark_type(found, system)
     expected = core.message_type(topic)
-    if topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):  # they take every type
+    if topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):  # these topics accept every type
         core.topic_config(topic)
     elif kind != expected:
         message_text = (

@@ -192,7 +192,7 @@ _NEEDS: dict[type[Any], Callable[[Any], Iterator[Need]]] = {
     s.QueryRouteRequest: _route,
     s.QueryAssignmentRequest: _both,
     s.TelemetryCommand: _settings,
-    # the real proxy does not serve these
+    # The real proxy does not implement these.
     s.PullMessageRequest: _receive,
     s.UpdateOffsetRequest: _offset,
     s.GetOffsetRequest: _offset,

@@ -105,7 +105,7 @@ class Producing:
             raise refused(error) from error
         if result is None:
             return None
-        entry = self._answer.entries[0]  # filled again and again: to make a new one takes three times as long
+        entry = self._answer.entries[0]  # reused; creating a new one takes three times as long
         entry.message_id = entry.transaction_id = message_id
         entry.offset = result.queue_offset
         return self._answer.SerializeToString()
@@ -139,7 +139,7 @@ class Producing:
         config = self._core.broker.topics.get(topic)
         count = max(1, config.write_queue_nums if config else 1)
         if not message.sharding_key:
-            return random.randrange(count)  # noqa: S311 - spreads load, hides nothing
+            return random.randrange(count)  # noqa: S311 - load balancing, not security
         return consistent_hash(java.string_hash(message.sharding_key), count)
 
     async def _sent_later(
@@ -190,9 +190,9 @@ class Producing:
         half = self._halves.get(request.transaction_id)
         if half is None or half.topic != topic:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "cannot found transaction data")
-        del self._halves[request.transaction_id]  # it can end once
+        del self._halves[request.transaction_id]  # a transaction can end only once
         decision = _RESOLUTIONS.get(request.resolution)
-        if decision is None:  # the broker asks again by a check
+        if decision is None:  # unresolved: the broker checks again later
             if half.answers > 1:
                 self._halves[request.transaction_id] = half._replace(answers=half.answers - 1)
             return s.EndTransactionResponse(status=OK).SerializeToString()
@@ -208,7 +208,7 @@ class Producing:
         }
         answer = await self._core.ask(RequestCode.END_TRANSACTION, fields, call.peer)
         if answer.code != ResponseCode.SUCCESS:
-            self._halves[request.transaction_id] = half  # the client may try again
+            self._halves[request.transaction_id] = half  # so that the client can retry
             raise refused(answer)
         return s.EndTransactionResponse(status=OK).SerializeToString()
 

@@ -2,7 +2,7 @@
 
     name_server = NameServer("127.0.0.1", 9876)
     await name_server.start()
-    name_server.register(Registration(…))    # a broker in the same process; others come over the port
+    name_server.register(Registration(…))    # a broker in this process; others send requests
     await name_server.stop()
 
 Source: NamesrvController, BrokerHousekeepingService (5.5.0).

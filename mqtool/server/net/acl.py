@@ -169,7 +169,7 @@ def _wanted(command: Command) -> Iterator[tuple[str, Right]]:
     code, fields = command.code, command.fields
     if (name := _SENDS.get(code)) is not None:  # type: ignore[call-overload]
         topic = fields.get(name, "")
-        if topic.startswith(RETRY_PREFIX):  # 4.9.7 checks a field that no send has, so it allows everybody
+        if topic.startswith(RETRY_PREFIX):  # 4.9.7 checks a field that no send has, so it allows every send
             yield topic, Right.SUBSCRIBE
         elif topic != TRACE_TOPIC:
             yield topic, Right.PUBLISH

@@ -69,7 +69,7 @@ def document_in(path: Path) -> Any:
         UnavailableError: PyYAML is not installed.
     """
     try:
-        import yaml  # noqa: PLC0415 - only who uses accounts needs it
+        import yaml  # noqa: PLC0415 - needed only with accounts
     except ImportError as error:
         raise UnavailableError("accounts need PyYAML: pip install 'rocketmq-mqtool[serve]'") from error
     try:
@@ -78,7 +78,7 @@ def document_in(path: Path) -> Any:
         raise ConfigFileError(error.reason, path) from error
     except UnicodeDecodeError as error:
         raise ConfigFileError("expected YAML in UTF-8, found other bytes", path) from error
-    except yaml.YAMLError as error:  # its text quotes the file, which contains secret keys
+    except yaml.YAMLError as error:  # do not print its text: it quotes the file, with secret keys
         mark = getattr(error, "problem_mark", None)
         where = "" if mark is None else f"; look at line {mark.line + 1}, column {mark.column + 1}"
         raise ConfigFileError(f"expected YAML, found something else{where}", path) from None

@@ -5,7 +5,7 @@ import socket
 
 from mqtool.errors import UsageError
 
-EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - names of it, nothing listens there by itself
+EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - only names; nothing is bound here
 
 
 def with_port(host: str, port: int) -> str:
@@ -38,7 +38,7 @@ def own_address() -> str:
     """Returns the address of this machine that other machines most likely reach."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
-            probe.connect(("192.0.2.1", 9))  # sends nothing: it only chooses a route
+            probe.connect(("192.0.2.1", 9))  # sends nothing; only selects a local address
             return str(probe.getsockname()[0])
         except OSError:
             return "127.0.0.1"

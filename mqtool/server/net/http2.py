@@ -31,7 +31,7 @@ try:
     from mqtool.server.net import http2_frames as quick
 
     _is_importable = True
-except (ImportError, AttributeError):  # a release of h2 without the private names that it imports
+except (ImportError, AttributeError):  # this release of h2 lacks private names that are imported
     _is_importable = False
 
 _LOG = logging.getLogger(__name__)
@@ -413,7 +413,7 @@ class Http2Connection:
             call.stream.received(message)
         except GrpcError as error:
             call.finish(error.status, error.message)
-        except Exception as error:  # noqa: BLE001 - the other calls go on
+        except Exception as error:  # noqa: BLE001 - other calls continue
             _LOG.error("stream failed method=%s", call.headers.get(b":path"), exc_info=error)
             call.finish(GrpcStatus.INTERNAL, repr(error))
 
@@ -536,7 +536,7 @@ class Http2Connection:
         if self._unread <= _UNREAD_MAX:
             self.send(call, [message])
             return
-        with suppress(H2ProtocolError):  # it may be closed already
+        with suppress(H2ProtocolError):  # the stream may be closed already
             self._h2.reset_stream(call.stream_id, ErrorCodes.ENHANCE_YOUR_CALM)
         self._over(call)
         self._flush_soon()
@@ -570,7 +570,7 @@ class Http2Connection:
         """Sends what waits, as far as the windows allow."""
         try:
             self._pump_open(call)
-        except H2ProtocolError:  # the client reset the stream in the bytes that are just being read
+        except H2ProtocolError:  # the client has reset the stream within the current read
             self._over(call)
 
     def _pump_open(self, call: Call) -> None:
@@ -593,7 +593,7 @@ class Http2Connection:
         self._blocked.pop(stream_id, None)
         if call._trailers is not None:
             h2.send_headers(stream_id, call._trailers, end_stream=True)
-            if not call._received_all:  # the client may stop sending
+            if not call._received_all:  # tell the client to stop sending
                 h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
             self._over(call)
 

@@ -59,7 +59,7 @@ class HeaderDecoder(hpack.Decoder):
         Raises:
             HPACKError: the block is not valid.
         """
-        if data and data[0] & 0xE0 == 0x20:  # begins with a change of the table's size
+        if data and data[0] & 0xE0 == 0x20:  # starts with a dynamic table size update
             return super().decode(data, raw=True)
         table = self.header_table
         dynamic, found = table.dynamic_entries, cast("Headers", [])
@@ -159,7 +159,7 @@ def decode_huffman(text: bytes) -> bytes:
     return b"".join(found)
 
 
-@functools.cache  # at most a step for each of 256 states and bytes
+@functools.cache  # at most one entry for each of 256 states and 256 bytes
 def _huffman_step(state: int, byte: int) -> tuple[int, int, bytes]:
     """Returns the state after a byte of Huffman code, its flags, and the letters that are complete then."""
     letters, flags = b"", 0
@@ -213,7 +213,7 @@ class FrameCutter:
             high, low, kind, flags, stream_id = _FRAME.unpack_from(data, position)
             length = high << 8 | low
             end = position + _HEADER + length
-            if length > longest:  # refused by `h2`
+            if length > longest:  # `h2` refuses it
                 found.append(Frame(-1, 0, 0, data[position:]))
                 position = size
                 break
@@ -235,7 +235,7 @@ def open_stream(h2: H2Connection, frame: Frame, max_streams: int) -> dict[bytes,
         H2ProtocolError: the headers are not allowed; the connection is to be closed.
     """
     stream_id, block = frame.stream_id, _HEADER
-    if frame.flags & _PRIORITY:  # Netty's clients say in each call that its stream depends on none
+    if frame.flags & _PRIORITY:  # Netty clients send a priority without a dependency in each call
         block += _PRIORITY_SIZE
         if int.from_bytes(frame.data[_HEADER : _HEADER + 4], "big") & _31_BITS == stream_id:
             return None
@@ -308,7 +308,7 @@ def take_window(h2: H2Connection, frame: Frame) -> bool:
         h2.outbound_flow_control_window += more
         return True
     stream = h2.streams.get(frame.stream_id)
-    if stream is None:  # what arrives for a stream that was answered means nothing
+    if stream is None:  # ignore frames of a stream that was already answered
         return h2._closed_streams.get(frame.stream_id) is StreamClosedBy.SEND_END_STREAM
     if stream.state_machine.state not in _SENDING or stream.outbound_flow_control_window + more > _LARGEST_WINDOW:
         return False
@@ -382,7 +382,7 @@ def is_supported() -> bool:
     """Whether the installed libraries have the objects that this module uses; found out by a call of each function."""
     try:
         rehearsed = _rehearse()
-    except Exception:  # noqa: BLE001 - whatever is different there, `h2` alone serves as well
+    except Exception:  # noqa: BLE001 - whatever differs, `h2` alone works too
         rehearsed = False
     if not rehearsed:
         _LOG.warning("this release of h2 is not known: gRPC calls take more processor time. Install h2 4.4.")
@@ -400,7 +400,7 @@ def _rehearse() -> bool:
     client.receive_data(server.data_to_send())
     server.receive_data(client.data_to_send())
     headers = [(b":method", b"POST"), (b":scheme", b"http"), (b":path", b"/s/M"), (b":authority", b"a")]
-    server.state_machine.state = ConnectionState.SERVER_OPEN  # as the first call of a connection leaves it
+    server.state_machine.state = ConnectionState.SERVER_OPEN  # the state after the first call of a connection
     client.send_headers(1, headers)
     client.send_data(1, b"asked", end_stream=True)
     client.increment_flow_control_window(1000)

@@ -291,7 +291,7 @@ class Peer(asyncio.Protocol):
                 self._watch(self._framer.buffered)
         except RemoteProtocolError as error:
             self._endpoint.log_violation(self, error)
-            self.close()  # the commands before that place have their answers
+            self.close()  # all commands before the error have been answered
         self._flush()
 
     def _begin(self, first: int) -> None:
@@ -326,7 +326,7 @@ class Peer(asyncio.Protocol):
         for callback in self._closers:
             try:
                 callback(self)
-            except Exception:  # the others are to be called too
+            except Exception:  # call the remaining callbacks too
                 log.exception("callback of a closed connection failed peer=%s", self.address)
         self._closers.clear()
 

@@ -34,7 +34,7 @@ def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext
         context.load_cert_chain(certificate, key)
     except (OSError, ssl.SSLError) as error:
         raise UsageError(f"{certificate}: no certificate with its key in PEM form: {error}") from error
-    context.set_alpn_protocols(["h2"])  # gRPC clients insist; others do not ask
+    context.set_alpn_protocols(["h2"])  # gRPC clients require ALPN; others do not use it
     return context
 
 
@@ -49,7 +49,7 @@ def self_made_context() -> ssl.SSLContext:
         UnavailableError: the package `cryptography` is not installed.
     """
     try:
-        from cryptography import x509  # noqa: PLC0415 - only who needs it pays for it
+        from cryptography import x509  # noqa: PLC0415 - imported only if needed
         from cryptography.hazmat.primitives import hashes, serialization  # noqa: PLC0415
         from cryptography.hazmat.primitives.asymmetric import ec  # noqa: PLC0415
     except ImportError as error:
@@ -66,7 +66,7 @@ def self_made_context() -> ssl.SSLContext:
     pem += key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
     )
-    with tempfile.NamedTemporaryFile() as file:  # ssl reads certificates from files only
+    with tempfile.NamedTemporaryFile() as file:  # ssl reads certificates only from files
         file.write(pem)
         file.flush()
         return server_context(Path(file.name))
@@ -95,7 +95,7 @@ class TlsPipe:
             while piece := self._object.read(_READ_SIZE):
                 pieces.append(piece)
         except ssl.SSLWantReadError:
-            pass  # the rest has not come yet
+            pass  # wait for the rest of the TLS record
         except ssl.SSLError as error:
             raise RemoteProtocolError(f"TLS: {error}") from error
         return b"".join(pieces)

@@ -111,7 +111,7 @@ def _left(broker: BrokerPositions, plan: BrokerPlan) -> Iterator[Move]:
         found = _position(committed, move)
         if found == move.after:
             continue
-        if found != move.before and not plan.online:  # running consumers go on
+        if found != move.before and not plan.online:  # running consumers commit other offsets meanwhile
             words = f"{_place(move)}: expected position {move.before}, found {found}; plan again"
             raise RefusedError("plan-stale", words, broker.address)
         yield move

@@ -32,7 +32,7 @@ _ANSWER_SECONDS = 10.0
 _QUEUES_AT_ONCE = 64
 _BUSY_TRIES = 8
 _FIRST_PAUSE = 0.05
-_HEADER_ROOM = 1 << 10  # bytes of a frame for what is neither body, properties nor topic
+_HEADER_ROOM = 1 << 10  # bytes of a frame besides body and properties
 
 _STORED = frozenset(
     {
@@ -78,7 +78,7 @@ class BrokerSender:
         self._name_server = name_server
         self._runner = asyncio.Runner(loop_factory=loop_factory())
         self._connections: dict[str, Connection] = {}
-        self._opening = asyncio.Lock()  # or two queues would open two connections
+        self._opening = asyncio.Lock()  # so that two queues do not open two connections
         self._routes: dict[str, Route] = {}
 
     def __enter__(self) -> Self:

@@ -2,7 +2,7 @@
 
     mirror = Mirror("127.0.0.1:10911", Path("copy"))
     await mirror.start()
-    await mirror.run()      # until `stop` is called, or something is wrong that does not pass
+    await mirror.run()      # until `stop` is called, or a permanent error occurs
 
 The copy's log is the master's, byte for byte, from the master's first byte on: a real slave that starts empty begins at
 the master's last segment. Docs page: docs/protocol.md. Source: DefaultHAClient, SlaveSynchronize (4.9.7, 5.5.0).

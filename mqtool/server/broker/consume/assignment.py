@@ -1,4 +1,4 @@
-"""Assignment: which queues a client consumes, if the broker decides that, and whether it pulls or pops.
+"""Queue assignment: which queues a client consumes if the broker decides, and whether it pulls or pops.
 
 Source: QueryAssignmentProcessor, MessageRequestModeManager, AllocateMessageQueueAveragely (5.5.0).
 """
@@ -20,13 +20,13 @@ _PULL, _POP = "PULL", "POP"
 
 
 class Assignments:
-    """QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE, GET_ALL_MESSAGE_REQUEST_MODE."""
+    """Handles QUERY_ASSIGNMENT, SET_MESSAGE_REQUEST_MODE and GET_ALL_MESSAGE_REQUEST_MODE."""
 
     def __init__(self, broker: Broker) -> None:
         """Loads messageRequestMode.json.
 
         Raises:
-            ConfigFileError: it cannot be parsed.
+            ConfigFileError: the file cannot be parsed.
         """
         self._broker = broker
         found = broker.persister.configs.load(file_names.MESSAGE_REQUEST_MODE, config_json.parse) or {}
@@ -46,7 +46,7 @@ class Assignments:
         return config_json.build(self._document, self._broker.persister.configs.style)
 
     async def set_mode(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """Sets whether a group pulls or pops a topic."""
+        """Sets whether a consumer group pulls or pops a topic."""
         found = body_of(command)
         topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
         if topic.startswith(names.RETRY_PREFIX):
@@ -65,11 +65,11 @@ class Assignments:
         return ok(command)
 
     def modes(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns what was set, by topic and group."""
+        """Returns the modes that were set, by topic and consumer group."""
         return ok(command, data=body(self._document))
 
     def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns which queues a client is to consume, and whether by pulling or popping."""
+        """Returns the queues assigned to a client, and whether it pulls or pops them."""
         found = body_of(command)
         topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
         client, strategy = str(found.get("clientId", "")), str(found.get("strategyName") or _AVERAGE)
@@ -86,7 +86,7 @@ class Assignments:
             ids = sorted(set(members.client_ids())) if members is not None else []
             if client not in ids:
                 queues = []
-            elif mode == _POP:  # every member may take from any queue
+            elif mode == _POP:  # every member may pop from any queue
                 queues = [QueueName(self._broker.settings.text("brokerName"), -1, topic)] if queues else []
             else:
                 queues = share(queues, ids, client, strategy)
@@ -95,13 +95,13 @@ class Assignments:
 
 
 def share(queues: list[QueueName], ids: list[str], client: str, strategy: str) -> list[QueueName]:
-    """Returns a client's share of queues, as clients compute it themselves.
+    """Returns a client's share of the queues, by the same algorithm as clients use.
 
     Args:
-        queues: all, in order.
-        ids: of the members, in order.
-        client: one of them.
-        strategy: "AVG", or "AVG_BY_CIRCLE".
+        queues: all queues, in order.
+        ids: client ids of all members, in order.
+        client: client id of one member.
+        strategy: "AVG" or "AVG_BY_CIRCLE".
     """
     place = ids.index(client)
     if strategy == _CIRCLE:

@@ -1,4 +1,4 @@
-"""Client management: heartbeats, unregistering, the check of a subscription. Source: ClientManageProcessor (5.5.0)."""
+"""Handles heartbeats, unregistering, and checks of subscriptions. Source: ClientManageProcessor (5.5.0)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -22,14 +22,13 @@ _WHERE = (
     "CONSUME_FROM_FIRST_OFFSET",
     "CONSUME_FROM_TIMESTAMP",
 )
-"""Names of enumeration members, by ordinal: the C++ client sends ordinals."""
+"""Names of the enumeration's members in the order of their ordinals, which the C++ client sends instead."""
 
 
 class ClientProcessor:
-    """HEART_BEAT, UNREGISTER_CLIENT, CHECK_CLIENT_CONFIG."""
+    """Handles HEART_BEAT, UNREGISTER_CLIENT and CHECK_CLIENT_CONFIG."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker whose tables it uses."""
         self._broker = broker
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -41,7 +40,7 @@ class ClientProcessor:
         }
 
     def heartbeat(self, command: Command, peer: Peer) -> Command:
-        """Registers a connection's groups."""
+        """Registers the producer and consumer groups of a connection."""
         found = body_of(command)
         clients = self._broker.clients
         client = clients.client_of(peer, str(found.get("clientID", "")), command.language, command.version)
@@ -74,7 +73,7 @@ class ClientProcessor:
         )
 
     def unregister(self, command: Command, peer: Peer) -> Command:
-        """Takes a connection out of the groups that it names."""
+        """Removes a connection from the groups that the request names."""
         group = command.fields.get("producerGroup")
         if group:
             self._broker.clients.unregister_producer(group, peer)
@@ -84,7 +83,7 @@ class ClientProcessor:
         return ok(command)
 
     def check(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """Checks a subscription that does not select by tags."""
+        """Checks a subscription whose filter is not by tags."""
         subscription = body_of(command).get("subscriptionData")
         if not isinstance(subscription, dict):
             return ok(command)
@@ -95,7 +94,7 @@ class ClientProcessor:
 
 
 def _name(value: object, names_: tuple[str, ...]) -> str:
-    """Returns the name of an enumeration's member, given as its name or its ordinal."""
+    """Returns the name of an enumeration's member from its name or its ordinal."""
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < len(names_):
         return names_[value]
     return str(value) if isinstance(value, str) else names_[0]

@@ -1,4 +1,4 @@
-"""Consumer management: members of a group, offsets, queue locks, bounds of queues.
+"""Handles requests about members of consumer groups, consumer offsets, queue locks, and bounds of queues.
 
 Source: ConsumerManageProcessor, AdminBrokerProcessor (5.5.0).
 """
@@ -15,10 +15,13 @@ from mqtool.store.by_time import Boundary
 
 
 class ConsumerProcessor:
-    """GET_CONSUMER_LIST_BY_GROUP, …_CONSUMER_OFFSET, …LOCK_BATCH_MQ, GET_…_OFFSET, SEARCH_OFFSET_BY_TIMESTAMP."""
+    """Handles requests about members of consumer groups, consumer offsets, queue locks, and bounds of queues.
+
+    The request codes are GET_CONSUMER_LIST_BY_GROUP, …_CONSUMER_OFFSET, …LOCK_BATCH_MQ, GET_…_OFFSET and
+    SEARCH_OFFSET_BY_TIMESTAMP.
+    """
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker whose tables and store it uses."""
         self._broker = broker
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -36,7 +39,7 @@ class ConsumerProcessor:
         }
 
     def members(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """Lists the client ids of a group."""
+        """Returns the client ids of a consumer group's members."""
         group = text(command, "consumerGroup")
         found = self._broker.clients.consumer_group(group)
         if found is None or not found.members:
@@ -46,7 +49,12 @@ class ConsumerProcessor:
     # -- offsets -------------------------------------------------------------------------------------------------
 
     def query_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns a group's offset; a group without one begins at 0 where everything is still there."""
+        """Returns a group's consumer offset.
+
+        For a group without one, returns 0 if the queue still has its first message and no slave is suggested;
+        otherwise raises
+        RefusalError.
+        """
         broker = self._broker
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
         offset = broker.offsets.get(group, topic, queue_id)
@@ -63,7 +71,7 @@ class ConsumerProcessor:
         raise RefusalError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
 
     def update_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Commits a group's offset."""
+        """Commits a group's consumer offset."""
         broker = self._broker
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
         if broker.topics.get(topic) is None:
@@ -73,7 +81,7 @@ class ConsumerProcessor:
         if "commitOffset" not in command.fields:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, "Offset is null")
         offset = number(command, "commitOffset")
-        if not 0 <= queue_id < MAX_QUEUES:  # each is an entry of the table of offsets
+        if not 0 <= queue_id < MAX_QUEUES:  # each becomes an entry in the offset table
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"queueId {queue_id}: expected 0 to {MAX_QUEUES - 1}")
         if offset >= 0 and not broker.offsets.has_reset(group, topic, queue_id):
             broker.offsets.commit(group, topic, queue_id, offset)
@@ -89,7 +97,7 @@ class ConsumerProcessor:
         return ok(command, data=body({"lockOKMQSet": sorted(locked)}))
 
     def unlock(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Frees queues of a client."""
+        """Releases a client's locks on queues."""
         found = body_of(command)
         group, client = str(found.get("consumerGroup", "")), str(found.get("clientId", ""))
         self._broker.locks.unlock(group, queue_names_of(found.get("mqSet")), client)
@@ -98,26 +106,26 @@ class ConsumerProcessor:
     # -- bounds --------------------------------------------------------------------------------------------------
 
     async def max_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns the offset after a queue's last message."""
+        """Returns the max offset of a queue."""
         topic, queue_id = text(command, "topic"), number(command, "queueId")
         await self._broker.long_polling.caught_up(topic, queue_id)
         _, highest = self._broker.messages.queue_bounds(topic, queue_id)
         return ok(command, {"offset": str(highest)})
 
     def min_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns the offset of a queue's first message."""
+        """Returns the min offset of a queue."""
         lowest, _ = self._broker.messages.queue_bounds(text(command, "topic"), number(command, "queueId"))
         return ok(command, {"offset": str(lowest)})
 
     def search_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns a queue's offset by time."""
+        """Returns the queue offset for a store timestamp."""
         boundary = Boundary.UPPER if command.fields.get("boundaryType", "").upper() == "UPPER" else Boundary.LOWER
         topic, queue_id, at = text(command, "topic"), number(command, "queueId"), number(command, "timestamp")
         offset = self._broker.messages.offset_in_queue_by_time(topic, queue_id, at, boundary)
         return ok(command, {"offset": str(offset)})
 
     def earliest_time(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns the store timestamp of a queue's first message, -1 if it has none."""
+        """Returns the store timestamp of a queue's first message; -1 if the queue is empty."""
         topic, queue_id = text(command, "topic"), number(command, "queueId")
         lowest, _ = self._broker.messages.queue_bounds(topic, queue_id)
         return ok(command, {"timestamp": str(self._broker.messages.store_time(topic, queue_id, lowest))})

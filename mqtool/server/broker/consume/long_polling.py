@@ -1,4 +1,4 @@
-"""Long polling: requests for messages that have not arrived yet, answered when one arrives or their time is up.
+"""Long polling: holds requests for messages that have not arrived yet, until a message arrives or the time is up.
 
 Source: PullRequestHoldService, NotifyMessageArrivingListener, PopLongPollingService (5.5.0).
 """
@@ -12,13 +12,13 @@ from mqtool.formats.topics import is_lmq
 from mqtool.server.broker.consume.pace import Pace
 
 Key = tuple[str, int]
-"""Topic and queue id."""
+"""(topic, queue id)."""
 
 _CATCH_UP_S = 0.2
 
 
 class Waiting:
-    """A request that waits until one of its queues has a message at an offset."""
+    """A request that waits until one of its queues has a message at a given queue offset."""
 
     __slots__ = ("future", "offsets", "timer")
 
@@ -31,17 +31,17 @@ class Waiting:
 
 
 class LongPolling:
-    """The requests that wait for messages, by queue. For the event loop's thread, except `dispatched`.
+    """The requests that wait for messages, by queue. Must be used in the event loop's thread, except `dispatched`.
 
     Attributes:
-        count: how many wait.
-        longest_s: how long one waits at most, whatever it asks for.
+        count: number of waiting requests.
+        longest_s: maximum time in seconds that a request waits, whatever it asks for.
     """
 
     longest_s = 30.0
 
     def __init__(self, max_offset: Callable[[str, int], int]) -> None:
-        """Takes a function that returns the max offset of a topic's queue."""
+        """Creates the table; `max_offset` returns the max offset of a topic's queue."""
         self.count = 0
         self._max_offset = max_offset
         self._waiting_by_queue: dict[Key, list[Waiting]] = {}
@@ -53,48 +53,51 @@ class LongPolling:
         self._pace = Pace()
 
     def seconds(self, wanted_ms: int) -> float:
-        """Returns how long a request waits that asks for so many ms."""
+        """Returns how long a request that asks for `wanted_ms` waits, in seconds."""
         return min(max(0, wanted_ms) / 1000, self.longest_s)
 
     @staticmethod
     def now() -> float:
-        """Returns the time on the clock of all waits, in seconds."""
+        """Returns the current time of the clock used for all waits, in seconds."""
         return time.monotonic()
 
     def start(self) -> None:
-        """Wakes requests in the running loop from now on."""
+        """Starts to wake waiting requests, in the running event loop."""
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
 
     def touch(self, topic: str, queue_id: int, queue_offset: int) -> None:
-        """Notes that a message was put to a queue; consumers get it after its dispatch."""
+        """Records that a message was put to a queue; consumers can get it after its dispatch."""
         key = (topic, queue_id)
         self._undispatched[key] = queue_offset
         if key in self._waiting_by_queue:
             self._pace.hurry()
-            self._schedule()  # dispatch may have been quicker than this note
+            self._schedule()  # dispatch may have finished before this call
 
     def flushed(self) -> None:
-        """Notes that messages reached the disk: with SYNC_FLUSH they may be dispatched only then."""
+        """Records that messages were flushed; with SYNC_FLUSH they may be dispatched only after that."""
         if self._waiting_by_queue:
             self._pace.hurry()
 
     def waiting(self, topic: str, queue_id: int) -> int:
-        """Returns how many requests wait for a queue."""
+        """Returns the number of requests that wait for a queue."""
         return len(self._waiting_by_queue.get((topic, queue_id), ()))
 
     def is_expected(self, topic: str, queue_id: int) -> bool:
-        """Whether a message was put to a queue that may not be dispatched yet."""
+        """Whether a message was put to a queue and may not have been dispatched yet."""
         offset = self._undispatched.get((topic, queue_id))
         return offset is not None and self._max_offset(topic, queue_id) <= offset
 
     async def caught_up(self, topic: str, queue_id: int) -> None:
-        """Waits until what was put to a queue so far is dispatched, but at most 0.2 s."""
+        """Waits until the messages put to a queue so far are dispatched, but at most 0.2 s."""
         if self.is_expected(topic, queue_id):
             await self.wait({(topic, queue_id): self._undispatched[topic, queue_id]}, _CATCH_UP_S)
 
     def dispatched(self) -> None:
-        """Notes that units were written. Called by the dispatching thread, which pauses here, or the event loop's."""
+        """Records that units were written.
+
+        Called by the event loop's thread, or by the dispatch thread, which pauses here.
+        """
         if self._waiting_by_queue:
             self._schedule()
         if threading.get_ident() != self._thread:
@@ -110,7 +113,7 @@ class LongPolling:
     def _wake(self) -> None:
         with self._guard:
             self._is_due = False
-        light = {key: -1 for key in self._waiting_by_queue if is_lmq(key[0])}  # puts name only the topic
+        light = {key: -1 for key in self._waiting_by_queue if is_lmq(key[0])}  # a put names only the parent topic
         for key, offset in list({**light, **self._undispatched}.items()):
             end = self._max_offset(*key)
             if end > offset:
@@ -119,11 +122,11 @@ class LongPolling:
                 self._finish(one, arrived=True)
 
     async def wait(self, offsets: Mapping[Key, int], seconds: float) -> bool:
-        """Waits until one of some queues has a message at an offset; returns False if the time was up first.
+        """Waits until one of several queues has a message; returns False if the time is up first.
 
         Args:
-            offsets: of the message to wait for, by queue.
-            seconds: how long.
+            offsets: queue offset of the awaited message, by queue.
+            seconds: maximum time to wait.
         """
         loop = asyncio.get_running_loop()
         one = Waiting(offsets, loop.create_future(), None)
@@ -133,7 +136,7 @@ class LongPolling:
             if key in self._undispatched:
                 self._pace.hurry()
         self.count += 1
-        if any(self._max_offset(*key) > offset for key, offset in offsets.items()):  # between the look and the wait
+        if any(self._max_offset(*key) > offset for key, offset in offsets.items()):  # arrived before the wait began
             self._finish(one, arrived=True)
         try:
             return await one.future
@@ -141,12 +144,12 @@ class LongPolling:
             self._finish(one, arrived=False)
 
     def wake(self, topic: str, queue_id: int) -> None:
-        """Wakes every request that waits for a queue, whether there is a message or not."""
+        """Wakes all requests that wait for a queue, whether it has a message or not."""
         for one in list(self._waiting_by_queue.get((topic, queue_id), ())):
             self._finish(one, arrived=True)
 
     def wake_all(self) -> None:
-        """Wakes every request, because the broker stops."""
+        """Wakes all requests, because the broker is shutting down."""
         self._pace.end()
         for waiting in list(self._waiting_by_queue.values()):
             for one in list(waiting):

@@ -1,4 +1,4 @@
-"""Pull: messages of a queue from an offset on; a request waits while there are none (long polling).
+"""Handles pulls: returns messages of a queue from a queue offset on, or waits for them (long polling).
 
 Source: PullMessageProcessor, DefaultPullMessageResultHandler (5.5.0).
 """
@@ -33,7 +33,7 @@ _CODES = {
 
 
 class _Pull(NamedTuple):
-    """A request that passed all checks."""
+    """A pull request that has passed all checks."""
 
     group: str
     topic: str
@@ -46,10 +46,9 @@ class _Pull(NamedTuple):
 
 
 class PullProcessor:
-    """PULL_MESSAGE and LITE_PULL_MESSAGE."""
+    """Handles PULL_MESSAGE and LITE_PULL_MESSAGE."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker whose tables and store it uses."""
         self._broker = broker
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -60,7 +59,7 @@ class PullProcessor:
         }
 
     def pull(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
-        """Answers at once if there are messages or an error, else when messages arrive or the time is up."""
+        """Answers at once if there are messages or an error; otherwise when messages arrive or the time is up."""
         request = self._checked(command, peer)
         flags = number(command, "sysFlag")
         reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
@@ -79,7 +78,7 @@ class PullProcessor:
         return self._answer_or_hold(command, request, flags, found)
 
     async def _get_all(self, command: Command, request: _Pull, flags: int) -> Command:
-        """Reads again after the dispatch of messages that were acknowledged before the request came."""
+        """Waits for the dispatch of messages that were acknowledged before the request, then reads again."""
         await self._broker.long_polling.caught_up(request.topic, request.queue_id)
         answer = self._answer_or_hold(command, request, flags, self._get(request))
         return answer if isinstance(answer, Command) else await answer
@@ -97,7 +96,7 @@ class PullProcessor:
         return self._hold(command, request, self._broker.long_polling.seconds(wait_ms), found.next_begin_offset)
 
     async def _hold(self, command: Command, request: _Pull, seconds: float, offset: int) -> Command:
-        """Waits for messages that pass the filter: reads again with each that arrives, until the time is up."""
+        """Waits for messages that match the filter; reads again after each arrival, until the time is up."""
         long_polling = self._broker.long_polling
         end = long_polling.now() + seconds
         while True:
@@ -119,7 +118,7 @@ class PullProcessor:
 
     def _answer(self, command: Command, request: _Pull, found: GetResult) -> Command:
         code = _CODES.get(found.status)
-        if code is None:  # an empty queue: whoever asks for its beginning waits, others are sent there
+        if code is None:  # empty queue: a pull at offset 0 waits, others are moved there
             code = ResponseCode.PULL_NOT_FOUND if request.offset == 0 else ResponseCode.PULL_OFFSET_MOVED
         broker = self._broker
         fields = {
@@ -140,7 +139,7 @@ class PullProcessor:
     # -- checks --------------------------------------------------------------------------------------------------
 
     def _checked(self, command: Command, peer: Peer) -> _Pull:
-        """Returns the request; raises RefusalError for the first check that fails, in the real broker's order."""
+        """Parses and checks a request; raises RefusalError for the first failed check, in the real broker's order."""
         broker = self._broker
         group, topic = text(command, "consumerGroup"), text(command, "topic")
         queue_id = number(command, "queueId")
@@ -157,7 +156,7 @@ class PullProcessor:
         return _Pull(group, topic, queue_id, offset, count, message_filter, group_config, topic_config)
 
     def _filter(self, command: Command, group: str, topic: str, config: GroupConfig) -> MessageFilter | None:
-        """Returns the filter of the request, or else of the group's last heartbeat."""
+        """Returns the message filter in the request; without one, that of the group's last heartbeat."""
         fields = command.fields
         if number(command, "sysFlag") & SUBSCRIPTION:
             expression, kind = fields.get("subscription") or "*", fields.get("expressionType")

@@ -1,4 +1,4 @@
-"""Query: messages by key and by physical offset. Source: QueryMessageProcessor (5.5.0)."""
+"""Handles queries of messages by key and by physical offset. Source: QueryMessageProcessor (5.5.0)."""
 
 from collections.abc import Mapping
 
@@ -16,10 +16,9 @@ _TAG = "T"
 
 
 class QueryProcessor:
-    """QUERY_MESSAGE and VIEW_MESSAGE_BY_ID."""
+    """Handles QUERY_MESSAGE and VIEW_MESSAGE_BY_ID."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker whose store it uses."""
         self._broker = broker
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -32,8 +31,9 @@ class QueryProcessor:
     def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """Returns the messages that have a key.
 
-        The index contains only the hash of a key. The real broker returns every message with that hash, and its
-        clients drop those with another key. Here they are left out, for clients that do not check.
+        The IndexFile contains only the hash of a key. The real broker returns every message with that hash, and its
+        clients
+        discard those with another key. Here they are omitted, for clients that do not check.
         """
         most = _DEFAULT_MAX if flag(command, "_UNIQUE_KEY_QUERY") else number(command, "maxNum")
         topic, key, is_tag = text(command, "topic"), text(command, "key"), command.fields.get("indexType") == _TAG
@@ -59,7 +59,7 @@ class QueryProcessor:
 
 
 def _has_key(record: "memoryview | bytes", topic: str, key: str, *, is_tag: bool) -> bool:
-    """Whether a record has a topic and a key, or a tag, and not only their hash."""
+    """Whether a record really has the topic and the key (or tag), not just the same hash."""
     try:
         message = stored(record)
     except FormatError:

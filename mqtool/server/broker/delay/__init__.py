@@ -1,1 +1,1 @@
-"""Messages for later: delay levels (`schedule`) and times to the second (`timer`)."""
+"""Delayed messages: by delay level (`schedule`) and by delivery time (`timer`)."""

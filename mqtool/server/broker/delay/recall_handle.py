@@ -1,4 +1,7 @@
-"""Handles to recall a timer message before it is delivered. Source: RecallMessageHandle (5.5.0)."""
+"""Recall handles, with which a timer message can be cancelled before its delivery.
+
+Source: RecallMessageHandle (5.5.0).
+"""
 
 import base64
 import binascii
@@ -13,7 +16,7 @@ _VERSION = "v1"
 
 
 class RecallHandle(NamedTuple):
-    """Identifies a message to recall."""
+    """Identifies a timer message to recall."""
 
     topic: str
     broker_name: str
@@ -22,7 +25,7 @@ class RecallHandle(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The handle as senders get it."""
+        """The handle in the form that producers receive."""
         raw = f"{_VERSION} {self.topic} {self.broker_name} {self.time_ms} {self.message_id}"
         return base64.urlsafe_b64encode(java.encode_utf8(raw)).decode()
 

@@ -1,6 +1,7 @@
-"""Schedule: delayed messages, delivered when their level's time has passed.
+"""Delivers delayed messages when the time of their delay level has passed.
 
-Each level is a queue of the schedule topic, in order of time; an offset per level marks how far it is delivered.
+Each level is a queue of the schedule topic, ordered by time; an offset per level states how far it has been
+delivered.
 Source: ScheduleMessageService (4.9.7, 5.5.0).
 """
 
@@ -25,7 +26,7 @@ class Schedule:
         """Loads delayOffset.json.
 
         Raises:
-            ConfigFileError: it cannot be parsed.
+            ConfigFileError: the file cannot be parsed.
         """
         self._broker = broker
         loaded = broker.persister.configs.load(file_names.DELAY_OFFSETS, config_files.parse_delay_offsets)
@@ -44,33 +45,33 @@ class Schedule:
         return config_files.build_delay_offsets(offsets, self._broker.persister.configs.style)
 
     def encoded(self) -> bytes:
-        """Returns the file's bytes as they would be written now."""
+        """Returns the current content of delayOffset.json."""
         return self._build()
 
     def offset_of(self, level: int) -> int:
-        """Returns the queue offset of a level's next message (correctDelayOffset)."""
+        """Returns the queue offset of the next message of a level (correctDelayOffset)."""
         lowest, highest = self._broker.messages.queue_bounds(SCHEDULE_TOPIC, level - 1)
         return min(max(self._offsets.get(level, 0), lowest), highest)
 
     def persist(self) -> None:
-        """Has the offsets written, if they changed."""
+        """Schedules writing the offsets if they have changed."""
         if self._changed:
             self._changed = False
             self._version = next_version(self._version)
             self._broker.persister.mark(file_names.DELAY_OFFSETS)
 
     def turn(self) -> float:
-        """Delivers what is due in every level; returns the seconds until the next turn."""
+        """Delivers the due messages of all levels; returns the seconds until the next run."""
         for level, delay in enumerate(self._levels, 1):
             self.deliver(level, delay)
         return _PERIOD_S
 
     def deliver(self, level: int, delay: int) -> int:
-        """Delivers what is due in one level; returns how many messages.
+        """Delivers the due messages of one level; returns their number.
 
         Args:
-            level: from 1 on.
-            delay: its time, ms.
+            level: delay level, from 1.
+            delay: its delay in ms.
         """
         broker, delivered = self._broker, 0
         while True:
@@ -91,7 +92,7 @@ class Schedule:
             self._move(level, found.next_begin_offset)
 
     def _deliver_one(self, message: Stored, delay: int, now: int) -> bool:
-        """Delivers a message; returns False if it is not due, or the store does not take messages now.
+        """Delivers a message; returns False if it is not due, or the store does not accept messages now.
 
         Raises:
             FormatError, MessageRejectedError: the message has no valid destination, or cannot be stored there.

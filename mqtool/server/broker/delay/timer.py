@@ -1,7 +1,10 @@
-"""Timer: messages to be delivered at a time, to the second.
+"""Delivers timer messages at their delivery time, with a resolution of one second.
 
-They are stored in the timer topic first, added to the slot of their time in the wheel, and put into their own topic at
-that time. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageProcessor (5.5.0).
+A timer message is first stored in the timer topic, then added to the slot of its delivery time in the timer wheel,
+and
+put into its own topic at that time. Source: HookUtils.transformTimerMessage, TimerMessageStore,
+RecallMessageProcessor
+(5.5.0).
 """
 
 import time
@@ -26,7 +29,7 @@ from mqtool.server.net.peer import Handler, Peer
 
 _PERIOD_S = 0.1
 _EXPIRY_PERIOD_S = 30
-"""Time between two looks for expired files of the timer log (TimerMessageStore.start, 5.5.0)."""
+"""Seconds between two checks for expired files of the timer log (TimerMessageStore.start, 5.5.0)."""
 _AT_ONCE = 64
 _ON_THE_WAY_MS = 1000
 _SLOTS_AT_ONCE = 2000
@@ -41,7 +44,7 @@ class Timer:
     """The timer of a broker."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker; `start` opens the files."""
+        """Creates the timer; `start` opens the files."""
         self._broker = broker
         self._files: TimerFiles | None = None
         self._precision = max(1, broker.settings.number("timerPrecisionMs"))
@@ -62,9 +65,11 @@ class Timer:
     # -- on the way in -------------------------------------------------------------------------------------------
 
     def rewrite(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
-        """Returns a message with a delivery time rewritten for the timer topic; others unchanged.
+        """Rewrites a message with a delivery time for the timer topic; returns other messages unchanged.
 
-        A broker of 4.9 has no timer, and the first half of a transaction waits for its second half only.
+        A 4.9 broker has no timer, so its messages are unchanged. Half messages are unchanged too: their delivery
+        time applies
+        when the transaction is committed.
         """
         if (
             self._broker.release < (5, 5)
@@ -99,18 +104,18 @@ class Timer:
         return message._replace(topic=names.TIMER_TOPIC, queue_id=0, properties=properties.encode(found.items()))
 
     def handle_of(self, message: OutgoingMessage, broker_name: str, key: str) -> str | None:
-        """Returns the recall handle of a message that was just sent, None if it is not for later."""
+        """Returns the recall handle of a message that was just stored; None if it is not a timer message."""
         parked = self.rewrite(message)
         if isinstance(parked, PutStatus) or parked.topic != names.TIMER_TOPIC:
             return None
         try:
             out = service_records.deliver_ms(properties.decode(parked.properties))
-        except FormatError:  # its sender put it into the timer's topic, where it stays
+        except FormatError:  # a client sent it to the timer topic directly; it stays there
             return None
         return RecallHandle(message.topic, broker_name, out + 1, key).text
 
     async def recall(self, command: Command, peer: Peer) -> Command:
-        """RECALL_MESSAGE: stores a message that deletes the other one at its time."""
+        """RECALL_MESSAGE: stores a message that cancels another one at its delivery time."""
         broker = self._broker
         if not broker.settings.flag("recallMessageEnable"):
             raise RefusalError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
@@ -147,7 +152,7 @@ class Timer:
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
     def check_point(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """GET_TIMER_CHECK_POINT: how far the timer is, for slaves."""
+        """GET_TIMER_CHECK_POINT: returns the timer checkpoint for slaves."""
         self._broker.check_release_5(command)
         if self._files is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "The checkpoint is null")
@@ -180,7 +185,7 @@ class Timer:
         """Adds new messages to the wheel, delivers those that are due, saves the checkpoint, deletes expired files.
 
         Returns:
-            Seconds until the next turn; 0 if more is due.
+            Seconds until the next run; 0 if more messages are due.
         """
         if self._files is None:
             return _PERIOD_S
@@ -197,7 +202,10 @@ class Timer:
 
     @property
     def delivered_until(self) -> int:
-        """Messages due before this time are delivered; ms since epoch. A second less while messages are in dispatch."""
+        """Time before which all due messages have been delivered, in ms since epoch.
+
+        While messages of the timer topic may be in dispatch, it is a second earlier.
+        """
         if self._files is None:
             return 0
         highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
@@ -205,7 +213,7 @@ class Timer:
         return self._read_ms - (_ON_THE_WAY_MS if behind else 0)
 
     def runtime(self) -> dict[str, object]:
-        """Returns the timer's statistics as tools show them."""
+        """Returns the timer's statistics under the names that tools use."""
         highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
         return {
             "timerReadBehind": max(0, time.time_ns() // 1_000_000 - self._read_ms) // 1000 if self._files else 0,
@@ -219,7 +227,7 @@ class Timer:
         return time_ms - time_ms % self._precision
 
     def _enqueue(self, now: int) -> None:
-        """Adds messages of the timer topic to the wheel that are not in it yet."""
+        """Adds those messages of the timer topic to the wheel that are not in it yet."""
         assert self._files is not None
         try:
             self._enqueue_all(now)
@@ -246,7 +254,7 @@ class Timer:
                 return
 
     def _file(self, message: Stored, now: int) -> bool:
-        """Adds a message to the wheel, or delivers it if its slot is past; returns False if the store is not ready.
+        """Adds a message to the wheel, or delivers it if its time has passed; returns False if the store is not ready.
 
         Raises:
             FormatError, MessageRejectedError: the message has no valid delivery time or destination.
@@ -272,7 +280,7 @@ class Timer:
         return True
 
     def _dequeue(self, now: int) -> None:
-        """Delivers the slots whose time is completely over."""
+        """Delivers the messages of all slots whose time has fully elapsed."""
         assert self._files is not None
         current = min(self._floor(now), self._read_ms + _SLOTS_AT_ONCE * self._precision)
         while self._read_ms < current:
@@ -285,7 +293,7 @@ class Timer:
             self._is_dirty = self._is_dirty or bool(units) or self._read_ms == current
 
     def _deliver_units(self, units: list[TimerLogUnit], now: int) -> bool:
-        """Delivers a slot; returns False if the store refused a message: the next turn continues with it."""
+        """Delivers the messages of a slot; returns False if the store refuses one, which the next run then delivers."""
         deleted = set()
         for unit in units:
             if unit.magic & TimerMagic.DELETE:
@@ -310,7 +318,7 @@ class Timer:
         return key in deleted or f"{message.properties.get(properties.REAL_TOPIC)}+{key}" in deleted
 
     def _parked(self, unit: TimerLogUnit) -> Stored | None:
-        """Returns the message of a unit, None if it was deleted or the unit does not point at a record."""
+        """Returns the message of a timer log unit; None if it was deleted, or the unit does not point to a record."""
         data = self._broker.messages.message_at(unit.physical_offset)
         try:
             return stored(data) if data is not None else None
@@ -320,13 +328,13 @@ class Timer:
             return None
 
     def _roll(self, message: Stored) -> bool:
-        """Stores a message in the timer topic again, whose time is beyond the wheel; returns False if refused."""
+        """Stores a message whose time is beyond the wheel in the timer topic again; returns False if it is refused."""
         rolls = service_records.roll_times(message.properties) + 1
         changed = {**message.properties, properties.TIMER_ROLL_TIMES: str(rolls)}
         return self._broker.writer.deliver(requeued(message, names.TIMER_TOPIC, 0, changed, self._broker.store_host)).ok
 
     def _deliver(self, message: Stored, enqueued: int, now: int) -> bool:
-        """Puts a message into its own topic, with its delivery time; returns False if the store refuses it now."""
+        """Puts a message with its delivery time into its own topic; returns False if the store refuses it now."""
         found = message.properties
         topic, queue_id = service_records.destination(found, default_queue="0")
         changed = {
@@ -342,7 +350,7 @@ class Timer:
 
 
 def _due(name: str, value: int, now: int) -> int:
-    """Returns when a message is due by one of its properties."""
+    """Returns the delivery time, in ms since epoch, that a property of a message states."""
     if name == properties.TIMER_DELIVER_MS:
         return value
     return now + (value * 1000 if name == properties.TIMER_DELAY_SEC else value)

@@ -1,8 +1,11 @@
-"""The timer's files: wheel, log and checkpoint, in the real broker's format, so that either broker can continue.
+"""The timer's files (wheel, log, checkpoint) in the real broker's format, so that either broker can continue them.
 
-Each second has a slot in the wheel, which leads to the newest of its units in the log; each unit leads to the one
-before it. Files are written through the page cache, the log before the wheel: what a kill leaves behind agrees, or the
-next start makes it agree. Source: TimerWheel, TimerLog, TimerCheckpoint, TimerMessageStore.recoverAndRevise (5.5.0).
+The wheel has a slot for each second. A slot points to the newest of its units in the log, and each unit to the
+previous
+one. Files are written through the page cache, the log before the wheel: after a kill they are consistent, or the
+next
+start makes them consistent. Source: TimerWheel, TimerLog, TimerCheckpoint, TimerMessageStore.recoverAndRevise
+(5.5.0).
 """
 
 import os
@@ -20,20 +23,20 @@ class TimerFiles:
     """Wheel, log and checkpoint of one store, open for writing.
 
     Attributes:
-        checkpoint: as it was found.
+        checkpoint: the checkpoint last read or written.
         end: timer log position after the last unit.
     """
 
     def __init__(self, root: Path, precision_ms: int, file_size: int = timer.DEFAULT_LOG_FILE_SIZE) -> None:
-        """Opens the files, creates missing ones, and makes wheel and log agree.
+        """Opens the files, creates missing ones, and makes wheel and log consistent.
 
         Args:
-            root: of the store.
-            precision_ms: time span of a slot.
-            file_size: of a file of the log.
+            root: root of the store.
+            precision_ms: time span of a slot in ms.
+            file_size: size of a file of the log in bytes.
 
         Raises:
-            OSError: they cannot be written.
+            OSError: a file cannot be written.
         """
         self._precision = precision_ms
         self._size = file_size
@@ -51,7 +54,7 @@ class TimerFiles:
         self.end = self._recover()
 
     def close(self) -> None:
-        """Makes the files durable and closes them."""
+        """Flushes the files to disk and closes them."""
         self.write()
         for descriptor in (self._wheel, *self._logs.values()):
             os.fsync(descriptor)
@@ -61,7 +64,7 @@ class TimerFiles:
     # -- wheel ---------------------------------------------------------------------------------------------------
 
     def slot(self, time_ms: int) -> TimerSlot:
-        """Returns the slot of a time; one that still belongs to another time is empty."""
+        """Returns the slot of a time; an empty slot if the wheel's slot is still used for another time."""
         index = timer.slot_index(time_ms, self._precision)
         found = self._slots.get(index)
         if found is None:
@@ -74,7 +77,7 @@ class TimerFiles:
         self._slots[timer.slot_index(time_ms, self._precision)] = slot
 
     def write(self) -> None:
-        """Writes what was added: the units of the log, then the slots of the wheel that lead to them."""
+        """Writes added units to the log, then the slots that point to them to the wheel."""
         if self._units:
             data = b"".join(self._units)
             start = self.end - len(data)
@@ -87,14 +90,14 @@ class TimerFiles:
     # -- log -----------------------------------------------------------------------------------------------------
 
     def add(self, time_ms: int, write_ms: int, magic: int, physical_offset: int, size: int, topic_hash: int) -> None:
-        """Files a message under a time; `write` makes that outlive a kill.
+        """Adds a message to the slot of a time; it survives a kill of the process after `write`.
 
         Args:
-            time_ms: when it is due, whole slots.
-            write_ms: now, whole slots.
+            time_ms: delivery time, rounded to slots.
+            write_ms: current time, rounded to slots.
             magic: kind of the unit (`TimerMagic`).
-            physical_offset, size: where the parked record is.
-            topic_hash: Java's hash of the topic to deliver to.
+            physical_offset, size: location of the record in the timer topic.
+            topic_hash: Java hash of the destination topic.
         """
         slot = self.slot(time_ms)
         position = self._append(
@@ -115,7 +118,7 @@ class TimerFiles:
         self._put_slot(time_ms, TimerSlot(slot.time, first, position, java.to_int32(count), slot.magic))
 
     def units(self, time_ms: int) -> list[TimerLogUnit]:
-        """Returns the units filed under a time, in the order in which they came."""
+        """Returns the units in the slot of a time, in the order in which they were added."""
         self.write()
         position, found = self.slot(time_ms).last_position, []
         while position != NO_POSITION:
@@ -139,7 +142,7 @@ class TimerFiles:
         return position
 
     def _log(self, position: int) -> int:
-        """Returns the descriptor of the file that holds a position, created if it is not there."""
+        """Returns the descriptor of the log file that contains a position; creates the file if it does not exist."""
         base = position - position % self._size
         descriptor = self._logs.get(base)
         if descriptor is None:
@@ -150,7 +153,7 @@ class TimerFiles:
         return descriptor
 
     def _unit(self, position: int) -> TimerLogUnit | None:
-        if position < 0:  # a damaged slot or unit may state any
+        if position < 0:  # a damaged slot or unit may state any position
             return None
         base = position - position % self._size
         if base not in self._logs and not (self._directory / file_names.mapped_file_name(base)).is_file():
@@ -164,7 +167,10 @@ class TimerFiles:
     # -- recovery ------------------------------------------------------------------------------------------------
 
     def _recover(self) -> int:
-        """Files again what the wheel may have missed, from the last flush but one file; returns the log's end."""
+        """Adds log units that may be missing in the wheel, and returns the log's end.
+
+        The scan begins one file before the position of the last flush.
+        """
         bases = self._bases()
         if not bases:
             return 0
@@ -189,7 +195,7 @@ class TimerFiles:
             position += timer.LOG_UNIT_SIZE
 
     def _bases(self) -> list[int]:
-        """Returns where the files of the log begin; other names are strays."""
+        """Returns the start positions of the log's files, ascending; files with other names are ignored."""
         bases = (file_names.parse_mapped_file_name(path.name) for path in self._directory.iterdir())
         return sorted(base for base in bases if base is not None and base % self._size == 0)
 
@@ -201,7 +207,7 @@ class TimerFiles:
             return False
 
     def last_unit(self) -> TimerLogUnit | None:
-        """Returns the last unit of the log, None if it is empty."""
+        """Returns the last unit of the log; None if the log is empty."""
         self.write()
         position = self.end - timer.LOG_UNIT_SIZE
         if self.end % self._size == 0 and self.end:
@@ -209,11 +215,11 @@ class TimerFiles:
         return self._unit(position) if position >= 0 else None
 
     def checkpoint_at(self, read_ms: int, queue_offset: int) -> TimerCheckpoint:
-        """Returns the checkpoint that states how far the timer is.
+        """Returns a checkpoint for a state of the timer.
 
         Args:
             read_ms: slots before this time have been delivered; ms since epoch.
-            queue_offset: messages of the timer topic before this one are in the wheel.
+            queue_offset: messages of the timer topic before this queue offset are in the wheel.
         """
         last = self.checkpoint
         return TimerCheckpoint(
@@ -221,7 +227,7 @@ class TimerFiles:
         )
 
     def save(self, read_ms: int, queue_offset: int) -> None:
-        """Writes the checkpoint; arguments as `checkpoint_at`."""
+        """Writes the checkpoint; the arguments are those of `checkpoint_at`."""
         self.write()
         self.checkpoint = self.checkpoint_at(read_ms, queue_offset)
         self._check_path.parent.mkdir(parents=True, exist_ok=True)
@@ -232,7 +238,7 @@ class TimerFiles:
             os.close(descriptor)
 
     def expire(self, min_physical_offset: int) -> None:
-        """Removes leading files whose last unit's record has left the log."""
+        """Deletes the oldest files of the timer log as long as the record of a file's last unit has been deleted."""
         for base in self._bases()[:-1]:
             unit = self._unit(base + timer.last_unit_position(self._size))
             if unit is None or unit.physical_offset >= min_physical_offset:

@@ -1,1 +1,1 @@
-"""Requests of `mqadmin` and other tools, by subject: the broker, its topics and groups, its consumers."""
+"""Handles requests of `mqadmin` and other tools, by subject: the broker, its topics and groups, its consumers."""

@@ -1,4 +1,4 @@
-"""Administration of the broker itself: configuration, runtime information, statistics, queues, files.
+"""Handles requests about the broker itself: configuration, runtime information, statistics, queues, files.
 
 Source: AdminBrokerProcessor (5.5.0).
 """
@@ -22,7 +22,7 @@ from mqtool.server.net.peer import Handler, Peer
 
 VERSION = 513
 VERSION_NAME = "V5_5_0"
-"""The broker's MQVersion: clients check it before they use features of newer brokers."""
+"""The broker's MQVersion; clients check it before they use features of newer brokers."""
 
 _POOLS = ("send", "pull", "ack", "query", "litePull", "endTransaction")
 
@@ -32,14 +32,13 @@ _LIVE_OPTIONS = {
     "maxTransferCountOnMessageInDisk": "max_get_count_on_disk",
     "maxTransferCountOnMessageInMemory": "max_get_count_in_memory",
 }
-"""Keys that take effect on the open store at once."""
+"""Configuration keys whose change takes effect on the open store immediately."""
 
 
 class BrokerAdmin:
-    """Requests about the broker."""
+    """Handles requests about the broker."""
 
     def __init__(self, broker: Broker, timer: Timer, schedule: Schedule) -> None:
-        """Takes the broker, and the services that it reports on."""
         self._broker = broker
         self._timer, self._schedule = timer, schedule
 
@@ -66,7 +65,7 @@ class BrokerAdmin:
         return ok(command, {"version": body(version).decode()}, settings.properties_text().encode())
 
     def update_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """UPDATE_BROKER_CONFIG; in effect until the broker stops."""
+        """UPDATE_BROKER_CONFIG: changes settings until the broker stops; the configuration file is not changed."""
         try:
             changes = java_properties.parse(bytes(command.body))
         except FormatError as error:
@@ -87,7 +86,7 @@ class BrokerAdmin:
         return ok(command, data=body({"table": {key: str(value) for key, value in sorted(self.runtime().items())}}))
 
     def runtime(self) -> dict[str, Any]:
-        """Returns the statistics that tools show of a broker."""
+        """Returns the broker's statistics under the names that tools use."""
         broker, stats = self._broker, self._broker.stats
         yesterday, today = stats.mornings()
         waits = {f"{pool}ThreadPoolQueue{what}": 0 for pool in _POOLS for what in ("Size", "HeadWaitTimeMills")}
@@ -191,20 +190,20 @@ class BrokerAdmin:
         return ok(command, data=body(shown))
 
     def clean(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """CLEAN_EXPIRED_CONSUMEQUEUE and DELETE_EXPIRED_COMMITLOG: at the next turn of retention."""
+        """CLEAN_EXPIRED_CONSUMEQUEUE and DELETE_EXPIRED_COMMITLOG: take effect at the next run of retention."""
         self._broker.clean_soon()
         return ok(command)
 
     def consumer_offsets(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_ALL_CONSUMER_OFFSET: the content of the file, for slaves."""
+        """GET_ALL_CONSUMER_OFFSET: returns the content of the file, for slaves."""
         return ok(command, data=self._broker.offsets.encoded())
 
     def delay_offsets(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_ALL_DELAY_OFFSET: the content of the file, for slaves."""
+        """GET_ALL_DELAY_OFFSET: returns the content of the file, for slaves."""
         return ok(command, data=self._schedule.encoded())
 
     def ha_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_BROKER_HA_STATUS, without slaves."""
+        """GET_BROKER_HA_STATUS: the list of slaves is always empty."""
         highest = max(0, self._broker.messages.max_physical_offset)
         return ok(
             command,

@@ -1,4 +1,4 @@
-"""Administration of consumers: connections, progress, and resetting offsets.
+"""Handles administrative requests about consumers: connections, lag, and resetting offsets.
 
 Source: AdminBrokerProcessor, Broker2Client (5.5.0).
 """
@@ -20,10 +20,9 @@ _RELAY_S = 10.0
 
 
 class ConsumerAdmin:
-    """Requests about consumers and producers."""
+    """Handles administrative requests about consumers and producers."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker whose tables and store it uses."""
         self._broker = broker
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -157,7 +156,7 @@ class ConsumerAdmin:
         return set(found.subscriptions) if found is not None else set()
 
     def stats_of(self, group: str, topics: list[str]) -> dict[str, Any]:
-        """Returns the progress of a group in topics (ConsumeStats)."""
+        """Returns the offsets and lag of a consumer group in topics (ConsumeStats)."""
         broker, table, rate = self._broker, {}, 0.0
         name = broker.settings.text("brokerName")
         for topic in topics:
@@ -232,10 +231,11 @@ class ConsumerAdmin:
     # -- offsets -------------------------------------------------------------------------------------------------
 
     def reset_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """INVOKE_BROKER_TO_RESET_OFFSET: the next pull or pop of each queue begins there.
+        """INVOKE_BROKER_TO_RESET_OFFSET: sets consumer offsets, at which the next pull or pop of each queue begins.
 
-        A 5.x broker sets offsets forward or back, with or without `isForce` (useServerSideResetOffset); 4.9 sets them
-        forward only with it.
+        A 5.x broker sets offsets forward or back, with or without `isForce` (useServerSideResetOffset); a 4.9 broker
+        sets
+        them forward only with it.
         """
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         config = broker.topics.get(topic)
@@ -267,7 +267,7 @@ class ConsumerAdmin:
         return ok(command, data=body({"offsetTable": table}))
 
     async def consumer_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: the offsets that members report."""
+        """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: returns the offsets that the members report."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         wanted = command.fields.get("clientAddr")
         found = broker.clients.consumer_group(group)

@@ -1,4 +1,4 @@
-"""Administration of lite topics: what mqadmin's commands about them ask. Source: LiteManagerProcessor (5.5.0)."""
+"""Handles mqadmin's requests about lite topics. Source: LiteManagerProcessor (5.5.0)."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -19,10 +19,9 @@ _NAMES = 1000
 
 
 class LiteAdmin:
-    """Requests about lite topics, their groups and their clients."""
+    """Handles requests about lite topics, their consumer groups and their clients."""
 
     def __init__(self, broker: Broker, subscriptions: LiteSubscriptions, orders: OrderTable) -> None:
-        """Takes the broker, who subscribes to what, and what was popped in order."""
         self._broker, self._subscriptions, self._orders = broker, subscriptions, orders
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -37,7 +36,7 @@ class LiteAdmin:
         }
 
     def broker_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """GET_BROKER_LITE_INFO: limits and how much there is of everything."""
+        """GET_BROKER_LITE_INFO: returns limits and numbers of lite topics and subscriptions."""
         broker = self._release_5(command)
         topics = {name for name, _ in broker.messages.queues()}
         found: dict[str, Any] = {
@@ -57,7 +56,7 @@ class LiteAdmin:
         return ok(command, data=body(found))
 
     def topic_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_PARENT_TOPIC_INFO: the groups of a topic and how many lite topics it has."""
+        """GET_PARENT_TOPIC_INFO: returns the consumer groups of a topic and its number of lite topics."""
         self._release_5(command)
         topic = text(command, "topic")
         config = self._topic(topic)
@@ -71,7 +70,7 @@ class LiteAdmin:
         return ok(command, data=body(found if groups is None else {**found, "groups": groups}))
 
     def lite_topic_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_LITE_TOPIC_INFO: the offsets of a lite topic and who gets it."""
+        """GET_LITE_TOPIC_INFO: returns the offsets of a lite topic and its subscribers."""
         messages = self._release_5(command).messages
         topic, lite_topic = text(command, "parentTopic", ""), text(command, "liteTopic", "")
         self._topic(topic)
@@ -93,7 +92,7 @@ class LiteAdmin:
         return ok(command, data=body(found))
 
     def client_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_LITE_CLIENT_INFO: the lite topics of a client."""
+        """GET_LITE_CLIENT_INFO: returns the lite topics of a client."""
         self._release_5(command)
         topic, group = text(command, "parentTopic", ""), text(command, "group", "")
         self._topic(topic)
@@ -117,7 +116,7 @@ class LiteAdmin:
         return ok(command, data=body(found))
 
     def group_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_LITE_GROUP_INFO: how far a group is behind, in all its lite topics or in one of them."""
+        """GET_LITE_GROUP_INFO: returns the lag of a consumer group in all its lite topics, or in one of them."""
         self._release_5(command)
         group, lite_topic = text(command, "group"), command.fields.get("liteTopic") or ""
         topic = self._lite_group(group)
@@ -130,13 +129,13 @@ class LiteAdmin:
             found |= {
                 "totalLagCount": sum(row["lagCount"] for row in rows),
                 "lagCountTopK": sorted(rows, key=lambda row: -row["lagCount"])[:top],
-                "lagTimestampTopK": [],  # collected only with liteLagLatencyCollectEnable
+                "lagTimestampTopK": [],  # the broker collects it only with liteLagLatencyCollectEnable
                 "earliestUnconsumedTimestamp": -1,
             }
         return ok(command, data=body(found))
 
     def dispatch(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """TRIGGER_LITE_DISPATCH: the waiting pops of a group, or of one client, look for messages again."""
+        """TRIGGER_LITE_DISPATCH: makes waiting pops of a consumer group, or of one client, check for messages again."""
         self._release_5(command)
         group, client = text(command, "group"), command.fields.get("clientId")
         self._lite_group(group)
@@ -166,14 +165,14 @@ class LiteAdmin:
         return config
 
     def _lite_group(self, name: str) -> str:
-        """Returns the topic that a group is bound to; raises RefusalError if it is an ordinary group."""
+        """Returns the topic to which a consumer group is bound; raises RefusalError if it is an ordinary group."""
         topic = bind_topic(self._group(name))
         if not topic:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"Group [{name}] is not a LITE group.")
         return topic
 
     def _groups(self) -> dict[str, list[str]]:
-        """Returns the groups that are bound to each topic."""
+        """Returns the consumer groups bound to each topic."""
         found: dict[str, list[str]] = {}
         for name, config in self._broker.groups.table.items():
             if topic := bind_topic(config):
@@ -184,7 +183,7 @@ class LiteAdmin:
         return sum(is_lmq(name) for name, _ in self._broker.messages.queues())
 
     def _progress(self, group: str, queue: str) -> dict[str, Any]:
-        """Returns how far a group is in one lite topic."""
+        """Returns the offsets and lag of a consumer group in one lite topic."""
         messages, highest = self._broker.messages, self._broker.messages.queue_bounds(queue, 0)[1]
         if not highest:
             return {"totalLagCount": -1, "earliestUnconsumedTimestamp": -1}
@@ -204,7 +203,7 @@ class LiteAdmin:
         }
 
     def _behind(self, group: str) -> list[dict[str, Any]]:
-        """Returns the lite topics in which a group has something to consume."""
+        """Returns the lite topics in which a consumer group has unconsumed messages."""
         messages, rows = self._broker.messages, []
         for queue in self._broker.offsets.topics_of(group):
             parts, at = parts_of_lite_queue(queue), self._broker.offsets.get(group, queue, 0)

@@ -1,4 +1,4 @@
-"""Administration of topics and groups. Source: AdminBrokerProcessor (5.5.0)."""
+"""Handles administrative requests about topics and consumer groups. Source: AdminBrokerProcessor (5.5.0)."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -19,10 +19,9 @@ from mqtool.server.net.peer import Handler, Peer
 
 
 class TopicAdmin:
-    """Requests that create, change, list and delete topics and groups."""
+    """Creates, changes, lists and deletes topics and consumer groups."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker whose tables and store it uses."""
         self._broker = broker
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -89,7 +88,7 @@ class TopicAdmin:
             self._broker.topics.put(config)
 
     async def delete(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """DELETE_TOPIC_IN_BROKER: deletes the topic and its retry topics of POP, with their queues."""
+        """DELETE_TOPIC_IN_BROKER: deletes the topic and its POP retry topics, with their queues."""
         broker, topic = self._broker, text(command, "topic", "")
         broker.check_writable(None)
         if not topic.strip():
@@ -136,7 +135,7 @@ class TopicAdmin:
         return ok(command, data=body({"topicList": [*found, cluster, name]}))
 
     async def clean_unused(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """CLEAN_UNUSED_TOPIC: deletes queues of topics without an entry."""
+        """CLEAN_UNUSED_TOPIC: deletes the queues of topics that are not in the topic table."""
         known = self._broker.topics.table
         for topic in {topic for topic, _ in self._broker.messages.queues()}:
             if topic not in known and not names.is_system_topic(topic):
@@ -204,12 +203,12 @@ class TopicAdmin:
 
 
 def version_body(version: DataVersion) -> dict[str, Any]:
-    """Returns a data version as bodies show it."""
+    """Returns a data version in the form of JSON bodies."""
     return {"counter": version.counter, "stateVersion": version.state_version or 0, "timestamp": version.timestamp}
 
 
 def _page(command: Command, table: dict[str, Any], first: str, most: str) -> tuple[list[str], int]:
-    """Returns the names on the page that a request asks for, and how many there are in all."""
+    """Returns the names on the page that a request selects, and the number of all names."""
     found = list(table)
     if first not in command.fields:
         return found, len(found)
@@ -218,7 +217,7 @@ def _page(command: Command, table: dict[str, Any], first: str, most: str) -> tup
 
 
 def _attributes(found: TopicConfig | None, changes: str | None) -> dict[str, Any]:
-    """Returns attributes after changes such as "+a=b,-c" (AttributeParser)."""
+    """Returns a topic's attributes after changes such as "+a=b,-c" (AttributeParser)."""
     attributes = dict((found.attributes if found is not None else None) or {})
     for piece in (changes or "").split(","):
         name, _, value = piece.strip()[1:].partition("=")

@@ -1,1 +1,1 @@
-"""Requests of POP consumers, and the service that makes unacknowledged messages visible again."""
+"""Handles requests of POP consumers; includes the service that makes unacknowledged messages visible again."""

@@ -1,4 +1,4 @@
-"""Acknowledging popped messages, one or many, and changing how long they stay invisible.
+"""Acknowledges popped messages, singly or in batches, and changes their invisible duration.
 
 Source: AckMessageProcessor, ChangeInvisibleTimeProcessor (5.5.0).
 """
@@ -36,29 +36,28 @@ from mqtool.server.net.peer import Handler, Peer
 _LOG = logging.getLogger(__name__)
 
 MAX_BITS = 65_536
-"""Offsets that one entry of a batch spans: more than any answer contains, even if a filter passes few messages."""
+"""Maximum span of queue offsets in a batch entry; more than any pop returns, even if a filter matches few messages."""
 MAX_ACKED = 65_536
 """Maximum number of acknowledgements in a request."""
 _ACKS_AT_ONCE = 64
 _MAX_GATHERED = 128
-"""Maximum number of acknowledgements that are stored as one message."""
+"""Maximum number of acknowledgements that are stored in one message."""
 _GATHER_S = 0.002
-"""How long acknowledgements wait for others, if some of their check point arrived together before."""
+"""How long acknowledgements wait for others, in seconds, if earlier ones of their check point arrived together."""
 _MAX_BUSY = 1000
 
 _Point = tuple[QueueKey, ExtraInfo]
-"""What identifies a check point."""
+"""Identifies a check point."""
 Stored = Callable[[Exception | None], None]
 """Called once when an acknowledgement is as durable as messages are, or with the error that prevents it."""
 Later = Callable[[Callable[[], None]], object]
-"""Calls a function after the requests that arrived together were handled."""
+"""Schedules a function to run after the requests that arrived together were handled."""
 
 
 class PopAcks:
-    """ACK_MESSAGE, BATCH_ACK_MESSAGE, CHANGE_MESSAGE_INVISIBLETIME."""
+    """Handles ACK_MESSAGE, BATCH_ACK_MESSAGE and CHANGE_MESSAGE_INVISIBLETIME."""
 
     def __init__(self, broker: Broker, revive_topic: str, orders: OrderTable) -> None:
-        """Takes the broker whose tables and store it uses, the revive topic, and what is out in order."""
         self._broker = broker
         self._revive_topic = revive_topic
         self._orders = orders
@@ -75,7 +74,7 @@ class PopAcks:
         }
 
     async def ack(self, command: Command, peer: Peer) -> Command:
-        """Stores that a message was consumed; answers when that is as durable as messages are."""
+        """Stores an acknowledgement; answers when it is as durable as messages are."""
         key, offset = self._key(command, peer), number(command, "offset")
         self._check_offset(key, offset)
         info, loop = parse_extra_info(text(command, "extraInfo")), asyncio.get_running_loop()
@@ -89,10 +88,10 @@ class PopAcks:
         """Acknowledges a message for a client of another protocol, as `ack` does.
 
         Args:
-            key, offset, info: which message.
-            peer: of the client.
-            stored: called when that is done, perhaps before this function returns.
-            later: what stores acknowledgements that arrived together as one message.
+            key, offset, info: the message.
+            peer: connection of the client.
+            stored: called when the acknowledgement is stored, possibly before this function returns.
+            later: schedules storing, so that acknowledgements that arrive together are stored in one message.
 
         Raises:
             RefusalError: there is no such message, or it cannot be acknowledged; `stored` is not called.
@@ -117,7 +116,7 @@ class PopAcks:
             raise RefusalError(ResponseCode.NO_MESSAGE, remark)
 
     async def batch_ack(self, command: Command, peer: Peer) -> Command:
-        """Stores that messages were consumed: the request has a bit for each, from an offset on."""
+        """Stores acknowledgements of many messages; each entry has a start offset and a bit for each message."""
         found = body_of(command) if command.body else {}
         acks, name = found.get("acks"), str(found.get("brokerName") or self._broker.settings.text("brokerName"))
         if not isinstance(acks, list) or not acks:
@@ -130,7 +129,7 @@ class PopAcks:
                 remark = f"more than {MAX_ACKED} acknowledgements in one request"
                 raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
             if place % _ACKS_AT_ONCE == 0:
-                await asyncio.sleep(0)  # others are served meanwhile
+                await asyncio.sleep(0)  # let the event loop handle other requests
         for place, (key, info, given) in enumerate(batches):
             if place % _ACKS_AT_ONCE == 0:
                 await asyncio.sleep(0)
@@ -144,7 +143,7 @@ class PopAcks:
         return ok(command)
 
     async def change_invisible(self, command: Command, peer: Peer) -> Command:
-        """Changes how long a message stays invisible: stores a check point for it, and acknowledges the old one."""
+        """Changes a message's invisible duration: stores a new check point for it, and acknowledges the old one."""
         key = self._key(command, peer)
         offset, invisible_ms = number(command, "offset"), number(command, "invisibleTime")
         lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
@@ -170,7 +169,7 @@ class PopAcks:
     # -- details -------------------------------------------------------------------------------------------------
 
     def _key(self, command: Command, peer: Peer) -> QueueKey:
-        """Returns the queue of a request; raises RefusalError if it does not exist."""
+        """Returns the queue that a request names; raises RefusalError if it does not exist."""
         topic = text(command, "topic")
         if lite := command.fields.get("liteTopic"):
             topic = lite_queue(topic, lite)
@@ -187,11 +186,13 @@ class PopAcks:
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
 
     def _gather(self, point: _Point, offset: int, stored: Stored, later: Later) -> None:
-        """Stores an acknowledgement, together with others.
+        """Stores an acknowledgement, together with others of the same check point.
 
-        Those of one check point that arrive together become one message, with one entry in the timer's wheel. A client
-        that sent several before the first was answered sends more: they are waited for. One that acknowledges message
-        after message is answered at once.
+        Acknowledgements of a check point that arrive together are stored in one message, which needs one unit in the
+        timer
+        wheel. If a client sent several before the first was answered, it is expected to send more, and they wait for
+        these. A
+        client that acknowledges one message after another is answered at once.
         """
         waiting = self._gathered.get(point)
         if waiting is None:
@@ -206,7 +207,7 @@ class PopAcks:
 
     def _store_gathered(self, point: _Point) -> None:
         waiting = self._gathered.pop(point, None)
-        if waiting is None:  # they were many, and are stored already
+        if waiting is None:  # already stored, because _MAX_GATHERED was reached
             return
         self._busy.pop(point, None)
         if len(waiting) > 1:
@@ -238,20 +239,21 @@ class PopAcks:
         return ack_message(ack, due, self._revive_topic, info.revive_queue, self._broker.store_host)
 
     async def _store(self, message: OutgoingMessage) -> None:
-        """Puts a message and waits until it is as durable as messages are; raises RefusalError."""
+        """Puts a message and waits until it is as durable as messages are; raises RefusalError on failure."""
         flushed = self._put(message)
         if flushed is not None:
             await flushed
 
     def _put(self, message: OutgoingMessage) -> "asyncio.Future[PutStatus] | None":
-        """Puts a message; a read-only broker only keeps the group's offset, in memory.
+        """Puts a message; a read-only broker instead only keeps the consumer offset in memory.
 
         Returns:
-            The future end of its flush, which may come too late without being a refusal (AckMessageProcessor); None if
-            there is nothing to wait for.
+            A future for the message's flush; a flush that times out is not a refusal (AckMessageProcessor). None if
+            there is
+            nothing to wait for.
 
         Raises:
-            RefusalError: it cannot be stored.
+            RefusalError: the message cannot be stored.
         """
         if not self._broker.is_writable:
             return None
@@ -282,17 +284,17 @@ class PopAcks:
 
 
 def _settle(waiting: list[tuple[int, Stored]], error: Exception | None) -> None:
-    """Reports the end of storing acknowledgements to each of them."""
+    """Reports the result of storing acknowledgements to each of their callers."""
     for _, stored in waiting:
         try:
             stored(error)
-        except Exception as failure:  # noqa: BLE001 - the others are to be called too
+        except Exception as failure:  # noqa: BLE001 - call the remaining callbacks too
             _LOG.error("an acknowledgement was not answered", exc_info=failure)
 
 
 def _answered(command: Command, answer: "asyncio.Future[Command]", error: Exception | None) -> None:
-    """Ends the future answer to an ACK_MESSAGE."""
-    if answer.done():  # its client has gone
+    """Sets the answer to an ACK_MESSAGE request."""
+    if answer.done():  # the client disconnected
         return
     if error is not None:
         answer.set_exception(error)
@@ -301,12 +303,12 @@ def _answered(command: Command, answer: "asyncio.Future[Command]", error: Except
 
 
 def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int]]:
-    """Reads one entry of a batch (BatchAck); raises RefusalError if it cannot be parsed."""
+    """Parses one entry of a batch (BatchAck); raises RefusalError if it is invalid."""
     try:
         group, topic, retry = str(one["c"]), str(one["t"]), str(one.get("r", "0"))
         if retry != "0":
             topic = names.pop_retry_topic(group, topic) if retry == "1" else f"{names.RETRY_PREFIX}{group}+{topic}"
-        coded = str(one["b"])[: MAX_BITS // 4]  # base64 of that many bits is shorter
+        coded = str(one["b"])[: MAX_BITS // 4]  # the Base64 text of MAX_BITS bits is shorter
         bits = int.from_bytes(base64.b64decode(coded)[: MAX_BITS // 8], "little")
         times = java.json_long(one["pt"]), java.json_long(one["it"])
         info = ExtraInfo(java.json_long(one["so"]), *times, java.json_int(one["rq"]), broker_name)

@@ -1,8 +1,9 @@
-"""Lite topics: many small ordered queues under one topic of type LITE, popped by whoever subscribes to them.
+"""Lite topics: many small ordered queues under one topic of type LITE, popped by the clients that subscribe to them.
 
-A message that names a lite topic is stored in the topic and dispatched to a light queue (LMQ) too. A client subscribes
-to lite topics for its group, and a pop takes from the light queues of its subscriptions, in order.
-Source: PopLiteMessageProcessor, AbstractLiteLifecycleManager (5.5.0).
+A message that names a lite topic is stored in the parent topic and also dispatched to a light queue (LMQ). A client
+subscribes to lite topics for its consumer group, and a pop takes messages from the light queues of its
+subscriptions,
+in order. Source: PopLiteMessageProcessor, AbstractLiteLifecycleManager (5.5.0).
 """
 
 import random
@@ -27,14 +28,13 @@ _EXPIRATION = "lite.topic.expiration"
 
 
 class Lite:
-    """POP_LITE_MESSAGE, with `LiteSubscriptions`.
+    """Handles POP_LITE_MESSAGE; `LiteSubscriptions` handles the subscriptions.
 
     Attributes:
-        subscriptions: of all clients.
+        subscriptions: subscriptions of all clients.
     """
 
     def __init__(self, broker: Broker, pops: PopProcessor) -> None:
-        """Takes the broker whose tables and store it uses, and what pops."""
         self._broker = broker
         self._pops = pops
         self.subscriptions = LiteSubscriptions(broker, pops.orders)
@@ -46,7 +46,7 @@ class Lite:
     # -- popping -------------------------------------------------------------------------------------------------
 
     async def pop(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """Returns messages of a client's lite topics; waits for them as long as the request allows."""
+        """Returns messages of a client's lite topics; if there are none, waits as long as the request allows."""
         group, topic, client = text(command, "consumerGroup"), text(command, "topic"), text(command, "clientId")
         self._check(command, group, topic)
         broker, pops = self._broker, self._pops
@@ -78,7 +78,7 @@ class Lite:
         return command.reply(ResponseCode.SUCCESS, "FOUND", fields, data)
 
     def _new_queues(self, group: str, topic: str) -> dict[tuple[str, int], int]:
-        """Returns what to wait for besides the light queues: a wildcard group gets lite topics that are new."""
+        """Returns the queues to wait for besides the light queues: a wildcard group also waits for new lite topics."""
         config = self._broker.topics.get(topic)
         if config is None or not is_wildcard(self._broker.groups.get(group)):
             return {}
@@ -123,7 +123,7 @@ class Lite:
     # -- old lite topics -----------------------------------------------------------------------------------------
 
     def clean(self) -> None:
-        """Forgets subscriptions of clients that are silent, and deletes lite topics that expired."""
+        """Removes subscriptions of inactive clients, and deletes expired lite topics."""
         settings = self._broker.settings
         self.subscriptions.expire(settings.number("liteSubscriptionCheckTimeoutMills"))
         unused_ms = settings.number("minLiteTTl")
@@ -131,11 +131,13 @@ class Lite:
             self.delete_expired(time.time_ns() // 1_000_000, unused_ms)
 
     def delete_expired(self, now: int, min_unused_ms: int) -> None:
-        """Deletes the lite topics whose last message is older than their topic's attribute allows.
+        """Deletes the lite topics whose last message is older than their parent topic's attribute allows.
 
         Args:
             now: ms since epoch.
-            min_unused_ms: how long a lite topic is kept whatever the attribute says (minLiteTTl).
+            min_unused_ms: minimum age of the last message before a lite topic is deleted, whatever the attribute
+                says
+                (minLiteTTl).
         """
         messages = self._broker.messages
         for name, _ in messages.queues():
@@ -148,7 +150,7 @@ class Lite:
                 self.delete(name)
 
     def delete(self, queue: str) -> None:
-        """Deletes a lite topic: its queue, what groups committed in it, and who subscribes to it."""
+        """Deletes a lite topic: its queue, the consumer offsets in it, and the subscriptions to it."""
         for group in self._broker.offsets.groups_of(queue):
             self._pops.orders.clear(QueueKey(group, queue, 0))
         self._broker.offsets.forget_topic(queue)
@@ -157,7 +159,7 @@ class Lite:
 
 
 def expiration(config: TopicConfig | None) -> int:
-    """Returns after how many minutes without a message a topic's lite topics are deleted, -1 for never."""
+    """Returns the minutes without a message after which a topic's lite topics are deleted; -1 for never."""
     try:
         return int((config.attributes or {}).get(_EXPIRATION, -1)) if config is not None else -1
     except ValueError:

@@ -1,6 +1,6 @@
-"""Which client subscribes to which lite topics.
+"""The subscriptions of clients to lite topics.
 
-Subscriptions are not stored: clients send all of theirs again when they connect, and every half minute.
+They are not stored: clients send all their subscriptions again when they connect, and every 30 s.
 Source: LiteSubscriptionCtlProcessor, LiteSubscriptionRegistryImpl, LiteMetadataUtil (5.5.0).
 """
 
@@ -22,12 +22,12 @@ from mqtool.server.net.peer import Handler, Peer
 MAX_CLIENTS = 20_000
 BIND_TOPIC = "lite.bind.topic"
 CHANGED = "%LITE%"
-"""Begins the name of the queue that wakes a client's pop when its subscriptions change; it never has a message."""
+"""Prefix of a pseudo-queue's name, used to wake a client's pop when its subscriptions change; it has no messages."""
 
 _MODEL, _WILDCARD = "lite.sub.model", "lite.sub.wildcard"
 _RESET_EXCLUDED, _RESET_UNSUBSCRIBED = "lite.sub.reset.offset.exclusive", "lite.sub.reset.offset.unsubscribe"
 _FIRST, _END = 1, 2
-"""Values of an offset option of type POLICY; 0 is the group's own offset."""
+"""Values of an offset option of type POLICY; 0 stands for the group's consumer offset."""
 _ILLEGAL_STATE = "java.lang.IllegalStateException: "
 _QUOTA = "org.apache.rocketmq.broker.lite.LiteQuotaException: lite subscription quota exceeded "
 
@@ -37,10 +37,10 @@ class Subscription:
     """The lite topics of one client.
 
     Attributes:
-        group, topic: that they belong to.
-        peer: the client, to tell it what it lost.
+        group, topic: consumer group of the client, and parent topic.
+        peer: connection of the client, to notify it of removed subscriptions.
         queues: light queues, in the order of subscription.
-        updated: monotonic time of the last request about it.
+        updated: monotonic time of the last subscription request.
         accessed_ms: when the client last popped, ms since epoch; -1 if it has not.
     """
 
@@ -53,25 +53,24 @@ class Subscription:
 
 
 def bind_topic(config: GroupConfig | None) -> str:
-    """Returns the topic whose lite topics a group consumes, "" if it is an ordinary group."""
+    """Returns the parent topic of the lite topics that a consumer group consumes; "" for an ordinary group."""
     return str((config.attributes or {}).get(BIND_TOPIC, "")) if config is not None else ""
 
 
 def is_wildcard(config: GroupConfig | None) -> bool:
-    """Whether a group consumes every lite topic of its topic."""
+    """Whether a consumer group consumes all lite topics of its parent topic."""
     return config is not None and _WILDCARD in (config.attributes or {})
 
 
 class LiteSubscriptions:
-    """LITE_SUBSCRIPTION_CTL, and the table behind it. For the event loop's thread.
+    """Handles LITE_SUBSCRIPTION_CTL, and keeps the subscriptions. Must be used in the event loop's thread.
 
     Attributes:
-        clients: by client id.
-        count: subscriptions of all clients; one lite topic of two clients counts twice.
+        clients: subscriptions by client id.
+        count: number of subscriptions of all clients; a lite topic with two subscribers counts twice.
     """
 
     def __init__(self, broker: Broker, orders: OrderTable) -> None:
-        """Takes the broker, and what was popped in order."""
         self._broker, self._orders = broker, orders
         self.clients: dict[str, Subscription] = {}
         self.count = 0
@@ -157,18 +156,18 @@ class LiteSubscriptions:
             self._drop(client, known, queue)  # type: ignore[arg-type]
 
     def forget_queue(self, queue: str) -> None:
-        """Removes a lite topic that was deleted from the subscriptions."""
+        """Removes a deleted lite topic from all subscriptions."""
         for client in list(self._by_queue.get(queue, ())):
             self._drop(client, self.clients[client], queue)
 
     def expire(self, silent_ms: int) -> None:
-        """Removes the subscriptions of clients that are silent about them (cleanupExpiredSubscriptions)."""
+        """Removes the subscriptions of clients that have not sent any for `silent_ms` (cleanupExpiredSubscriptions)."""
         oldest = time.monotonic() - silent_ms / 1000
         for client in [name for name, one in self.clients.items() if one.updated < oldest]:
             self.forget(client)
 
     def _exclude(self, client: str, group: str, queue: str) -> None:
-        """Takes a lite topic from the other clients of a group, and tells them (excludeClientByLmqName)."""
+        """Unsubscribes the other clients of a group from a lite topic, and notifies them (excludeClientByLmqName)."""
         for other in list(self._by_queue.get(queue, ())):
             known = self.clients[other]
             if other == client or known.group != group:
@@ -209,13 +208,13 @@ class LiteSubscriptions:
         return True
 
     def wake(self, client: str) -> None:
-        """Has the pop of a client that waits look again."""
+        """Wakes a client's waiting pop to check for messages again."""
         self._broker.long_polling.wake(CHANGED + client, 0)
 
     # -- offsets -------------------------------------------------------------------------------------------------
 
     def _reset(self, group: str, queue: str, option: object) -> None:
-        """Sets a group's offset as the subscriber wants it; option TIMESTAMP has no effect in 5.5.0."""
+        """Sets a group's consumer offset as a subscriber requests; the option TIMESTAMP has no effect in 5.5.0."""
         if not isinstance(option, dict):
             return
         kind, value = option.get("type"), option.get("value")
@@ -257,7 +256,7 @@ class LiteSubscriptions:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def queues_of(self, client: str, group: str, topic: str) -> list[str]:
-        """Returns the light queues that a client pops from; all of its topic for a wildcard group."""
+        """Returns the light queues from which a client pops; for a wildcard group, all light queues of the topic."""
         known = self.clients.get(client)
         if known is None or (known.group, known.topic) != (group, topic):
             return []
@@ -266,12 +265,12 @@ class LiteSubscriptions:
         return list(known.queues)
 
     def queues_of_topic(self, topic: str) -> list[str]:
-        """Returns every light queue of a topic's lite topics that has or had messages."""
+        """Returns the light queues of a topic's lite topics that have or had messages."""
         prefix = f"{LITE_PREFIX}{topic}$"
         return [name for name, _ in self._broker.messages.queues() if name.startswith(prefix)]
 
     def members_of(self, queue: str, topic: str) -> list[tuple[str, str]]:
-        """Returns client id and group of everybody who gets a lite topic; "*" stands for all of a wildcard group."""
+        """Returns (client id, group) of a lite topic's subscribers; the id "*" stands for all of a wildcard group."""
         found = {(client, self.clients[client].group) for client in self._by_queue.get(queue, ())}
         for one in self.clients.values():
             if one.topic == topic and is_wildcard(self._broker.groups.get(one.group)):

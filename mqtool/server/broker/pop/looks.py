@@ -1,4 +1,4 @@
-"""Reading without popping: peek, and notification that there are messages.
+"""Reads messages without popping them: peek, and notification that there are messages.
 
 Source: NotificationProcessor, PeekMessageProcessor, PollingInfoProcessor (5.5.0).
 """
@@ -20,10 +20,16 @@ _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLO
 
 
 class PopLooks:
-    """NOTIFICATION, PEEK_MESSAGE and POLLING_INFO."""
+    """Handles NOTIFICATION, PEEK_MESSAGE and POLLING_INFO."""
 
     def __init__(self, broker: Broker, orders: OrderTable, ahead: dict[QueueKey, int]) -> None:
-        """Takes the broker, what was popped in order, and the offsets up to which groups have popped."""
+        """Creates the processor.
+
+        Args:
+            broker: the broker.
+            orders: messages popped in order and not yet acknowledged.
+            ahead: queue offset up to which a group has popped, by queue.
+        """
         self._broker = broker
         self._orders = orders
         self._ahead = ahead
@@ -38,7 +44,7 @@ class PopLooks:
         }
 
     async def notify(self, command: Command, peer: Peer) -> Command:
-        """Returns whether there is a message to pop; waits for one as long as the request allows."""
+        """Returns whether there is a message to pop; if there is none, waits as long as the request allows."""
         queues = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)
         long_polling = self._broker.long_polling
         seconds = self._broker.long_polling.seconds(number(command, "pollTime", 0))
@@ -69,7 +75,7 @@ class PopLooks:
         return ok(command, fields, b"".join(data), GetStatus.FOUND.value)
 
     def polling_info(self, command: Command, peer: Peer) -> Command:
-        """Returns how many requests wait for a queue."""
+        """Returns the number of requests that wait for a queue."""
         key = self._queues(command, peer, ResponseCode.SYSTEM_ERROR)[0]
         return ok(command, {"pollingNum": str(self._broker.long_polling.waiting(key.topic, key.queue_id))})
 
@@ -100,11 +106,11 @@ class PopLooks:
         return self._broker.messages.queue_bounds(key.topic, key.queue_id)
 
     def _queues(self, command: Command, peer: Peer, code: ResponseCode) -> list[QueueKey]:
-        """Returns the queues that a request may read; checks in the real broker's order.
+        """Returns the queues that a request may read; the checks are in the real broker's order.
 
         Args:
-            command, peer: the request.
-            code: of the refusal of a queue that the topic does not have.
+            command, peer: the request and its connection.
+            code: response code of the refusal for a queue that the topic does not have.
         """
         broker = self._broker
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")

@@ -1,7 +1,9 @@
-"""Popping in order: what a group has out of a queue blocks the queue until it is acknowledged or its time is over.
+"""Popping in order: unacknowledged messages of a group block their queue until their invisible duration ends.
 
-Nothing comes again through a retry topic, which would break the order: the group's offset stays at the first message
-that is not acknowledged. Kept in consumerOrderInfo.json. Source: QueueLevelConsumerManager, OrderInfo (5.5.0).
+Messages are not redelivered through a retry topic, which would break the order: the consumer offset stays at the
+first
+unacknowledged message. The state is saved in consumerOrderInfo.json. Source: QueueLevelConsumerManager, OrderInfo
+(5.5.0).
 """
 
 import time
@@ -23,16 +25,16 @@ _NO_COMMIT = -2
 
 @dataclass(slots=True)
 class OrderInfo:
-    """What a group took out of a queue last.
+    """The messages that a group popped last from a queue.
 
     Attributes:
-        pop_time, invisible_ms: when that was, ms since epoch, and for how long.
+        pop_time, invisible_ms: time of the pop, ms since epoch, and invisible duration in ms.
         offsets: queue offsets of the messages.
-        attempt_id: of the request; the same one may take them once more.
-        visible: when single ones are visible again, by queue offset, where that was changed.
-        consumed: how often a message was taken before, by queue offset.
-        done: bits of those that are acknowledged, by their place in `offsets`.
-        last_ms: when the group last took something; ms since epoch.
+        attempt_id: attempt id of the request; a request with the same id may pop the messages again.
+        visible: ms since epoch at which a message becomes visible, by queue offset, where that was changed.
+        consumed: how often a message had been popped before, by queue offset.
+        done: bit set of acknowledged messages, by their index in `offsets`.
+        last_ms: when the group last popped from the queue; ms since epoch.
     """
 
     pop_time: int
@@ -46,7 +48,7 @@ class OrderInfo:
 
     @property
     def free_at(self) -> int:
-        """When the queue is free; ms since epoch, 0 if it is."""
+        """When the queue can be popped again, in ms since epoch; 0 if it can now."""
         return max(
             (
                 self.visible.get(offset, self.pop_time + self.invisible_ms)
@@ -58,12 +60,12 @@ class OrderInfo:
 
     @property
     def next_offset(self) -> int:
-        """The first message that is not acknowledged."""
+        """Queue offset of the first unacknowledged message; after the last message if all are acknowledged."""
         left = [offset for place, offset in enumerate(self.offsets) if not self.done >> place & 1]
         return left[0] if left else self.offsets[-1] + 1
 
     def document(self) -> config_json.Document:
-        """Returns it as the file has it: offsets after the first one count from there."""
+        """Returns the entry as in the file, where all queue offsets but the first are relative to it."""
         first = self.offsets[0]
         found: config_json.Document = {} if self.attempt_id is None else {"a": self.attempt_id}
         found |= {"cm": self.done, "i": self.invisible_ms, "l": self.last_ms}
@@ -93,10 +95,10 @@ def _info_of(found: Any) -> OrderInfo | None:
 
 
 def parse_order_infos(data: Buffer) -> dict[str, dict[int, OrderInfo]]:
-    """Reads consumerOrderInfo.json: by topic and group, then queue id; entries that are none are left out.
+    """Parses consumerOrderInfo.json: entries by "topic@group" and queue id; invalid entries are skipped.
 
     Raises:
-        FormatError: it is no such table.
+        FormatError: the file is not such a table.
     """
     found = config_json.parse(data).get("table") or {}
     if not isinstance(found, dict) or not all(isinstance(one, dict) for one in found.values()):
@@ -108,17 +110,17 @@ def parse_order_infos(data: Buffer) -> dict[str, dict[int, OrderInfo]]:
 
 
 class OrderTable:
-    """What is out, for all groups that pop in order."""
+    """The unacknowledged messages of all groups that pop in order."""
 
     def __init__(self, persister: ConfigPersister, *, kept: bool) -> None:
         """Loads consumerOrderInfo.json.
 
         Args:
-            persister: of the configuration files.
-            kept: False for the files of 4.9, which has no such table.
+            persister: persister of the configuration files.
+            kept: whether the table is stored; False for release 4.9, which has no such file.
 
         Raises:
-            ConfigFileError: it cannot be parsed.
+            ConfigFileError: the file cannot be parsed.
         """
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._persister = persister
@@ -138,33 +140,36 @@ class OrderTable:
         return config_json.build(document, self._persister.configs.style)
 
     def persist(self) -> None:
-        """Has the file written, if anything changed since the last time."""
+        """Schedules writing the file if the table has changed."""
         if self._changed:
             self._changed = False
             self._persister.mark(file_names.CONSUMER_ORDER_INFO)
 
     def topics(self) -> list[str]:
-        """Returns the topic of every topic and group of which something was taken in order."""
+        """Returns the topics of all entries, one for each topic and group."""
         return [split_topic_group(key)[0] for key in self._table]
 
     def find(self, key: QueueKey) -> OrderInfo | None:
-        """Returns what is out, None if nothing was taken yet."""
+        """Returns the entry of a queue and group; None if the group has not popped from the queue in order."""
         return self._table.get(key_of(key.topic, key.group), {}).get(key.queue_id)
 
     def is_blocked(self, key: QueueKey, attempt_id: str | None) -> bool:
-        """Whether a request has to leave a queue alone."""
+        """Whether unacknowledged messages block a queue for a request.
+
+        A request with the attempt id of the last pop is not blocked.
+        """
         info = self.find(key)
         if info is None or (attempt_id is not None and info.attempt_id == attempt_id):
             return False
         return info.free_at > time.time_ns() // 1_000_000
 
     def clear(self, key: QueueKey) -> None:
-        """Forgets what is out: the group's offset was reset."""
+        """Removes the entry of a queue and group, because the consumer offset was reset."""
         if self._table.get(key_of(key.topic, key.group), {}).pop(key.queue_id, None) is not None:
             self._changed = True
 
     def take(self, key: QueueKey, info: OrderInfo) -> None:
-        """Notes what goes out, and counts what was out before."""
+        """Records popped messages, and how often each was popped before."""
         before = self.find(key)
         if before is not None and before.attempt_id is not None and before.attempt_id == info.attempt_id:
             info.consumed = before.consumed
@@ -175,10 +180,10 @@ class OrderTable:
         self._changed = True
 
     def acknowledge(self, key: QueueKey, offset: int, pop_time: int) -> int:
-        """Notes that a message is consumed.
+        """Records that a message was consumed.
 
         Returns:
-            The group's offset now; -2 if it stays, -1 if the message is not out.
+            The new consumer offset; -2 if it does not change, -1 if the message was not in the last pop.
         """
         info = self.find(key)
         if info is None:
@@ -192,7 +197,7 @@ class OrderTable:
         return info.next_offset
 
     def prolong(self, key: QueueKey, offset: int, pop_time: int, until: int) -> None:
-        """Changes until when a message is invisible."""
+        """Changes when a message becomes visible again; `until` is in ms since epoch."""
         info = self.find(key)
         if info is not None and info.pop_time == pop_time:
             info.visible[offset] = until

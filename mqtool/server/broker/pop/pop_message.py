@@ -1,7 +1,7 @@
-"""Pop: messages of any queue of a topic, invisible to others until they are acknowledged or their time is over.
+"""Handles pops: returns messages of any queue of a topic, invisible to others until acknowledged or until a timeout.
 
 A check point is stored before the messages are sent (`records`), so that they are not lost if the broker is killed,
-also if a real broker opens the store next. Source: PopMessageProcessor, ExtraInfoUtil (5.5.0).
+even if a real broker opens the store next. Source: PopMessageProcessor, ExtraInfoUtil (5.5.0).
 """
 
 import itertools
@@ -36,11 +36,11 @@ from mqtool.store.filters import MessageFilter
 
 _POP_CHECK_POINT = "POP_CK"
 _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
-"""The group's offset is not in the queue: the pop reads again, from the next offset that is."""
+"""Statuses of a consumer offset outside the queue; the pop reads again from the next valid queue offset."""
 
 
 class Taken(NamedTuple):
-    """Messages of one queue that were popped."""
+    """Messages popped from one queue."""
 
     point: CheckPoint
     found: GetResult
@@ -48,13 +48,13 @@ class Taken(NamedTuple):
 
 
 class PopProcessor:
-    """POP_MESSAGE, with `PopAcks` and `PopLooks`."""
+    """Handles POP_MESSAGE; `PopAcks` and `PopLooks` handle the other POP requests."""
 
     def __init__(self, broker: Broker, timer: Timer) -> None:
-        """Takes the broker whose tables and store it uses, and its timer.
+        """Loads consumerOrderInfo.json.
 
         Raises:
-            ConfigFileError: consumerOrderInfo.json cannot be parsed.
+            ConfigFileError: the file cannot be parsed.
         """
         self._broker = broker
         self.revive = Revive(broker, timer)
@@ -70,11 +70,11 @@ class PopProcessor:
         return {**own, **self.acks.handlers(), **self._looks.handlers()}
 
     async def pop(self, command: Command, peer: Peer) -> Command:
-        """Returns messages; waits for them as long as the request allows."""
+        """Pops and returns messages; if there are none, waits as long as the request allows."""
         request = read_request(self._broker, command, peer)
         long_polling = self._broker.long_polling
         end = long_polling.now() + long_polling.seconds(number(command, "pollTime", 0))
-        for key in request.queues:  # what was acknowledged before the request came is there for it
+        for key in request.queues:  # sends acknowledged before the request must be visible to it
             if long_polling.is_expected(key.topic, key.queue_id):
                 await long_polling.caught_up(key.topic, key.queue_id)
         while True:
@@ -90,7 +90,7 @@ class PopProcessor:
     # -- taking --------------------------------------------------------------------------------------------------
 
     def _position(self, request: PopRequest, key: QueueKey) -> int:
-        """Returns the queue offset to pop next; for a new group it depends on the request's initMode."""
+        """Returns the queue offset to pop next; for a new consumer group it depends on the request's initMode."""
         offsets = self._broker.offsets
         reset = offsets.take_reset(*key)
         if reset is not None:
@@ -109,7 +109,7 @@ class PopProcessor:
         return max(self._ahead.get(key, 0), committed)
 
     def take(self, request: PopRequest, pop_time: int, revive_queue: int) -> list[Taken]:
-        """Pops messages from the queues, up to the number of the request."""
+        """Pops messages from the queues, up to the number that the request states."""
         taken: list[Taken] = []
         left = request.max_num
         for key in request.queues:
@@ -162,7 +162,10 @@ class PopProcessor:
         return Taken(point, found, None)
 
     def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> PutResult | None:
-        """Stores a check point; the next pop continues after its messages. Returns None if the broker is read-only."""
+        """Stores a check point, so that the next pop continues after its messages.
+
+        Returns None if the broker is read-only.
+        """
         if not self._broker.is_writable:
             self._broker.offsets.commit(*point.key, found.next_begin_offset)
             return None
@@ -173,7 +176,7 @@ class PopProcessor:
         return result
 
     async def _written(self, taken: list[Taken]) -> None:
-        """Waits until check points are as durable as messages are; only then commits the groups' offsets."""
+        """Waits until check points are as durable as messages are, then commits the consumer offsets."""
         for one in taken:
             if one.stored is None:
                 continue
@@ -187,7 +190,7 @@ class PopProcessor:
                 del self._ahead[key]
 
     async def wait(self, request: PopRequest, seconds: float, also: Mapping[Key, int] | None = None) -> None:
-        """Waits for a message, or until a blocked queue is free again, or somebody wakes a queue of `also`."""
+        """Waits for a message, until a blocked queue can be popped again, or until a queue in `also` is woken."""
         now, queues = time.time_ns() // 1_000_000, dict(also or {})
         for key in request.queues:
             queues[key.topic, key.queue_id] = self._position(request, key)
@@ -244,7 +247,7 @@ def _name(key: QueueKey) -> str:
 def _as_popped(
     point: CheckPoint, record: "memoryview | bytes", offset: int, topic: str, revive_queue: int
 ) -> "memoryview | bytes":
-    """Returns a record as it is sent to a client: one of a retry topic has its original topic again."""
+    """Returns a record as it is sent to a client; a record of a retry topic gets its original topic back."""
     if not point.key.topic.startswith(names.RETRY_PREFIX) or point.key.topic == topic:
         return record
     message = stored(record)

@@ -1,7 +1,8 @@
-"""Records of POP: a check point for popped messages, and acknowledgements of them.
+"""Records of POP: check points of popped messages, and acknowledgements of them.
 
-Both are timer messages for the revive topic, and are delivered there when the invisible time of the messages is over.
-This broker, or a real one that opens the store next, reads from them which messages to put again.
+Both are timer messages for the revive topic, delivered there when the invisible duration of the popped messages
+ends.
+This broker, or a real one that opens the store next, reads from them which messages must be redelivered.
 Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, PopCheckPoint, AckMsg, BatchAckMsg,
 ExtraInfoUtil (5.5.0).
 """
@@ -27,7 +28,7 @@ _WORDS = 7
 
 
 class ExtraInfo(NamedTuple):
-    """What identifies a popped message to its client (its property POP_CK)."""
+    """The receipt handle with which a client identifies a popped message (property POP_CK)."""
 
     start: int
     pop_time: int
@@ -37,10 +38,10 @@ class ExtraInfo(NamedTuple):
 
 
 def parse_extra_info(given: str) -> ExtraInfo:
-    """Parses a client's extraInfo.
+    """Parses a client's receipt handle (`extraInfo`).
 
     Raises:
-        RefusalError: there are too few words, or one is not a number.
+        RefusalError: a part is missing or not a number.
     """
     words = given.split(properties.KEY_SEPARATOR)
     try:
@@ -52,7 +53,7 @@ def parse_extra_info(given: str) -> ExtraInfo:
 
 
 def build_extra_info(point: CheckPoint, revive_queue: int, offset: int) -> str:
-    """Returns the extraInfo of one message of a check point (ExtraInfoUtil.buildExtraInfo)."""
+    """Returns the receipt handle of one message of a check point (ExtraInfoUtil.buildExtraInfo)."""
     key = point.key
     words = (
         point.start,
@@ -68,14 +69,14 @@ def build_extra_info(point: CheckPoint, revive_queue: int, offset: int) -> str:
 
 
 def retry_flag(topic: str) -> int:
-    """Returns how POP marks a topic: 0, or 1 for a retry topic, 2 for one with the newer form of name."""
+    """Returns POP's mark for the kind of a topic: 0 ordinary, 1 retry topic, 2 retry topic with the newer name form."""
     if not topic.startswith(names.RETRY_PREFIX):
         return 0
     return 2 if "+" in topic else 1
 
 
 def check_point_message(point: CheckPoint, revive_topic: str, revive_queue: int, host: bytes) -> OutgoingMessage:
-    """Returns a check point as a message that is delivered a second before its acknowledgements."""
+    """Returns a check point as a message that is delivered one second before its acknowledgements."""
     key = point.key
     body = {
         "bm": 0,
@@ -96,13 +97,13 @@ def check_point_message(point: CheckPoint, revive_topic: str, revive_queue: int,
 
 
 def ack_message(ack: Ack, due: int, revive_topic: str, revive_queue: int, host: bytes) -> OutgoingMessage:
-    """Returns acknowledgements as a message.
+    """Returns acknowledgements as a message; several become a batch (BatchAckMsg).
 
     Args:
-        ack: them; more than one becomes a batch.
-        due: when the invisible time of their check point is over, ms since epoch.
-        revive_topic, revive_queue: of their check point.
-        host: the broker's address, encoded.
+        ack: the acknowledgements.
+        due: when the invisible duration of their check point ends, ms since epoch.
+        revive_topic, revive_queue: revive queue of their check point.
+        host: address of the broker in the form of records.
     """
     key, is_one = ack.key, len(ack.offsets) == 1
     body: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""POP_MESSAGE requests, parsed and checked in the real broker's order. Source: PopMessageProcessor (5.5.0)."""
+"""Parses and checks POP_MESSAGE requests, in the real broker's order. Source: PopMessageProcessor (5.5.0)."""
 
 import random
 from typing import NamedTuple
@@ -18,11 +18,11 @@ _PRIORITY = "PRIORITY"
 MAX_MESSAGES = 32
 _INIT_AT_END = 1
 _RETRIES_FIRST = 5
-"""One pop in so many reads the retry topic first."""
+"""One of this many pops reads the retry topic first."""
 
 
 class PopRequest(NamedTuple):
-    """A request that passed all checks."""
+    """A pop request that has passed all checks."""
 
     group: str
     topic: str
@@ -47,11 +47,11 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
     broker.consuming_group(group, f"does not exist, {FAQ}")
     message_filter = checked_filter(command.fields.get("exp") or "*", command.fields.get("expType") or "TAG")
     every = list(range(config.read_queue_nums)) if queue_id < 0 else [queue_id]
-    start = random.randrange(max(1, len(every)))  # noqa: S311 - spreads load, hides nothing
-    if config.message_type == _PRIORITY and not order:  # the number of a queue is the priority of its messages
+    start = random.randrange(max(1, len(every)))  # noqa: S311 - load balancing, not security
+    if config.message_type == _PRIORITY and not order:  # the queue id is the priority of its messages
         every, start = every[::-1], 0
     queues = [QueueKey(group, topic, one) for one in every[start:] + every[:start]]
-    if not order and not topic.startswith(names.RETRY_PREFIX):  # it need not be there yet
+    if not order and not topic.startswith(names.RETRY_PREFIX):  # the retry topic need not exist yet
         first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311
         queues.insert(0 if first else len(queues), QueueKey(group, names.pop_retry_topic(group, topic), 0))
     return PopRequest(
@@ -68,7 +68,7 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
 
 
 def _check_broker(broker: Broker, command: Command) -> None:
-    """Raises RefusalError if the broker does not support POP, or not so many messages."""
+    """Raises RefusalError if the broker does not support POP, or the request asks for too many messages."""
     broker.check_release_5(command)
     host = broker.address.rpartition(":")[0]
     if not broker.settings.number("brokerPermission") & PERM_READ:

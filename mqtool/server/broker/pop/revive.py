@@ -1,8 +1,10 @@
-"""Revive: messages that were popped and not acknowledged in time are put again, into the retry topic of their group.
+"""Redelivers messages that were popped and not acknowledged in time, through the retry topic of their group.
 
-The timer delivers check points and acknowledgements to the revive topic, acknowledgements when the invisible time of
-their messages is over; messages of a check point without an acknowledgement are then put again. The group
-CID_RMQ_SYS_REVIVE_GROUP has as its offset of a revive queue the last check point that is settled.
+The timer delivers check points and acknowledgements to the revive topic, acknowledgements when the invisible
+duration
+of their messages ends. The messages of a check point that have no acknowledgement by then are put into the retry
+topic.
+The consumer offset of the group CID_RMQ_SYS_REVIVE_GROUP in a revive queue is that of the last settled check point.
 Source: PopReviveService (5.5.0).
 """
 
@@ -24,13 +26,13 @@ _ORIGIN_GROUP = "ORIGIN_GROUP"
 
 
 class _ReviveQueue:
-    """The check points of one revive queue that are not settled.
+    """The unsettled check points of one revive queue.
 
     Attributes:
-        queue_id: of the queue.
+        queue_id: id of the revive queue.
         next_offset: queue offset to read next.
         points: check points, in queue order.
-        last_done: queue offset of the last check point that is settled.
+        last_done: queue offset of the last settled check point.
     """
 
     def __init__(self, queue_id: int, next_offset: int) -> None:
@@ -41,10 +43,10 @@ class _ReviveQueue:
 
 
 class Revive:
-    """The service of one broker."""
+    """The redelivery service of one broker."""
 
     def __init__(self, broker: Broker, timer: Timer) -> None:
-        """Takes the broker whose tables and store it uses, and the timer that delivers to the revive topic."""
+        """Creates the service; `timer` delivers to the revive topic."""
         self._broker = broker
         self._timer = timer
         self._queues: dict[int, _ReviveQueue] = {}
@@ -56,20 +58,20 @@ class Revive:
 
     @property
     def queue_count(self) -> int:
-        """Number of its queues, at least 1."""
+        """Number of revive queues, at least 1."""
         config = self._broker.topics.get(self.topic)
         return max(1, config.write_queue_nums) if config is not None else 1
 
     def turns(self) -> float:
-        """Settles what is due in every revive queue; returns the seconds until the next turn."""
+        """Settles due check points of all revive queues; returns the seconds until the next run."""
         for queue_id in range(self.queue_count):
             self.turn(queue_id)
         return _PERIOD_S
 
     def turn(self, queue_id: int) -> None:
-        """Reads what arrived in a revive queue, and puts messages again that are due."""
+        """Reads new records of a revive queue, and redelivers unacknowledged messages that are due."""
         broker = self._broker
-        if broker.long_polling.is_expected(self.topic, queue_id):  # an acknowledgement may be on its way into the queue
+        if broker.long_polling.is_expected(self.topic, queue_id):  # an acknowledgement may not be dispatched yet
             return
         until = self._timer.delivered_until
         queue = self._queues.get(queue_id)
@@ -79,7 +81,7 @@ class Revive:
         self._read(queue)
         for identity, point in list(queue.points.items()):
             if point.revive_time >= until:
-                continue  # one that waits longer keeps nobody else waiting
+                continue  # a later one does not delay others
             if not self._revive(point):
                 break
             del queue.points[identity]
@@ -117,7 +119,7 @@ class Revive:
                 point.done.update(offset for offset in found.offsets if offset in point.offsets)
 
     def _revive(self, point: CheckPoint) -> bool:
-        """Puts again what is not acknowledged; returns whether a check point is settled."""
+        """Redelivers the unacknowledged messages of a check point; returns whether it is settled."""
         broker, key = self._broker, point.key
         if broker.topics.get(names.popped_topic(key.group, key.topic)) is None or broker.groups.find(key.group) is None:
             return True
@@ -133,7 +135,7 @@ class Revive:
         return True
 
     def _put_again(self, point: CheckPoint, offset: int) -> bool:
-        """Puts a message into the retry topic of its group and topic; returns False if the store does not take it."""
+        """Puts a message into its retry topic; returns False if the store does not accept it."""
         broker, key = self._broker, point.key
         found = broker.messages.get_message(key.topic, key.queue_id, offset, 1)
         if not found.records or found.queue_offsets[0] != offset:

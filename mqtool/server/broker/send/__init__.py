@@ -1,4 +1,6 @@
-"""Requests that store messages: sends, replies, messages sent back, and the ends of transactions.
+"""Handles requests that store messages: sends, replies, messages sent back, and commits and rollbacks of transactions.
 
-`send_message` has every rule of a send. `fast_path` serves the most frequent send in fewer steps, with the same rules.
+`send_message` contains all rules of a send. `fast_path` handles the most frequent kind of send in fewer steps, by
+the
+same rules.
 """

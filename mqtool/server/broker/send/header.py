@@ -1,4 +1,4 @@
-"""The header of a send request, in its two forms: full names, and names of one letter (V2, batches).
+"""Parses the header of a send request in its two forms: full field names, and one-letter names (V2, batches).
 
 Source: SendMessageRequestHeader, SendMessageRequestHeaderV2 (5.5.0).
 """
@@ -26,7 +26,7 @@ V1 = {
     "batch": "batch",
 }
 V2 = dict(zip(V1, "abcdefghijklm", strict=True))
-"""Names of the fields in the short form of the header, by attribute of SendHeader."""
+"""One-letter field names of the V2 header, by attribute of SendHeader."""
 _LONG_CODES = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_REPLY_MESSAGE})
 _TRUE = frozenset({"true", "True", "TRUE", "1"})
 
@@ -50,9 +50,10 @@ class SendHeader(NamedTuple):
 
 
 def header_of(command: Command) -> SendHeader:
-    """Returns the header of a send request.
+    """Parses the header of a send request.
 
-    A batch marked "1" counts as a batch, as its sender means it; the real broker stores it as one message.
+    A request that marks a batch with "1" is a batch here, as its sender intends; the real broker stores it as one
+    message.
 
     Raises:
         RefusalError: a field is missing, or is not a number.

@@ -1,4 +1,4 @@
-"""Answers to a send, by the status of the put. Source: SendMessageProcessor.handlePutMessageResult (5.5.0)."""
+"""Maps the status of a put to the answer to a send. Source: SendMessageProcessor.handlePutMessageResult (5.5.0)."""
 
 from mqtool.engine import PutResult, PutStatus
 from mqtool.protocol.codes import ResponseCode
@@ -32,7 +32,7 @@ REFUSED = {
         "[PC_SYNCHRONIZED]broker busy, start flow control for a while",
     ),
 }
-"""Status of a put that failed: code and remark of the answer."""
+"""Response code and remark by status, for puts that failed."""
 
 STORED = {
     PutStatus.PUT_OK: ResponseCode.SUCCESS,
@@ -40,9 +40,9 @@ STORED = {
     PutStatus.FLUSH_SLAVE_TIMEOUT: ResponseCode.FLUSH_SLAVE_TIMEOUT,
     PutStatus.SLAVE_NOT_AVAILABLE: ResponseCode.SLAVE_NOT_AVAILABLE,
 }
-"""Status of a put that is in the log: code of the answer."""
+"""Response code by status, for puts whose message is in the log."""
 
 
 def refusal(result: PutResult) -> RefusalError:
-    """Returns the refusal of a send whose message the store did not accept."""
+    """Returns the refusal for a message that the store did not accept."""
     return RefusalError(*REFUSED.get(result.status, (ResponseCode.SYSTEM_ERROR, "UNKNOWN_ERROR DEFAULT")))

@@ -1,4 +1,4 @@
-"""Request-reply: a reply, pushed to the client that sent the request. Source: ReplyMessageProcessor (5.5.0)."""
+"""Request-reply: pushes a reply to the client that sent the request. Source: ReplyMessageProcessor (5.5.0)."""
 
 import time
 from collections.abc import Mapping
@@ -20,10 +20,9 @@ _PUSH_S = 10.0
 
 
 class ReplyProcessor:
-    """SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2."""
+    """Handles SEND_REPLY_MESSAGE and SEND_REPLY_MESSAGE_V2."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker whose tables and store it uses."""
         self._broker = broker
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -34,7 +33,7 @@ class ReplyProcessor:
         }
 
     async def reply(self, command: Command, peer: Peer) -> Command:
-        """Pushes the reply to the client that waits for it, and stores it if storeReplyMessageEnable is set."""
+        """Pushes the reply to the client that waits for it; also stores it if storeReplyMessageEnable is set."""
         broker, header = self._broker, header_of(command)
         broker.check_writable(None)
         problem = names.topic_problem(header.topic)
@@ -72,7 +71,7 @@ class ReplyProcessor:
         return command.reply(code, remark, fields)
 
     async def _push(self, command: Command, peer: Peer, header: SendHeader, found: dict[str, str]) -> str | None:
-        """Pushes the reply to the client that waits for it; returns the error, None on success."""
+        """Pushes the reply to the client that waits for it; returns the error, or None on success."""
         broker, client_id = self._broker, found.get(REPLY_TO)
         if client_id is None:
             return f"REPLY_TO_CLIENT is null, can not reply message {found.get(properties.UNIQUE_KEY, '')}"

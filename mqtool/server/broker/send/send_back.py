@@ -1,4 +1,4 @@
-"""Send-back: a message that could not be consumed is retried later, or becomes a dead letter.
+"""Handles messages that a consumer sends back: they are retried later, or become dead letters.
 
 Source: AbstractSendMessageProcessor.consumerSendMsgBack (5.5.0).
 """
@@ -19,14 +19,13 @@ from mqtool.server.net.peer import Handler, Peer
 
 _FIRST_LEVEL = 3
 _VERSION_WITH_LIMIT = 121
-"""MQVersion.V3_4_9: clients since then send the maximum number of retries."""
+"""MQVersion.V3_4_9: from this version on, clients send the maximum number of retries."""
 
 
 class SendBackProcessor:
-    """CONSUMER_SEND_MSG_BACK."""
+    """Handles CONSUMER_SEND_MSG_BACK."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker whose tables and store it uses."""
         self._broker = broker
 
     def handlers(self) -> Mapping[int, Handler]:
@@ -36,7 +35,7 @@ class SendBackProcessor:
         }
 
     async def send_back(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
-        """Stores the message again, in the retry or dead letter topic of its group."""
+        """Stores the message again, in the retry topic or dead letter topic of its consumer group."""
         broker = self._broker
         group, level = text(command, "group"), number(command, "delayLevel")
         config = broker.groups.find(group)
@@ -67,7 +66,7 @@ class SendBackProcessor:
         changed[properties.ORIGIN_MESSAGE_ID] = first
         for name in (properties.REAL_TOPIC, properties.REAL_QUEUE_ID):
             changed.pop(name, None)
-        queue_id = random.randrange(queues)  # noqa: S311 - spreads load, hides nothing
+        queue_id = random.randrange(queues)  # noqa: S311 - load balancing, not security
         outgoing = requeued(message, topic, queue_id, changed, broker.store_host)
         result = await broker.writer.store(outgoing._replace(reconsume_times=record.reconsume_times + 1))
         code = STORED.get(result.status)

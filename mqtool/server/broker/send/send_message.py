@@ -1,7 +1,8 @@
-"""Send: messages from producers into the store.
+"""Handles sends: stores messages of producers.
 
-`SendProcessor` answers every send. `fast_path` answers the most frequent kind in fewer steps; the rules that both
-follow are functions of this module. Source: SendMessageProcessor, AbstractSendMessageProcessor (5.5.0).
+`SendProcessor` handles every send. `fast_path` handles the most frequent kind in fewer steps; the rules that both
+apply
+are functions of this module. Source: SendMessageProcessor, AbstractSendMessageProcessor (5.5.0).
 """
 
 import asyncio
@@ -30,10 +31,10 @@ from mqtool.server.broker.settings import Settings
 from mqtool.server.net.peer import Handler, Peer
 
 MAX_PROPERTIES = 32767
-"""Bytes of a message's properties, those that the broker adds included."""
+"""Maximum size of a message's properties in bytes, including those that the broker adds."""
 
 BROKER_PROPERTIES = ("POP_CK", properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER)
-"""Properties that only a broker sets; a client's are removed."""
+"""Properties that only a broker may set; they are removed from a client's message."""
 
 _INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)
 _OF_ANOTHER_TYPE = {
@@ -52,11 +53,11 @@ _DELAY_MARK = properties.mark(properties.DELAY_LEVEL)
 
 
 class _Put(NamedTuple):
-    """A send whose messages were put.
+    """A send whose message or batch has been put.
 
     Attributes:
-        message: as it was put; of a batch, `body` is all of it.
-        queue_id: of the request, or chosen for it; a half message is put elsewhere.
+        message: the message as it was put; for a batch, `body` is the whole batch.
+        queue_id: queue id of the request, or the one chosen for it; a half message is stored in another queue.
     """
 
     command: Command
@@ -67,10 +68,9 @@ class _Put(NamedTuple):
 
 
 class SendProcessor:
-    """SEND_MESSAGE, SEND_MESSAGE_V2, SEND_BATCH_MESSAGE."""
+    """Handles SEND_MESSAGE, SEND_MESSAGE_V2 and SEND_BATCH_MESSAGE."""
 
     def __init__(self, broker: Broker, timer: Timer) -> None:
-        """Takes the broker whose tables and store it uses, and its timer."""
         self._broker = broker
         self._timer = timer
 
@@ -83,7 +83,7 @@ class SendProcessor:
         }
 
     def send(self, command: Command, peer: Peer) -> Command | Awaitable[Command]:
-        """Stores a message or a batch; answers when it is as durable as the store's flush mode demands."""
+        """Stores a message or a batch; answers when it is as durable as the store's flush mode requires."""
         header = header_of(command)
         existing = self._broker.topics.get(header.topic)
         config = self._topic(header)
@@ -94,7 +94,7 @@ class SendProcessor:
         return self._store(command, peer, header, config)
 
     async def _after_creation(self, command: Command, peer: Peer, header: SendHeader, config: TopicConfig) -> Command:
-        """Stores after the entry of the new topic is written: messages of a topic without one would be unreadable."""
+        """Stores a message once the new topic's configuration is written; without it the message is unreadable."""
         await self._broker.persister.saved()
         answer = self._store(command, peer, header, config)
         return answer if isinstance(answer, Command) else await answer
@@ -106,7 +106,7 @@ class SendProcessor:
         if not header.batch and len(command.body) > broker.settings.number("maxMessageSize"):
             raise RefusalError(*REFUSED[PutStatus.MESSAGE_ILLEGAL])
         if queue_id < 0:
-            queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - spreads load, hides nothing
+            queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - load balancing, not security
         if _LITE_MARK in header.properties and not header.batch:
             header = lite(header)
         if _PRIORITY_MARK in header.properties and not header.batch:
@@ -130,7 +130,7 @@ class SendProcessor:
         return self._answer(put) if future is None else self._answer_later(put, future)
 
     def _put_one(self, message: OutgoingMessage, header: SendHeader) -> tuple[OutgoingMessage, PutResult]:
-        """Puts one message; a half message is put into its own topic."""
+        """Puts one message; a half message goes into the half topic."""
         if properties.TRANSACTION_PREPARED in header.properties and is_prepared(header.properties):
             message = transactions.half_message(message)
         elif message.sys_flag & TRANSACTION_MASK:
@@ -138,7 +138,7 @@ class SendProcessor:
         return message, self._broker.writer.put(message)
 
     def _put_batch(self, message: OutgoingMessage, config: TopicConfig) -> tuple[OutgoingMessage, PutResult]:
-        """Puts a batch: as one record into a BatchConsumeQueue, as a record for each message elsewhere."""
+        """Puts a batch: as one record if the topic has BatchConsumeQueues, otherwise as one record per message."""
         broker = self._broker
         is_inner = keeps_batches(config) and bool(unique_key_of(message.properties)) and broker.release >= (5, 5)
         if is_inner:
@@ -163,7 +163,7 @@ class SendProcessor:
         key = unique_key_of(message.properties)
         if key:
             fields["transactionId"] = key
-        if message.sys_flag & _INNER_BATCH:  # so the client knows that one record holds its batch
+        if message.sys_flag & _INNER_BATCH:  # tells the client that one record contains the batch
             fields["batchUniqId"] = key
         if not put.header.batch and b"TIMER_" in message.properties:
             handle = self._timer.handle_of(message, settings["brokerName"], key)
@@ -174,7 +174,7 @@ class SendProcessor:
     # -- checks --------------------------------------------------------------------------------------------------
 
     def _topic(self, header: SendHeader) -> TopicConfig:
-        """Returns the topic of a send, created if that is allowed; raises RefusalError in the real broker's order."""
+        """Returns the topic of a send, created if allowed; raises RefusalError, checking in the real broker's order."""
         broker, topic = self._broker, header.topic
         config = broker.topics.get(topic)
         broker.check_writable(config)
@@ -201,7 +201,7 @@ class SendProcessor:
         return config
 
     def _exhausted(self, header: SendHeader, config: TopicConfig) -> tuple[SendHeader, TopicConfig]:
-        """Returns header and topic for a message to retry: the dead letter topic's, if it was tried too often.
+        """Returns header and topic for a message of a retry topic, or of the dead letter topic after too many retries.
 
         Source: SendMessageProcessor.handleRetryAndDLQ.
         """
@@ -222,17 +222,17 @@ class SendProcessor:
 
 
 def queue_limit(config: TopicConfig) -> int:
-    """Returns the number of queues that a send may name: those to write or those to read, whichever are more."""
+    """Returns the number of queues to which a send may go: the larger of the topic's write and read queue numbers."""
     return max(config.write_queue_nums, config.read_queue_nums)
 
 
 def topic_flags(config: TopicConfig) -> int:
-    """Returns the bits of sys_flag that messages get from their topic."""
+    """Returns the sys_flag bits that messages get from their topic."""
     return int(SysFlag.MULTI_TAGS) if config.topic_filter_type == "MULTI_TAG" else 0
 
 
 def lite(header: SendHeader) -> SendHeader:
-    """Returns the header of a message for a lite topic, which is dispatched to the light queue of that name too."""
+    """Returns the header of a lite topic's message, extended so that dispatch also adds it to the light queue (LMQ)."""
     found = properties.decode(java.encode_utf8(header.properties))
     if properties.LITE_TOPIC not in found:
         return header
@@ -241,7 +241,7 @@ def lite(header: SendHeader) -> SendHeader:
 
 
 def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple[SendHeader, int]:
-    """Returns header and queue of a message with a priority: the queue of that number, or the last one.
+    """Returns header and queue id for a message with a priority, which is the queue id, limited to the last queue.
 
     A message that is of another type by its properties loses its priority.
     Source: SendMessageProcessor.sendMessage, TopicMessageType.parseFromMessageProperty.
@@ -260,12 +260,12 @@ def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple
 
 
 def keeps_batches(config: TopicConfig) -> bool:
-    """Whether a batch becomes one record in a topic."""
+    """Whether a batch is stored as a single record in a topic."""
     return config.queue_type == BATCH_QUEUES
 
 
 def added_properties(settings: Settings) -> str:
-    """Returns what a broker adds to the properties of every message."""
+    """Returns the properties that the broker adds to every message, encoded."""
     names = (properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER)
     values = (settings.text(key) for key in ("regionId", "traceOn", "brokerClusterName"))
     return properties.encode_text(zip(names, values, strict=True))
@@ -277,12 +277,12 @@ def stored_properties(given: str, settings: Settings, *, needs_key: bool) -> byt
     Source: AbstractSendMessageProcessor.buildMsgContext, SendMessageProcessor.sendMessage.
 
     Args:
-        given: those of the request.
-        settings: of the broker.
+        given: properties of the request.
+        settings: settings of the broker.
         needs_key: whether a message without a unique key gets one.
 
     Raises:
-        RefusalError: they are longer than MAX_PROPERTIES.
+        RefusalError: the properties are longer than MAX_PROPERTIES.
     """
     if given and given[-1] != "\x02":
         given += "\x02"
@@ -300,12 +300,12 @@ def stored_properties(given: str, settings: Settings, *, needs_key: bool) -> byt
 
 
 def answer_fields(settings: Mapping[str, str], ids: str, queue_id: str, queue_offset: str) -> dict[str, str]:
-    """Returns the fields that the answer to every send has.
+    """Returns the header fields of the answer to a send.
 
     Args:
-        settings: of the broker, by key.
+        settings: settings of the broker, by key.
         ids: offset message ids, separated by commas.
-        queue_id, queue_offset: of the first message.
+        queue_id, queue_offset: position of the first message.
     """
     return {
         "msgId": ids,
@@ -317,18 +317,18 @@ def answer_fields(settings: Mapping[str, str], ids: str, queue_id: str, queue_of
 
 
 def put_refused(broker: Broker, result: PutResult) -> RefusalError:
-    """Counts a put that the store refused; returns the answer."""
+    """Counts a put that the store refused; returns the refusal."""
     broker.stats.put_failed()
     return refusal(result)
 
 
 def id_prefix(store_host: bytes) -> str:
-    """Returns the first digits of every offset message id of a broker: all but the 16 of the physical offset."""
+    """Returns the common start of a broker's offset message ids: all but the 16 digits of the physical offset."""
     return message_id.format_offset_id(store_host, 0)[:-16]
 
 
 def _ids_of(result: PutResult) -> str:
-    """Returns the offset message ids of what was stored; those of a batch differ in the offset alone."""
+    """Returns the offset message ids of stored messages; those of a batch differ only in the physical offset."""
     if not result.physical_offsets:
         return result.offset_message_id
     prefix = id_prefix(result.store_host)
@@ -336,7 +336,7 @@ def _ids_of(result: PutResult) -> str:
 
 
 def _count_in(body: bytes) -> int:
-    """Returns how many messages a batch holds; raises RefusalError if it is not a batch."""
+    """Returns the number of messages in a batch; raises RefusalError if the body is not a batch."""
     try:
         return sum(1 for _ in message_batch.split(body))
     except FormatError as error:
@@ -344,7 +344,7 @@ def _count_in(body: bytes) -> int:
 
 
 def _check_delay(message: OutgoingMessage) -> None:
-    """Raises RefusalError if the delay level of a message or batch is not a number, which breaks the real broker."""
+    """Raises RefusalError if the delay level is not a number; the real broker fails on such a message."""
     if _DELAY_MARK not in message.properties or message.sys_flag & TRANSACTION_MASK:
         return
     level = properties.decode(message.properties).get(properties.DELAY_LEVEL)
@@ -356,7 +356,7 @@ def _check_delay(message: OutgoingMessage) -> None:
 
 
 def is_prepared(given: str) -> bool:
-    """Whether properties mark a message as the first half of a transaction."""
+    """Whether properties mark a message as a half message."""
     found = properties.decode(java.encode_utf8(given))
     return java.parse_boolean(found.get(properties.TRANSACTION_PREPARED))
 
@@ -367,5 +367,5 @@ def _without_delay(given: str) -> str:
 
 
 def unique_key_of(encoded: bytes) -> str:
-    """Returns the unique key in encoded properties, "" if there is none."""
+    """Returns the unique key in encoded properties; "" if there is none."""
     return properties.value_after(encoded, _UNIQUE_KEY_MARK).decode("utf-8", "replace")

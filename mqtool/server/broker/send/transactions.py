@@ -1,9 +1,10 @@
-"""Transactions: half messages, commit and rollback, and checks of those that were neither.
+"""Transactions: half messages, commit and rollback, and checks of half messages that are neither.
 
-A half message is stored in a topic of its own until its producer commits it or rolls it back. Then the message itself
-is stored, or nothing, and an op message marks the half as settled. A producer that does neither is asked. Positions in
-both topics are consumer offsets, so that a real broker continues where this one stopped.
-Source: EndTransactionProcessor, TransactionalMessageServiceImpl, TransactionalMessageBridge (5.5.0).
+A half message is stored in the half topic until its producer commits it or rolls it back. On a commit the message is
+stored in its own topic; in either case an op message marks the half message as settled. The broker asks the producer
+about half messages that stay unsettled. Positions in both system topics are consumer offsets, so that a real broker
+can
+continue. Source: EndTransactionProcessor, TransactionalMessageServiceImpl, TransactionalMessageBridge (5.5.0).
 """
 
 import logging
@@ -34,7 +35,7 @@ _OP_TAG = "d"
 
 
 def half_message(message: OutgoingMessage) -> OutgoingMessage:
-    """Returns the half message that is stored for a message (TransactionalMessageBridge.parseHalfMessageInner)."""
+    """Returns a message in the form stored in the half topic (TransactionalMessageBridge.parseHalfMessageInner)."""
     found = properties.decode(message.properties)
     found[properties.REAL_TOPIC] = message.topic
     found[properties.REAL_QUEUE_ID] = str(message.queue_id)
@@ -49,10 +50,9 @@ def half_message(message: OutgoingMessage) -> OutgoingMessage:
 
 
 class Transactions:
-    """END_TRANSACTION, and the rounds in which producers are asked."""
+    """Handles END_TRANSACTION, and checks unsettled half messages."""
 
     def __init__(self, broker: Broker) -> None:
-        """Takes the broker whose tables and store it uses."""
         self._broker = broker
         self._done: set[int] = set()
         self._ops: deque[tuple[int, int]] = deque()
@@ -67,7 +67,7 @@ class Transactions:
     # -- commit and rollback -------------------------------------------------------------------------------------
 
     async def end(self, command: Command, peer: Peer) -> Command | None:  # noqa: ARG002 - every handler has both
-        """Commits a half message or rolls it back; returns None, no answer, if the producer has not decided."""
+        """Commits a half message or rolls it back; returns None (no answer) if the producer has not decided."""
         self._broker.check_writable(None)
         decision = number(command, "commitOrRollback")
         if decision not in (_COMMIT, _ROLLBACK):
@@ -103,7 +103,7 @@ class Transactions:
         return message._replace(sys_flag=half.record.sys_flag | _COMMIT, prepared_transaction_offset=half_offset)
 
     async def _note_done(self, half_queue_offset: int) -> None:
-        """Writes the op message of a half."""
+        """Writes the op message that marks a half message as settled."""
         self._done.add(half_queue_offset)
         encoded = properties.encode({properties.TAGS: _OP_TAG}.items())
         message = OutgoingMessage(
@@ -121,7 +121,7 @@ class Transactions:
     # -- asking --------------------------------------------------------------------------------------------------
 
     async def check(self) -> None:
-        """One round: skips settled half messages, has producers asked about the rest, and advances both positions."""
+        """Runs one round of checks: skips settled half messages, asks about others, and advances both positions."""
         half_at = self._position(names.HALF_TOPIC)
         self._op_read = max(self._op_read, self._position(names.OP_TOPIC))
         self._read_ops(half_at)
@@ -146,12 +146,12 @@ class Transactions:
         self._commit(half_at)
 
     async def _settle(self, half: Stored, now: int) -> bool:
-        """Has the producer of a half asked, or gives the half up; returns False if it and later ones are too young."""
+        """Asks the producer about a half message, or gives up on it; returns False if it and later ones are too new."""
         settings, found = self._broker.settings, half.properties
         try:
             place = service_records.destination(found)
         except FormatError:
-            await self._give_up(half)  # it cannot be committed; the topic of given-up messages keeps it
+            await self._give_up(half)  # it cannot be committed; kept in the topic of abandoned messages
             raise
         age = now - half.record.born_timestamp
         checked = service_records.check_times(found)
@@ -160,7 +160,7 @@ class Transactions:
             return True
         immunity = settings.number("transactionTimeOut")
         own = service_records.lenient_number(found.get(service_records.IMMUNITY))
-        if age < own * 1000:  # its own immunity time; later ones do not wait for it
+        if age < own * 1000:  # within its own immunity time; must not delay later ones
             await self._put_back(half, checked)
             return True
         if age < immunity:
@@ -171,14 +171,18 @@ class Transactions:
         return True
 
     async def _put_back(self, half: Stored, times: int) -> tuple[int, int] | None:
-        """Stores a half again, at the end of its queue; returns its new physical and queue offset, None if refused."""
+        """Stores a half message again at the end of its queue.
+
+        Returns:
+            Its new physical offset and queue offset; None if the store refuses it.
+        """
         changed = {**half.properties, service_records.CHECK_TIMES: str(times)} if times else dict(half.properties)
         changed.setdefault(PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
         result = await self._broker.writer.store(requeued(half, names.HALF_TOPIC, 0, changed, self._broker.store_host))
         return (result.physical_offset, result.queue_offset) if result.ok else None
 
     def _ask(self, half: Stored, place: service_records.Destination, physical_offset: int, queue_offset: int) -> None:
-        """Sends CHECK_TRANSACTION_STATE to one producer of the group."""
+        """Sends CHECK_TRANSACTION_STATE to one producer of the producer group."""
         broker, found = self._broker, half.properties
         peer = broker.clients.producer_of(found.get(properties.PRODUCER_GROUP, ""))
         if peer is None:
@@ -212,20 +216,20 @@ class Transactions:
         return min(max(lowest, 0 if known is None else known), highest)
 
     def _half_at(self, queue_offset: int) -> "memoryview | bytes | None":
-        """Returns the record at a queue offset of the half topic, None if it is missing."""
+        """Returns the record at a queue offset of the half topic; None if it is missing."""
         found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
         return found.records[0] if found.records else None
 
     def _after_hole(self, queue_offset: int) -> int:
-        """Returns the next queue offset after one whose message is missing."""
+        """Returns the next queue offset of the half topic after one whose message is missing."""
         found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
         gone = found.status in (GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_FOUND_NULL)
         return max(queue_offset, found.next_begin_offset) if gone else queue_offset
 
     def _read_ops(self, half_at: int) -> None:
-        """Reads the op messages that are new, and notes which halves they settle.
+        """Reads new op messages, and records which half messages they settle.
 
-        An op message can settle only halves that were stored before it, so larger offsets are ignored.
+        An op message can only settle half messages stored before it, so larger queue offsets are ignored.
         """
         end = self._broker.messages.queue_bounds(names.HALF_TOPIC, 0)[1]
         while True:
@@ -241,7 +245,10 @@ class Transactions:
             self._op_read = found.next_begin_offset
 
     def _commit(self, half_at: int) -> None:
-        """Advances both positions, that of op messages past those whose halves are all before the other position."""
+        """Advances both positions.
+
+        Op messages are passed once all their half messages are before the half topic's position.
+        """
         self._done = {offset for offset in self._done if offset >= half_at}
         op_at = self._position(names.OP_TOPIC)
         while self._ops and self._ops[0][1] < half_at:

@@ -1,4 +1,4 @@
-"""What a broker keeps besides messages: topics, groups, offsets, connected clients, queue locks, statistics.
+"""The tables of a broker: topics, groups, offsets, connected clients, queue locks, statistics.
 
-Tables with a file in `config` are written by `config_persister`.
+`config_persister` writes those that have a file in `config`.
 """

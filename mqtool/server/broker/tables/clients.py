@@ -1,6 +1,6 @@
-"""Clients: the connected producers and consumers of groups, and the groups' subscriptions.
+"""The connected producers and consumers of all groups, and the subscriptions of consumer groups.
 
-Heartbeats renew them; an entry without one for two minutes, or without a connection, is removed.
+Heartbeats renew the entries; an entry without a heartbeat for two minutes, or without a connection, is removed.
 Source: ProducerManager, ConsumerManager, ConsumerGroupInfo, ClientHousekeepingService (5.5.0).
 """
 
@@ -16,7 +16,7 @@ EXPIRY_S = 120.0
 
 @dataclass(slots=True)
 class Client:
-    """One connection's membership in a group."""
+    """The membership of one connection in a group."""
 
     peer: Peer
     client_id: str
@@ -28,7 +28,7 @@ class Client:
 
 @dataclass(frozen=True, slots=True)
 class Subscription:
-    """What a group subscribes to in a topic."""
+    """A consumer group's subscription to a topic."""
 
     topic: str
     expression: str = "*"
@@ -39,7 +39,7 @@ class Subscription:
     codes: tuple[int, ...] = ()
 
     def body(self) -> dict[str, Any]:
-        """Returns it as bodies show it (SubscriptionData)."""
+        """Returns the subscription in the form of JSON bodies (SubscriptionData)."""
         return {
             "classFilterMode": self.class_filter,
             "codeSet": list(self.codes),
@@ -63,23 +63,23 @@ class ConsumerGroup:
     subscriptions: dict[str, Subscription] = field(default_factory=dict)
 
     def client_ids(self) -> list[str]:
-        """Returns the ids of its members."""
+        """Returns the client ids of the members."""
         return [member.client_id for member in self.members.values()]
 
     def member(self, client_id: str) -> Client | None:
-        """Returns a member by its id."""
+        """Returns the member with a client id; None if there is none."""
         return next((one for one in self.members.values() if one.client_id == client_id), None)
 
 
 Notify = Callable[[ConsumerGroup], None]
-"""Called when the members or subscriptions of a group changed."""
+"""Called when the members or subscriptions of a group have changed."""
 
 
 class Clients:
-    """The registry. For the event loop's thread."""
+    """All connected producers and consumers. Must be used in the event loop's thread."""
 
     def __init__(self, notify: Notify, now: Callable[[], float] = time.monotonic) -> None:
-        """Takes the callback for changes, and a clock in seconds."""
+        """Creates an empty table; `notify` is called after changes, `now` is a clock in seconds."""
         self.consumers: dict[str, ConsumerGroup] = {}
         self.producers: dict[str, dict[Peer, Client]] = {}
         self._notify = notify
@@ -89,11 +89,11 @@ class Clients:
     # -- heartbeats ----------------------------------------------------------------------------------------------
 
     def client_of(self, peer: Peer, client_id: str, language: str, version: int) -> Client:
-        """Returns a membership that begins now."""
+        """Returns a new membership that starts now."""
         return Client(peer, client_id, language, version, self._now(), time.time_ns() // 1_000_000)
 
     def register_producer(self, group: str, client: Client) -> None:
-        """Adds a producer to a group, or renews it."""
+        """Adds a producer to a group, or renews its entry."""
         self.producers.setdefault(group, {})[client.peer] = client
 
     def register_consumer(
@@ -107,13 +107,14 @@ class Clients:
         *,
         notify: bool,
     ) -> bool:
-        """Adds a consumer to a group, or renews it.
+        """Adds a consumer to a group, or renews its entry.
 
         Args:
-            group: its name.
+            group: name of the group.
             client: the consumer.
-            consume_type, message_model, consume_from_where: of the group; the latest heartbeat counts.
-            subscriptions: all of the group's; None if they did not change.
+            consume_type, message_model, consume_from_where: options of the group; the latest heartbeat determines
+                them.
+            subscriptions: all subscriptions of the group; None if they have not changed.
             notify: whether the group's members are notified of changes.
 
         Returns:
@@ -140,7 +141,7 @@ class Clients:
             self.producers.pop(group, None)
 
     def unregister_consumer(self, group: str, peer: Peer) -> None:
-        """Removes a consumer from a group; the others are notified."""
+        """Removes a consumer from a group and notifies the others."""
         found = self.consumers.get(group)
         if found is None or found.members.pop(peer, None) is None:
             return
@@ -164,7 +165,7 @@ class Clients:
         return list(silent)
 
     def members(self) -> Iterator[Client]:
-        """Yields every membership."""
+        """Yields all memberships."""
         for group in self.consumers.values():
             yield from group.members.values()
         for members in self.producers.values():
@@ -173,11 +174,11 @@ class Clients:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def consumer_group(self, group: str) -> ConsumerGroup | None:
-        """Returns a group, None if it has no member."""
+        """Returns a consumer group; None if it has no members."""
         return self.consumers.get(group)
 
     def producer_of(self, group: str) -> Peer | None:
-        """Returns a connection of a producer group, in turn; None if it has no member."""
+        """Returns the connection of one of a group's producers, in rotation; None if the group has no members."""
         members = list(self.producers.get(group, {}))
         if not members:
             return None
@@ -185,7 +186,7 @@ class Clients:
         return members[self._next_producer % len(members)]
 
     def peer_of(self, client_id: str) -> Peer | None:
-        """Returns the connection of a producer by its client id."""
+        """Returns the connection of a producer with a client id."""
         for members in self.producers.values():
             for peer, client in members.items():
                 if client.client_id == client_id:
@@ -193,12 +194,12 @@ class Clients:
         return None
 
     def groups_of(self, topic: str) -> set[str]:
-        """Returns the online groups that subscribe to a topic."""
+        """Returns the connected consumer groups that subscribe to a topic."""
         return {name for name, group in self.consumers.items() if topic in group.subscriptions}
 
 
 def _subscribe(group: ConsumerGroup, wanted: list[Subscription]) -> bool:
-    """Replaces older subscriptions and removes those that are missing; returns whether the topics changed.
+    """Updates a group's subscriptions and removes missing ones; returns whether the set of topics changed.
 
     Source: ConsumerGroupInfo.updateSubscription.
     """

@@ -1,7 +1,7 @@
-"""Config persister: writes the files of the tables in a thread of its own.
+"""Writes the files of the tables in a separate thread.
 
-A table marks its file as changed; the thread writes each marked file completely, so that many changes cost one write.
-A handler that must not answer before the change is safe awaits `saved`.
+A table marks its file as changed; the thread then writes the complete file, so that many changes cost one write. A
+handler that must not answer before a change is saved awaits `saved`.
 """
 
 import asyncio
@@ -24,15 +24,16 @@ Build = Callable[[], bytes]
 
 
 class ConfigPersister:
-    """The writer of one broker's `config` directory. Its methods are for the event loop's thread."""
+    """Writes the files in a broker's `config` directory. Its methods must be called in the event loop's thread."""
 
     def __init__(self, configs: ConfigFiles, *, durable: bool) -> None:
-        """Takes the directory.
+        """Creates a persister without files.
 
         Args:
-            configs: use those of another root for a store that must not be touched.
-            durable: whether `saved` waits for the disk. If not, what was saved survives the end of the process, but
-                a power cut only a moment later, as messages do with ASYNC_FLUSH.
+            configs: the configuration files; those of another root for a store that must not be changed.
+            durable: whether `saved` waits for the disk. If not, saved changes survive the end of the process, but a
+                power loss
+                only a moment later, as messages do with ASYNC_FLUSH.
         """
         self.configs = configs
         self._durable = durable
@@ -43,24 +44,24 @@ class ConfigPersister:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="mqtool-config")
 
     def register(self, name: str, build: Build) -> None:
-        """Registers a file, with the function that returns its bytes."""
+        """Registers a file with the function that builds its content."""
         self._builders[name] = build
 
     def names(self) -> list[str]:
-        """Returns the files that are registered."""
+        """Returns the names of the registered files."""
         return list(self._builders)
 
     def mark(self, name: str) -> None:
-        """Has a file written soon."""
+        """Marks a file as changed; it is written soon."""
         self._marked.add(name)
         if self._task is None:
             self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def saved(self) -> None:
-        """Returns when every file that was marked so far is written.
+        """Waits until all files marked so far have been written.
 
         Raises:
-            OSError: it could not be written.
+            OSError: a file cannot be written.
         """
         if self._task is None:
             return
@@ -73,7 +74,7 @@ class ConfigPersister:
             names, self._marked = sorted(self._marked), set()
             waiting, self._waiting = self._waiting, []
             failure = await self._turn(names, lambda name: partial(self._save, name, self._builders[name]()))
-            if not self._marked:  # later callers wait for the same write: no file was marked meanwhile
+            if not self._marked:  # no file was marked since, so this write serves later callers too
                 waiting, self._waiting = [*waiting, *self._waiting], []
             for future in waiting:
                 if not future.done():
@@ -83,7 +84,7 @@ class ConfigPersister:
         self._task = None
 
     async def _turn(self, names: list[str], work: Callable[[str], Callable[[], None]]) -> OSError | None:
-        """Calls the work for each file in the thread; returns the last error."""
+        """Runs the work for each file in the thread; returns the last error, or None."""
         failure: OSError | None = None
         for name in names:
             try:
@@ -97,7 +98,7 @@ class ConfigPersister:
         self.configs.save(name, data, durable=self._durable)
 
     async def close(self) -> None:
-        """Writes every registered file and ends the thread."""
+        """Writes all registered files and ends the thread."""
         for name in self._builders:
             self.mark(name)
         try:
@@ -109,10 +110,10 @@ class ConfigPersister:
 
 
 class MemoryConfigs(ConfigFiles):
-    """Files that are read, but never written: for a store that is served read-only."""
+    """Reads configuration files but never writes them; used for a store that is served read-only."""
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
-        """Returns what `ConfigFiles.load` returns, but None for a file that cannot be parsed."""
+        """Like `ConfigFiles.load`, but returns None for a file that cannot be parsed."""
         try:
             return super().load(name, parse)
         except ConfigFileError as error:
@@ -123,16 +124,16 @@ class MemoryConfigs(ConfigFiles):
         """Writes nothing."""
 
     def sync(self, name: str) -> None:
-        """Does nothing: there is nothing to make durable."""
+        """Does nothing, because nothing was written."""
 
 
 def configs_of(store: Path, *, release: Release, writable: bool) -> ConfigFiles:
     """Returns the configuration files of a store.
 
     Args:
-        store: its root.
-        release: that writes them.
-        writable: False to leave them as they are.
+        store: root of the store.
+        release: release whose format is written.
+        writable: False to never write them.
     """
     kind = ConfigFiles if writable else MemoryConfigs
     return kind(store, Files(), release=release)

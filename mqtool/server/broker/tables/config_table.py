@@ -1,4 +1,4 @@
-"""A table of a broker's configuration, in a file with a data version. Source: ConfigManager, DataVersion (5.5.0)."""
+"""A configuration table that is stored in a file with a data version. Source: ConfigManager, DataVersion (5.5.0)."""
 
 import time
 from abc import ABC, abstractmethod
@@ -17,23 +17,23 @@ def next_version(version: DataVersion | None) -> DataVersion:
 
 
 class ConfigTable(ABC, Generic[C]):
-    """Configurations by name; every change counts the data version up and has the file written.
+    """Configurations by name. Each change increments the data version and marks the file to be written.
 
     Attributes:
-        table: by name.
-        data_version: of the table.
+        table: configurations by name.
+        data_version: data version of the table.
     """
 
     def __init__(
         self, persister: ConfigPersister, file_name: str, table: dict[str, C], version: DataVersion | None
     ) -> None:
-        """Registers the file.
+        """Registers the table's file with the persister.
 
         Args:
             persister: writes the file.
-            file_name: in the directory `config`.
-            table: as loaded.
-            version: as loaded; None if the file has none.
+            file_name: name of the file in the directory `config`.
+            table: the table as loaded.
+            version: the data version as loaded; None if the file has none.
         """
         self.table = table
         self.data_version = version or DataVersion(0, time.time_ns() // 1_000_000, 0)
@@ -43,10 +43,10 @@ class ConfigTable(ABC, Generic[C]):
 
     @abstractmethod
     def _build(self) -> bytes:
-        """Returns the bytes of the file."""
+        """Returns the content of the file."""
 
     def delete(self, name: str) -> bool:
-        """Removes an entry; returns whether it was there."""
+        """Removes an entry; returns whether it existed."""
         if self.table.pop(name, None) is None:
             return False
         self._changed()

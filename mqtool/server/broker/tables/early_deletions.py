@@ -1,4 +1,4 @@
-"""Early deletions: unexpired messages that retention deleted on a full disk, and the groups that had not read them.
+"""Reports unexpired messages that retention deleted because the disk was full, and the groups that lost them.
 
 With its defaults the real broker makes room on a full disk by deleting the oldest files, expired or not
 (diskSpaceCleanForciblyRatio). This broker does the same, and reports it. Source: CleanCommitLogService (5.5.0).
@@ -19,15 +19,14 @@ _NAMED = 10
 
 
 class EarlyDeletions:
-    """Early deletions of one broker since its start. For the event loop's thread.
+    """Early deletions of one broker since its start. Must be used in the event loop's thread.
 
     Attributes:
-        files, messages: how many were deleted before they expired.
-        unread: messages that a group had not read, by topic and group.
+        files, messages: numbers of files and messages that were deleted before they expired.
+        unread: number of these messages that a group had not consumed, by topic and group.
     """
 
     def __init__(self, offsets: OffsetTable) -> None:
-        """Takes the offsets of groups."""
         self.files = 0
         self.messages = 0
         self.unread: Counter[tuple[str, str]] = Counter()
@@ -36,11 +35,11 @@ class EarlyDeletions:
 
     @property
     def is_recent(self) -> bool:
-        """Whether there was one within the last hour."""
+        """Whether there was an early deletion within the last hour."""
         return bool(self.files) and time.monotonic() - self._last_at < RECENT_S
 
     def add(self, deletions: Iterable[EarlyDeletion]) -> None:
-        """Counts deletions, and logs which groups lose how many messages."""
+        """Counts deletions, and logs how many messages each group loses."""
         lost: Counter[tuple[str, str]] = Counter()
         for deletion in deletions:
             self.files += len(deletion.paths)

@@ -1,4 +1,4 @@
-"""Filters of consumers: subscriptions as clients send them, and the engine's filters for them.
+"""Message filters of consumers: converts clients' subscriptions to filters of the engine.
 
 Source: FilterAPI, ExpressionMessageFilter, ConsumerFilterManager (5.5.0).
 """
@@ -20,14 +20,14 @@ TAG = "TAG"
 
 @lru_cache(maxsize=4096)
 def filter_of(expression: str, kind: str) -> MessageFilter | None:
-    """Returns the engine's filter for an expression; None if every message passes.
+    """Returns the engine's filter for an expression; None if every message matches.
 
     Args:
-        expression: of a subscription.
-        kind: "TAG", or else SQL92.
+        expression: expression of a subscription.
+        kind: "TAG"; any other value means SQL92.
 
     Raises:
-        UsageError: it is not an SQL92 expression.
+        UsageError: the expression is not valid SQL92.
     """
     if is_tag(kind):
         return None if not expression.strip() or expression.strip() == ALL else TagFilter(expression)
@@ -35,7 +35,7 @@ def filter_of(expression: str, kind: str) -> MessageFilter | None:
 
 
 def checked_filter(expression: str, kind: str) -> MessageFilter | None:
-    """Returns what `filter_of` returns.
+    """Like `filter_of`, but refuses invalid expressions.
 
     Raises:
         RefusalError: the expression cannot be parsed.
@@ -48,7 +48,7 @@ def checked_filter(expression: str, kind: str) -> MessageFilter | None:
 
 
 def filter_allowed(settings: Settings, expression: str, kind: str) -> MessageFilter | None:
-    """Returns what `checked_filter` returns.
+    """Like `checked_filter`, but refuses SQL92 if it is not enabled.
 
     Raises:
         RefusalError: the expression cannot be parsed, or is SQL92 and `enablePropertyFilter` is off.
@@ -60,15 +60,15 @@ def filter_allowed(settings: Settings, expression: str, kind: str) -> MessageFil
 
 
 def is_tag(kind: str | None) -> bool:
-    """Whether a kind of expression is that of tags (ExpressionType.isTagType)."""
+    """Whether an expression type means tags (ExpressionType.isTagType)."""
     return not kind or kind == TAG
 
 
 def subscription_of(topic: str, expression: str, version: int, kind: str) -> Subscription:
-    """Returns a subscription; its codes are computed from the tags, not taken from the client.
+    """Returns a subscription; the tags codes are computed from the tags, not taken from the client.
 
     Raises:
-        UsageError: it is not an SQL92 expression.
+        UsageError: the expression is not valid SQL92.
     """
     if not is_tag(kind):
         filter_of(expression, kind)
@@ -79,7 +79,7 @@ def subscription_of(topic: str, expression: str, version: int, kind: str) -> Sub
 
 
 def subscription_from(found: dict[str, Any]) -> Subscription:
-    """Returns a subscription of a heartbeat's body; one that cannot be parsed passes no message."""
+    """Parses a subscription in a heartbeat's body; if its expression is invalid, it matches no message."""
     topic, expression = str(found.get("topic", "")), str(found.get("subString") or ALL)
     version, kind = java.json_long(found.get("subVersion") or 0), str(found.get("expressionType") or TAG)
     try:

@@ -1,4 +1,4 @@
-"""Groups: the subscription groups of a broker. Source: SubscriptionGroupManager (5.5.0)."""
+"""The subscription groups of a broker. Source: SubscriptionGroupManager (5.5.0)."""
 
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import GroupConfig, SubscriptionGroups
@@ -10,7 +10,7 @@ from mqtool.server.broker.tables.config_table import ConfigTable
 
 
 def default_group(name: str) -> GroupConfig:
-    """Returns a group as a broker creates it for an unknown consumer."""
+    """Returns the configuration that a broker creates for a group of an unknown consumer."""
     return GroupConfig(
         name,
         consume_message_orderly=False,
@@ -22,13 +22,13 @@ def default_group(name: str) -> GroupConfig:
 
 
 class GroupTable(ConfigTable[GroupConfig]):
-    """The groups of a broker."""
+    """The configurations of a broker's consumer groups."""
 
     def __init__(self, persister: ConfigPersister, settings: Settings) -> None:
-        """Loads subscriptionGroup.json and adds what every broker has.
+        """Loads subscriptionGroup.json and adds the predefined groups.
 
         Raises:
-            ConfigFileError: it cannot be parsed.
+            ConfigFileError: the file cannot be parsed.
         """
         loaded = persister.configs.load(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups)
         loaded = loaded or SubscriptionGroups({})
@@ -44,13 +44,13 @@ class GroupTable(ConfigTable[GroupConfig]):
         return config_files.build_groups(groups, self._persister.configs.style)
 
     def get(self, group: str) -> GroupConfig | None:
-        """Returns a group, None if it does not exist; with enableLmq every LMQ group exists."""
+        """Returns a group; None if it does not exist. With enableLmq, every LMQ group exists."""
         if is_lmq(group) and self._settings.flag("enableLmq"):  # LmqSubscriptionGroupManager
             return default_group(group)
         return self.table.get(group)
 
     def find(self, group: str) -> GroupConfig | None:
-        """Returns a group, created if that is allowed; None if it does not exist."""
+        """Returns a group, creating it if that is allowed; None if it does not exist."""
         found = self.get(group)
         allowed = self._settings.flag("autoCreateSubscriptionGroup") or group.startswith(names.SYSTEM_GROUP_PREFIX)
         if found is None and allowed and names.group_problem(group) is None:

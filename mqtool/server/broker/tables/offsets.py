@@ -1,4 +1,4 @@
-"""Consumer offsets: what groups have committed, by topic and queue. Source: ConsumerOffsetManager (5.5.0)."""
+"""Consumer offsets by topic, group and queue. Source: ConsumerOffsetManager (5.5.0)."""
 
 from dataclasses import replace
 
@@ -10,7 +10,7 @@ from mqtool.server.broker.tables.config_table import next_version
 
 
 def key_of(topic: str, group: str) -> str:
-    """Returns the key of the table."""
+    """Returns the table's key for a topic and a group: "topic@group"."""
     return f"{topic}{TOPIC_GROUP_SEPARATOR}{group}"
 
 
@@ -19,18 +19,18 @@ def _is_light(key: str) -> bool:
 
 
 class OffsetTable:
-    """Offsets of all groups. `persist`, called at intervals, has the file written."""
+    """Consumer offsets of all groups. `persist`, called at intervals, schedules writing the file."""
 
     def __init__(self, persister: ConfigPersister, *, lmq: bool = False) -> None:
         """Loads the file.
 
         Args:
-            persister: of the configuration files.
-            lmq: enableLmq: the file is lmqConsumerOffset.json, with a table of its own for LMQ groups
+            persister: persister of the configuration files.
+            lmq: value of enableLmq: use the file lmqConsumerOffset.json, which has a separate table for LMQ groups
                 (LmqConsumerOffsetManager).
 
         Raises:
-            ConfigFileError: it cannot be parsed.
+            ConfigFileError: the file cannot be parsed.
         """
         self._name = file_names.LMQ_CONSUMER_OFFSETS if lmq else file_names.CONSUMER_OFFSETS
         self._lmq = lmq
@@ -55,18 +55,18 @@ class OffsetTable:
         return config_files.build_consumer_offsets(offsets, self._persister.configs.style)
 
     def encoded(self) -> bytes:
-        """Returns the file's bytes as they would be written now."""
+        """Returns the current content of the file."""
         return self._build()
 
     def persist(self) -> None:
-        """Has the file written, if anything changed since the last time."""
+        """Schedules writing the file if an offset has changed."""
         if self._changed:
             self._changed = False
             self._version = next_version(self._version)
             self._persister.mark(self._name)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Returns a committed offset, None without one; a pending reset counts as committed."""
+        """Returns a consumer offset; None if there is none. A pending reset counts as committed."""
         key, queue_id = key_of(topic, group), self._place(group, queue_id)
         reset = self._resets.get(key)
         if reset is not None and queue_id in reset:
@@ -75,7 +75,7 @@ class OffsetTable:
         return None if found is None else found.get(queue_id)
 
     def commit(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Sets an offset, also backwards."""
+        """Sets a consumer offset, forward or backward."""
         key, queue_id = key_of(topic, group), self._place(group, queue_id)
         offsets = self._table.get(key)
         if offsets is None:
@@ -84,32 +84,32 @@ class OffsetTable:
         self._changed = True
 
     def _place(self, group: str, queue_id: int) -> int:
-        """Returns the queue id that an offset is kept under: 0 for an LMQ group, whatever the request names."""
+        """Returns the queue id under which an offset is stored: always 0 for an LMQ group."""
         return 0 if self._lmq and is_lmq(group) else queue_id
 
     def of(self, group: str, topic: str) -> dict[int, int]:
-        """Returns a group's offsets in a topic, by queue."""
+        """Returns a group's consumer offsets in a topic, by queue id."""
         return dict(self._table.get(key_of(topic, group), {}))
 
     def note_pull(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Notes how far a consumer has pulled."""
+        """Records the queue offset up to which a consumer has pulled."""
         self._pulled.setdefault(key_of(topic, group), {})[queue_id] = offset
 
     def pulled(self, group: str, topic: str, queue_id: int) -> int:
-        """Returns how far a consumer has pulled, -1 if it has not."""
+        """Returns the queue offset up to which a consumer has pulled; -1 if it has not pulled."""
         return self._pulled.get(key_of(topic, group), {}).get(queue_id, -1)
 
     def reset(self, group: str, topic: str, queue_id: int, offset: int) -> None:
-        """Sets an offset, and sends the next pull of the queue there (ConsumerOffsetManager.assignResetOffset)."""
+        """Sets a consumer offset at which the next pull continues (ConsumerOffsetManager.assignResetOffset)."""
         self.commit(group, topic, queue_id, offset)
         self._resets.setdefault(key_of(topic, group), {})[queue_id] = offset
 
     def has_reset(self, group: str, topic: str, queue_id: int) -> bool:
-        """Whether the next pull of a queue will be sent to another offset."""
+        """Whether a reset is pending, which moves the next pull of a queue to another offset."""
         return queue_id in self._resets.get(key_of(topic, group), ())
 
     def take_reset(self, group: str, topic: str, queue_id: int) -> int | None:
-        """Removes and returns the offset of a reset; None if nothing was reset."""
+        """Removes a pending reset and returns its offset; None if there is none."""
         key = key_of(topic, group)
         resets = self._resets.get(key)
         if resets is None:
@@ -120,30 +120,30 @@ class OffsetTable:
         return offset
 
     def groups_of(self, topic: str) -> set[str]:
-        """Returns the groups that have offsets in a topic."""
+        """Returns the groups that have consumer offsets in a topic."""
         return {group for name, group in map(split_topic_group, self._table) if name == topic}
 
     def topics_of(self, group: str) -> set[str]:
-        """Returns the topics that a group has offsets in."""
+        """Returns the topics in which a group has consumer offsets."""
         return {name for name, owner in map(split_topic_group, self._table) if owner == group}
 
     def pairs(self) -> list[tuple[str, str]]:
-        """Returns topic and group of everything that was committed."""
+        """Returns all (topic, group) pairs with consumer offsets."""
         return list(map(split_topic_group, self._table))
 
     def clone(self, source: str, target: str, topic: str) -> None:
-        """Gives a group the offsets of another one in a topic."""
+        """Copies the consumer offsets of a group in a topic to another group."""
         found = self._table.get(key_of(topic, source))
         if found is not None:
             self._table[key_of(topic, target)] = dict(found)
             self._changed = True
 
     def forget_group(self, group: str) -> None:
-        """Removes everything that a group has committed."""
+        """Removes all consumer offsets of a group."""
         self._forget({key for key in self._table if split_topic_group(key)[1] == group})
 
     def forget_topic(self, topic: str) -> None:
-        """Removes everything that was committed in a topic."""
+        """Removes all consumer offsets in a topic."""
         self._forget({key for key in self._table if split_topic_group(key)[0] == topic})
 
     def _forget(self, keys: set[str]) -> None:

@@ -1,15 +1,18 @@
-"""Queue locks: the client that consumes a queue in order. Source: RebalanceLockManager (5.5.0)."""
+"""Queue locks of consumers that consume in order: each queue is locked by one client of a group.
+
+Source: RebalanceLockManager (5.5.0).
+"""
 
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 LIFE_S = 60.0
-"""A lock that is not renewed for so long is free (rocketmq.broker.rebalance.lockMaxLiveTime)."""
+"""Seconds after which a lock that is not renewed expires (rocketmq.broker.rebalance.lockMaxLiveTime)."""
 
 
 class QueueName(NamedTuple):
-    """A queue, as requests and answers name it; the order of fields is fastjson's."""
+    """A queue as named in requests and answers; the order of the fields is fastjson's."""
 
     broker_name: str
     queue_id: int
@@ -22,15 +25,14 @@ class _Lock(NamedTuple):
 
 
 class QueueLocks:
-    """The locks of all groups."""
+    """The queue locks of all groups."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Takes a clock in seconds."""
         self._now = now
         self._locks: dict[str, dict[QueueName, _Lock]] = {}
 
     def lock(self, group: str, queues: set[QueueName], client_id: str) -> set[QueueName]:
-        """Locks free queues and renews the client's own locks; returns the queues that it has locked now."""
+        """Locks free queues and renews the client's locks; returns the given queues that the client now holds."""
         now = self._now()
         locks = self._locks.setdefault(group, {})
         for queue in queues:
@@ -40,7 +42,7 @@ class QueueLocks:
         return {queue for queue in queues if locks[queue].client_id == client_id}
 
     def unlock(self, group: str, queues: set[QueueName], client_id: str) -> None:
-        """Unlocks those of the queues that the client has locked."""
+        """Unlocks the given queues where the client holds the lock."""
         locks = self._locks.get(group, {})
         for queue in queues:
             owner = locks.get(queue)
@@ -48,6 +50,6 @@ class QueueLocks:
                 del locks[queue]
 
     def any_held(self, group: str) -> bool:
-        """Whether a group has any lock that has not expired."""
+        """Whether a group holds a lock that has not expired."""
         now = self._now()
         return any(now - lock.renewed <= LIFE_S for lock in self._locks.get(group, {}).values())

@@ -1,7 +1,7 @@
-"""Skipped records: messages that a background service could not use.
+"""Counts messages that a background service could not process.
 
-No message stops or delays a service. It skips the message, and this table counts it, logs it once with its place, and
-keeps the newest for the admin page. The message stays in its system topic.
+No message stops or delays a service. The service skips the message; this table counts it, logs it once with its
+location, and keeps the most recent ones for the admin page. The message stays in its system topic.
 """
 
 import logging
@@ -16,7 +16,7 @@ from mqtool.errors import FormatError, MessageRejectedError, MqtoolError
 _LOG = logging.getLogger(__name__)
 
 _REMEMBERED = 10_000
-"""Places that are logged once only; older ones may be logged again."""
+"""Number of locations remembered so that each is logged only once; older ones may be logged again."""
 _SHOWN = 20
 _MAX_REASON = 300
 
@@ -33,24 +33,23 @@ class Skipped(NamedTuple):
 
 
 class SkippedRecords:
-    """The table of one broker. For the event loop's thread.
+    """The skipped messages of one broker. Must be used in the event loop's thread.
 
     Attributes:
-        counts: messages skipped since the start, by service.
+        counts: number of messages skipped since the start, by service.
     """
 
     def __init__(self) -> None:
-        """Starts empty."""
         self.counts: Counter[str] = Counter()
         self._places: OrderedDict[tuple[str, str, int, int], Skipped] = OrderedDict()
 
     @property
     def newest(self) -> list[Skipped]:
-        """The last ones, newest first."""
+        """The most recently skipped messages, newest first."""
         return list(self._places.values())[: -_SHOWN - 1 : -1]
 
     def note(self, service: str, topic: str, queue_id: int, queue_offset: int, reason: str) -> None:
-        """Counts a message, and logs it unless it was logged before."""
+        """Counts a skipped message, and logs it unless it was logged before."""
         place = service, topic, queue_id, queue_offset
         if place in self._places:
             return
@@ -68,7 +67,7 @@ class SkippedRecords:
 
     @contextmanager
     def guard(self, service: str, topic: str, queue_id: int, queue_offset: int) -> Iterator[None]:
-        """Skips the message that the body works on if it cannot be used.
+        """Context manager around the processing of a message; skips the message if it is invalid.
 
         Errors of the disk and the store are raised: no single message causes them, and the service tries again.
         """

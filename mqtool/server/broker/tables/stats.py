@@ -26,7 +26,7 @@ class _Sample(NamedTuple):
 
 
 class _Item:
-    """One counter: its total, and samples of it to compute rates from."""
+    """A counter: its total, and samples of the total from which rates are computed."""
 
     __slots__ = ("_coarse", "_fine", "times", "total")
 
@@ -43,10 +43,10 @@ class _Item:
             self._coarse.append(one)
 
     def over(self, seconds: int, now: float) -> dict[str, float]:
-        """Returns sum, rate and average over the last seconds, as bodies show them (BrokerStatsItem)."""
+        """Returns sum, rate and average over a number of seconds, in the form of JSON bodies (BrokerStatsItem)."""
         samples = self._fine if seconds <= _MINUTE_S else self._coarse
         first = next((one for one in samples if now - one.at <= seconds + 10), _Sample(now, 0, 0))
-        if len(samples) < 2 or now - samples[0].at < seconds:  # it is younger than that: all of it counts
+        if len(samples) < 2 or now - samples[0].at < seconds:  # the counter is newer than this period: use all of it
             first = _Sample(samples[0].at if samples else now - 1, 0, 0)
         total, times = self.total - first.total, self.times - first.times
         rate = total / max(1.0, now - first.at)
@@ -54,15 +54,14 @@ class _Item:
 
 
 class Stats:
-    """The counters of a broker. For the event loop's thread.
+    """The counters of a broker. Must be used in the event loop's thread.
 
     Attributes:
-        puts, put_bytes, put_failures: messages stored, their bytes, refusals.
+        puts, put_bytes, put_failures: messages stored, their bytes, puts refused.
         gets, get_bytes, found, not_found: messages delivered, their bytes, pulls with and without messages.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
-        """Takes a clock in seconds."""
         self.puts = self.put_bytes = self.put_failures = 0
         self.gets = self.get_bytes = self.found = self.not_found = 0
         self._now = now
@@ -73,7 +72,7 @@ class Stats:
         self.sample()
 
     def put(self, topic: str, queue_id: int, count: int, size: int) -> None:  # noqa: ARG002 - queues may be counted later
-        """Counts messages that were stored."""
+        """Counts stored messages."""
         self.puts += count
         self.put_bytes += size
         numbers, sizes = self._put_items.get(topic) or self._put_items_of(topic)
@@ -87,11 +86,11 @@ class Stats:
         return found
 
     def put_failed(self) -> None:
-        """Counts a put that was refused."""
+        """Counts a refused put."""
         self.put_failures += 1
 
     def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:  # noqa: ARG002
-        """Counts messages that were delivered."""
+        """Counts delivered messages."""
         self.gets += count
         self.get_bytes += size
         self.found += 1
@@ -100,11 +99,11 @@ class Stats:
         self._add(GROUP_GET_SIZE, key, size)
 
     def missed(self) -> None:
-        """Counts a pull that found nothing."""
+        """Counts a pull that found no messages."""
         self.not_found += 1
 
     def sent_back(self, group: str, topic: str) -> None:
-        """Counts a message that was sent back."""
+        """Counts a message that a consumer sent back."""
         self._add(SEND_BACK_NUMS, f"{topic}@{group}", 1)
 
     def _add(self, name: str, key: str, by: int) -> None:
@@ -120,7 +119,7 @@ class Stats:
         return item
 
     def sample(self) -> None:
-        """Samples all counters; to be called every ten seconds."""
+        """Samples all counters; must be called every ten seconds."""
         now = self._now()
         for item in self._items.values():
             item.sample(now)
@@ -132,7 +131,7 @@ class Stats:
     # -- questions -----------------------------------------------------------------------------------------------
 
     def item(self, name: str, key: str) -> dict[str, dict[str, float]] | None:
-        """Returns one counter as bodies show it (BrokerStatsData), None if it does not exist."""
+        """Returns a counter in the form of JSON bodies (BrokerStatsData); None if it does not exist."""
         found = self._items.get((name, key))
         if found is None:
             return None
@@ -145,15 +144,15 @@ class Stats:
         return {key: item.total for key, item in self._items.items()}
 
     def per_second(self, name: str, key: str) -> float:
-        """Returns the rate of one counter over the last minute."""
+        """Returns the rate of a counter per second over the last minute."""
         found = self._items.get((name, key))
         return found.over(_MINUTE_S, self._now())["tps"] if found is not None else 0.0
 
     def rates(self, column: int) -> str:
-        """Returns the rates of a total over ten seconds, a minute and ten minutes, as runtime information shows them.
+        """Returns the rates of a total over 10 seconds, 1 minute and 10 minutes, in the format of runtime information.
 
         Args:
-            column: 1 for puts, 2 for gets, 3 for pulls that found something, 4 for those that did not.
+            column: 1 for puts, 2 for gets, 3 for pulls with messages, 4 for pulls without.
         """
         now = self._now()
         current = (now, self.puts, self.gets, self.found, self.not_found)

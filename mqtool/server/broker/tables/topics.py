@@ -1,4 +1,4 @@
-"""Topics: their table, the system's own ones, and those that a send creates.
+"""The topic table, with system topics and topics that sends create.
 
 Source: TopicConfigManager (5.5.0).
 """
@@ -31,11 +31,11 @@ UNIT = 1
 UNIT_SUBSCRIPTION = 2
 READ_WRITE = PERM_READ | PERM_WRITE
 MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
-"""What a topic may take, besides everything."""
+"""Message types to which a topic can be restricted."""
 
 
 def _bounded(config: TopicConfig) -> TopicConfig:
-    """Returns a topic with at most MAX_QUEUES queues, so that loops over them stay short."""
+    """Returns a topic configuration with at most MAX_QUEUES queues, to limit loops over queues."""
     reads, writes = (min(max(0, count), MAX_QUEUES) for count in (config.read_queue_nums, config.write_queue_nums))
     if (reads, writes) == (config.read_queue_nums, config.write_queue_nums):
         return config
@@ -44,18 +44,18 @@ def _bounded(config: TopicConfig) -> TopicConfig:
 
 
 class TopicTable(ConfigTable[TopicConfig]):
-    """The topics of a broker.
+    """The topic configurations of a broker.
 
     Attributes:
         on_batch_topic: called with a topic whose queues are BatchConsumeQueues.
-        on_change: called after each change, so that name servers are told.
+        on_change: called after each change, to notify name servers.
     """
 
     def __init__(self, persister: ConfigPersister, settings: Settings) -> None:
-        """Loads topics.json and adds what every broker has.
+        """Loads topics.json and adds the system topics.
 
         Raises:
-            ConfigFileError: it cannot be parsed.
+            ConfigFileError: the file cannot be parsed.
         """
         loaded = persister.configs.topics()
         table = {name: _bounded(config) for name, config in loaded.topic_config_table.items()}
@@ -99,7 +99,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         return found
 
     def get(self, topic: str) -> TopicConfig | None:
-        """Returns a topic, None if it does not exist; with enableLmq every LMQ exists."""
+        """Returns a topic; None if it does not exist. With enableLmq, every LMQ exists."""
         found = self.table.get(topic)
         if found is None and is_lmq(topic) and self._settings.flag("enableLmq"):  # LmqTopicConfigManager
             return plain_topic(topic, 1)
@@ -121,13 +121,13 @@ class TopicTable(ConfigTable[TopicConfig]):
         """Creates a topic for a send, with the attributes of its default topic.
 
         Args:
-            topic: the new one.
-            default_topic: it must exist and have the permission to inherit.
-            queues: number that the producer requests.
+            topic: name of the new topic.
+            default_topic: name of the default topic, which must exist and have the permission to inherit.
+            queues: number of queues that the producer requests.
             unit: whether the producer is in unit mode.
 
         Returns:
-            None if that is not allowed.
+            The topic; None if its creation is not allowed.
         """
         pattern = self.table.get(default_topic)
         if default_topic == names.DEFAULT_TOPIC and not self._settings.flag("autoCreateTopicEnable"):
@@ -147,7 +147,7 @@ class TopicTable(ConfigTable[TopicConfig]):
     def create_for_send_back(
         self, topic: str, queues: int, perm: int = READ_WRITE, *, unit: bool = False
     ) -> TopicConfig:
-        """Returns a retry or dead letter topic, created if it does not exist."""
+        """Returns a retry or dead letter topic; creates it if it does not exist."""
         found = self.table.get(topic)
         if found is None:
             found = replace(plain_topic(topic, queues, perm), topic_sys_flag=UNIT_SUBSCRIPTION if unit else 0)
@@ -156,10 +156,10 @@ class TopicTable(ConfigTable[TopicConfig]):
 
 
 def typed_topic(name: str, message_type: str, queues: int = 8) -> TopicConfig:
-    """Returns a topic that takes messages of one type.
+    """Returns the configuration of a topic that accepts messages of one type.
 
     Raises:
-        UsageError: the name is illegal, or there is no such type.
+        UsageError: the topic name is invalid, or there is no such message type.
     """
     problem = names.topic_problem(name)
     if problem is not None:
@@ -171,5 +171,5 @@ def typed_topic(name: str, message_type: str, queues: int = 8) -> TopicConfig:
 
 
 def plain_topic(name: str, queues: int, perm: int = READ_WRITE) -> TopicConfig:
-    """Returns a topic with equally many queues for reading and writing."""
+    """Returns the configuration of a topic with the same number of read and write queues."""
     return TopicConfig(name, queues, queues, perm, attributes={})
