@@ -1,6 +1,6 @@
-"""pytest plugin with the fixture `mqtool_server`, from `mqtool.server.testing`.
+"""pytest plugin that provides the fixture `mqtool_server`, from `mqtool.server.testing`.
 
-Nothing else is imported before a test asks for it. Docs page: docs/serve.md.
+Nothing else is imported before a test uses the fixture. Docs page: docs/serve.md.
 """
 
 from collections.abc import Iterator
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(scope="session")
 def mqtool_server_of_session() -> "Iterator[MqServer]":
-    """One server for all tests of a run."""
+    """One server shared by all tests of a run."""
     from mqtool.server.testing import MqServer  # noqa: PLC0415 - imported only if used
 
     with MqServer() as server:
@@ -23,6 +23,6 @@ def mqtool_server_of_session() -> "Iterator[MqServer]":
 
 @pytest.fixture
 def mqtool_server(mqtool_server_of_session: "MqServer") -> "Iterator[MqServer]":
-    """A RocketMQ broker, empty: `endpoints` is the address for gRPC clients, `namesrv` for those of remoting."""
+    """An empty RocketMQ broker: `endpoints` is the address for gRPC clients, `namesrv` that for remoting clients."""
     yield mqtool_server_of_session
     mqtool_server_of_session.reset()

@@ -1,4 +1,4 @@
-"""Serve: engine, broker, name server and listeners of one process, started and shut down together.
+"""Serve: starts and stops engine, broker, name server and listeners in one process.
 
     async with Server(ServeOptions(store)) as server:
         print(server.addresses)
@@ -58,24 +58,26 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class ServeOptions:
-    """What to serve, and where.
+    """Options of a server.
 
     Attributes:
         store: root of the store; created if it does not exist.
         host: address to listen on.
-        port: of the broker, for remoting and gRPC clients; 0 takes a free one.
-        name_server_port: of the name server; 0 takes a free one, None starts no name server.
-        grpc_port: another port for gRPC clients; 0 takes a free one, None opens none.
+        port: port of the broker, for remoting and gRPC clients; 0 selects a free one.
+        name_server_port: port of the name server; 0 selects a free one, None starts no name server.
+        grpc_port: additional port for gRPC clients; 0 selects a free one, None opens none.
         advertise: host under which clients reach the broker; None for `host`, or an address of this machine.
-        read_only: nothing is written into the store.
+        read_only: write nothing to the store.
         config: keys of a broker.conf.
-        flush: when a message reaches the disk; None as configured.
-        admin_port: of metrics, health and pages for browsers; 0 takes a free one, None opens no port.
-        acl: a plain_acl.yml with accounts, or to import; None for users of the configuration, or none.
-        certificate, key: of TLS, in PEM files; None for a certificate that is made for the first TLS connection.
-        tls_mode: which connections are accepted: plain ones, TLS, or both.
-        topics: name to message type of topics that are created at the start, unless they exist.
-        fast_sends: False to handle every send by the ordinary path, for tests of the fast one.
+        flush: when messages are flushed to disk; None as configured.
+        admin_port: port for metrics, health checks and web pages; 0 selects a free one, None opens none.
+        acl: a plain_acl.yml with accounts, used or imported; None for the configured users, if any.
+        certificate, key: TLS certificate and private key, PEM files; None to create a self-signed certificate for
+            the first
+            TLS connection.
+        tls_mode: which connections are accepted: without TLS, with TLS, or both.
+        topics: message type by name of topics that are created at the start, unless they exist.
+        fast_sends: False to handle every send by the ordinary path, for tests of the fast path.
     """
 
     store: Path
@@ -103,17 +105,17 @@ class ServeOptions:
 
 
 class Server:
-    """One broker with its name server. An async context manager; `start` and `stop` may be called instead.
+    """A broker with its name server. Use it as an async context manager, or call `start` and `stop`.
 
     Attributes:
-        options: as given.
-        service, broker: once it is started.
-        name_server: of this process, None without one.
-        addresses: "host:port" of what listens, by name.
+        options: options of the server.
+        service, broker: the broker; set by `start`.
+        name_server: the name server in this process; None without one.
+        addresses: "host:port" of each listener, by name.
     """
 
     def __init__(self, options: ServeOptions) -> None:
-        """Takes what to serve.
+        """Reads accounts and certificate; starts nothing.
 
         Raises:
             UsageError, ConfigFileError: accounts or certificate cannot be read.
@@ -140,10 +142,10 @@ class Server:
         self._door: Door | None = None
 
     async def start(self) -> None:
-        """Opens the store, listens, registers; returns when clients are served.
+        """Opens the store, starts listening, registers the broker; returns when clients are served.
 
         Raises:
-            UsageError: an address cannot be listened on, or a setting is wrong.
+            UsageError: an address cannot be bound, or a setting is invalid.
             StoreError: the store cannot be opened.
         """
         options, loop = self.options, asyncio.get_running_loop()
@@ -239,7 +241,7 @@ class Server:
         return self._guard is not None or self._auth_options is not None
 
     def _check(self, command: Command, peer: Peer) -> Answer:
-        """Returns the answer to a request that is refused, None if it may be handled."""
+        """Checks a request; returns None if it may be handled, otherwise the answer that refuses it."""
         return self._guard.check(command, peer) if self._guard is not None else None
 
     def _new_listener(self, port: int) -> Listener:
@@ -256,7 +258,7 @@ class Server:
         )
 
     def _http2(self, peer: Peer, endpoint: Endpoint) -> OtherProtocol | None:
-        """Returns what serves a gRPC connection; its libraries are loaded for the first one."""
+        """Returns the protocol of a gRPC connection; loads its libraries for the first one."""
         if isinstance(self._guard, Acl):
             raise ForeignProtocolError(
                 "a gRPC connection: the accounts of --acl are for remoting clients only; "
@@ -273,7 +275,7 @@ class Server:
         return self._door.connection(peer, endpoint)
 
     async def _listen_for_slaves(self, settings: Settings) -> None:
-        """Sends the log to slaves, if `haListenPort` is set; a real one asks for topics on the port two below."""
+        """Listens for slaves if `haListenPort` is set; a real slave queries topics on the port two below."""
         port = self.options.config.integer("haListenPort")
         if port is None or not isinstance(self._store, MessageStore):
             return
@@ -320,7 +322,7 @@ class Server:
         """Shuts down cleanly: refuses new requests, answers those in progress, makes tables and messages durable.
 
         Args:
-            grace: seconds that requests in progress may still take.
+            grace: seconds to wait for requests in progress.
         """
         self.broker.retire()
         await self._listener.stop(grace)
@@ -354,7 +356,7 @@ def run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -> None:
     """Serves until SIGTERM or SIGINT, then shuts down cleanly.
 
     Args:
-        options: what and where.
+        options: options of the server.
         ready: called with the addresses when clients are served.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
@@ -372,7 +374,7 @@ async def _run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -
 
 
 def parse_flush(value: str | None) -> FlushMode | None:
-    """Returns a flush mode by its name; raises UsageError if it is invalid."""
+    """Returns the flush mode with a name; raises UsageError if the name is invalid."""
     if value is None:
         return None
     try:

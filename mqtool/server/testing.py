@@ -1,4 +1,4 @@
-"""A broker for tests: in this process, on free ports, in a directory of its own; and a pytest fixture of it.
+"""A broker for tests: in this process, on free ports, in a separate directory; and a pytest fixture for it.
 
     with MqServer() as server:
         server.create_topic("Orders")
@@ -37,17 +37,17 @@ class MqServer:
     """A broker with a name server, in a thread of this process. A context manager.
 
     Attributes:
-        namesrv: "host:port" for clients that speak remoting.
-        endpoints: "host:port" for clients that speak gRPC, the official ones of 5.x.
+        namesrv: "host:port" for remoting clients.
+        endpoints: "host:port" for gRPC clients, the official ones of 5.x.
         broker_address: "host:port" of the broker; the same port.
     """
 
     def __init__(self, store: Path | None = None, *, fast_sends: bool = True, **settings: str) -> None:
-        """Takes the store and the configuration.
+        """Creates a server; `start` starts it.
 
         Args:
             store: root of the store; None for a temporary directory.
-            fast_sends: as of `ServeOptions`.
+            fast_sends: as in `ServeOptions`.
             settings: keys of a broker.conf, e.g. `enablePropertyFilter="true"`.
         """
         self._given = store
@@ -68,11 +68,11 @@ class MqServer:
 
     @property
     def broker(self) -> "Broker":
-        """The broker; its methods belong to the server's thread (`call`)."""
+        """The broker; its methods must be called in the server's thread (`call`)."""
         return self._server.broker
 
     def start(self) -> None:
-        """Starts; returns when clients are served, or raises the error of the start."""
+        """Starts the server; returns when clients are served, or raises the error of the start."""
         self._loop = loop_factory()()
         self._thread = threading.Thread(target=self._loop.run_forever, name="mqtool-server", daemon=True)
         self._thread.start()
@@ -98,7 +98,7 @@ class MqServer:
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(_START_S)
 
     def call(self, function: Callable[[], T]) -> T:
-        """Returns what a function returns that is called in the server's thread."""
+        """Calls a function in the server's thread and returns its result."""
 
         async def called() -> T:
             return function()
@@ -106,26 +106,26 @@ class MqServer:
         return self._run(called())
 
     def create_topic(self, topic: str, message_type: str = "NORMAL", queues: int = 8) -> None:
-        """Creates a topic, or changes it. gRPC clients find only topics that exist.
+        """Creates or changes a topic. gRPC clients find only topics that exist.
 
         Args:
-            topic: its name.
-            message_type: what it takes: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or LITE.
+            topic: name of the topic.
+            message_type: message type that it accepts: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY or LITE.
             queues: number of its queues.
 
         Raises:
-            UsageError: the name is illegal, or there is no such type.
+            UsageError: the name is invalid, or there is no such type.
         """
         config = typed_topic(topic, message_type, queues)
         self.call(lambda: self.broker.topics.put(config))
 
     def create_group(self, group: str, *, fifo: bool = False, max_retries: int = 16, lite_topic: str = "") -> None:
-        """Creates a consumer group, or changes it; without, a group begins with the defaults.
+        """Creates or changes a consumer group; a group that is not created here has the defaults.
 
         Args:
-            group: its name.
+            group: name of the group.
             fifo: whether it consumes in order.
-            max_retries: redeliveries after which a message becomes a dead letter.
+            max_retries: number of redeliveries after which a message becomes a dead letter.
             lite_topic: topic of type LITE whose lite topics it consumes; needs the settings `enableLmq` and
                 `enableMultiDispatch`.
         """
@@ -136,13 +136,13 @@ class MqServer:
         self.call(lambda: self.broker.groups.put(config))
 
     def reset(self) -> None:
-        """Deletes topics, groups, messages and offsets; addresses stay the same, and clients reconnect."""
+        """Deletes topics, groups, messages and offsets; addresses do not change, and clients reconnect."""
         self._run(self._server.stop(grace=0))
         shutil.rmtree(self.store)
         self._open()
 
     def restart(self) -> None:
-        """Shuts down cleanly and serves the same store at the same addresses again."""
+        """Shuts down cleanly, then serves the same store at the same addresses again."""
         self._run(self._server.stop())
         self._open()
 

@@ -1,5 +1,5 @@
-"""The gRPC door: RocketMQ 5.x clients, served by the same broker as those that speak remoting.
+"""gRPC server for RocketMQ 5.x clients, backed by the same broker that serves remoting clients.
 
-What a client asks for becomes the request that a remoting client would send (`core`), so each rule about messages is in
-`mqtool.server.broker` alone. Decision: docs/decisions/0009-grpc.md. Docs page: docs/serve.md.
+Each call becomes the request that a remoting client would send (`core`), so all rules about messages are in
+`mqtool.server.broker`. Decision: docs/decisions/0009-grpc.md. Docs page: docs/serve.md.
 """

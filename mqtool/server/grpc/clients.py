@@ -1,4 +1,4 @@
-"""Clients of the gRPC door: their settings, their telemetry streams, and their place in the broker's table of clients.
+"""Clients of the gRPC server: their settings, their telemetry streams, and their entries in the broker's client table.
 
 Source: ClientActivity, GrpcClientSettingsManager, GrpcClientChannel (rocketmq-proxy 5.5.0).
 """
@@ -27,16 +27,16 @@ from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus
 from mqtool.server.net.peer import Endpoint, Peer
 
 MAX_CLIENTS = 20_000
-"""Clients whose settings are kept; the one that was silent for longest is forgotten for a new one."""
+"""Maximum number of clients whose settings are kept; a new one replaces the one that was inactive for longest."""
 
 MAX_SETTINGS = 1 << 20
-"""Bytes of the settings of one client."""
+"""Maximum size of one client's settings in bytes."""
 
 MAX_ALL_SETTINGS = 64 << 20
-"""Bytes of the settings of all clients; beyond them, the one that was silent for longest is forgotten."""
+"""Maximum size of all clients' settings in bytes; above it, the client that was inactive for longest is removed."""
 
 SETTINGS_PATIENCE = 1.0
-"""Seconds for which a call waits for settings that are still on their way."""
+"""Seconds for which a call waits for settings that have not arrived yet."""
 
 BATCH_SIZE = 32
 POLL_S = 20
@@ -44,7 +44,7 @@ LITE_QUOTA = 2000
 _QUOTA = "lite.sub.client.quota"
 LITE_NAME = 64
 RETRY_STEPS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
-"""Delays before each redelivery, if a group has no policy of its own (CustomizedRetryPolicy)."""
+"""Delays in seconds before each redelivery, for groups without their own retry policy (CustomizedRetryPolicy)."""
 
 _CONSUMERS = frozenset(
     {d.PUSH_CONSUMER, d.SIMPLE_CONSUMER, d.PULL_CONSUMER, d.LITE_PUSH_CONSUMER, d.LITE_SIMPLE_CONSUMER}
@@ -55,11 +55,11 @@ _LANGUAGES = {d.DOT_NET: "DOTNET", d.GOLANG: "GO", d.OBJECTIVE_C: "OTHER", d.DAR
 
 Deliver = Callable[["Client", Command], None]
 Check = Callable[[Call, Any], None]
-"""Called with a call and its request; raises StatusError if the client may not send it."""
+"""Checks whether a client may send a request in a call; raises StatusError if not."""
 
 
 class ClientPeer(Peer):
-    """A gRPC client as the broker's tables keep it: what is sent to it becomes a command on its telemetry stream."""
+    """A gRPC client as a peer in the broker's tables; requests to it become commands on its telemetry stream."""
 
     __slots__ = ("client",)
 
@@ -73,11 +73,11 @@ class ClientPeer(Peer):
         return self.client.stream is None
 
     def send(self, command: Command) -> None:
-        """Hands a request of the broker over; the broker expects no answer."""
+        """Passes a one-way request of the broker on to the client."""
         self.client.deliver(self.client, command)
 
     async def request(self, command: Command, timeout: float = 10.0) -> Command:  # noqa: ARG002
-        """Raises ConnectionError: the protocol has no such requests."""
+        """Always raises ConnectionError, because the gRPC protocol has no such requests."""
         raise ConnectionError(f"{self.address}: a gRPC client takes no request {command.code}")
 
 
@@ -85,16 +85,16 @@ _NOWHERE = Endpoint({})
 
 
 class Client:
-    """One client id.
+    """A client, identified by its client id.
 
     Attributes:
-        client_id: as in header x-mq-client-id.
-        settings: as they were sent, with the server's part.
-        peer: its entry in the broker's tables.
-        stream: its telemetry, None while it has none.
-        deliver: handles what the broker sends to it.
-        version: of its subscriptions; grows with each change.
-        size: bytes of its settings as they were sent.
+        client_id: value of the header x-mq-client-id.
+        settings: settings that the client sent, completed by the server.
+        peer: its peer in the broker's tables.
+        stream: its telemetry stream; None if it has none.
+        deliver: handles what the broker sends to the client.
+        version: version of its subscriptions; increases with each change.
+        size: size in bytes of the settings that the client sent.
     """
 
     def __init__(self, client_id: str, deliver: Deliver) -> None:
@@ -106,36 +106,42 @@ class Client:
 
     @property
     def is_consumer(self) -> bool:
-        """Whether it consumes."""
+        """Whether the client is a consumer."""
         return self.settings.client_type in _CONSUMERS
 
     @property
     def is_lite(self) -> bool:
-        """Whether it consumes lite topics."""
+        """Whether the client consumes lite topics."""
         return self.settings.client_type in _LITE
 
     @property
     def group(self) -> str:
-        """Its consumer group, "" for a producer."""
+        """Consumer group of the client; "" for a producer."""
         return self.settings.subscription.group.name
 
     @property
     def language(self) -> str:
-        """Its language, as the broker names them."""
+        """Language of the client, as the broker names it."""
         language = self.settings.user_agent.language
         return _LANGUAGES.get(language) or (d.Language.Name(language) if language else "OTHER")
 
 
 class Clients:
-    """All clients. For the event loop's thread.
+    """All connected gRPC clients. Must be used in the event loop's thread.
 
     Attributes:
-        table: by client id.
-        on_leave: called with a client that left.
+        table: clients by client id.
+        on_leave: called with a client that has left.
     """
 
     def __init__(self, core: Core, deliver: Deliver, check: Check | None = None) -> None:
-        """Takes the broker, what handles its requests to clients, and what checks the commands of clients."""
+        """Creates an empty table.
+
+        Args:
+            core: the broker.
+            deliver: handles the broker's requests to clients.
+            check: checks the commands that clients send; None accepts all.
+        """
         self._core, self._deliver, self.check = core, deliver, check
         self.table: dict[str, Client] = {}
         self._settled = asyncio.Event()
@@ -143,16 +149,17 @@ class Clients:
         self.on_leave: list[Callable[[Client], None]] = []
 
     def of(self, call: Call) -> Client | None:
-        """Returns the client of a call, None if it sent no settings."""
+        """Returns the client of a call; None if it has sent no settings."""
         client = self.table.get(call.header("x-mq-client-id"))
         if client is not None:
             self.table[client.client_id] = self.table.pop(client.client_id)  # moved to the end: most recently active
         return client
 
     async def settled(self, call: Call) -> Client | None:
-        """Returns the client of a call, None if it sends no settings for a second.
+        """Returns the client of a call, waiting up to a second for its settings; None if it sends none.
 
-        The Python client sends settings on one stream and receives on another without waiting for the answer.
+        The Python client sends settings on one stream and receives messages on another without waiting for the
+        answer.
         """
         end = time.monotonic() + SETTINGS_PATIENCE
         while (client := self.of(call)) is None and (rest := end - time.monotonic()) > 0:
@@ -162,7 +169,7 @@ class Clients:
         return client
 
     def telemetry(self, call: Call) -> "Telemetry":
-        """Begins a telemetry stream."""
+        """Opens a telemetry stream."""
         client_id = call.header("x-mq-client-id")
         if not client_id:
             raise GrpcError(GrpcStatus.INVALID_ARGUMENT, "cannot find client id in header")
@@ -171,10 +178,10 @@ class Clients:
     # -- settings ------------------------------------------------------------------------------------------------
 
     def settle(self, stream: "Telemetry", settings: d.Settings) -> d.Settings:
-        """Takes the settings of a client; returns them with the server's part.
+        """Stores the settings of a client; returns them as completed by the server.
 
         Raises:
-            GrpcError: they are illegal.
+            GrpcError: the settings are invalid.
         """
         self._check(settings)
         client = self.table.pop(stream.client_id, None) or Client(stream.client_id, self._deliver)
@@ -215,7 +222,7 @@ class Clients:
             raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + "there is neither publishing nor subscription")
 
     def fill(self, settings: d.Settings) -> None:
-        """Adds the server's part to the settings of a client."""
+        """Completes the settings of a client with the values that the server determines."""
         settings.metric.on = False
         if settings.HasField("publishing"):
             settings.publishing.max_body_size = MAX_BODY
@@ -238,7 +245,7 @@ class Clients:
     # -- the broker's tables -------------------------------------------------------------------------------------
 
     def register(self, client: Client) -> None:
-        """Enters a client into the broker's tables, or renews it, as a heartbeat of remoting does."""
+        """Adds a client to the broker's tables, or renews its entry, like a heartbeat of a remoting client."""
         settings = client.settings
         document: dict[str, object] = {"clientID": client.client_id}
         if client.is_consumer:
@@ -266,7 +273,7 @@ class Clients:
         self._core.start(RequestCode.HEART_BEAT, {}, client.peer, body, client.language)
 
     def add_topic(self, client: Client, topic: str) -> None:
-        """Makes a client a producer of a topic that is not in its settings: it may be asked about transactions."""
+        """Registers a client as producer of a topic that its settings lack, so that its transactions can be checked."""
         members = self._core.broker.clients.producers.get(topic, {})
         if client.peer not in members:
             self._core.broker.clients.register_producer(
@@ -325,7 +332,7 @@ class Clients:
             raise refused(answer)
 
     def leave(self, client: Client) -> None:
-        """Forgets a client."""
+        """Removes a client."""
         topic = bind_topic(self._core.group_config(client.group)) if client.is_lite else ""
         if topic:
             self._subscribe_lite(client, client.group, topic, {"action": "COMPLETE_REMOVE"})
@@ -334,7 +341,10 @@ class Clients:
         self._left(client)
 
     def lost(self, stream: "Telemetry") -> None:
-        """A telemetry stream is over: its client cannot be told anything, but keeps its settings for a while."""
+        """Handles the end of a telemetry stream.
+
+        Its client can get no more commands, but its settings are kept for a while.
+        """
         client = self.table.get(stream.client_id)
         if client is not None and client.stream is stream:
             client.stream = None
@@ -347,14 +357,14 @@ class Clients:
 
 
 class Telemetry:
-    """The stream of one client: settings and answers come in, settings and commands of the server go out."""
+    """The telemetry stream of one client: receives settings and answers, sends settings and commands."""
 
     def __init__(self, clients: Clients, call: Call, client_id: str) -> None:
         self.call, self.client_id = call, client_id
         self._clients = clients
 
     def received(self, message: bytes) -> None:
-        """Answers settings; results of commands need no answer."""
+        """Answers settings; results of commands are not answered."""
         try:
             command = s.TelemetryCommand.FromString(message)
         except DecodeError as error:
@@ -371,11 +381,11 @@ class Telemetry:
             self.tell(s.TelemetryCommand(status=OK, settings=merged))
 
     def tell(self, command: s.TelemetryCommand) -> None:
-        """Sends a command."""
+        """Sends a command to the client."""
         self.call.send(command.SerializeToString())
 
     def half_closed(self) -> None:
-        """Ends the stream with the client's side."""
+        """Ends the stream, because the client has closed its side."""
         self.call.finish()
 
     def closed(self) -> None:
@@ -384,7 +394,7 @@ class Telemetry:
 
 
 def retry_policy(config: GroupConfig) -> d.RetryPolicy:
-    """Returns when the messages of a group are delivered again."""
+    """Returns the retry policy of a consumer group: the delays before redeliveries."""
     policy = d.RetryPolicy(max_attempts=config.retry_max_times + 1)
     given = config.extra.get("groupRetryPolicy") or {}
     own = given.get("exponentialRetryPolicy") if isinstance(given, dict) else None
@@ -413,6 +423,6 @@ def _number(value: object, default: int) -> int:
 
 
 def _offset_option(given: d.OffsetOption) -> dict[str, object]:
-    """Returns where to begin with a lite topic, as the broker's requests have it (OffsetOption)."""
+    """Converts the offset at which a lite subscription begins to the form of the broker's requests (OffsetOption)."""
     kind = given.WhichOneof("offset_type")
     return {"type": (kind or "policy").upper(), "value": int(getattr(given, kind)) if kind else 0}

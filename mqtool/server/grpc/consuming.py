@@ -1,4 +1,4 @@
-"""What consumers ask: ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
+"""RPCs of consumers: ReceiveMessage, AckMessage, ChangeInvisibleDuration, ForwardMessageToDeadLetterQueue.
 
 Source: ReceiveMessageActivity, ConsumerProcessor, AckMessageActivity, ChangeInvisibleDurationActivity,
 ForwardMessageToDLQActivity, PopMessageResultFilterImpl (rocketmq-proxy 5.5.0).
@@ -33,11 +33,11 @@ MAX_INVISIBLE_MS = 43_200_000
 MIN_POLL_MS = 5_000
 MAX_POLL_MS = 20_000
 _BEFORE_DEADLINE_MS = 250
-"""A poll ends so long before the caller's deadline that its answer arrives in time."""
+"""How long before the client's deadline a poll ends, in ms, so that the answer arrives in time."""
 
 
 class _Popped(NamedTuple):
-    """A message that was popped."""
+    """A popped message with its receipt handle."""
 
     message: Stored
     receipt: Receipt
@@ -46,24 +46,23 @@ class _Popped(NamedTuple):
 
     @property
     def lite(self) -> str:
-        """The lite topic that it is of, "" if it is of none."""
+        """Lite topic of the message; "" if it has none."""
         return self.message.properties.get(properties.LITE_TOPIC, "")
 
 
 class Consuming:
-    """The rpcs of consumers."""
+    """Handles the RPCs of consumers."""
 
     def __init__(self, core: Core, clients: Clients) -> None:
-        """Takes the broker and the clients."""
         self._core, self._clients = core, clients
         self.renewals = Renewals(core)
 
     # -- receiving -----------------------------------------------------------------------------------------------
 
     async def receive(self, call: Call, data: bytes) -> list[bytes]:
-        """ReceiveMessage: the answer's messages, in order: status, messages, time of delivery.
+        """ReceiveMessage: returns the messages of the answer stream in order: status, messages, delivery timestamp.
 
-        The queue of the request counts for nothing: every poll takes from all queues (ReceiveMessageQueueSelector).
+        The queue in the request is ignored: every poll takes messages from all queues (ReceiveMessageQueueSelector).
         """
         request = s.ReceiveMessageRequest.FromString(data)
         popped: list[_Popped] = []
@@ -132,7 +131,7 @@ class Consuming:
                 return popped
 
     def _poll_ms(self, call: Call, client: Client, request: s.ReceiveMessageRequest) -> int:
-        """Returns how long to wait for messages; raises StatusError if the caller's deadline is too near."""
+        """Returns how long to wait for messages, in ms; raises StatusError if the client's deadline is too near."""
         left = MAX_POLL_MS * 2
         if call.deadline is not None:
             left = int((call.deadline - asyncio.get_running_loop().time()) * 1000)
@@ -160,7 +159,7 @@ class Consuming:
     async def _without_dead(
         self, call: Call, group: str, topic: str, config: GroupConfig, answer: Command
     ) -> list[_Popped]:
-        """Returns popped messages, without those that were delivered too often: they become dead letters."""
+        """Returns popped messages without those that were delivered too often, which become dead letters."""
         found = []
         for one in _popped(answer, self._core.broker_name, in_order=bool(config.consume_message_orderly)):
             if one.attempt <= config.retry_max_times + 1:
@@ -170,7 +169,7 @@ class Consuming:
         return found
 
     async def _bury(self, call: Call, group: str, topic: str, receipt: Receipt, lite: str) -> None:
-        """Stores a message as a dead letter of a group, and acknowledges it."""
+        """Stores a message in the group's dead letter topic and acknowledges it."""
         fields = {
             "offset": str(receipt.physical_offset),
             "group": group,
@@ -190,7 +189,7 @@ class Consuming:
     def _acknowledge(
         self, call: Call, group: str, topic: str, receipt: Receipt, lite: str, done: Callable[[d.Status], None]
     ) -> None:
-        """Acknowledges a message; calls a function with the status of that, perhaps at once."""
+        """Acknowledges a message; calls `done` with the resulting status, possibly before returning."""
         name = receipt.topic(group, topic)
         key = QueueKey(group, lite_queue(name, lite) if lite else name, receipt.queue_id)
         info = ExtraInfo(*receipt[:4], receipt.broker_name)
@@ -244,10 +243,10 @@ class Consuming:
 
 
 class _AckAnswer:
-    """The answer to an AckMessage call, made when the last of its acknowledgements is stored.
+    """The answer to an AckMessage call, completed when the last of its acknowledgements is stored.
 
     Attributes:
-        future: end of the call.
+        future: completed with the answer.
     """
 
     _one = s.AckMessageResponse(status=OK, entries=[s.AckMessageResultEntry(status=OK)])
@@ -260,7 +259,7 @@ class _AckAnswer:
         self._statuses: list[d.Status] = [OK] * self._left
 
     def set(self, place: int, status: d.Status) -> None:
-        """Sets the status of one entry."""
+        """Sets the status of the entry at index `place`."""
         self._statuses[place] = status
         self._left -= 1
         if not self._left:
@@ -284,13 +283,13 @@ class _AckAnswer:
 
 
 def _set_result(future: "asyncio.Future[Any]", result: object) -> None:
-    """Ends a future, unless the call that waits for it was given up."""
+    """Completes a future, unless the call that waits for it was cancelled."""
     if not future.done():
         future.set_result(result)
 
 
 def _ack_status(error: Exception) -> d.Status:
-    """Returns the status of an acknowledgement that failed."""
+    """Returns the status for an acknowledgement that failed."""
     if isinstance(error, RefusalError) and error.code == ResponseCode.NO_MESSAGE:
         return d.Status(code=d.INVALID_RECEIPT_HANDLE, message="there is no message of this receipt handle")
     if not isinstance(error, RefusalError):
@@ -299,7 +298,7 @@ def _ack_status(error: Exception) -> d.Status:
 
 
 def _check_invisible(invisible_ms: int, least: int) -> None:
-    """Raises StatusError if a message cannot be invisible for so long."""
+    """Raises StatusError if an invisible duration, in ms, is out of range."""
     if invisible_ms < least:
         raise StatusError(d.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least}")
     if invisible_ms > MAX_INVISIBLE_MS:
@@ -313,7 +312,7 @@ def _refused_pop(answer: Command) -> StatusError:
 
 
 def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_Popped]:
-    """Yields the messages in the answer to a pop, with their receipts (ConsumerProcessor, ExtraInfoUtil)."""
+    """Yields the messages in the answer to a pop, with their receipt handles (ConsumerProcessor, ExtraInfoUtil)."""
     fields, body = answer.fields, memoryview(answer.body)
     if "startOffsetInfo" not in fields:
         yield from _popped_lite(answer, broker_name)
@@ -359,7 +358,7 @@ def _popped_lite(answer: Command, broker_name: str) -> Iterator[_Popped]:
 
 
 def _infos(text: str) -> Iterator[tuple[str, str]]:
-    """Yields place and value of each entry of an info, such as "0 3 17;1 0 5"."""
+    """Yields key and value of each entry of an info field such as "0 3 17;1 0 5"."""
     for entry in text.split(";"):
         place, _, value = entry.rpartition(" ")
         if place:

@@ -1,4 +1,4 @@
-"""The broker as the gRPC door sees it: requests to its handlers, and refusals as status codes.
+"""Connects the gRPC server to the broker: sends requests to its handlers, and maps refusals to status codes.
 
 Source: ResponseBuilder, GrpcValidator (rocketmq-proxy 5.5.0).
 """
@@ -34,7 +34,7 @@ _CODES = {
     ResponseCode.LMQ_QUOTA_EXCEEDED: d.LITE_TOPIC_QUOTA_EXCEEDED,
     ResponseCode.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: d.LITE_SUBSCRIPTION_QUOTA_EXCEEDED,
 }
-"""Code of a refusal; every other one is INTERNAL_SERVER_ERROR."""
+"""gRPC status code by response code of a refusal; all others become INTERNAL_SERVER_ERROR."""
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
@@ -49,7 +49,7 @@ _TYPES = {
 
 
 class StatusError(MqtoolError):
-    """Raised to answer a call with a status code of RocketMQ; gRPC's own status is OK."""
+    """Raised to answer a call with a status code of RocketMQ; the status of gRPC itself is OK."""
 
     def __init__(self, code: int, message: str) -> None:
         super().__init__(message)
@@ -58,24 +58,24 @@ class StatusError(MqtoolError):
 
     @property
     def status(self) -> d.Status:
-        """The status to answer."""
+        """The status of the answer."""
         return d.Status(code=self.code, message=self.message)  # type: ignore[arg-type]  # protobuf takes numbers
 
 
 def refused(answer: Command | RefusalError) -> StatusError:
-    """Returns the error for an answer that is not SUCCESS."""
+    """Converts an answer other than SUCCESS to a StatusError."""
     code = _CODES.get(answer.code, d.INTERNAL_SERVER_ERROR)  # type: ignore[call-overload]
     return StatusError(code, f"CODE: {answer.code}  DESC: {answer.remark or ''}")
 
 
 @dataclass(slots=True)
 class Core:
-    """The broker, and its handlers by request code.
+    """The broker and its handlers by request code.
 
     Attributes:
-        broker: its tables are read; what changes them goes through a handler.
-        handlers: those that remoting clients reach too.
-        acks, fast_sends: as of `BrokerService`.
+        broker: its tables may be read directly; changes go through handlers.
+        handlers: the handlers that remoting clients use too.
+        acks, fast_sends: those of `BrokerService`.
     """
 
     broker: Broker
@@ -87,14 +87,14 @@ class Core:
     def start(
         self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"", language: str = "JAVA"
     ) -> Awaitable[Answer] | Answer:
-        """Hands a request to its handler; with this serialization it is answered by a command."""
+        """Passes a request to its handler; the answer is a command, because the request uses ROCKETMQ serialization."""
         command = Command(code, fields=fields, body=body, language=language, serialization=Serialization.ROCKETMQ)
         return self.handlers[code](command, peer)
 
     async def ask(
         self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"", language: str = "JAVA"
     ) -> Command:
-        """Returns the answer to a request, whatever its code."""
+        """Sends a request and returns the answer, whatever its code."""
         answer = self.start(code, fields, peer, body, language)
         if not isinstance(answer, Command) and answer is not None:
             answer = await answer
@@ -102,7 +102,7 @@ class Core:
         return answer
 
     async def call(self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"") -> Command:
-        """Returns the answer to a request; raises StatusError if it is not SUCCESS."""
+        """Sends a request and returns the answer; raises StatusError if its code is not SUCCESS."""
         answer = await self.ask(code, fields, peer, body)
         if answer.code != ResponseCode.SUCCESS:
             raise refused(answer)
@@ -111,7 +111,7 @@ class Core:
     # -- names ---------------------------------------------------------------------------------------------------
 
     def topic(self, resource: d.Resource) -> str:
-        """Returns the name of a topic; raises StatusError if it is illegal."""
+        """Returns the name of a topic; raises StatusError if the name is invalid."""
         name = resource.name
         if name in self._accept and name in self.broker.topics.table:
             return name
@@ -128,7 +128,7 @@ class Core:
         return name
 
     def group(self, resource: d.Resource) -> str:
-        """Returns the name of a group; raises StatusError if it is illegal."""
+        """Returns the name of a consumer group; raises StatusError if the name is invalid."""
         name = resource.name
         problem = None if name in self.broker.groups.table else names.group_problem(name)
         if problem is None and names.is_system_group(name):
@@ -138,7 +138,7 @@ class Core:
         return name
 
     def topic_config(self, name: str) -> TopicConfig:
-        """Returns a topic; raises StatusError if it does not exist."""
+        """Returns the configuration of a topic; raises StatusError if the topic does not exist."""
         config = self.broker.topics.get(name)
         if config is None:
             message = f"CODE: 17  DESC: No topic route info in name server for the topic: {name}"
@@ -146,7 +146,7 @@ class Core:
         return config
 
     def message_type(self, name: str) -> int:
-        """Returns the type of messages that a topic takes; unspecified if there is no such topic."""
+        """Returns the message type that a topic accepts; unspecified if the topic does not exist."""
         config = self.broker.topics.get(name)
         if config is None:
             return d.MESSAGE_TYPE_UNSPECIFIED
@@ -159,7 +159,7 @@ class Core:
         return kind
 
     def group_config(self, name: str) -> GroupConfig:
-        """Returns the settings of a group, the default ones for a group that does not exist yet."""
+        """Returns the configuration of a consumer group; the default one if the group does not exist."""
         return self.broker.groups.get(name) or default_group(name)
 
     @property

@@ -1,4 +1,4 @@
-"""The door: every rpc of apache.rocketmq.v2.MessagingService, by path; routes and assignments.
+"""The gRPC service: all RPCs of apache.rocketmq.v2.MessagingService by path, including routes and assignments.
 
 Source: GrpcMessagingApplication, RouteActivity (rocketmq-proxy 5.5.0).
 """
@@ -33,14 +33,20 @@ class Door:
     """The gRPC service of one broker.
 
     Attributes:
-        clients: those that are connected.
-        methods: what can be called.
+        clients: the connected clients.
+        methods: the RPCs by path.
     """
 
     def __init__(
         self, service: BrokerService, handlers: Mapping[int, RequestHandler], auth: Auth | None = None
     ) -> None:
-        """Takes the broker, its request handlers, and users and permissions if calls are checked."""
+        """Creates the service.
+
+        Args:
+            service: the broker.
+            handlers: the broker's request handlers.
+            auth: checks users and permissions; None checks nothing.
+        """
         self._service = service
         self._core = core = Core(service.broker, handlers, service.acks, service.fast_sends)
         producing = Producing(core)
@@ -75,7 +81,7 @@ class Door:
         self.methods = Methods(calls, {_SERVICE + "Telemetry": clients.telemetry})
 
     def connection(self, peer: Peer, endpoint: Endpoint) -> Http2Connection:
-        """Returns what serves a connection."""
+        """Returns the HTTP/2 protocol for a new connection."""
         return Http2Connection(peer, self.methods, endpoint.limits, lambda: endpoint.stopping)
 
     def _left(self, client: Client) -> None:
@@ -99,7 +105,7 @@ class Door:
         return answer.SerializeToString()
 
     def assignment(self, call: Call, data: bytes) -> bytes:
-        """QueryAssignment: the whole broker as queue -1; its queues one by one for a group that consumes in order."""
+        """QueryAssignment: returns the whole broker as queue -1; each queue for a group that consumes in order."""
         request = s.QueryAssignmentRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         config, answer = self._core.topic_config(topic), s.QueryAssignmentResponse(status=OK)
@@ -112,9 +118,11 @@ class Door:
         return answer.SerializeToString()
 
     def _endpoints(self, call: Call, asked: d.Endpoints) -> d.Endpoints:
-        """Returns the hosts that a client asked, with the port that it came to, or that it asked if settings say so.
+        """Returns the hosts that a client used, with the port of the connection.
 
-        The second is for a port that is mapped to another one on the way, as that of a container.
+        If the settings say so, the client's port is returned instead; it is needed if a port is mapped to another
+        one on the
+        way, as for a container.
         """
         endpoints, port = d.Endpoints(scheme=asked.scheme), call.peer.local_port
         own = self._core.broker.settings.flag("useEndpointPortFromRequest")
@@ -135,19 +143,19 @@ def _permission(config: TopicConfig, queue_id: int) -> int:
 
 
 def _checking(check: Check, request: Any) -> Callable[[Call, bytes], None]:
-    """Returns what checks a call before its handler, from the type of its request."""
+    """Returns a function that checks a call before its handler runs, based on the type of its request."""
     return lambda call, data: check(call, request.FromString(data))
 
 
 def answering(
     handler: Handler, answer: Callable[..., Any], check: Callable[[Call, bytes], None] | None = None
 ) -> Handler:
-    """Returns a handler that answers with a status where the given one raises StatusError.
+    """Wraps a handler so that a StatusError becomes an answer with this status.
 
     Args:
-        handler: it; a future that it returns ends in an answer, whatever happens.
-        answer: makes the answer from its status.
-        check: called before it; raises StatusError to refuse the call.
+        handler: the handler. If it returns a future, that future must end with an answer.
+        answer: builds the answer from a status.
+        check: called before the handler; raises StatusError to refuse the call.
     """
 
     def failed(error: StatusError) -> bytes:

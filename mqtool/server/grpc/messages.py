@@ -1,4 +1,4 @@
-"""Messages of the gRPC protocol ↔ requests and records of the broker.
+"""Converts messages of the gRPC protocol to requests of the broker, and records of the store to gRPC messages.
 
 Source: GrpcConverter, SendMessageActivity, GrpcValidator (rocketmq-proxy 5.5.0), MessageConst.
 """
@@ -41,7 +41,7 @@ _SYSTEM = """
     UNIQ_KEY WAIT _SYS_MSG_PRIORITY_ __BORNHOST __CRC32# __LITE_TOPIC
 """
 SYSTEM_PROPERTIES = frozenset(_SYSTEM.split())
-"""Names that no user's property may have (MessageConst.STRING_HASH_SET)."""
+"""Names that user properties must not have (MessageConst.STRING_HASH_SET)."""
 
 _HIDDEN = SYSTEM_PROPERTIES | {
     properties.SHARDING_KEY,
@@ -49,7 +49,7 @@ _HIDDEN = SYSTEM_PROPERTIES | {
     TRACE_CONTEXT,
     service_records.IMMUNITY,
 }
-"""Names that a consumer is not shown among the user's properties."""
+"""Names of properties that consumers do not see among the user properties."""
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _LITE_TOPIC = re.compile(r"[a-zA-Z0-9_-]+")
@@ -59,13 +59,13 @@ _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
 
 @dataclass(frozen=True, slots=True)
 class Outgoing:
-    """A checked message of a producer, as a send request has it.
+    """A checked message of a producer, in the form of a send request.
 
     Attributes:
-        message_id: the producer's.
-        kind: its type.
-        body, properties, sys_flag, born_ms: of the request.
-        sharding_key: "" without one.
+        message_id: message id that the producer generated.
+        kind: message type.
+        body, properties, sys_flag, born_ms: fields of the send request.
+        sharding_key: sharding key; "" if there is none.
     """
 
     message_id: str
@@ -77,13 +77,13 @@ class Outgoing:
     sharding_key: str
 
     def batched(self) -> bytes:
-        """Returns it as one message of a batch request."""
+        """Returns the message encoded as one message of a batch request."""
         encoded = self.properties.encode("utf-8", "replace")
         return message_batch.build(message_batch.make(self.body, encoded))
 
 
 def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
-    """Returns a message to send; raises StatusError for the first check that fails."""
+    """Converts a message to a send request; raises StatusError for the first check that fails."""
     system, body = message.system_properties, message.body
     if not body:
         raise StatusError(d.MESSAGE_BODY_EMPTY, "message body cannot be empty")
@@ -123,7 +123,7 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
 
 
 def _user_properties(message: d.Message) -> dict[str, str]:
-    """Returns the properties of the user; raises StatusError if one is illegal or they are too large."""
+    """Returns the user properties; raises StatusError if one is invalid or they are too large."""
     found = dict(message.user_properties)
     if len(found) > MAX_PROPERTIES:
         text = f"too many user properties. max is {MAX_PROPERTIES}"
@@ -159,7 +159,7 @@ def _check_names(system: d.SystemProperties) -> None:
 
 
 def check_lite_topic(name: str) -> None:
-    """Raises StatusError if a lite topic cannot have this name."""
+    """Raises StatusError if the name of a lite topic is invalid."""
     if not name.strip():
         raise StatusError(d.ILLEGAL_LITE_TOPIC, "lite topic cannot be the char sequence of whitespace")
     if len(name.encode("utf-8", "replace")) > MAX_NAME:
@@ -170,9 +170,9 @@ def check_lite_topic(name: str) -> None:
 
 
 def _mark_type(found: dict[str, str], system: d.SystemProperties) -> int:
-    """Adds the properties that make a message one of its type; returns the type.
+    """Adds the properties that determine a message's type; returns the type.
 
-    It follows from these properties, not from the field, except for a transaction's.
+    The type follows from these properties, not from the field in the message, except for transactions.
     """
     kind = int(d.NORMAL)
     if system.HasField("priority"):
@@ -207,7 +207,7 @@ def _mark_type(found: dict[str, str], system: d.SystemProperties) -> int:
 
 
 def type_name(kind: int) -> str:
-    """Returns the name of a message type as messages for people have it."""
+    """Returns the name of a message type as used in texts for people."""
     return d.MessageType.Name(kind).removeprefix("MESSAGE_TYPE_")
 
 
@@ -215,13 +215,13 @@ def type_name(kind: int) -> str:
 
 
 def fill_incoming(result: d.Message, message: Stored, topic: str, handle: str | None, attempt: int) -> None:
-    """Fills an empty message with a stored one, as a client gets it. To fill it in its answer saves copies.
+    """Fills an empty gRPC message with a stored one. Filling it within its answer avoids copies.
 
     Args:
         result: the empty message.
-        message: the stored one.
-        topic: that the client asked for.
-        handle: receipt handle; None for a message that is not received.
+        message: the stored message.
+        topic: the topic that the client asked for.
+        handle: receipt handle; None for a message that is not received by a pop.
         attempt: number of this delivery, from 1.
     """
     record, found = message.record, message.properties
@@ -269,8 +269,9 @@ def _set_optional(system: d.SystemProperties, found: dict[str, str]) -> None:
 def _body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
     """Returns a body as it is sent, and its encoding.
 
-    What is compressed as remoting clients do it is unpacked, so that every client can read it; the real proxy passes it
-    on as "GZIP". Everything else that is marked as compressed goes out as it is stored, under that name.
+    A body in a compression that remoting clients use is decompressed, so that every client can read it; the real
+    proxy
+    passes it on, labelled "GZIP". Any other body that is marked as compressed is sent as stored, with that label.
     """
     if not sys_flag & _COMPRESSED:
         return body, d.IDENTITY

@@ -1,6 +1,6 @@
-"""What pull consumers ask: PullMessage, UpdateOffset, GetOffset, QueryOffset.
+"""RPCs of pull consumers: PullMessage, UpdateOffset, GetOffset, QueryOffset.
 
-The real proxy answers UNIMPLEMENTED; the protocol defines them, and a client that uses them is served here.
+The real proxy answers UNIMPLEMENTED. The protocol defines them, and clients that use them are supported here.
 Source: service.proto of apache.rocketmq.v2.
 """
 
@@ -18,14 +18,13 @@ _NOTHING = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMED
 
 
 class Offsets:
-    """The rpcs of pull consumers."""
+    """Handles the RPCs of pull consumers."""
 
     def __init__(self, core: Core) -> None:
-        """Takes the broker."""
         self._core = core
 
     async def pull(self, call: Call, data: bytes) -> list[bytes]:
-        """PullMessage: status, messages, and the offset to continue at."""
+        """PullMessage: returns status, messages, and the queue offset of the next pull."""
         request = s.PullMessageRequest.FromString(data)
         core = self._core
         topic, group = core.topic(request.message_queue.topic), core.group(request.group)
@@ -70,7 +69,7 @@ class Offsets:
         return [one.SerializeToString() for one in answers]
 
     def _queue(self, queue: d.MessageQueue) -> dict[str, str]:
-        """Returns the fields of a queue; raises StatusError if it does not exist."""
+        """Returns the request fields that name a queue; raises StatusError if the queue does not exist."""
         topic = self._core.topic(queue.topic)
         config = self._core.topic_config(topic)
         if not 0 <= queue.id < config.read_queue_nums:

@@ -1,6 +1,6 @@
-"""Signatures and permissions of gRPC calls.
+"""Checks signatures and permissions of gRPC calls.
 
-A client signs the time of its call, header `x-mq-date-time`, and nothing else; as in the real proxy, any time is taken.
+A client signs only the time of its call, in the header `x-mq-date-time`; as in the real proxy, any time is accepted.
 Source: DefaultAuthenticationContextBuilder, DefaultAuthorizationContextBuilder (5.5.0), AuthenticationPipeline,
 AuthorizationPipeline, ResponseBuilder (rocketmq-proxy 5.5.0).
 """
@@ -27,8 +27,8 @@ def check(auth: Auth, call: Call, request: Any) -> None:
 
     Args:
         auth: users and permissions.
-        call: with its headers.
-        request: the message that came.
+        call: the call, with its headers.
+        request: the parsed request message.
 
     Raises:
         StatusError: UNAUTHORIZED.
@@ -43,7 +43,7 @@ def check(auth: Auth, call: Call, request: Any) -> None:
 
 
 def _authenticate(auth: Auth, call: Call, rpc: str) -> str | None:
-    """Returns the name of the user, None if the call names none."""
+    """Authenticates a call; returns the name of the user, or None if the call names none."""
     if not auth.options.authentication:
         return None
     name, signature = _credentials(call.header("authorization"), call.header("x-mq-date-time"))
@@ -55,11 +55,11 @@ def _authenticate(auth: Auth, call: Call, rpc: str) -> str | None:
 
 
 def _credentials(authorization: str, time: str) -> tuple[str | None, str]:
-    """Returns the user name and the signature, in Base64, of a header.
+    """Returns the user name and the signature (in Base64) of an authorization header.
 
     Args:
         authorization: the header, "ALGORITHM Credential=NAME/…, SignedHeaders=…, Signature=HEX".
-        time: header x-mq-date-time.
+        time: value of the header x-mq-date-time.
 
     Raises:
         AuthError: the header has another form.
@@ -87,10 +87,10 @@ def _credentials(authorization: str, time: str) -> tuple[str | None, str]:
 
 
 def needs_of(request: Any) -> Iterator[Need]:
-    """Yields what a request needs; nothing for a request that every user may send.
+    """Yields the permissions that a request needs; none for a request that is open to every user.
 
     Raises:
-        AuthError: it does not name its topic or group.
+        AuthError: the request does not name its topic or group.
     """
     found = _NEEDS.get(type(request))
     if found is not None:
@@ -138,7 +138,7 @@ def _lite(request: s.SyncLiteSubscriptionRequest) -> Iterator[Need]:
 
 
 def _both(request: Any) -> Iterator[Need]:
-    """The group and the topic that it consumes."""
+    """Yields the needs for a consumer group and the topic that it consumes."""
     yield _group(request.group)
     yield _topic(request.topic, SUB)
 

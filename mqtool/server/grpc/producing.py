@@ -1,6 +1,7 @@
-"""What producers ask: SendMessage, EndTransaction, RecallMessage, and the answers to check-backs.
+"""RPCs of producers: SendMessage, EndTransaction, RecallMessage, and answers to transaction checks.
 
-Source: SendMessageActivity, EndTransactionActivity, RecallMessageActivity, TransactionService (rocketmq-proxy 5.5.0).
+Source: SendMessageActivity, EndTransactionActivity, RecallMessageActivity, TransactionService (rocketmq-proxy
+5.5.0).
 """
 
 import random
@@ -26,10 +27,13 @@ from mqtool.server.net.http2 import Call
 from mqtool.server.net.peer import Answer
 
 MAX_TRANSACTIONS = 200_000
-"""Transactions whose places are known; the oldest is forgotten for a new one, and comes back by its check."""
+"""Maximum number of transactions whose half message is tracked.
+
+A new one replaces the oldest, which its next check adds.
+"""
 
 MAX_BORN_MS = 10**15
-"""Times beyond, in the year 33658, go the ordinary way."""
+"""Messages born later than this time, in the year 33658, do not use the fast path."""
 
 _STORED = frozenset(
     {
@@ -42,16 +46,18 @@ _STORED = frozenset(
 _COMMIT = str(int(SysFlag.TRANSACTION_COMMIT))
 _ROLLBACK = str(int(SysFlag.TRANSACTION_ROLLBACK))
 _PLAIN = frozenset({int(d.NORMAL), int(d.FIFO)})
-"""Types of messages that the fast path of sends takes."""
+"""Message types that the fast path of sends handles."""
 _RESOLUTIONS = {int(d.COMMIT): _COMMIT, int(d.ROLLBACK): _ROLLBACK}
 
 
 class _Half(NamedTuple):
-    """Where a half message is; a check moves it.
+    """The position of a half message; each check stores the message at a new one.
 
     Attributes:
-        topic, physical_offset, queue_offset: the place.
-        answers: how many answers of a producer that cannot decide it outlives: one for the send, one for each check.
+        topic, physical_offset, queue_offset: the position.
+        answers: number of undecided answers of the producer after which the entry is removed: one for the send, and
+            one for
+            each check.
     """
 
     topic: str
@@ -61,10 +67,10 @@ class _Half(NamedTuple):
 
 
 class Producing:
-    """The rpcs of producers."""
+    """Handles the RPCs of producers."""
 
     def __init__(self, core: Core) -> None:
-        """Takes the broker; `clients` is set by the door."""
+        """Creates the handler; the gRPC service sets `clients` afterwards."""
         self._core = core
         self.clients: Clients
         self._halves: OrderedDict[str, _Half] = OrderedDict()
@@ -94,7 +100,7 @@ class Producing:
         return self._sent_later(call, topic, messages, answer)
 
     def _put_plain(self, call: Call, topic: str, message: Outgoing) -> bytes | None:
-        """Stores a message by the fast path of sends and returns the answer; None if it is unusual."""
+        """Stores a message by the fast path of sends and returns the answer; None if the message is unusual."""
         fast, message_id = self._core.fast_sends, message.message_id
         if fast is None or not message_id.isalnum() or not 0 <= message.born_ms < MAX_BORN_MS:
             return None
@@ -135,7 +141,7 @@ class Producing:
         return self._core.start(code, fields, call.peer, body)
 
     def _queue(self, topic: str, message: Outgoing) -> int:
-        """Returns the queue for a message: that of its message group's hash, or any."""
+        """Returns the queue id for a message: by the hash of its message group, or any queue without one."""
         config = self._core.broker.topics.get(topic)
         count = max(1, config.write_queue_nums if config else 1)
         if not message.sharding_key:
@@ -175,7 +181,7 @@ class Producing:
     # -- transactions --------------------------------------------------------------------------------------------
 
     def _note(self, transaction_id: str, half: _Half) -> None:
-        """Notes where a half message was sent to, or is since a check."""
+        """Records the position of a half message after a send or a check."""
         known = self._halves.get(transaction_id)
         self._halves[transaction_id] = half._replace(answers=1 + (known.answers if known is not None else 0))
         while len(self._halves) > MAX_TRANSACTIONS:
@@ -213,7 +219,10 @@ class Producing:
         return s.EndTransactionResponse(status=OK).SerializeToString()
 
     def deliver(self, client: Client, command: Command) -> None:
-        """Passes on what the broker sends: check-backs and lost lite topics; the rest has no form in this protocol."""
+        """Passes requests of the broker on to a client: transaction checks and removed lite subscriptions.
+
+        Other requests have no equivalent in this protocol and are dropped.
+        """
         if client.stream is None:
             return
         if command.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
@@ -249,7 +258,7 @@ class Producing:
 
 
 def consistent_hash(value: int, buckets: int) -> int:
-    """Returns the bucket of a number, as Guava's Hashing.consistentHash chooses it (LinearCongruentialGenerator)."""
+    """Returns the bucket of a number, computed like Guava's Hashing.consistentHash (LinearCongruentialGenerator)."""
     state, candidate = value & 0xFFFF_FFFF_FFFF_FFFF, 0
     while True:
         state = (2_862_933_555_777_941_757 * state + 1) & 0xFFFF_FFFF_FFFF_FFFF

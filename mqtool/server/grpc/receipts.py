@@ -1,7 +1,8 @@
-"""Receipt handles: what identifies a received message, and their renewal while a push consumer works on it.
+"""Receipt handles, which identify received messages, and their renewal while a push consumer processes a message.
 
-A handle is the POP_CK of the message with its physical offset after it; nothing else is kept for it, so that it
-outlives a restart. Source: ReceiptHandle, DefaultReceiptHandleManager (rocketmq-proxy 5.5.0).
+A handle is the POP_CK of the message followed by its physical offset. The server keeps no state for it, so it
+remains
+valid after a restart. Source: ReceiptHandle, DefaultReceiptHandleManager (rocketmq-proxy 5.5.0).
 """
 
 import logging
@@ -24,21 +25,21 @@ from mqtool.server.net.peer import Peer
 _LOG = logging.getLogger(__name__)
 
 _PLAIN = re.compile(r"(?:[0-9]{1,18} ){3}(?:[0-9]{1,9} ){2}[^ ]+ [0-9]{1,9} [0-9]{1,18} [0-9]{1,18}")
-"""Handles as the broker makes them: numbers without signs, small enough for their types."""
+"""Matches handles as the broker creates them: numbers without signs, small enough for their types."""
 
 RENEWAL_MS = 60_000
-"""Invisible time of a message that is renewed, and by how much each time."""
+"""Invisible duration, in ms, that a message gets at each renewal."""
 AHEAD_MS = 10_000
-"""How long before its end an invisible time is renewed."""
+"""How long before its end an invisible duration is renewed, in ms."""
 RENEW_MAX_MS = 10_800_000
 PERIOD_S = 1.0
 MAX_RENEWED = 200_000
-"""Messages that are renewed at a time; the oldest is left to its invisible time for a new one."""
+"""Maximum number of messages that are renewed; a new one replaces the oldest, which is then no longer renewed."""
 _FREED_MS = 1000
 
 
 class Receipt(NamedTuple):
-    """A receipt handle."""
+    """A parsed receipt handle."""
 
     start: int
     pop_time: int
@@ -52,17 +53,17 @@ class Receipt(NamedTuple):
 
     @property
     def text(self) -> str:
-        """The handle as clients get it."""
+        """The handle in the form that clients receive."""
         return " ".join(map(str, self))
 
     @property
     def extra_info(self) -> str:
-        """What the broker's requests call extraInfo."""
+        """The handle in the form of the field extraInfo in the broker's requests."""
         return " ".join(map(str, self[:-1]))
 
     @property
     def is_expired(self) -> bool:
-        """Whether its invisible time is over."""
+        """Whether the invisible duration has ended."""
         return self.pop_time + self.invisible_ms <= time.time_ns() // 1_000_000
 
     @property
@@ -78,7 +79,7 @@ class Receipt(NamedTuple):
 
 
 def parse_receipt(handle: str) -> Receipt:
-    """Parses a handle; raises StatusError if it has another shape."""
+    """Parses a receipt handle; raises StatusError if it is invalid."""
     words = handle.split(" ")
     try:
         start, pop_time, invisible_ms, revive_queue, retry, name, queue_id, offset, physical = words
@@ -101,7 +102,7 @@ def parse_receipt(handle: str) -> Receipt:
 
 
 def check_fresh(receipt: Receipt) -> None:
-    """Raises StatusError if the invisible time of a message is over."""
+    """Raises StatusError if the invisible duration of a message has ended."""
     if receipt.is_expired:
         message = "org.apache.rocketmq.proxy.common.ProxyException: receipt handle is expired"
         raise StatusError(d.INVALID_RECEIPT_HANDLE, message)
@@ -110,7 +111,7 @@ def check_fresh(receipt: Receipt) -> None:
 async def change(
     core: Core, peer: Peer, group: str, topic: str, receipt: Receipt, ms: int, *, lite: str = "", suspend: bool = False
 ) -> Receipt:
-    """Changes how long a message stays invisible; returns its new handle."""
+    """Changes a message's invisible duration to `ms`; returns its new receipt handle."""
     fields = {
         "consumerGroup": group,
         "topic": receipt.topic(group, topic),
@@ -142,13 +143,13 @@ async def change(
 
 @dataclass(slots=True)
 class _Renewed:
-    """A message that a client works on.
+    """A message that a client is processing.
 
     Attributes:
-        key: client id, group and the handle that the client has.
-        peer: of the client.
-        topic, lite: that it was received from.
-        receipt: its current handle.
+        key: client id, consumer group, and the receipt handle that the client has.
+        peer: connection of the client.
+        topic, lite: topic and lite topic from which the message was received.
+        receipt: its current receipt handle.
         until: when its renewal ends, ms since epoch.
     """
 
@@ -161,16 +162,18 @@ class _Renewed:
 
 
 class Renewals:
-    """The messages whose invisible time is renewed, by client, group and handle. For the event loop's thread."""
+    """The messages whose invisible duration is renewed, by client, group and handle.
+
+    Must be used in the event loop's thread.
+    """
 
     def __init__(self, core: Core) -> None:
-        """Takes the broker."""
         self._core = core
         self._table: OrderedDict[tuple[str, str, str], _Renewed] = OrderedDict()
         self._by_client: dict[str, set[tuple[str, str, str]]] = {}
 
     def add(self, client_id: str, group: str, topic: str, lite: str, handle: str, receipt: Receipt, peer: Peer) -> None:
-        """Begins to renew a message."""
+        """Starts to renew a message."""
         key = (client_id, group, handle)
         self._table[key] = _Renewed(key, peer, topic, lite, receipt, receipt.pop_time + RENEW_MAX_MS)
         self._by_client.setdefault(client_id, set()).add(key)
@@ -178,13 +181,13 @@ class Renewals:
             self._remove(next(iter(self._table)))
 
     def take(self, client_id: str, group: str, handles: Sequence[str]) -> list[Receipt]:
-        """Ends the renewal of messages.
+        """Stops the renewal of messages.
 
         Returns:
-            The current receipt of each; that of its handle if it is not renewed.
+            The current receipt of each message; for one that is not renewed, the receipt of the given handle.
 
         Raises:
-            StatusError: a handle has another shape; nothing has ended.
+            StatusError: a handle is invalid; no renewal is stopped.
         """
         keys = [(client_id, group, handle) for handle in handles]
         found = [entry.receipt if (entry := self._table.get(key)) else parse_receipt(key[2]) for key in keys]
@@ -202,7 +205,7 @@ class Renewals:
         return entry
 
     async def turn(self) -> float:
-        """Renews what ends soon; returns the seconds until the next turn."""
+        """Renews messages whose invisible duration ends soon; returns the seconds until the next run."""
         now = time.time_ns() // 1_000_000
         due = [
             entry
@@ -227,7 +230,7 @@ class Renewals:
         entry.receipt = receipt
 
     async def free(self, client_id: str) -> None:
-        """Lets other consumers have what a client that left did not acknowledge."""
+        """Makes unacknowledged messages of a client that has left visible to other consumers."""
         for key in list(self._by_client.get(client_id, ())):
             entry = self._remove(key)
             if entry is not None and not entry.receipt.is_expired:

@@ -1,1 +1,1 @@
-"""The name server: who serves which topic. `server.NameServer` listens, `routes.Routes` knows. docs/protocol.md."""
+"""The name server: `server.NameServer` listens, `routes.Routes` has the topic routes. Docs page: docs/protocol.md."""

@@ -1,8 +1,8 @@
-"""What the name server answers, as JSON in RocketMQ's form.
+"""Builds the JSON bodies of the name server's answers in RocketMQ's format.
 
-Maps from broker ids are written with bare numbers as keys, which is no JSON but what fastjson writes and reads; routes
-are proper JSON for clients of 4.9.4 and later, or that ask for it. Source: ClientRequestProcessor, ZoneRouteRPCHook,
-RouteInfoManager (5.5.0).
+Maps whose keys are broker ids are written with unquoted numbers as keys, which is not valid JSON, but what fastjson
+writes and reads. Routes are standard JSON for clients of 4.9.4 and later, and for clients that ask for it. Source:
+ClientRequestProcessor, ZoneRouteRPCHook, RouteInfoManager (5.5.0).
 """
 
 from collections.abc import Iterable
@@ -13,7 +13,7 @@ import orjson
 from mqtool.server.namesrv.routes import MASTER, MEMBER_TOPIC, PERM_WRITE, BrokerData, QueueData, Routes
 
 FIRST_WITH_JSON = 401
-"""V4_9_4: clients from here on get routes as proper JSON (ClientRequestProcessor)."""
+"""V4_9_4: clients from this version on get routes as standard JSON (ClientRequestProcessor)."""
 
 UNIT = 1
 UNIT_SUBSCRIBED = 2
@@ -28,15 +28,16 @@ def route(
     order: str | None = None,
     zone: str | None = None,
 ) -> bytes | None:
-    """Returns the route of a topic, or None if no broker has it.
+    """Returns the route of a topic; None if no broker has the topic.
 
     Args:
         routes: the tables.
-        topic: its name.
-        standard: proper JSON.
-        acting_master: show the lowest slave as master where the master is missing and the group allows it.
+        topic: name of the topic.
+        standard: write standard JSON.
+        acting_master: if the master is missing and the broker group allows it, show the slave with the lowest id as
+            master.
         order: configuration of an ordered topic.
-        zone: only brokers there, and those without a master.
+        zone: include only brokers of this zone, and broker groups without a master.
     """
     queues = list(routes.topics.get(topic, {}).values())
     brokers = [routes.brokers[data.broker_name] for data in queues if data.broker_name in routes.brokers]
@@ -88,7 +89,7 @@ def cluster_info(routes: Routes) -> bytes:
 
 
 def member_group(routes: Routes, cluster: str, broker_name: str) -> bytes:
-    """Returns the brokers of one name."""
+    """Returns the members of a broker group, which share a broker name."""
     data = routes.brokers.get(broker_name) or BrokerData(cluster, broker_name)
     return orjson.dumps(
         {"brokerMemberGroup": {"brokerAddrs": _bare(data.addresses), "brokerName": broker_name, "cluster": cluster}}
@@ -96,26 +97,26 @@ def member_group(routes: Routes, cluster: str, broker_name: str) -> bytes:
 
 
 def topic_list(topics: Iterable[str], broker_address: str | None = None) -> bytes:
-    """Returns names of topics."""
+    """Returns a list of topic names as a body."""
     head = {} if broker_address is None else {"brokerAddr": broker_address}
     return orjson.dumps({**head, "topicList": list(topics)})
 
 
 def topics_of_cluster(routes: Routes, cluster: str) -> list[str]:
-    """Returns the topics on the brokers of a cluster."""
+    """Returns the topics that brokers of a cluster have."""
     names = routes.clusters.get(cluster, {})
     return [topic for topic, queues in routes.topics.items() if any(name in queues for name in names)]
 
 
 def system_topics(routes: Routes) -> tuple[list[str], str | None]:
-    """Returns the topics that every broker makes for itself, and the address of some broker."""
+    """Returns the topics named after clusters and brokers, which each broker creates, and the address of any broker."""
     names = [name for cluster, brokers in routes.clusters.items() for name in (cluster, *brokers)]
     address = next((one for data in routes.brokers.values() for one in data.addresses.values()), None)
     return list(dict.fromkeys(names)), address
 
 
 def topics_with_flag(routes: Routes, wanted: int, unwanted: int = 0) -> list[str]:
-    """Returns topics by the flag of their queues on the first broker."""
+    """Returns topics by the topicSysFlag of their queues on the first broker."""
     flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in routes.topics.items() if queues}
     return [topic for topic, flag in flags.items() if flag & wanted and not flag & unwanted]
 
@@ -135,7 +136,7 @@ def _broker(data: BrokerData, addresses: dict[int, str], *, standard: bool) -> d
 
 
 def _addresses(data: BrokerData, queues: list[QueueData]) -> dict[int, str]:
-    """With the lowest slave as master, where nobody may be written to any more."""
+    """Returns broker addresses by id; shows the slave with the lowest id as master if no queue is writable."""
     perm = next((one.perm for one in queues if one.broker_name == data.name), PERM_WRITE)
     if not data.acting_master or not data.addresses or MASTER in data.addresses or perm & PERM_WRITE:
         return data.addresses

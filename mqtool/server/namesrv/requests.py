@@ -1,6 +1,6 @@
-"""Answers to each request that a name server knows.
+"""Handles the requests that a name server supports.
 
-Source: DefaultRequestProcessor and ClientRequestProcessor (5.5.0); the answers are held to those of the real one.
+Source: DefaultRequestProcessor and ClientRequestProcessor (5.5.0); tests compare the answers with the real one's.
 """
 
 from collections.abc import Callable
@@ -24,13 +24,14 @@ FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further det
 
 
 class Requests:
-    """The handlers.
+    """The request handlers of a name server.
 
     Args:
-        routes: the tables that they show and change.
+        routes: the tables that they read and change.
         settings: properties.
         key_values: the key-value table.
-        lowest_changed: called with (broker name, address that was removed or None) when a group has a new lowest id.
+        lowest_changed: called with (broker name, removed address or None) when the lowest broker id of a group has
+            changed.
     """
 
     def __init__(
@@ -44,7 +45,7 @@ class Requests:
         self._lowest_changed = lowest_changed
 
     def handlers(self) -> dict[int, Handler]:
-        """Returns request code to handler."""
+        """Returns the handler of each request code."""
         code = RequestCode
         return {
             code.PUT_KV_CONFIG: self.put_value,
@@ -73,7 +74,7 @@ class Requests:
         }
 
     def route(self, command: Command, _peer: Peer) -> Command:
-        """105: the brokers and queues of a topic."""
+        """105 GET_ROUTEINFO_BY_TOPIC: returns the brokers and queues of a topic."""
         fields = command.fields
         topic = fields.get("topic")
         zoned = java.parse_boolean(fields.get("__ZONE_MODE")) and fields.get("__ZONE_NAME")
@@ -143,12 +144,12 @@ class Requests:
         return command.reply(ResponseCode.SUCCESS)
 
     def heartbeat(self, command: Command, _peer: Peer) -> Command:
-        """904: a heartbeat of a broker, without its topics."""
+        """904: handles a broker's heartbeat, which does not contain its topics."""
         self.routes.heard_of(needed(command, "clusterName"), needed(command, "brokerAddr"))
         return command.reply(ResponseCode.SUCCESS)
 
     def data_version(self, command: Command, _peer: Peer) -> Command:
-        """322: a broker asks whether its topics are known as they are."""
+        """322: tells a broker whether its topics differ from those that it registered."""
         cluster, address = needed(command, "clusterName"), needed(command, "brokerAddr")
         try:
             version = bean_of(DataVersion, document_in(command.body), "dataVersion")
@@ -166,7 +167,10 @@ class Requests:
         )
 
     def members(self, command: Command, _peer: Peer) -> Command:
-        """901: the brokers of one name; the real one forgets to set its code, whence the remark."""
+        """901: returns the members of a broker group.
+
+        The real name server forgets to set the response code, which explains the remark.
+        """
         return command.reply(
             ResponseCode.SUCCESS,
             "not set any response code",
@@ -174,19 +178,19 @@ class Requests:
         )
 
     def clusters(self, command: Command, _peer: Peer) -> Command:
-        """106: all brokers."""
+        """106: returns all brokers and clusters."""
         return command.reply(ResponseCode.SUCCESS, body=bodies.cluster_info(self.routes))
 
     def topics(self, command: Command, _peer: Peer) -> Command:
-        """206: all topics."""
+        """206: returns all topics."""
         return self._list(command, self.routes.topics, "enableAllTopicList")
 
     def topics_of_cluster(self, command: Command, _peer: Peer) -> Command:
-        """224: the topics of one cluster."""
+        """224: returns the topics of one cluster."""
         return self._list(command, bodies.topics_of_cluster(self.routes, needed(command, "cluster")))
 
     def unit_topics(self, command: Command, _peer: Peer) -> Command:
-        """311, 312, 313: topics by the flags of units, RocketMQ's way to split a service over sites."""
+        """311, 312, 313: return topics by their unit flags, with which RocketMQ splits a service over sites."""
         masks = {
             RequestCode.GET_UNIT_TOPIC_LIST: (bodies.UNIT, 0),
             RequestCode.GET_HAS_UNIT_SUB_TOPIC_LIST: (bodies.UNIT_SUBSCRIBED, 0),
@@ -202,16 +206,16 @@ class Requests:
         return command.reply(ResponseCode.SUCCESS, body=bodies.topic_list(topics))
 
     def system_topics(self, command: Command, _peer: Peer) -> Command:
-        """304: the topics that are named after clusters and brokers."""
+        """304: returns the topics named after clusters and brokers."""
         return command.reply(ResponseCode.SUCCESS, body=bodies.topic_list(*bodies.system_topics(self.routes)))
 
     def delete_topic(self, command: Command, _peer: Peer) -> Command:
-        """216: forget a topic."""
+        """216: deletes a topic from the routes."""
         self.routes.delete_topic(needed(command, "topic"), command.fields.get("clusterName") or None)
         return command.reply(ResponseCode.SUCCESS)
 
     def put_topic(self, command: Command, _peer: Peer) -> Command:
-        """217: enter a topic by hand."""
+        """217: adds a topic to the routes manually."""
         rows = document_in(command.body).get("queueDatas") or [] if len(command.body) else []
         try:
             queues = [
@@ -230,17 +234,17 @@ class Requests:
         return command.reply(ResponseCode.SUCCESS)
 
     def wipe_write(self, command: Command, _peer: Peer) -> Command:
-        """205: nobody shall send to a broker."""
+        """205: removes the write permission of a broker's topics."""
         count = self.routes.wipe_write(needed(command, "brokerName"))
         return command.reply(ResponseCode.SUCCESS, None, {"wipeTopicCount": str(count)})
 
     def add_write(self, command: Command, _peer: Peer) -> Command:
-        """327: all may send to a broker again."""
+        """327: restores the write permission of a broker's topics."""
         count = self.routes.add_write(needed(command, "brokerName"))
         return command.reply(ResponseCode.SUCCESS, None, {"addTopicCount": str(count)})
 
     def put_value(self, command: Command, _peer: Peer) -> Command:
-        """100: set a value."""
+        """100: sets a value of the key-value table."""
         fields = command.fields
         if fields.get("namespace") is None or fields.get("key") is None:
             return command.reply(ResponseCode.SYSTEM_ERROR, "namespace or key is null")
@@ -248,7 +252,7 @@ class Requests:
         return command.reply(ResponseCode.SUCCESS)
 
     def get_value(self, command: Command, _peer: Peer) -> Command:
-        """101: one value."""
+        """101: returns a value of the key-value table."""
         namespace, key = needed(command, "namespace"), needed(command, "key")
         value = self.key_values.get(namespace, key)
         if value is None:
@@ -256,12 +260,12 @@ class Requests:
         return command.reply(ResponseCode.SUCCESS, None, {"value": value})
 
     def delete_value(self, command: Command, _peer: Peer) -> Command:
-        """102: forget a value."""
+        """102: deletes a value of the key-value table."""
         self.key_values.delete(needed(command, "namespace"), needed(command, "key"))
         return command.reply(ResponseCode.SUCCESS)
 
     def get_values(self, command: Command, _peer: Peer) -> Command:
-        """219: all values of a namespace."""
+        """219: returns all values of a namespace."""
         namespace = needed(command, "namespace")
         values = self.key_values.namespace(namespace)
         if values is None:
@@ -269,7 +273,7 @@ class Requests:
         return command.reply(ResponseCode.SUCCESS, body=orjson.dumps({"table": values}))
 
     def update_settings(self, command: Command, _peer: Peer) -> Command:
-        """318: change properties."""
+        """318: changes properties."""
         try:
             changed = self.settings.update(bytes(command.body))
         except FormatError:
@@ -279,15 +283,15 @@ class Requests:
         return command.reply(ResponseCode.NO_PERMISSION, "Can not update config in black list.")
 
     def show_settings(self, command: Command, _peer: Peer) -> Command:
-        """319: all properties."""
+        """319: returns all properties."""
         return command.reply(ResponseCode.SUCCESS, body=self.settings.text().encode())
 
 
 def needed(command: Command, name: str) -> str:
-    """Returns a field of a request.
+    """Returns a header field of a request.
 
     Raises:
-        RemoteProtocolError: it is not there.
+        RemoteProtocolError: the field is missing.
     """
     try:
         return command.fields[name]

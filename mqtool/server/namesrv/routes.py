@@ -1,4 +1,4 @@
-"""The routes: brokers as they registered, and the queues of each topic on them. No sockets; the clock is passed in.
+"""The routing tables: registered brokers, and the queues of each topic on them. No sockets; the clock is passed in.
 
 Source: RouteInfoManager (5.5.0); differences of 4.9.7 are noted.
 """
@@ -21,18 +21,18 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Registration:
-    """What a broker registers every 30 s.
+    """The registration that a broker sends every 30 s.
 
     Attributes:
         cluster: name of its cluster.
-        broker_name: name of its group; a master and its slaves have the same.
+        broker_name: name of its broker group; a master and its slaves share it.
         broker_id: 0 for the master.
         address: "host:port" for clients.
         ha_address: "host:port" for its slaves.
         body: its topics.
-        lifetime: seconds for which it holds without another one.
-        acting_master: whether a slave may act for a missing master; None from releases before 5.
-        zone: its location, for clients that prefer brokers nearby.
+        lifetime: seconds after which the registration expires unless it is renewed.
+        acting_master: whether a slave may act as master if the master is missing; None from releases before 5.
+        zone: its location, for clients that prefer nearby brokers.
     """
 
     cluster: str
@@ -48,10 +48,10 @@ class Registration:
 
 @dataclass(slots=True)
 class BrokerData:
-    """The brokers of one name.
+    """A broker group: the brokers with one name.
 
     Attributes:
-        addresses: broker id to "host:port".
+        addresses: "host:port" by broker id.
     """
 
     cluster: str
@@ -63,7 +63,7 @@ class BrokerData:
 
 @dataclass(frozen=True, slots=True)
 class QueueData:
-    """The queues of one topic on the brokers of one name."""
+    """The queues of one topic on the brokers of one broker group."""
 
     broker_name: str
     read_queue_nums: int
@@ -74,7 +74,7 @@ class QueueData:
 
 @dataclass(slots=True)
 class LiveBroker:
-    """One broker that is there: since when without a word, and over which connection it registered."""
+    """A registered broker: time of its last message, and the connection over which it registered."""
 
     registration: Registration
     seen: float
@@ -83,7 +83,7 @@ class LiveBroker:
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """The answer to a registration: the master of a slave. `min_id_changed`: its group has a new lowest id."""
+    """The answer to a registration: for a slave, its master. `min_id_changed`: the group's lowest id has changed."""
 
     master_address: str | None = None
     ha_address: str | None = None
@@ -91,18 +91,18 @@ class Registered:
 
 
 class Routes:
-    """The tables.
+    """The routing tables.
 
     Args:
-        clock: seconds that only grow.
+        clock: monotonic clock in seconds.
 
     Attributes:
-        brokers: by name.
-        topics: topic to broker name to its queues.
-        clusters: cluster to broker names.
-        live: (cluster, address) to the broker there.
-        mappings: topic to broker name to queues of static topics.
-        filter_servers: broker address to those of its filter servers.
+        brokers: broker groups by name.
+        topics: queues by topic and broker name.
+        clusters: broker names by cluster.
+        live: registered brokers by (cluster, address).
+        mappings: queue mappings of static topics, by topic and broker name.
+        filter_servers: addresses of filter servers, by broker address.
     """
 
     def __init__(self, clock: Callable[[], float]) -> None:
@@ -115,9 +115,10 @@ class Routes:
         self.filter_servers: dict[str, list[str]] = {}
 
     def register(self, one: Registration, connection: object = None) -> Registered | None:
-        """Registers a broker; returns None if it is refused: an unknown broker may not begin with a single topic.
+        """Registers a broker; returns None if it is refused, because an unknown broker may not register only one topic.
 
-        A broker whose id is held by another address with a higher state version is not entered, without an error.
+        If another address with a higher state version has the broker id, the broker is not added; this is not an
+        error.
         """
         self.clusters.setdefault(one.cluster, {})[one.broker_name] = None
         first = one.broker_name not in self.brokers
@@ -173,25 +174,25 @@ class Routes:
         return Registered(master, live.registration.ha_address, min_id_changed)
 
     def changed(self, cluster: str, address: str, version: DataVersion) -> bool:
-        """Returns whether a broker's topics are others than those it registered."""
+        """Whether a broker's topics differ from those that it registered, by their data version."""
         known = self.version_of(cluster, address)
         return known is None or _numbers(known) != _numbers(version)
 
     def version_of(self, cluster: str, address: str) -> DataVersion | None:
-        """Returns the version of the topics that a broker registered."""
+        """Returns the data version of the topics that a broker registered; None if it is not registered."""
         live = self.live.get((cluster, address))
         return live.registration.body.data_version if live else None
 
     def heard_of(self, cluster: str, address: str) -> None:
-        """Notes that a broker is alive."""
+        """Records that a broker is alive."""
         if live := self.live.get((cluster, address)):
             live.seen = self._clock()
 
     def unregister(self, cluster: str, broker_name: str, broker_id: int, address: str) -> bool:
-        """Forgets a broker, and with the last of its name the queues there.
+        """Removes a broker; if it was the last of its broker group, also the queues there.
 
         Returns:
-            Whether its group has a new lowest id now.
+            Whether the lowest broker id of the group has changed.
         """
         self.live.pop((cluster, address), None)
         self.filter_servers.pop(address, None)
@@ -222,7 +223,7 @@ class Routes:
                     del table[topic]
 
     def expired(self) -> list[LiveBroker]:
-        """Returns the brokers that were silent for longer than they may be; `unregister` forgets them."""
+        """Returns the brokers whose registration has expired; `unregister` removes them."""
         now = self._clock()
         return [live for live in self.live.values() if live.seen + live.registration.lifetime < now]
 
@@ -231,11 +232,11 @@ class Routes:
         return [live for live in self.live.values() if live.connection is connection]
 
     def wipe_write(self, broker_name: str) -> int:
-        """Lets nobody send to the brokers of a name; returns the number of topics."""
+        """Removes the write permission of all topics of a broker group; returns the number of topics."""
         return self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
 
     def add_write(self, broker_name: str) -> int:
-        """Takes `wipe_write` back; every topic there may be read and written."""
+        """Makes all topics of a broker group readable and writable; returns the number of topics."""
         return self._set_perm(broker_name, lambda _: READ_WRITE)
 
     def _set_perm(self, broker_name: str, change: Callable[[int], int]) -> int:
@@ -247,14 +248,14 @@ class Routes:
         return count
 
     def put_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Enters the queues of a topic by hand; nothing is entered if a broker among them is not known."""
+        """Adds the queues of a topic manually; adds nothing if one of the brokers is unknown."""
         if queues and all(data.broker_name in self.brokers for data in queues):
             table = self.topics.setdefault(topic, {})
             for data in queues:
                 table.setdefault(data.broker_name, data)
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
-        """Forgets a topic, in one cluster or in all."""
+        """Removes a topic, in one cluster or in all."""
         queues = self.topics.get(topic, {})
         for name in list(self.clusters.get(cluster, {}) if cluster is not None else queues):
             queues.pop(name, None)

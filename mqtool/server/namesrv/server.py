@@ -1,4 +1,4 @@
-"""The name server: its port, its table of routes, and the removal of silent brokers.
+"""The name server: its port, its routing tables, and the removal of expired brokers.
 
     name_server = NameServer("127.0.0.1", 9876)
     await name_server.start()
@@ -36,14 +36,14 @@ class NameServer:
 
     Args:
         host: address to listen on.
-        port: port to listen on; 0 takes a free one, see `port` after `start`.
-        key_values: file that keeps the key-value table; None keeps it in memory.
-        settings: properties that shall differ from RocketMQ's defaults.
-        guard, limits, tls, tls_mode: as of `Listener`.
-        clock: seconds that only grow.
+        port: port to listen on; 0 selects a free one, see `port` after `start`.
+        key_values: file for the key-value table; None keeps the table in memory.
+        settings: properties that differ from RocketMQ's defaults.
+        guard, limits, tls, tls_mode: as for `Listener`.
+        clock: monotonic clock in seconds.
 
     Attributes:
-        routes: the tables.
+        routes: the routing tables.
     """
 
     def __init__(
@@ -77,7 +77,7 @@ class NameServer:
 
     @property
     def address(self) -> str:
-        """Where it listens, as "host:port"."""
+        """The address it listens on, as "host:port"."""
         return self._listener.address
 
     @property
@@ -86,7 +86,11 @@ class NameServer:
         return self._listener.port
 
     async def start(self) -> None:
-        """Listens and watches; UsageError if the address cannot be listened on."""
+        """Starts listening, and checking for expired brokers.
+
+        Raises:
+            UsageError: the address cannot be bound.
+        """
         await self._listener.start()
         self._scan_later()
 
@@ -99,16 +103,16 @@ class NameServer:
         await self._listener.stop()
 
     def register(self, one: Registration) -> Registered | None:
-        """Registers a broker of this process, which never falls silent; again after each change of its topics."""
+        """Registers a broker in this process, which never expires; must be called again after its topics change."""
         return self.routes.register(replace(one, lifetime=math.inf))
 
     def unregister(self, one: Registration) -> None:
-        """Forgets a broker of this process."""
+        """Removes a broker in this process."""
         if self.routes.unregister(one.cluster, one.broker_name, one.broker_id, one.address):
             self._tell_lowest(one.broker_name, one.address)
 
     def forget_silent(self) -> None:
-        """Forgets brokers that were silent for too long (RouteInfoManager.scanNotActiveBroker)."""
+        """Removes brokers whose registration has expired (RouteInfoManager.scanNotActiveBroker)."""
         for live in self.routes.expired():
             log.warning("broker silent name=%s address=%s", live.registration.broker_name, live.registration.address)
             if isinstance(live.connection, Peer):
@@ -131,7 +135,7 @@ class NameServer:
         self.unregister(live.registration)
 
     def _tell_lowest(self, broker_name: str, gone: str | None) -> None:
-        """Notifies the brokers of a name which of them has the lowest id now, if that is enabled."""
+        """Notifies the brokers of a group about the lowest broker id in it, if that is enabled."""
         data = self.routes.brokers.get(broker_name)
         if data is None or not data.addresses or not self._settings.enabled("notifyMinBrokerIdChanged"):
             return

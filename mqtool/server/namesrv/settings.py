@@ -1,4 +1,4 @@
-"""The name server's properties, which mqadmin reads and changes, and its key-value table, which it keeps.
+"""The name server's properties, which mqadmin reads and changes, and its key-value table.
 
 Source: NamesrvConfig, NettyServerConfig and KVConfigManager (5.5.0).
 """
@@ -14,7 +14,7 @@ from mqtool.jobs.atomic import replace_file
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
 LOCKED = frozenset({"configBlackList", "configStorePath", "kvConfigPath", "rocketmqHome"})
-"""Properties that no request may change (NamesrvConfig.configBlackList and what DefaultRequestProcessor adds)."""
+"""Properties that no request may change (NamesrvConfig.configBlackList and additions of DefaultRequestProcessor)."""
 
 DEFAULTS = {
     "deleteTopicWithBrokerRegistration": "false",
@@ -28,29 +28,29 @@ DEFAULTS = {
     "serverChannelMaxIdleTimeSeconds": "120",
     "supportActingMaster": "false",
 }
-"""Those that this name server has; the interval is that of 4.9 (5.5.0: 5000)."""
+"""Default values of the supported properties; the scan interval is that of 4.9 (5.5.0: 5000)."""
 
 
 class Settings:
-    """The properties. Names that the server does not have are taken without effect, as RocketMQ does."""
+    """The properties. As in RocketMQ, unknown names are accepted without effect."""
 
     def __init__(self, values: dict[str, str] | None = None) -> None:
         self._values = DEFAULTS | (values or {})
 
     def enabled(self, name: str) -> bool:
-        """Returns a property that is true or false."""
+        """Returns a Boolean property."""
         return self._values[name].strip().lower() == "true"
 
     def seconds(self, name: str) -> float:
-        """Returns a property that is a time in ms, in seconds; an invalid one counts as its default."""
+        """Returns a property in ms, converted to seconds; the default if its value is invalid."""
         value = self._values[name].strip()
         return int(value if value.isascii() and value.isdigit() and int(value) else DEFAULTS[name]) / 1000
 
     def update(self, data: bytes) -> bool:
-        """Takes a properties file; returns whether it may change what it names. If not, nothing is changed.
+        """Changes properties as in a properties file; returns False, without any change, if one of them is locked.
 
         Raises:
-            FormatError: Java refuses the file.
+            FormatError: Java would refuse the file.
         """
         found = java_properties.parse(data)
         if LOCKED & found.keys():
@@ -59,18 +59,18 @@ class Settings:
         return True
 
     def text(self) -> str:
-        """Returns all properties, one a line, by name."""
+        """Returns all properties, one per line, sorted by name."""
         return "".join(f"{name}={value}\n" for name, value in sorted(self._values.items()))
 
 
 class KeyValues:
-    """Namespaces of texts.
+    """The key-value table: texts by namespace and key.
 
     Args:
-        path: file to keep them in, in RocketMQ's form; None keeps nothing.
+        path: file for the table, in RocketMQ's format; None keeps the table in memory.
 
     Raises:
-        ConfigFileError: the file is there but cannot be read.
+        ConfigFileError: the file exists but cannot be read.
     """
 
     def __init__(self, path: Path | None = None) -> None:
@@ -80,20 +80,20 @@ class KeyValues:
             self._load(path)
 
     def get(self, namespace: str, key: str) -> str | None:
-        """Returns a value."""
+        """Returns a value; None if it is not set."""
         return self._table.get(namespace, {}).get(key)
 
     def namespace(self, namespace: str) -> dict[str, str] | None:
-        """Returns all of a namespace; None if nothing was ever put there."""
+        """Returns all values of a namespace; None if none was ever set."""
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Sets a value; kept when this returns."""
+        """Sets a value and saves the table."""
         self._table.setdefault(namespace, {})[key] = value
         self._keep()
 
     def delete(self, namespace: str, key: str) -> None:
-        """Forgets a value, whether it is there or not."""
+        """Deletes a value, if it exists."""
         self._table.get(namespace, {}).pop(key, None)
         self._keep()
 

@@ -1,5 +1,6 @@
-"""Connections: listening, calling, frames in and out, TLS, limits, and the check of accounts.
+"""Network connections: listener, client, frames, TLS, limits, and access control.
 
-`listener` takes connections, `client` opens them, `peer` is one end of either. Nothing here knows what a request means,
-except `acl`, which reads the topic and the group of one. Docs page: docs/protocol.md.
+`listener` accepts connections, `client` opens them, `peer` is one end of either. No module here depends on the
+meaning
+of a request, except `acl`, which reads its topic and group. Docs page: docs/protocol.md.
 """

@@ -1,7 +1,7 @@
-"""Access control: signatures of requests, and rights of accounts.
+"""Access control (ACL 1.0): signatures of requests, and permissions of accounts.
 
-`Acl(config).check` is the `guard` of a listener. Clients of 4.x and 5.x sign alike: with HMAC-SHA1 over the values of
-all fields by name and the body. Docs page: docs/protocol.md. Source: AclClientRPCHook, AclUtils (4.9.7, 5.5.0),
+`Acl(config).check` is the `guard` of a listener. Clients of 4.x and 5.x sign alike: HMAC-SHA1 over the values of all
+fields, sorted by name, and the body. Docs page: docs/protocol.md. Source: AclClientRPCHook, AclUtils (4.9.7, 5.5.0),
 PlainAccessValidator, PlainPermissionManager (4.9.7), DefaultAuthenticationProvider, DefaultAuthorizationProvider
 (5.5.0).
 """
@@ -35,7 +35,7 @@ ROUTE_CHANGES = frozenset(
         RequestCode.UPDATE_NAMESRV_CONFIG,
     }
 )
-"""Requests by which a name server sends clients elsewhere. RocketMQ checks none of them."""
+"""Requests that change the routes of a name server. RocketMQ checks none of them."""
 
 ADMIN_ONLY = ROUTE_CHANGES | frozenset(
     {
@@ -56,7 +56,7 @@ _SENDS = {
     RequestCode.SEND_REPLY_MESSAGE: "topic",
     RequestCode.SEND_REPLY_MESSAGE_V2: "b",
 }
-"""Request to the field with the topic that is sent to."""
+"""By request code: the header field with the topic that is sent to."""
 
 _READS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.PULL_MESSAGE: ("topic", "consumerGroup"),
@@ -72,16 +72,16 @@ _READS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.UNREGISTER_CLIENT: (None, "consumerGroup"),
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: (None, "consumerGroup"),
 }
-"""Request to the fields with the topic and the group that are read."""
+"""By request code: the header fields with the topic and the consumer group."""
 
 
 def sign(command: Command, secret_key: str, *, without: frozenset[str] = frozenset()) -> str:
-    """Returns the signature of a request, from its fields and body.
+    """Returns the signature of a request, computed from its fields and body.
 
     Args:
-        command: the request; its own signature does not count.
-        secret_key: of the account.
-        without: fields that do not count either.
+        command: the request; an existing signature in it is ignored.
+        secret_key: secret key of the account.
+        without: further fields to ignore.
     """
     skipped = without | {SIGNATURE}
     content = "".join(value for name, value in sorted(command.fields.items()) if name not in skipped).encode()
@@ -93,8 +93,8 @@ class Acl:
     """Checks requests against accounts.
 
     Args:
-        config: accounts, of `acl_config.load`.
-        since_5: answers as 5.5.0 gives them (code 16), else as 4.9.7 does (code 1).
+        config: accounts, from `acl_config.load`.
+        since_5: whether to refuse requests as 5.5.0 does (code 16); otherwise as 4.9.7 does (code 1).
     """
 
     def __init__(self, config: AclConfig, *, since_5: bool = True) -> None:
@@ -102,7 +102,7 @@ class Acl:
         self._since_5 = since_5
 
     def check(self, command: Command, peer: Peer) -> Answer:
-        """Returns None if the request may be handled, else the answer that refuses it."""
+        """Checks a request; returns None if it may be handled, otherwise the answer that refuses it."""
         if any(address_matches(pattern, peer.host) for pattern in self._config.white):
             return None
         access_key = command.fields.get(ACCESS_KEY)
@@ -120,7 +120,7 @@ class Acl:
         return self._check_rights(command, account, peer)
 
     def check_routes(self, command: Command, peer: Peer) -> Answer:
-        """As `check`, for a name server: everybody may ask, and an administrator's account may change routes."""
+        """Like `check`, for a name server: every client may query routes, and administrators may change them."""
         return self.check(command, peer) if command.code in ROUTE_CHANGES else None
 
     def _check_rights(self, command: Command, account: Account, peer: Peer) -> Answer:
@@ -154,7 +154,7 @@ class Acl:
 
 
 def _signed(command: Command, account: Account) -> bool:
-    """Whether the signature is right; for a query by unique key with or without that field, as clients differ."""
+    """Whether the signature is valid; for a query by unique key with or without that field, since clients differ."""
     given = command.fields.get(SIGNATURE, "").encode()
     if hmac.compare_digest(given, sign(command, account.secret_key).encode()):
         return True
@@ -165,7 +165,7 @@ def _signed(command: Command, account: Account) -> bool:
 
 
 def _wanted(command: Command) -> Iterator[tuple[str, Right]]:
-    """Yields the topics and groups that a request needs, with the right; other requests need only a signature."""
+    """Yields (topic or group, right) that a request needs; a request without any needs only a signature."""
     code, fields = command.code, command.fields
     if (name := _SENDS.get(code)) is not None:  # type: ignore[call-overload]
         topic = fields.get(name, "")

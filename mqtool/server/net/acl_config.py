@@ -1,4 +1,4 @@
-"""Accounts and their rights, as RocketMQ's `plain_acl.yml` lists them.
+"""Accounts and their permissions, read from RocketMQ's `plain_acl.yml`.
 
 Source: PlainPermissionManager, Permission and RemoteAddressStrategyFactory (4.9.7).
 """
@@ -16,7 +16,7 @@ from mqtool.store.files import read_file
 
 
 class Right(IntFlag):
-    """What an account may do with a topic or group; DENY outweighs all."""
+    """Permissions of an account on a topic or group; DENY overrides all others."""
 
     DENY = 1
     PUBLISH = 4
@@ -34,14 +34,16 @@ _RIGHTS = {
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """One access key.
+    """An account, identified by its access key.
 
     Attributes:
-        access_key, secret_key: name, and what requests are signed with.
-        white: addresses from which no signature is needed.
-        admin: whether topics, groups and the broker's configuration may be changed.
-        default_topic, default_group: rights to what is not listed; None, which denies, if the file names none.
-        rights: topic, or group with `RETRY_PREFIX` before it, to rights.
+        access_key, secret_key: name of the account, and the key that signs requests.
+        white: address pattern of clients that need no signature.
+        admin: whether the account may change topics, groups and the broker's configuration.
+        default_topic, default_group: permissions on topics and groups that are not listed; None, which denies, if
+            the file
+            does not state them.
+        rights: permissions by topic, or by group with the prefix `RETRY_PREFIX`.
     """
 
     access_key: str
@@ -55,17 +57,17 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class AclConfig:
-    """All accounts, and addresses from which nobody needs one."""
+    """All accounts, and the addresses of clients that need no account."""
 
     accounts: Mapping[str, Account] = field(default_factory=dict)
     white: tuple[str, ...] = ()
 
 
 def document_in(path: Path) -> Any:
-    """Reads a YAML file with accounts; errors do not quote it.
+    """Reads a YAML file with accounts; error messages do not quote its content.
 
     Raises:
-        ConfigFileError: it cannot be read, or is not YAML.
+        ConfigFileError: the file cannot be read, or is not YAML.
         UnavailableError: PyYAML is not installed.
     """
     try:
@@ -88,7 +90,7 @@ def load(path: Path) -> AclConfig:
     """Reads a `plain_acl.yml`.
 
     Raises:
-        ConfigFileError: it cannot be read, or contains something that RocketMQ would refuse.
+        ConfigFileError: the file cannot be read, or contains something that RocketMQ would refuse.
         UnavailableError: PyYAML is not installed.
     """
     document = document_in(path) or {}
@@ -125,15 +127,16 @@ def _right(line: Any) -> tuple[str, Right]:
 
 
 def _named(right: Any) -> Right:
-    """Returns the right of a word; an unknown word denies, as in RocketMQ."""
+    """Returns the permission with a name; an unknown name denies, as in RocketMQ."""
     return _RIGHTS.get(str(right or "").strip(), Right.DENY)
 
 
 def address_matches(pattern: str, host: str) -> bool:
-    """Returns whether an address is among those of a pattern.
+    """Whether an address matches a pattern.
 
-    A pattern is a list by commas of addresses whose last parts may be `*`, a range `1-9` or a choice `{1,2}`; `*` alone
-    matches every address, an empty pattern matches none.
+    A pattern is a comma-separated list of addresses whose last parts may be `*`, a range `1-9` or a choice `{1,2}`.
+    `*`
+    alone matches every address, an empty pattern matches none.
     """
     parts = re.split(r",(?![^{]*})", pattern.strip()) if pattern.strip() else []
     return any(_one_matches(part.strip(), host) for part in parts)

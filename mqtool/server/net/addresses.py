@@ -1,4 +1,4 @@
-"""Addresses of a server: to listen on, to advertise, and as records contain them."""
+"""Addresses of a server: to listen on, to advertise, and to store in records."""
 
 import ipaddress
 import socket
@@ -9,17 +9,17 @@ EVERYWHERE = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - only names; nothin
 
 
 def with_port(host: str, port: int) -> str:
-    """Returns "host:port", an IPv6 host in brackets."""
+    """Returns "host:port", with an IPv6 host in brackets."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def listed(addresses: str) -> list[str]:
-    """Returns the addresses of a list separated by semicolons or commas."""
+    """Splits a list of addresses at semicolons or commas."""
     return [one.strip() for one in addresses.replace(",", ";").split(";") if one.strip()]
 
 
 def address_of(host: str) -> str:
-    """Returns the IP address of a host, as records and message ids contain it.
+    """Returns the IP address of a host, in the form used in records and message ids.
 
     Raises:
         UsageError: the name cannot be resolved.
@@ -35,7 +35,7 @@ def address_of(host: str) -> str:
 
 
 def own_address() -> str:
-    """Returns the address of this machine that other machines most likely reach."""
+    """Returns the address of this machine under which other machines can most likely reach it."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
         try:
             probe.connect(("192.0.2.1", 9))  # sends nothing; only selects a local address

@@ -20,7 +20,7 @@ CONNECT_SECONDS = 3.0
 
 
 def parse_address(address: str) -> tuple[str, int]:
-    """Returns host and port of "host:port"; an IPv6 host may be in brackets.
+    """Splits "host:port"; an IPv6 host may be in brackets.
 
     Raises:
         UsageError: the text has another form.
@@ -33,11 +33,11 @@ def parse_address(address: str) -> tuple[str, int]:
 
 
 class Connection:
-    """An open connection to a server; `open` makes one.
+    """An open connection to a server, created by `open`.
 
     Attributes:
-        address: what was connected to.
-        peer: the server; its requests go to the handlers given to `open`.
+        address: "host:port" of the server.
+        peer: the server; its requests are passed to the handlers given to `open`.
     """
 
     def __init__(self, address: str, peer: Peer, sign: Callable[[Command], Command] | None = None) -> None:
@@ -56,19 +56,19 @@ class Connection:
         timeout: float = CONNECT_SECONDS,
         sign: Callable[[Command], Command] | None = None,
     ) -> "Connection":
-        """Connects.
+        """Connects to a server.
 
         Args:
             address: "host:port".
-            handlers: what is answered to requests of the server.
-            limits: bounds of the connection.
-            tls: context to speak TLS with, as `ssl.create_default_context` makes one.
-            timeout: seconds the connection may take.
-            sign: adds a signature to each request that waits for an answer; None sends them without one.
+            handlers: handlers of requests that the server sends, by request code.
+            limits: limits of the connection.
+            tls: TLS context, e.g. from `ssl.create_default_context`; None connects without TLS.
+            timeout: seconds after which connecting fails.
+            sign: signs each request that expects an answer; None sends them unsigned.
 
         Raises:
             UsageError: the address is invalid.
-            ConnectionError: there is no answer.
+            ConnectionError: the server does not answer.
         """
         host, port = parse_address(address)
         endpoint = Endpoint(handlers or {}, limits=limits or Limits())
@@ -84,7 +84,7 @@ class Connection:
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is over."""
+        """Whether the connection is closed."""
         return self.peer.closed
 
     async def call(self, command: Command, timeout: float = 3.0) -> Command:
@@ -92,7 +92,7 @@ class Connection:
 
         Raises:
             TimeoutError: there was no answer in time.
-            ConnectionError: the connection went down.
+            ConnectionError: the connection was closed.
         """
         return await self.peer.request(self._sign(command) if self._sign else command, timeout)
 
@@ -102,5 +102,5 @@ class Connection:
         self.peer.send(command)
 
     def close(self) -> None:
-        """Closes the connection after sending what is left."""
+        """Sends what is buffered, then closes the connection."""
         self.peer.close()

@@ -1,6 +1,6 @@
 """The account with which a command signs its requests to a broker with access control.
 
-Found where mqadmin finds it, `conf/tools.yml` below `ROCKETMQ_HOME`, or in two environment variables; never among the
+It is read from `conf/tools.yml` below `ROCKETMQ_HOME`, as by mqadmin, or from two environment variables; never from
 arguments, which every user of a machine can list. Source: AclUtils.getAclRPCHook (4.9.7, 5.5.0).
 """
 
@@ -18,7 +18,7 @@ _FILE = Path("conf") / "tools.yml"
 
 
 def signing(access_key: str, secret_key: str) -> Callable[[Command], Command]:
-    """Returns what signs requests as an account."""
+    """Returns a function that signs requests with an account."""
 
     def signed(command: Command) -> Command:
         command.fields[ACCESS_KEY] = access_key
@@ -29,12 +29,12 @@ def signing(access_key: str, secret_key: str) -> Callable[[Command], Command]:
 
 
 def own_signing(environment: Mapping[str, str] = os.environ) -> Callable[[Command], Command] | None:
-    """Returns what signs the requests of this process, None if it has no account.
+    """Returns a function that signs the requests of this process; None if no account is configured.
 
     Raises:
-        UsageError: one of the two variables is missing.
+        UsageError: only one of the two variables is set.
         ConfigFileError: the file cannot be read, or does not contain an account.
-        UnavailableError: there is such a file, and PyYAML is not installed.
+        UnavailableError: the file exists, and PyYAML is not installed.
     """
     key, secret = environment.get(KEY_VARIABLE), environment.get(SECRET_VARIABLE)
     if key and secret:

@@ -1,8 +1,9 @@
-"""gRPC on one connection: bytes of HTTP/2 in, calls to handlers, answers out.
+"""Serves gRPC on one connection: HTTP/2 bytes in, calls to handlers, answers out.
 
-The library `h2` knows HTTP/2 and opens no socket; this module puts it behind the first byte of a connection (`peer`)
-and adds what gRPC is on top: messages with a prefix of five bytes, deadlines, a status in the trailers. It knows
-nothing of RocketMQ. Decision: docs/decisions/0009-grpc.md.
+The library `h2` implements HTTP/2 without sockets. `peer` detects HTTP/2 by the first byte of a connection; this
+module
+then adds gRPC: messages with a prefix of five bytes, deadlines, and a status in the trailers. It does not depend on
+RocketMQ. Decision: docs/decisions/0009-grpc.md.
 """
 
 import asyncio
@@ -37,7 +38,7 @@ except (ImportError, AttributeError):  # this release of h2 lacks private names 
 _LOG = logging.getLogger(__name__)
 
 MAX_MESSAGE = 136_314_880
-"""Bytes of a request; a longer one is refused by its prefix (ProxyConfig.grpcMaxInboundMessageSize)."""
+"""Maximum size of a request in bytes; a longer one is refused by its prefix (ProxyConfig.grpcMaxInboundMessageSize)."""
 
 _PREFIX = 5
 _STREAM_WINDOW = 1 << 20
@@ -46,7 +47,7 @@ _DEFAULT_WINDOW = 65_535
 _MAX_STREAMS = 4096
 _MAX_HEADERS = 64 << 10
 _UNREAD_MAX = 32 << 20
-"""Bytes of answers that wait because the client does not read; beyond them its calls are refused."""
+"""Maximum number of answer bytes waiting because the client does not read; above it, its calls are refused."""
 _LONGEST_FRAME = (1 << 16) + 9
 
 _UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
@@ -61,7 +62,7 @@ def is_quick() -> bool:
 
 
 class GrpcStatus(IntEnum):
-    """How a call ends, as gRPC counts it."""
+    """Status codes of gRPC."""
 
     OK = 0
     CANCELLED = 1
@@ -75,7 +76,7 @@ class GrpcStatus(IntEnum):
 
 
 class GrpcError(MqtoolError):
-    """Raised by a handler to end its call with a status other than OK."""
+    """Raised by a handler to end its call with a gRPC status other than OK."""
 
     def __init__(self, status: GrpcStatus, message: str) -> None:
         super().__init__(message)
@@ -89,13 +90,13 @@ Handler = Callable[["Call", bytes], Awaitable[Result] | Result]
 
 
 class Stream(Protocol):
-    """A call in which both sides send whenever they want."""
+    """A bidirectional streaming call."""
 
     def received(self, message: bytes) -> None:
-        """Called with each message."""
+        """Called with each message of the client."""
 
     def half_closed(self) -> None:
-        """Called when the client will send no more."""
+        """Called when the client will send no more messages."""
 
     def closed(self) -> None:
         """Called at the end of the call, whatever ended it."""
@@ -103,7 +104,7 @@ class Stream(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Methods:
-    """What can be called, by path."""
+    """The RPCs of a service, by path."""
 
     calls: Mapping[str, Handler]
     streams: Mapping[str, Callable[["Call"], Stream]]
@@ -113,9 +114,9 @@ class Call:
     """One call.
 
     Attributes:
-        connection: it came on.
-        headers: of the request.
-        deadline: time of the loop at which the client gives up, None if it does not.
+        connection: the connection of the call.
+        headers: headers of the request.
+        deadline: event loop time at which the client stops waiting; None if it has no deadline.
     """
 
     __slots__ = (
@@ -150,7 +151,7 @@ class Call:
         self._started = self._received_all = False
 
     def header(self, name: str) -> str:
-        """Returns a header, "" if it was not sent."""
+        """Returns a header; "" if it was not sent."""
         return self.headers.get(name.encode(), b"").decode("utf-8", "replace")
 
     @property
@@ -159,21 +160,28 @@ class Call:
         return self.connection.peer
 
     def send(self, message: bytes) -> None:
-        """Sends a message; does nothing if the call is over. Ends the call if its client leaves too much unread."""
+        """Sends a message; does nothing if the call has ended. Ends the call if its client leaves too much unread."""
         if self.is_open and self._trailers is None:
             self.connection.push(self, message)
 
     def finish(self, status: GrpcStatus = GrpcStatus.OK, message: str = "") -> None:
-        """Ends the call after what was sent."""
+        """Ends the call after everything already sent."""
         if self.is_open and self._trailers is None:
             self.connection.finish(self, status, message)
 
 
 class Http2Connection:
-    """The server's side of a connection that speaks HTTP/2. Everything runs on the loop of its peer."""
+    """The server side of an HTTP/2 connection. Must be used in the event loop of its peer."""
 
     def __init__(self, peer: Peer, methods: Methods, limits: Limits, is_stopping: Callable[[], bool]) -> None:
-        """Takes the peer to write to, what can be called, and whether the listener stops."""
+        """Creates the protocol of a connection.
+
+        Args:
+            peer: the connection to write to.
+            methods: the RPCs of the service.
+            limits: limits of the connection.
+            is_stopping: returns whether the listener is shutting down.
+        """
         self.peer = peer
         self._methods, self._limits, self._is_stopping = methods, limits, is_stopping
         self._loop = asyncio.get_running_loop()
@@ -221,20 +229,20 @@ class Http2Connection:
 
     @property
     def buffered(self) -> int:
-        """Bytes of incomplete requests."""
+        """Number of buffered bytes of incomplete requests."""
         return self._kept + self._cut_frame
 
     @property
     def _cut_frame(self) -> int:
-        """Bytes of an incomplete frame; `h2` keeps one before it looks at the frame's length."""
+        """Number of buffered bytes of an incomplete frame, which `h2` keeps before it checks the frame's length."""
         kept = 0 if self._cutter is None else self._cutter.kept
         return kept + len(getattr(self._h2.incoming_buffer, "_data", b""))
 
     def receive(self, data: bytes) -> None:
-        """Takes bytes of the client.
+        """Handles bytes from the client.
 
         Raises:
-            RemoteProtocolError: they are not HTTP/2; the reason was sent.
+            RemoteProtocolError: the bytes are not valid HTTP/2; the reason has been sent to the client.
         """
         self._receiving = True
         try:
@@ -254,14 +262,14 @@ class Http2Connection:
             raise RemoteProtocolError(f"HTTP/2: a frame of more than {_LONGEST_FRAME} bytes")
 
     def after_read(self, work: Callable[[], None]) -> None:
-        """Calls a function when all requests that are being read have been handled."""
+        """Schedules a function to run after all requests in the current read have been handled."""
         if self._receiving:
             self._afterwards.append(work)
         else:
             self._loop.call_soon(work)
 
     def _end_read(self) -> None:
-        """Does what was left for the end of the read, and answers the calls that this completes."""
+        """Runs the functions scheduled by `after_read`, and answers the calls that they complete."""
         while self._afterwards:
             afterwards, self._afterwards = self._afterwards, []
             for work in afterwards:
@@ -274,14 +282,14 @@ class Http2Connection:
                 self._wait(call, future)
 
     def _receive_frames(self, data: bytes) -> None:
-        """Has `h2` take bytes, and handles its events."""
+        """Passes bytes to `h2` and handles the resulting events."""
         for event in self._h2.receive_data(data):
             handle = self._on.get(type(event))
             if handle is not None:
                 handle(event)
 
     def close(self) -> None:
-        """Ends all calls and says goodbye; the peer closes the connection afterwards."""
+        """Ends all calls and sends GOAWAY; the peer then closes the connection."""
         for call in list(self._calls.values()):
             self._cancel(call)
             call.finish(GrpcStatus.UNAVAILABLE, "the server is being stopped")
@@ -289,7 +297,7 @@ class Http2Connection:
         self._flush()
 
     def lost(self) -> None:
-        """The connection is closed: every call is over."""
+        """Ends all calls after the connection was closed."""
         for call in list(self._calls.values()):
             self._over(call)
         self._blocked.clear()
@@ -301,7 +309,7 @@ class Http2Connection:
         self._begin(Call(self, event.stream_id, headers))
 
     def _take(self, frame: "quick.Frame") -> bool:
-        """Handles a frame without `h2`, if it is plain; returns whether it was."""
+        """Handles a plain frame without `h2`; returns False if the frame is not plain."""
         if frame.kind == quick.DATA:
             data = quick.take_data(self._h2, frame)
             if data is not None:
@@ -332,7 +340,7 @@ class Http2Connection:
             self._end_input(call)
 
     def _begin(self, call: Call) -> None:
-        """Decides what answers a call."""
+        """Selects the handler of a call."""
         self._calls[call.stream_id] = call
         headers = call.headers
         path = headers.get(b":path", b"").decode("latin-1")
@@ -372,7 +380,7 @@ class Http2Connection:
             self._add(call, event.data)
 
     def _add(self, call: Call, data: bytes) -> None:
-        """Adds to what came of a call; takes the messages of a stream that are complete."""
+        """Adds received data to a call; for a stream, handles complete messages."""
         if call._trailers is not None:
             return
         call._in += data
@@ -387,7 +395,7 @@ class Http2Connection:
                 self._streamed(call, message_)
 
     def _next_message(self, call: Call) -> bytes | None:
-        """Takes one complete message out of what came."""
+        """Removes and returns the next complete message from the received data; None if there is none."""
         kept = call._in
         if len(kept) < _PREFIX:
             return None
@@ -423,7 +431,7 @@ class Http2Connection:
             self._end_input(call)
 
     def _end_input(self, call: Call) -> None:
-        """Answers a call of which everything is there."""
+        """Answers a call whose request is complete."""
         call._received_all = True
         if call.stream is not None:
             if call.is_open:
@@ -445,7 +453,7 @@ class Http2Connection:
         self._widen(event.stream_id or 0)
 
     def _widen(self, stream_id: int) -> None:
-        """Sends what waited for a window; stream 0 stands for that of the connection."""
+        """Sends data that waited for a flow-control window; stream 0 means the connection's window."""
         if stream_id:
             call = self._blocked.get(stream_id)
             if call is not None:
@@ -482,7 +490,7 @@ class Http2Connection:
             self._wait(call, future)
 
     def _wait(self, call: Call, future: "asyncio.Future[Result]") -> None:
-        """Answers a call when a future is done, or its deadline is over."""
+        """Answers a call when a future is done, or when the call's deadline has passed."""
         if call.deadline is not None and call.is_open:
             call.timer = self._loop.call_at(call.deadline, self._expired, call)
         future.add_done_callback(partial(self._finished, call))
@@ -517,7 +525,7 @@ class Http2Connection:
             future.cancel()
 
     def _complete(self, call: Call, result: Result) -> None:
-        """Sends all messages of an answer, and ends the call."""
+        """Sends all messages of an answer and ends the call."""
         messages = [result] if isinstance(result, bytes) else result
         is_new = call.is_open and call._received_all and not call._started and call._trailers is None
         if (
@@ -532,7 +540,7 @@ class Http2Connection:
         self.finish(call)
 
     def push(self, call: Call, message: bytes) -> None:
-        """Sends a message of a stream that goes on, or ends the stream if too much waits already."""
+        """Sends a message of an open stream; ends the stream if too much data is waiting."""
         if self._unread <= _UNREAD_MAX:
             self.send(call, [message])
             return
@@ -542,7 +550,7 @@ class Http2Connection:
         self._flush_soon()
 
     def send(self, call: Call, messages: Sequence[bytes]) -> None:
-        """Sends messages of a call, as far as the client's windows allow; the rest later."""
+        """Sends messages of a call as far as the client's flow-control windows allow; the rest later."""
         if not call.is_open:
             return
         framed = _framed(messages)
@@ -553,7 +561,7 @@ class Http2Connection:
         self._flush_soon()
 
     def finish(self, call: Call, status: GrpcStatus = GrpcStatus.OK, message: str = "") -> None:
-        """Ends a call after what was sent."""
+        """Ends a call after everything already sent."""
         if not call.is_open:
             return
         trailers = _OK_TRAILERS
@@ -567,7 +575,7 @@ class Http2Connection:
         self._flush_soon()
 
     def _pump(self, call: Call) -> None:
-        """Sends what waits, as far as the windows allow."""
+        """Sends waiting data of a call as far as the flow-control windows allow."""
         try:
             self._pump_open(call)
         except H2ProtocolError:  # the client has reset the stream within the current read
@@ -609,7 +617,7 @@ class Http2Connection:
             call.future.cancel()
 
     def _over(self, call: Call) -> None:
-        """Forgets a call."""
+        """Removes a call that has ended."""
         if not call.is_open:
             return
         call.is_open = False
@@ -635,7 +643,7 @@ class Http2Connection:
 
 
 def _framed(messages: Sequence[bytes]) -> bytes:
-    """Returns messages, each with its prefix."""
+    """Returns messages, each with its gRPC prefix, as one buffer."""
     if len(messages) == 1:
         return b"\0" + len(messages[0]).to_bytes(4, "big") + messages[0]
     return b"".join([piece for message in messages for piece in (b"\0" + len(message).to_bytes(4, "big"), message)])

@@ -1,11 +1,14 @@
-"""The plain frames of a call, in few steps each: headers, data, windows, and an answer that fits into the windows.
+"""Fast handling of plain HTTP/2 frames: headers, data, window updates, and answers that fit into the windows.
 
-`h2` takes every frame through objects and state machines, which costs most of a small call. Here the plain cases are
-read and written at once, on the streams and windows of `h2` itself: what is set in its objects is what it would have
-set. Whatever is not plain (padding, priorities, continuations, resets, settings, pings, a stream in another state, a
-frame that is not allowed) is given to `h2`, in the order of arrival. The objects are private ones of h2 4.4: with a
-release in which `is_supported` finds others, or that this module cannot be imported with, `http2` gives all to `h2`.
-Decision: docs/decisions/0009-grpc.md.
+`h2` processes every frame through objects and state machines, which is most of the cost of a small call. This module
+reads and writes plain frames directly, and sets the state in the streams and windows of `h2` that `h2` would have
+set.
+All other frames (padding, priorities, continuations, resets, settings, pings, a stream in another state, a frame
+that
+is not allowed) are passed to `h2`, in the order of arrival. The objects are private ones of h2 4.4. With a release
+in
+which `is_supported` finds different ones, or with which this module cannot be imported, `http2` passes all frames to
+`h2`. Decision: docs/decisions/0009-grpc.md.
 """
 
 import functools
@@ -34,7 +37,7 @@ _LOG = logging.getLogger(__name__)
 
 _HEADER = 9
 DATA, HEADERS, PING, WINDOW_UPDATE = 0, 1, 6, 8
-"""Kinds of frames."""
+"""Frame types."""
 _ACK = 1
 _PING_SIZE = 8
 _END_STREAM, _END_HEADERS, _PRIORITY = 1, 4, 0x20
@@ -45,19 +48,19 @@ _FRAME = struct.Struct(">HBBBI")
 _STATIC: tuple[tuple[bytes, bytes], ...] = ((b"", b""), *HeaderTable.STATIC_TABLE)
 _STATIC_END = len(_STATIC)
 _ENTRY_SIZE = 32
-"""Bytes that an entry of a table counts for, besides name and value (RFC 7541, 4.1)."""
+"""Bytes counted for an entry of the dynamic table, in addition to name and value (RFC 7541, 4.1)."""
 
 Headers = list[tuple[bytes, bytes]]
 
 
 class HeaderDecoder(hpack.Decoder):
-    """Decodes header blocks with the library's table, in one loop; what is rare is left to the library."""
+    """Decodes header blocks in one loop, with the library's dynamic table; rare cases are left to the library."""
 
     def decode(self, data: bytes, raw: bool = False) -> Iterable[Any]:  # noqa: ARG002
-        """Returns name and value of each header, as bytes.
+        """Returns (name, value) of each header, as bytes.
 
         Raises:
-            HPACKError: the block is not valid.
+            HPACKError: the block is invalid.
         """
         if data and data[0] & 0xE0 == 0x20:  # starts with a dynamic table size update
             return super().decode(data, raw=True)
@@ -104,7 +107,7 @@ class HeaderDecoder(hpack.Decoder):
 
 
 def _add(table: HeaderTable, entry: tuple[bytes, bytes]) -> None:
-    """Adds an entry to a table as its own method does, which writes a log record for each entry that it drops."""
+    """Adds an entry to a dynamic table; the table's own method writes a log record for each entry that it drops."""
     entries, longest = table.dynamic_entries, table._maxsize
     size = len(entry[0]) + len(entry[1]) + _ENTRY_SIZE
     if size > longest:
@@ -119,7 +122,7 @@ def _add(table: HeaderTable, entry: tuple[bytes, bytes]) -> None:
 
 
 def _index(data: bytes, position: int, first: int, mask: int) -> tuple[int, int]:
-    """Returns an integer whose first bits are in a byte that was read, and the position after it."""
+    """Decodes an HPACK integer whose first byte has been read; returns it with the position after it."""
     value = first & mask
     if value != mask:
         return value, position
@@ -144,10 +147,10 @@ def _text(data: bytes, position: int) -> tuple[bytes, int]:
 
 
 def decode_huffman(text: bytes) -> bytes:
-    """Decodes Huffman code with the library's table, a byte at a time; the library takes twice as many steps.
+    """Decodes a Huffman-coded text with the library's table, a byte per step; the library needs two steps per byte.
 
     Raises:
-        HPACKError: the text is not valid.
+        HPACKError: the text is invalid.
     """
     state, flags, found = 0, HUFFMAN_COMPLETE, []
     for byte in text:
@@ -161,7 +164,7 @@ def decode_huffman(text: bytes) -> bytes:
 
 @functools.cache  # at most one entry for each of 256 states and 256 bytes
 def _huffman_step(state: int, byte: int) -> tuple[int, int, bytes]:
-    """Returns the state after a byte of Huffman code, its flags, and the letters that are complete then."""
+    """Returns the decoder's state after a byte, its flags, and the decoded characters."""
     letters, flags = b"", 0
     for nibble in (byte >> 4, byte & 0x0F):
         state, flags, letter = HUFFMAN_TABLE[state * 16 + nibble]
@@ -173,12 +176,12 @@ def _huffman_step(state: int, byte: int) -> tuple[int, int, bytes]:
 
 
 class Frame(NamedTuple):
-    """A frame, or bytes that are for `h2` whatever they are.
+    """A frame, or other bytes that are passed to `h2`.
 
     Attributes:
-        kind, flags: as in its header; kind is -1 for other bytes.
-        stream_id: of its stream.
-        data: with its header.
+        kind, flags: type and flags in the frame's header; kind is -1 for other bytes.
+        stream_id: id of its stream.
+        data: bytes of the frame, including its header.
     """
 
     kind: int
@@ -188,20 +191,19 @@ class Frame(NamedTuple):
 
 
 class FrameCutter:
-    """Cuts what arrives on a connection into frames."""
+    """Splits the bytes received on a connection into frames."""
 
     def __init__(self, h2: H2Connection) -> None:
-        """Takes the connection."""
         self._h2 = h2
         self._kept = b""
 
     @property
     def kept(self) -> int:
-        """Bytes of an incomplete frame."""
+        """Number of buffered bytes of an incomplete frame."""
         return len(self._kept)
 
     def feed(self, data: bytes) -> list[Frame]:
-        """Returns the frames that are complete."""
+        """Adds received bytes; returns the frames that are now complete."""
         h2 = self._h2
         buffer = h2.incoming_buffer
         if buffer._data or buffer._preamble_len:  # `h2` is inside a frame
@@ -226,13 +228,13 @@ class FrameCutter:
 
 
 def open_stream(h2: H2Connection, frame: Frame, max_streams: int) -> dict[bytes, bytes] | None:
-    """Opens the stream of a frame of headers.
+    """Opens a stream for a HEADERS frame.
 
     Returns:
-        The headers; None if the frame is to be given to `h2`.
+        The headers; None if the frame must be passed to `h2`.
 
     Raises:
-        H2ProtocolError: the headers are not allowed; the connection is to be closed.
+        H2ProtocolError: the headers are not allowed; the connection must be closed.
     """
     stream_id, block = frame.stream_id, _HEADER
     if frame.flags & _PRIORITY:  # Netty clients send a priority without a dependency in each call
@@ -261,13 +263,13 @@ def open_stream(h2: H2Connection, frame: Frame, max_streams: int) -> dict[bytes,
 
 
 def take_data(h2: H2Connection, frame: Frame) -> bytes | None:
-    """Takes a frame of data, and opens the windows again for it.
+    """Handles a DATA frame and restores the flow-control windows.
 
     Returns:
-        The data; None if the frame is to be given to `h2`.
+        The data; None if the frame must be passed to `h2`.
 
     Raises:
-        H2ProtocolError: it is larger than a window; the connection is to be closed.
+        H2ProtocolError: the data exceeds a window; the connection must be closed.
     """
     stream = h2.streams.get(frame.stream_id)
     if (
@@ -296,7 +298,7 @@ def take_data(h2: H2Connection, frame: Frame) -> bytes | None:
 
 
 def take_window(h2: H2Connection, frame: Frame) -> bool:
-    """Takes a frame that opens a window; returns False if it is to be given to `h2`."""
+    """Handles a WINDOW_UPDATE frame; returns False if it must be passed to `h2`."""
     more = int.from_bytes(frame.data[_HEADER:], "big") & _31_BITS
     if len(frame.data) != _HEADER + 4 or not more or h2.incoming_buffer._headers_buffer:
         return False
@@ -317,9 +319,9 @@ def take_window(h2: H2Connection, frame: Frame) -> bool:
 
 
 def take_ping(h2: H2Connection, frame: Frame) -> bool:
-    """Answers a frame that measures the time to the answer; returns False if it is to be given to `h2`.
+    """Answers a PING frame; returns False if it must be passed to `h2`.
 
-    Clients for Java send one after nearly every answer, to find out how large their windows should be.
+    Java clients send one after nearly every answer, to determine how large their windows should be.
     """
     if (
         frame.flags
@@ -334,7 +336,7 @@ def take_ping(h2: H2Connection, frame: Frame) -> bool:
 
 
 def constant_block(headers: Sequence[tuple[bytes, bytes]]) -> bytes:
-    """Returns headers encoded without the dynamic table: the same bytes in every place of a connection."""
+    """Encodes headers without the dynamic table, so that the bytes are the same at any point of a connection."""
     return bytes(hpack.Encoder().encode([hpack.NeverIndexedHeaderTuple(*one) for one in headers]))
 
 
@@ -343,8 +345,8 @@ def write_answer(h2: H2Connection, stream_id: int, first: bytes, framed: bytes, 
 
     Args:
         h2: the connection.
-        stream_id: of a stream that the client has half closed, and on which nothing was sent.
-        first, last: header blocks of `constant_block`, less than 256 bytes each.
+        stream_id: id of a stream that the client has half-closed, and on which nothing was sent.
+        first, last: header blocks from `constant_block`, less than 256 bytes each.
         framed: the data between them.
 
     Returns:
@@ -379,7 +381,7 @@ def _frame(kind: int, flags: int, stream_id: int, data: bytes) -> bytes:
 
 @functools.cache
 def is_supported() -> bool:
-    """Whether the installed libraries have the objects that this module uses; found out by a call of each function."""
+    """Whether the installed libraries have the objects that this module uses; calls each function once to find out."""
     try:
         rehearsed = _rehearse()
     except Exception:  # noqa: BLE001 - whatever differs, `h2` alone works too
@@ -390,7 +392,7 @@ def is_supported() -> bool:
 
 
 def _rehearse() -> bool:
-    """Passes a call through every function of this module; returns whether client and server saw what was sent."""
+    """Passes a call through every function of this module; returns whether both sides received what was sent."""
     client = H2Connection(H2Configuration(client_side=True, header_encoding=None))
     server = H2Connection(H2Configuration(client_side=False, header_encoding=None))
     server.decoder = HeaderDecoder()

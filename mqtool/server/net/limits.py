@@ -1,6 +1,6 @@
-"""Limits of connections: memory, requests in progress, and idle time.
+"""Limits of connections: memory, requests in progress, idle time.
 
-Only received bytes count: a length that a peer states allocates nothing.
+Only received bytes use memory: a length that a peer states allocates nothing.
 """
 
 from dataclasses import dataclass
@@ -10,18 +10,19 @@ from mqtool.protocol.frames import MAX_FRAME
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Bounds of a listener's connections; RocketMQ's own where it has them.
+    """Limits of a listener's connections; RocketMQ's own values where it has them.
 
     Attributes:
-        max_frame: bytes of one frame; a larger one ends its connection (16 MiB in NettyDecoder).
-        idle_seconds: a connection without a byte in either direction is closed (120 in NettyServerConfig).
-        in_flight: requests in progress of one connection; beyond them its bytes are not read.
-        in_flight_bytes: bytes of the bodies of those requests, with the same consequence.
-        write_high: bytes waiting to be sent to a peer, beyond which its requests are not read.
-        write_max: bytes waiting to be sent, beyond which the connection is closed.
-        unfinished: bytes of incomplete frames, of all connections together; the connection that exceeds this is
+        max_frame: maximum size of a frame in bytes; a larger one closes its connection (16 MiB in NettyDecoder).
+        idle_seconds: seconds without a byte in either direction after which a connection is closed (120 in
+            NettyServerConfig).
+        in_flight: maximum requests in progress of one connection; at the limit, nothing is read from it.
+        in_flight_bytes: maximum bytes of the bodies of these requests, with the same effect.
+        write_high: bytes waiting to be sent to a peer above which nothing is read from it.
+        write_max: bytes waiting to be sent above which the connection is closed.
+        unfinished: maximum bytes of incomplete frames of all connections together; the connection that exceeds it is
             closed.
-        connections: more are closed as soon as they are made.
+        connections: maximum number of connections; further ones are closed at once.
     """
 
     max_frame: int = MAX_FRAME

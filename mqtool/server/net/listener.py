@@ -4,8 +4,10 @@
     await listener.start()      # listener.port is the port that was chosen
     await listener.stop()
 
-A handler gets (command, peer). It returns the answer, an awaitable of it, or None for no answer, or one sent later by
-`peer.send(command.reply(…))`. Docs page: docs/protocol.md. Source: NettyRemotingServer (4.9.7, 5.5.0).
+A handler is called with (command, peer). It returns the answer, an awaitable of it, or None if there is no answer or
+it
+is sent later by `peer.send(command.reply(…))`. Docs page: docs/protocol.md. Source: NettyRemotingServer (4.9.7,
+5.5.0).
 """
 
 import asyncio
@@ -35,7 +37,7 @@ __all__ = [
 
 BACKLOG = 1024
 _CLOSE_SECONDS = 5.0
-"""How long connections may take to send what is left when the listener stops."""
+"""Maximum time in seconds for sending buffered bytes when the listener stops."""
 
 log = logging.getLogger(__name__)
 
@@ -50,19 +52,21 @@ def listening_on(address: str) -> Iterator[None]:
 
 
 class Listener:
-    """Takes connections on one address.
+    """Accepts connections on one address.
 
     Args:
-        host: address or name to listen on; "" for all addresses, of IPv4 and IPv6.
-        port: port to listen on; 0 takes a free one.
-        handlers: request code to handler; may be changed while the listener runs.
-        default: handler of all other codes: RocketMQ's own error answer.
-        guard: asked before each handler, see `Endpoint`; an `Acl`'s `check` for instance.
-        limits: bounds of each connection.
-        tls: context of `tls.server_context`, or what makes it for the first TLS connection; None refuses TLS.
-        tls_mode: with a context, whether plain connections are accepted too.
+        host: address or name to listen on; "" for all IPv4 and IPv6 addresses.
+        port: port to listen on; 0 selects a free one.
+        handlers: handlers by request code; may be changed while the listener runs.
+        default: handler of all other codes; by default, it sends RocketMQ's error answer.
+        guard: called before each handler, see `Endpoint`; for instance the `check` of an `Acl`.
+        limits: limits of each connection.
+        tls: TLS context from `tls.server_context`, or a function that creates it for the first TLS connection; None
+            refuses
+            TLS.
+        tls_mode: with a TLS context, whether connections without TLS are accepted too.
         opened: called with each new connection.
-        http2: of `Endpoint`.
+        http2: as for `Endpoint`.
     """
 
     def __init__(
@@ -96,7 +100,7 @@ class Listener:
 
     @property
     def address(self) -> str:
-        """The address listened on, as "host:port"."""
+        """The address it listens on, as "host:port"."""
         return f"{self.host}:{self.port}"
 
     @property
@@ -105,10 +109,10 @@ class Listener:
         return frozenset(self._endpoint.peers)
 
     async def start(self) -> None:
-        """Listens; returns when connections are accepted.
+        """Starts listening; returns when connections are accepted.
 
         Raises:
-            UsageError: the address cannot be listened on.
+            UsageError: the address cannot be bound.
         """
         loop = asyncio.get_running_loop()
         with listening_on(self.address):
@@ -120,7 +124,7 @@ class Listener:
         log.info("listening address=%s", self.address)
 
     async def stop(self, grace: float = 10.0) -> None:
-        """Shuts down cleanly: refuses new connections and requests, waits for answers in progress, closes.
+        """Shuts down cleanly: refuses new connections and requests, waits for answers in progress, then closes.
 
         Args:
             grace: seconds that requests in progress may still take.
@@ -149,7 +153,7 @@ class Listener:
                     await asyncio.sleep(0.005)
 
     def _sweep(self) -> None:
-        """Closes connections that were idle for too long, now and at intervals."""
+        """Closes connections that have been idle for too long; runs now and at intervals."""
         loop = asyncio.get_running_loop()
         limit = self._endpoint.limits.idle_seconds
         oldest = loop.time() - limit

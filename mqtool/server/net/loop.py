@@ -1,11 +1,11 @@
-"""The event loop: uvloop where it is installed (extra `serve`), asyncio's own elsewhere."""
+"""The event loop: uvloop if it is installed (extra `serve`), otherwise asyncio's own."""
 
 import asyncio
 from collections.abc import Callable
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
-    """Returns what makes an event loop, for `asyncio.Runner(loop_factory=…)`."""
+    """Returns a function that creates an event loop, for `asyncio.Runner(loop_factory=…)`."""
     try:
         import uvloop  # noqa: PLC0415 - optional dependency
     except ImportError:

@@ -1,7 +1,8 @@
-"""One connection: bytes in, commands to handlers, answers out; either end of it.
+"""One end of a connection: bytes in, commands to handlers, answers out.
 
-Answers that are ready when a handler returns leave in one write per read. Everything here runs on the loop of the
-connection; other threads hand over with `loop.call_soon_threadsafe`. Docs page: docs/protocol.md.
+Answers that are ready when a handler returns are sent in one write per read. Everything here must be used in the
+event
+loop of the connection; other threads use `loop.call_soon_threadsafe`. Docs page: docs/protocol.md.
 Source: NettyRemotingAbstract (4.9.7, 5.5.0).
 """
 
@@ -26,52 +27,52 @@ Handler = Callable[[Command, "Peer"], Awaitable[Answer] | Answer]
 Guard = Callable[[Command, "Peer"], Answer]
 
 MAX_ADVISED = 1000
-"""Hosts of which it is remembered that their warning was logged; for others it is logged each time."""
+"""Maximum number of hosts for which it is remembered that a warning was logged; for others it is logged each time."""
 
 HTTP2 = ord("P")
-"""First byte of HTTP/2's preface "PRI * HTTP/2.0". A frame of remoting begins with 0: it has less than 16 MiB."""
+"""First byte of HTTP/2's preface "PRI * HTTP/2.0". A remoting frame is smaller than 16 MiB, so its first byte is 0."""
 
 LAST_WITHOUT_GO_AWAY = 475
-"""V5_3_1: clients of later releases reconnect and repeat a request that is answered GO_AWAY."""
+"""V5_3_1: clients of later versions reconnect and repeat a request that is answered with GO_AWAY."""
 
 _FLUSH_SIZE = 256 << 10
 _WATCHED = 64 << 10
-"""An incomplete frame counts toward the common limit from this size; smaller ones cost less than counting."""
+"""Size in bytes from which an incomplete frame counts towards the common limit; smaller ones are not worth counting."""
 
 log = logging.getLogger(__name__)
 
 
 class OtherProtocol(Protocol):
-    """What speaks a protocol other than remoting on a connection."""
+    """A protocol other than remoting on a connection."""
 
     @property
     def buffered(self) -> int:
-        """Bytes of incomplete requests."""
+        """Number of buffered bytes of incomplete requests."""
 
     def receive(self, data: bytes) -> None:
-        """Takes decrypted bytes; raises RemoteProtocolError if they are wrong."""
+        """Handles decrypted bytes; raises RemoteProtocolError if they are invalid."""
 
     def close(self) -> None:
-        """Sends what there is to say before the connection is closed."""
+        """Sends the protocol's last bytes before the connection is closed."""
 
     def lost(self) -> None:
         """Called when the connection is closed."""
 
 
 def not_supported(command: Command, _peer: "Peer") -> Command:
-    """Answers a code that nobody handles, in RocketMQ's words."""
+    """Answers an unsupported request code, with RocketMQ's remark."""
     return command.reply(ResponseCode.REQUEST_CODE_NOT_SUPPORTED, f" request type {command.code} not supported")
 
 
 def refusal(command: Command) -> Command:
-    """Returns the answer of a server that shuts down."""
+    """Returns the answer of a server that is shutting down."""
     if command.version > LAST_WITHOUT_GO_AWAY:
         return command.reply(ResponseCode.GO_AWAY, "please go away")
     return command.reply(ResponseCode.SERVICE_NOT_AVAILABLE, "the server is being stopped")
 
 
 def failure(command: Command, error: BaseException) -> Command:
-    """Returns the answer to a request whose handler raised; logs an unexpected exception with its traceback."""
+    """Returns the answer to a request whose handler raised an error; logs unexpected exceptions with a traceback."""
     if not isinstance(error, MqtoolError | TimeoutError | ConnectionError):
         log.error("handler failed code=%s", command.code, exc_info=error)
     return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
@@ -79,20 +80,20 @@ def failure(command: Command, error: BaseException) -> Command:
 
 @dataclass(slots=True)
 class Endpoint:
-    """One listener or client, as its connections see it.
+    """The options and state that all connections of a listener or client share.
 
     Attributes:
-        handlers: request code to handler; looked up for every request, so it may change.
-        default: handler of every other code.
-        guard: asked before every request; what it returns is the answer, and the handler is not called.
-        limits: of each connection.
-        pipe: makes the TLS end of a connection that begins in TLS, or None.
-        plain: whether connections without TLS are taken.
+        handlers: handlers by request code; looked up for each request, so they may change.
+        default: handler of all other codes.
+        guard: called before each request; if it returns an answer, the answer is sent and the handler is not called.
+        limits: limits of each connection.
+        pipe: creates the TLS end of a connection that begins with TLS; None refuses TLS.
+        plain: whether connections without TLS are accepted.
         opened: called with each new connection.
-        http2: returns what serves a connection that begins in HTTP/2, None if that is not supported.
+        http2: returns the protocol of a connection that begins with HTTP/2; None if HTTP/2 is not supported.
         peers: the open connections.
-        unfinished: bytes of incomplete frames that they keep.
-        stopping: requests are refused.
+        unfinished: number of buffered bytes of incomplete frames of all connections.
+        stopping: whether requests are refused because of a shutdown.
     """
 
     handlers: Mapping[int, Handler]
@@ -109,7 +110,7 @@ class Endpoint:
     _advised: set[str] = field(default_factory=set)
 
     def log_violation(self, peer: "Peer", error: RemoteProtocolError) -> None:
-        """Logs why a connection is closed: loudly, once for each host, if its client speaks another protocol."""
+        """Logs why a connection is closed; as a warning, once per host, if the client uses another protocol."""
         loud = isinstance(error, ForeignProtocolError) and peer.host not in self._advised
         if loud and len(self._advised) < MAX_ADVISED:
             self._advised.add(peer.host)
@@ -120,9 +121,9 @@ class Peer(asyncio.Protocol):
     """The other end of a connection.
 
     Attributes:
-        address: "host:port" of the peer; host alone in `host`, port in `port`. IPv6 hosts have no brackets.
-        attributes: what handlers keep for the connection.
-        last_active: time of the loop at the last byte in either direction.
+        address: "host:port" of the peer; `host` and `port` contain its parts. IPv6 hosts have no brackets.
+        attributes: values that handlers store for the connection.
+        last_active: event loop time of the last byte in either direction.
         in_flight: number of requests in progress.
     """
 
@@ -174,28 +175,28 @@ class Peer(asyncio.Protocol):
 
     @property
     def closed(self) -> bool:
-        """Whether the connection is closed, or closing."""
+        """Whether the connection is closed or is being closed."""
         return self._transport is None or self._transport.is_closing()
 
     @property
     def local_port(self) -> int:
-        """The port of this end."""
+        """Port of this end of the connection."""
         name = self._transport.get_extra_info("sockname") if self._transport is not None else None
         return int(name[1]) if isinstance(name, tuple) else 0
 
     @property
     def writable(self) -> bool:
-        """Whether the peer reads what is sent fast enough; if not, postpone what can wait."""
+        """Whether the peer reads fast enough; if not, postpone what is not urgent."""
         return not self._write_paused
 
     def send(self, command: Command) -> None:
-        """Sends a command soon, in the order of calls; does nothing if the connection is closed."""
+        """Queues a command for sending, in the order of calls; does nothing if the connection is closed."""
         if not self.closed:
             self._put(command)
             self._flush_soon()
 
     def write(self, frame: bytes) -> None:
-        """Sends an encoded frame soon, as `send` does."""
+        """Queues an encoded frame for sending, like `send`."""
         self._out.append(frame)
         self._out_bytes += len(frame)
         self._flush_soon()
@@ -209,8 +210,8 @@ class Peer(asyncio.Protocol):
         """Sends a request and returns its answer; sets `opaque`.
 
         Raises:
-            TimeoutError: no answer came in `timeout` seconds.
-            ConnectionError: the connection was or went down.
+            TimeoutError: no answer arrived within `timeout` seconds.
+            ConnectionError: the connection is closed, or was closed before the answer arrived.
         """
         if self.closed:
             raise ConnectionResetError(f"{self.address}: connection is closed")
@@ -227,11 +228,11 @@ class Peer(asyncio.Protocol):
             self._pending.pop(opaque, None)
 
     def on_close(self, callback: Callable[["Peer"], None]) -> None:
-        """Registers a callback for the end of the connection; it gets this peer."""
+        """Registers a callback for the end of the connection; it is called with this peer."""
         self._closers.append(callback)
 
     def close(self) -> None:
-        """Closes the connection after sending what is left."""
+        """Sends what is buffered, then closes the connection."""
         if self._transport is not None:
             if self._other is not None:
                 self._other.close()
@@ -239,7 +240,7 @@ class Peer(asyncio.Protocol):
             self._transport.close()
 
     def abort(self, reason: str) -> None:
-        """Closes the connection at once; bytes that were not sent are lost."""
+        """Closes the connection immediately; unsent bytes are lost."""
         if self._transport is not None:
             log.info("connection closed peer=%s reason=%s", self.address, reason)
             self._transport.abort()
@@ -295,13 +296,13 @@ class Peer(asyncio.Protocol):
         self._flush()
 
     def _begin(self, first: int) -> None:
-        """Decides by its first byte what a connection speaks."""
+        """Detects the protocol of a connection by its first byte."""
         self._is_new = False
         if first == HTTP2 and self._endpoint.http2 is not None:
             self._other = self._endpoint.http2(self, self._endpoint)
 
     def pause_writing(self) -> None:
-        """Called by the loop when the peer reads too slowly: its requests are not read meanwhile."""
+        """Called by the loop when the peer reads too slowly; its requests are not read until it catches up."""
         self._write_paused = True
         self._block()
 
@@ -420,7 +421,7 @@ class Peer(asyncio.Protocol):
         )
 
     def _unblock(self) -> None:
-        """Handles commands that were read but not begun; when all are, resumes reading."""
+        """Handles commands that were parsed but not started; resumes reading when none are left."""
         while self._waiting and not self._full():
             self._take(self._waiting.popleft())
         self._flush()
@@ -430,7 +431,7 @@ class Peer(asyncio.Protocol):
                 self._transport.resume_reading()  # type: ignore[union-attr]
 
     def _watch(self, size: int) -> None:
-        """Counts the bytes of an incomplete frame of this connection toward the limit of all connections.
+        """Adds the size of this connection's incomplete frame to the total of all connections.
 
         Raises:
             RemoteProtocolError: this connection exceeds the limit.

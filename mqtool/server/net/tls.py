@@ -1,7 +1,7 @@
-"""TLS on the port that also takes plain frames.
+"""TLS on the port that also accepts connections without TLS.
 
-A TLS connection begins with byte 0x16, a plain frame with 0x00 (NettyRemotingServer, TlsSystemConfig). Encryption runs
-between memory buffers, because the kind of a connection is known only after its first byte, on every event loop.
+A TLS connection begins with byte 0x16, a remoting frame with 0x00 (NettyRemotingServer, TlsSystemConfig). Encryption
+uses memory buffers, because the protocol is known only after the first byte; this works with every event loop.
 """
 
 import functools
@@ -24,7 +24,7 @@ _READ_SIZE = 256 << 10
 
 
 def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext:
-    """Returns the context of a server that shows `certificate` (PEM, with the key in it or in `key`).
+    """Returns the TLS context of a server with `certificate` (PEM, with the private key in the same file or in `key`).
 
     Raises:
         UsageError: the files cannot be used.
@@ -40,10 +40,11 @@ def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext
 
 @functools.cache
 def self_made_context() -> ssl.SSLContext:
-    """Returns the context of a server without a certificate of its own: one that is made now, and signed by itself.
+    """Returns the TLS context of a server with a new self-signed certificate.
 
-    The real broker does the same (TlsHelper, tls.test.mode.enable). It encrypts, but proves no identity: clients
-    must be configured not to verify it.
+    The real broker does the same (TlsHelper, tls.test.mode.enable). The connection is encrypted, but the server is
+    not
+    authenticated: clients must be configured not to verify it.
 
     Raises:
         UnavailableError: the package `cryptography` is not installed.
@@ -73,7 +74,7 @@ def self_made_context() -> ssl.SSLContext:
 
 
 class TlsPipe:
-    """The server's end of one TLS connection, from bytes to bytes."""
+    """The server end of one TLS connection; works on buffers, without sockets."""
 
     def __init__(self, context: ssl.SSLContext) -> None:
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
@@ -81,10 +82,10 @@ class TlsPipe:
         self._greeted = False
 
     def receive(self, data: bytes) -> bytes:
-        """Takes bytes from the peer and returns them decrypted; `to_send` may have an answer of TLS itself.
+        """Decrypts bytes from the peer; afterwards `to_send` may return bytes of TLS itself.
 
         Raises:
-            RemoteProtocolError: they are not TLS, or TLS that this end refuses.
+            RemoteProtocolError: the bytes are not TLS, or TLS that this end refuses.
         """
         self._incoming.write(data)
         pieces: list[bytes] = []
@@ -101,24 +102,24 @@ class TlsPipe:
         return b"".join(pieces)
 
     def send(self, pieces: Iterable[bytes | memoryview]) -> bytes:
-        """Returns the bytes to send for plain ones."""
+        """Encrypts bytes to send."""
         for piece in pieces:
             if len(piece):
                 self._object.write(piece)
         return self._outgoing.read()
 
     def to_send(self) -> bytes:
-        """Returns the bytes of TLS itself: its handshake, or an alert."""
+        """Returns pending bytes of TLS itself: its handshake, or an alert."""
         return self._outgoing.read()
 
 
 class TlsDetector:
-    """Detects TLS by the first byte of a connection; from then on encrypts and decrypts, if it is TLS.
+    """Detects TLS by the first byte of a connection; if it is TLS, encrypts and decrypts.
 
     Args:
-        pipe: makes the server's end of TLS; None refuses TLS.
+        pipe: creates the server end of TLS; None refuses TLS.
         plain: whether a connection without TLS is accepted.
-        write: sends the bytes of TLS itself.
+        write: sends bytes of TLS itself.
     """
 
     def __init__(self, pipe: Callable[[], TlsPipe] | None, plain: bool, write: Callable[[bytes], object]) -> None:
@@ -128,14 +129,14 @@ class TlsDetector:
 
     @property
     def is_plain(self) -> bool:
-        """Whether the connection is known to be without TLS, so that this object is not needed any more."""
+        """Whether the connection is known not to use TLS, so that this object is no longer needed."""
         return self._known and self._pipe is None
 
     def receive(self, data: bytes) -> bytes:
-        """Returns the plain bytes in what the peer sent.
+        """Returns the decrypted bytes of what the peer sent.
 
         Raises:
-            RemoteProtocolError: the kind of connection is not accepted, or its TLS is invalid.
+            RemoteProtocolError: this kind of connection is not accepted, or its TLS is invalid.
         """
         if not self._known:
             self._begin(data[0])
@@ -148,7 +149,7 @@ class TlsDetector:
                 self._write(own)
 
     def send(self, pieces: list[bytes | memoryview]) -> list[bytes | memoryview]:
-        """Returns the bytes to send for plain ones, encrypted if the connection is TLS."""
+        """Returns the bytes to send, encrypted if the connection uses TLS."""
         return pieces if self._pipe is None else [self._pipe.send(pieces)]
 
     def _begin(self, first: int) -> None:

@@ -1,4 +1,4 @@
-"""Positions of consumer groups on a running broker: read, planned and set over the admin protocol.
+"""Reads, plans and sets consumer offsets on a running broker, over the admin protocol.
 
 ```
 with BrokerPositions("127.0.0.1:10911") as broker:

@@ -1,4 +1,4 @@
-"""What a running broker says of positions and queues: the same questions as to a store, over the admin protocol."""
+"""Queries a running broker about consumer offsets and queues over the admin protocol, with the methods of a store."""
 
 import asyncio
 from collections.abc import Iterator
@@ -22,26 +22,27 @@ from mqtool.store.queue_messages import QueueMessage
 
 _ANSWER_SECONDS = 15.0
 _GROUP = "TOOLS_CONSUMER"
-"""Group of mqadmin; every broker has it."""
+"""Consumer group of mqadmin, which every broker has."""
 _HAS_SUBSCRIPTION = 4
-"""Bit of a pull's sysFlag: the request brings its subscription (PullSysFlag)."""
+"""Bit of a pull's sysFlag: the request contains its subscription (PullSysFlag)."""
 _AT_ONCE = 32
 _FIRST_5 = (5, 0)
 
 
 class BrokerPositions:
-    """A broker that is asked about positions and queues; a context manager, and `QueueMessages`.
+    """Queries and changes consumer offsets of a broker; a context manager, and `QueueMessages`.
 
-    Not for use where an event loop runs already.
+    Must not be used where an event loop is running.
 
     Attributes:
-        address: "host:port".
+        address: "host:port" of the broker.
     """
 
     def __init__(self, address: str) -> None:
-        """Takes the broker's "host:port"; raises UsageError if it is invalid.
+        """Creates a client for the broker at "host:port"; requests are signed as `own_signing` determines.
 
-        Requests are signed as `own_signing` says.
+        Raises:
+            UsageError: the address is invalid.
         """
         parse_address(address)
         self._sign = own_signing()
@@ -64,7 +65,7 @@ class BrokerPositions:
         """Sends a request and returns the answer, whatever its code.
 
         Raises:
-            ConnectionError: there is no answer.
+            ConnectionError: the broker does not answer.
         """
         texts = {name: str(value).lower() if isinstance(value, bool) else str(value) for name, value in fields.items()}
         return self._runner.run(self._call(Command(code, fields=texts)))
@@ -78,11 +79,11 @@ class BrokerPositions:
             raise ConnectionError(f"broker {self.address}: no answer in {_ANSWER_SECONDS:g} s") from error
 
     def asked(self, code: RequestCode, **fields: object) -> Command:
-        """Returns the answer to a request that must succeed.
+        """Sends a request that must succeed and returns the answer.
 
         Raises:
-            RemoteProtocolError: the broker answers with another code than SUCCESS.
-            ConnectionError: there is no answer.
+            RemoteProtocolError: the answer's code is not SUCCESS.
+            ConnectionError: the broker does not answer.
         """
         answer = self.ask(code, **fields)
         if answer.code != ResponseCode.SUCCESS:
@@ -93,17 +94,17 @@ class BrokerPositions:
 
     @cached_property
     def settings(self) -> dict[str, str]:
-        """Its configuration."""
+        """Configuration of the broker."""
         return dict(java_properties.parse(bytes(self.asked(RequestCode.GET_BROKER_CONFIG).body)))
 
     @property
     def name(self) -> str:
-        """Its brokerName."""
+        """The broker's brokerName."""
         return self.settings.get("brokerName", "")
 
     @cached_property
     def release(self) -> Release:
-        """Its release, by the version that it states."""
+        """Release of the broker, from the version that it states."""
         table = document_in(self.asked(RequestCode.GET_BROKER_RUNTIME_INFO).body).get("table")
         words = str((table if isinstance(table, dict) else {}).get("brokerVersionDesc", ""))
         numbers = [int(part) for part in words.lstrip("Vv").split("_")[:2] if part.isdigit()]
@@ -111,16 +112,16 @@ class BrokerPositions:
 
     @property
     def resets_by_itself(self) -> bool:
-        """Whether it resets positions of running consumers itself, by queue (useServerSideResetOffset, since 5.0)."""
+        """Whether the broker itself resets offsets of running consumers by queue (useServerSideResetOffset, 5.0)."""
         return self.release >= _FIRST_5 and self.settings.get("useServerSideResetOffset") == "true"
 
     def groups(self) -> set[str]:
-        """Returns the groups with a configuration."""
+        """Returns the consumer groups that have a configuration."""
         body = self.asked(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
         return set(self._parsed(body, config_files.parse_groups).subscription_group_table)
 
     def members(self, group: str) -> list[str]:
-        """Returns the client ids of a group's running consumers."""
+        """Returns the client ids of a consumer group's running members."""
         answer = self.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
         if answer.code != ResponseCode.SUCCESS:  # CONSUMER_NOT_ONLINE
             return []
@@ -136,7 +137,7 @@ class BrokerPositions:
     # -- positions -----------------------------------------------------------------------------------------------
 
     def committed(self) -> dict[str, dict[str, dict[int, int]]]:
-        """Returns the positions by group, topic and queue id; negative ones are none for the broker."""
+        """Returns consumer offsets by group, topic and queue id; for the broker, a negative one means none."""
         answer = self.asked(RequestCode.GET_ALL_CONSUMER_OFFSET)
         offsets: ConsumerOffsets = self._parsed(answer.body, config_files.parse_consumer_offsets)
         return {
@@ -147,19 +148,19 @@ class BrokerPositions:
     # -- queues --------------------------------------------------------------------------------------------------
 
     def topics(self) -> dict[str, tuple[int, ...]]:
-        """Returns the queue ids of each topic with a configuration."""
+        """Returns the queue ids of each topic that has a configuration."""
         answer = self.asked(RequestCode.GET_ALL_TOPIC_CONFIG)
         table = self._parsed(answer.body, config_files.parse_topics).topic_config_table
         return {name: tuple(range(max(one.read_queue_nums, one.write_queue_nums))) for name, one in table.items()}
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
-        """Returns minimum and maximum offset of a queue."""
+        """Returns (min offset, max offset) of a queue; None if the queue does not exist."""
         codes = (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
         low, high = (self._number(self.asked(code, topic=topic, queueId=queue_id), "offset") for code in codes)
         return max(0, low), max(0, high)
 
     def at_time(self, topic: str, queue_id: int, time: int) -> int:
-        """Returns the queue offset for a store time in ms."""
+        """Returns the queue offset for a store timestamp in ms."""
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
         return max(0, self._number(self.asked(code, topic=topic, queueId=queue_id, timestamp=time), "offset"))
 
@@ -177,11 +178,11 @@ class BrokerPositions:
             at = following
 
     def message(self, topic: str, queue_id: int, queue_offset: int) -> QueueMessage | None:
-        """Returns one message; None if the broker does not give it."""
+        """Returns one message; None if the broker does not return it."""
         return next(self.messages(topic, queue_id, queue_offset, queue_offset + 1), None)
 
     def _pull(self, topic: str, queue_id: int, start: int, count: int) -> Command:
-        """Returns the answer to a pull that commits nothing."""
+        """Sends a pull that commits no offset and returns the answer."""
         return self.ask(
             RequestCode.PULL_MESSAGE,
             consumerGroup=_GROUP,

@@ -1,4 +1,4 @@
-"""A plan of positions on a running broker, as a file; the undo file of one is such a plan too."""
+"""A plan of new consumer offsets on a running broker, stored as a file; its undo file is such a plan too."""
 
 import hashlib
 import json
@@ -15,17 +15,19 @@ SCHEMA_VERSION = 1
 
 @dataclass(frozen=True, slots=True)
 class BrokerPlan:
-    """New positions on a broker.
+    """New consumer offsets on a broker.
 
     Attributes:
-        broker: "host:port".
-        name: brokerName, so that another broker at this address is not taken for it.
-        created: RFC 3339.
-        moves: one for each queue of a group.
-        online: consumers of the groups may run: positions are moved by the broker's reset, which tells them.
-        time: for a reset of running consumers of 4.9, whose broker resets by time only: ms since epoch, -1 for the end
-            of the queues; None if the positions are not given by time.
-        notes: what is worth knowing before, in words.
+        broker: "host:port" of the broker.
+        name: brokerName, checked so that another broker at this address is not changed.
+        created: time of creation, RFC 3339.
+        moves: one move for each queue of a group.
+        online: whether consumers of the groups may be running; offsets are then changed by the broker's reset, which
+            notifies them.
+        time: for a reset of running consumers of 4.9, whose broker resets only by time: ms since epoch, -1 for the
+            end of
+            the queues; None if the offsets are not given by time.
+        notes: remarks to read before applying the plan.
     """
 
     broker: str
@@ -41,25 +43,25 @@ class BrokerPlan:
 
     @property
     def digest(self) -> str:
-        """SHA-256 over everything else."""
+        """SHA-256 of all other fields."""
         return hashlib.sha256(_text(self._body()).encode()).hexdigest()
 
     def to_json(self) -> str:
-        """Returns the plan as it is kept in a file."""
+        """Returns the plan as the content of its file."""
         return json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n"
 
     def undo(self) -> "BrokerPlan":
-        """Returns the plan that sets the positions back."""
+        """Returns the plan that restores the previous offsets."""
         moves = tuple(Move(one.group, one.topic, one.queue_id, one.after, one.before) for one in self.moves)
         notes = ("undoes the plan next to it",)
         return BrokerPlan(self.broker, self.name, self.created, moves, self.online and self.time is None, notes=notes)
 
     @classmethod
     def from_json(cls, data: bytes, path: Path) -> "BrokerPlan | None":
-        """Reads a plan; None if the file is of another kind.
+        """Parses a plan; None if the file is of another kind.
 
         Raises:
-            RefusedError: it was edited, or is of another release.
+            RefusedError: the file was edited, or is of another release.
         """
         try:
             document = json.loads(data)

@@ -1,7 +1,8 @@
-"""Positions set on a running broker, each proved by asking for it; what the broker would ignore is refused before.
+"""Sets consumer offsets on a running broker, and verifies each; refuses changes that the broker would ignore.
 
-A consumer that runs commits its own position every few seconds and would write over the new one. Brokers since 5.0 can
-reset positions of running consumers by queue (useServerSideResetOffset); those of 4.9 tell the clients to move all
+A running consumer commits its own offset every few seconds and would overwrite the new one. Brokers since 5.0 can
+reset
+offsets of running consumers by queue (useServerSideResetOffset). Brokers of 4.9 notify the clients, which move all
 queues of a topic to a time. Source: ConsumerManageProcessor.updateConsumerOffset, AdminBrokerProcessor.resetOffset,
 Broker2Client.resetOffset (4.9.7, 5.5.0).
 """
@@ -16,17 +17,17 @@ from mqtool.server.offsets.plan import BrokerPlan
 from mqtool.store.offset_moves import Committed, Move
 
 _NONE = -1
-"""What brokers take for no position."""
+"""Offset that brokers treat as none."""
 
 
 @dataclass(frozen=True, slots=True)
 class AppliedMoves:
-    """Result of a plan.
+    """Result of applying a plan.
 
     Attributes:
-        moved: queues whose position was set.
-        already: queues that had the new position before.
-        notified: groups whose running consumers were notified; they move within some 15 seconds (4.9).
+        moved: number of queues whose offset was set.
+        already: number of queues that already had the new offset.
+        notified: groups whose running consumers were notified; they move within about 15 seconds (4.9).
     """
 
     moved: int
@@ -35,10 +36,10 @@ class AppliedMoves:
 
 
 def check_broker(broker: BrokerPositions, plan: BrokerPlan) -> None:
-    """Refuses what the broker would ignore or write over.
+    """Refuses a plan that the broker would ignore, or whose offsets would be overwritten.
 
     Raises:
-        RefusedError: with how to do it.
+        RefusedError: the text explains how to do it instead.
     """
     where = broker.address
     if broker.name != plan.name:
@@ -74,17 +75,18 @@ def _check_online(broker: BrokerPositions, plan: BrokerPlan, group: str, ids: li
 
 
 def apply_moves(broker: BrokerPositions, plan: BrokerPlan, save_undo: Callable[[BrokerPlan], None]) -> AppliedMoves:
-    """Sets positions; a call that was interrupted is finished by the same call.
+    """Sets consumer offsets; if a call was interrupted, repeating it completes the plan.
 
     Args:
-        broker: connected.
-        plan: for it.
-        save_undo: called with the plan that undoes this one before the first position is set.
+        broker: client connected to the broker.
+        plan: the plan for this broker.
+        save_undo: called with the undo plan before the first offset is set.
 
     Raises:
-        RefusedError: a position is neither the old nor the new one; consumers run; the broker ignores a position.
+        RefusedError: an offset is neither the old nor the new one; consumers are running; or the broker ignores an
+            offset.
         RemoteProtocolError: the broker refuses a request.
-        ConnectionError: it does not answer.
+        ConnectionError: the broker does not answer.
     """
     check_broker(broker, plan)
     left = list(_left(broker, plan))
@@ -105,7 +107,7 @@ def apply_moves(broker: BrokerPositions, plan: BrokerPlan, save_undo: Callable[[
 
 
 def _left(broker: BrokerPositions, plan: BrokerPlan) -> Iterator[Move]:
-    """Yields the moves that are not made yet."""
+    """Yields the moves that have not been made yet."""
     committed = broker.committed()
     for move in plan.moves:
         found = _position(committed, move)
@@ -122,16 +124,16 @@ def _position(committed: Committed, move: Move) -> int | None:
 
 
 def _update(broker: BrokerPositions, move: Move) -> None:
-    """Commits a position, as a consumer does."""
+    """Commits an offset, as a consumer does."""
     after = _NONE if move.after is None else move.after
     fields = {"consumerGroup": move.group, "topic": move.topic, "queueId": move.queue_id, "commitOffset": after}
     broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET, **fields)
 
 
 def _prove(broker: BrokerPositions, moves: Iterable[Move]) -> None:
-    """Raises RefusedError if the broker has not taken a position, to whose request it answered SUCCESS.
+    """Raises RefusedError if the broker answered SUCCESS but did not store an offset.
 
-    The whole table is asked for: brokers of 4.9 answer 0 about a position that is not there.
+    The whole offset table is queried, because brokers of 4.9 answer 0 for an offset that does not exist.
     """
     committed = broker.committed()
     for move in moves:
@@ -143,7 +145,7 @@ def _prove(broker: BrokerPositions, moves: Iterable[Move]) -> None:
 
 
 def _reset(broker: BrokerPositions, move: Move) -> None:
-    """Resets a position on the server, which running consumers follow with their next pull."""
+    """Resets an offset on the broker; running consumers continue there with their next pull."""
     broker.asked(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         topic=move.topic,
@@ -156,7 +158,7 @@ def _reset(broker: BrokerPositions, move: Move) -> None:
 
 
 def _tell(broker: BrokerPositions, plan: BrokerPlan) -> tuple[str, ...]:
-    """Lets the broker tell running consumers a time for each topic."""
+    """Makes the broker notify running consumers to move to a time; returns the groups."""
     for group, topic in sorted({(move.group, move.topic) for move in plan.moves}):
         fields = {"topic": topic, "group": group, "timestamp": plan.time, "isForce": True}
         answer = broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields)

@@ -1,1 +1,1 @@
-"""A producer: the route of a topic from a name server, and messages sent to its brokers. Docs page: docs/replay.md."""
+"""A producer: queries topic routes from a name server, and sends messages to brokers. Docs page: docs/replay.md."""

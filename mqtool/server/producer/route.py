@@ -1,4 +1,4 @@
-"""Where a producer may send messages of a topic, from what a name server answers.
+"""Parses a topic route of a name server into the queues to which a producer may send.
 
 Source: TopicRouteData, QueueData, MQClientInstance.topicRouteData2TopicPublishInfo (4.9.7, 5.5.0).
 """
@@ -16,11 +16,11 @@ _MAX_QUEUES = 1 << 16
 
 
 class Destination(NamedTuple):
-    """A queue of a broker.
+    """A queue on a broker.
 
     Attributes:
         address: "host:port" of the master.
-        queue_id: there.
+        queue_id: id of the queue.
     """
 
     address: str
@@ -29,11 +29,11 @@ class Destination(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Brokers of a topic that take messages.
+    """The brokers that accept messages of a topic.
 
     Attributes:
-        queues: address of a master and how many queues it has, by the brokers' names.
-        problem: why there are no queues, "" if there are.
+        queues: (address of a master, number of its queues), sorted by broker name.
+        problem: why there are no queues; "" if there are some.
         known: whether the name server has the topic.
     """
 
@@ -43,13 +43,13 @@ class Route:
 
     @property
     def most_queues(self) -> int:
-        """How many queues the largest of them has."""
+        """The largest number of queues on one broker."""
         return max((count for _, count in self.queues), default=0)
 
     def destination(self, queue_id: int) -> Destination | None:
-        """Returns the queue for messages of an original queue, the same for all of them; None without any queue.
+        """Returns the queue for the messages of an original queue, always the same one; None if there are no queues.
 
-        The queue id stays where a broker has it. Original queues that no broker has are spread over the existing ones.
+        The queue id is kept if a broker has it. Other original queues are distributed over the existing ones.
         """
         having = [address for address, count in self.queues if 0 <= queue_id < count]
         if having:
@@ -59,10 +59,10 @@ class Route:
 
 
 def route_in(body: bytes | memoryview) -> Route:
-    """Reads the body of GET_ROUTEINFO_BY_TOPIC.
+    """Parses the body of an answer to GET_ROUTEINFO_BY_TOPIC.
 
     Raises:
-        RemoteProtocolError: it is not a route.
+        RemoteProtocolError: the body is not a route.
     """
     document = document_in(body)
     try:
@@ -81,5 +81,5 @@ def route_in(body: bytes | memoryview) -> Route:
 
 
 def _master(addresses: Mapping[Any, Any]) -> str | None:
-    """Returns the address of broker id 0; ids are bare numbers or texts."""
+    """Returns the address of broker id 0; keys may be numbers or texts."""
     return next((str(address) for number, address in addresses.items() if java.json_long(number) == MASTER), None)

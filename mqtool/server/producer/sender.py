@@ -1,10 +1,10 @@
-"""A producer: sends messages to the brokers of a name server, and returns each answer.
+"""Sends messages to the brokers of a name server, and returns each answer.
 
     with BrokerSender("127.0.0.1:9876") as sender:
         answers, failure = sender.send(messages)
 
-For each queue one message is in flight at a time, so that brokers cannot change their order; several queues are served
-at once. Docs page: docs/replay.md. Source: DefaultMQProducerImpl, MQClientAPIImpl.sendMessage (4.9.7, 5.5.0).
+One message per queue is in flight at a time, so that the order in a queue is preserved; several queues are served
+concurrently. Docs page: docs/replay.md. Source: DefaultMQProducerImpl, MQClientAPIImpl.sendMessage (4.9.7, 5.5.0).
 """
 
 import asyncio
@@ -46,7 +46,7 @@ _STORED = frozenset(
 
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _BROKER_FAILED = frozenset({*_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
-"""Answers about the broker, not the message: the next ones would get them too."""
+"""Response codes caused by the broker, not the message; further messages would get them too."""
 
 _WAITED = (
     properties.DELAY_LEVEL,
@@ -61,7 +61,7 @@ _WAITED = (
 
 
 class _Sent(NamedTuple):
-    """A message, its destination, and its number among those of the call."""
+    """A message, its destination, and its index in the call."""
 
     number: int
     message: OutgoingMessage
@@ -70,10 +70,14 @@ class _Sent(NamedTuple):
 
 
 class BrokerSender:
-    """Sends messages; a context manager. Not for use where an event loop runs already."""
+    """Sends messages; a context manager. Must not be used where an event loop is running."""
 
     def __init__(self, name_server: str) -> None:
-        """Takes the name server's "host:port"; raises UsageError if it is invalid."""
+        """Creates a sender for the name server at "host:port".
+
+        Raises:
+            UsageError: the address is invalid.
+        """
         parse_address(name_server)
         self._name_server = name_server
         self._runner = asyncio.Runner(loop_factory=loop_factory())
@@ -89,10 +93,11 @@ class BrokerSender:
         self._runner.close()
 
     def send(self, messages: Sequence[OutgoingMessage]) -> tuple[list[Ack], Exception | None]:
-        """Sends messages, those of a queue in their order.
+        """Sends messages; the messages of each queue in their order.
 
         Returns:
-            The answers to the first messages, and the error for the rest: None if all were answered, ConnectionError if
+            The answers to the first messages, and the error for the rest: None if all were answered, ConnectionError
+                if
             a name server or broker failed, RemoteProtocolError if its answer was invalid. Messages after the last
             answer may have been stored nevertheless.
         """
@@ -129,7 +134,7 @@ class BrokerSender:
         return [answer for answer in answers[:known] if answer is not None], failures[0] if failures else None
 
     async def _route(self, topic: str) -> Route:
-        """Returns where a topic is; of one that is nowhere, where brokers create topics."""
+        """Returns the route of a topic; for an unknown topic, the brokers that create topics automatically."""
         if topic not in self._routes:
             found = await self._ask_route(topic)
             if not found.queues and not found.known:
@@ -148,7 +153,7 @@ class BrokerSender:
         return route_in(answer.body)
 
     async def _answer(self, sent: _Sent) -> Ack:
-        """Sends a message, again if the broker is busy, and returns its answer."""
+        """Sends a message and returns the broker's answer; retries while the broker is busy."""
         if len(sent.message.body) + len(sent.message.properties) + _HEADER_ROOM > MAX_FRAME:
             return Ack(sent.number, None, f"body of {len(sent.message.body)} bytes: a frame takes {MAX_FRAME}")
         pause = _FIRST_PAUSE
@@ -181,7 +186,7 @@ class BrokerSender:
 
 
 def _request(sent: _Sent) -> Command:
-    """Returns SEND_MESSAGE_V2, whose fields have one letter (SendMessageRequestHeaderV2)."""
+    """Returns a SEND_MESSAGE_V2 request, whose fields have one-letter names (SendMessageRequestHeaderV2)."""
     message = sent.message
     born = message.born_timestamp if message.born_timestamp is not None else time.time_ns() // 1_000_000
     fields = {
@@ -202,9 +207,9 @@ def _request(sent: _Sent) -> Command:
 
 
 def _to_send(encoded: bytes) -> bytes:
-    """Returns properties without those that would keep a message from consumers once more.
+    """Returns properties without those that would hide the message from consumers again.
 
-    A committed message still says that it is a half one, and a delivered one how long it was to wait
+    A committed message still has the mark of a half message, and a delivered timer message still has its delay
     (EndTransactionProcessor, ScheduleMessageService, TimerMessageStore).
     """
     said = properties.decode(encoded)
@@ -215,10 +220,10 @@ def _to_send(encoded: bytes) -> bytes:
 
 
 def _ack(sent: _Sent, answer: Command) -> Ack:
-    """Reads where a message was stored.
+    """Parses where a message was stored from an answer.
 
     Raises:
-        RemoteProtocolError: the answer does not say it.
+        RemoteProtocolError: the answer does not state it.
     """
     fields, topic = answer.fields, sent.message.topic
     try:

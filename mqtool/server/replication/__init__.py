@@ -1,4 +1,4 @@
-"""Replication: a copy of a real master's store, kept by its own HA protocol.
+"""Replication: copies a real master's store over its HA protocol, and sends the log to slaves.
 
-`mirror.Mirror` follows a master; what goes over the wire is in `mqtool.protocol.replication`. docs/protocol.md.
+`mirror.Mirror` follows a master; `mqtool.protocol.replication` has the wire format. Docs page: docs/protocol.md.
 """

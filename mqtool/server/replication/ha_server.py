@@ -1,6 +1,6 @@
-"""The master's side of replication: sends the log to slaves, ours and real ones.
+"""The master's side of replication: sends the CommitLog to slaves, both mqtool's and real ones.
 
-Asynchronous: senders are answered without waiting for a slave. Docs page: docs/protocol.md.
+Replication is asynchronous: producers are answered without waiting for a slave. Docs page: docs/protocol.md.
 Source: DefaultHAService, DefaultHAConnection (4.9.7, 5.5.0).
 """
 
@@ -13,26 +13,26 @@ from mqtool.protocol.replication import REPORT, TRANSFER, Transfer
 from mqtool.server.net.listener import listening_on
 
 BATCH_SIZE = 32 << 10
-"""Bytes of one piece (haTransferBatchSize)."""
+"""Maximum size of one transfer in bytes (haTransferBatchSize)."""
 
 HEARTBEAT_SECONDS = 5.0
 SILENCE_SECONDS = 20.0
 POLL_SECONDS = 0.01
-"""How often an idle connection looks for new records; only while there is a slave."""
+"""Interval in seconds at which an idle connection checks for new records; only while there is a slave."""
 
 log = logging.getLogger(__name__)
 
 
 class HaListener:
-    """Takes slaves on one address.
+    """Accepts slaves on one address.
 
     Args:
-        store: whose log they get.
+        store: store whose log is sent.
         host: address to listen on; "" for all.
-        port: port to listen on; 0 takes a free one, see `port` after `start`.
+        port: port to listen on; 0 selects a free one, see `port` after `start`.
 
     Attributes:
-        acknowledged: address of a slave to the physical offset up to which it has the log.
+        acknowledged: physical offset up to which a slave has the log, by address of the slave.
     """
 
     def __init__(self, store: MessageStore, host: str, port: int) -> None:
@@ -44,7 +44,11 @@ class HaListener:
         self.acknowledged: dict[str, int] = {}
 
     async def start(self) -> None:
-        """Listens; UsageError if the address cannot be listened on."""
+        """Starts listening.
+
+        Raises:
+            UsageError: the address cannot be bound.
+        """
         with listening_on(f"{self._host}:{self.port} for slaves"):
             self._server = await asyncio.start_server(self._serve, self._host or None, self.port)
         self.port = self._server.sockets[0].getsockname()[1]
@@ -89,7 +93,7 @@ class HaListener:
             return int(REPORT.parse(await reader.readexactly(REPORT.size)).physical_offset)
 
     def _last_segment(self) -> int:
-        """Where a slave that has nothing begins."""
+        """Returns the physical offset of the last segment, at which an empty slave begins."""
         end = self._log.queue.wrote_offset
         return max(0, self._log.queue.min_offset, end - end % self._store.options.commit_log_file_size)
 
@@ -112,7 +116,10 @@ class HaListener:
                 await asyncio.sleep(POLL_SECONDS)
 
     def _read(self, position: int) -> memoryview | None:
-        """Returns what there is from a place on, within its segment; None if the log has no such place."""
+        """Returns the bytes from a physical offset to the end of its segment or of the log.
+
+        Returns None if the log does not have the offset.
+        """
         queue = self._log.queue
         if not max(0, queue.min_offset) <= position <= queue.wrote_offset:
             return None

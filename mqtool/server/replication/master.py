@@ -1,4 +1,4 @@
-"""Requests of a slave besides the log: sizes of files, ends of the log, and the tables.
+"""Requests of a slave other than for the log: file sizes, bounds of the log, and tables.
 
 Source: SlaveSynchronize (4.9.7, 5.5.0), AdminBrokerProcessor.
 """
@@ -41,7 +41,7 @@ SHAPING = frozenset(
         "enableMultiDispatch",
     }
 )
-"""Properties of a broker that shape its files, and so those of the copy."""
+"""Broker properties that determine the layout of its files, and therefore that of the copy."""
 
 _TABLES: dict[str, tuple[RequestCode, Callable[[Buffer], Any], Callable[[Any, JsonStyle], bytes]]] = {
     file_names.TOPICS: (RequestCode.GET_ALL_TOPIC_CONFIG, config_files.parse_topics, config_files.build_topics),
@@ -61,24 +61,24 @@ _TABLES: dict[str, tuple[RequestCode, Callable[[Buffer], Any], Callable[[Any, Js
         config_files.build_groups,
     ),
 }
-"""Configuration file to the request for its table, how the answer is read, and how the file is written."""
+"""By configuration file: the request for its table, the parser of the answer, and the function that builds the file."""
 
 _TRIES = 6
 _TRY_AGAIN_SECONDS = 0.5
 
 _NOT_IN_FILES = {"mappingDataVersion", "topicQueueMappingDetailMap", "topicQueueMappingInfoMap"}
-"""Members of the answer with the topics that belong to another file."""
+"""Members of the answer with the topics that are stored in another file."""
 
 
 @dataclass(frozen=True, slots=True)
 class MasterFacts:
-    """A master.
+    """Properties of a master.
 
     Attributes:
-        options: that the copy is opened with.
-        ha_address: where its log is sent from.
+        options: options with which the copy is opened.
+        ha_address: "host:port" from which the log is sent.
         min_offset, max_offset: physical offsets of its log.
-        name: of the broker.
+        name: name of the broker.
     """
 
     options: StoreOptions
@@ -89,11 +89,11 @@ class MasterFacts:
 
 
 async def ask_facts(connection: Connection) -> MasterFacts:
-    """Asks a broker what a copy has to know.
+    """Queries the properties of a master that a copy needs.
 
     Raises:
-        RemoteProtocolError: it is not a broker, or no master.
-        ConnectionError, TimeoutError: it does not answer.
+        RemoteProtocolError: the server is not a broker, or not a master.
+        ConnectionError, TimeoutError: the server does not answer.
     """
     answer = await _ask(connection, RequestCode.GET_BROKER_CONFIG)
     values = java_properties.parse(bytes(answer.body))
@@ -116,10 +116,10 @@ async def ask_facts(connection: Connection) -> MasterFacts:
 
 
 async def sync_tables(connection: Connection, root: Path, *, release: Release) -> None:
-    """Takes over topics, groups and offsets into the files of the copy's `config`.
+    """Copies topics, groups and offsets of the master into the configuration files of the copy.
 
     Raises:
-        RemoteProtocolError: an answer cannot be read; files before it have been written.
+        RemoteProtocolError: an answer cannot be parsed; files before it have been written.
         ConnectionError, TimeoutError: the master does not answer.
     """
     files = ConfigFiles(root, Files(), release=release)
@@ -137,7 +137,10 @@ async def sync_tables(connection: Connection, root: Path, *, release: Release) -
 
 
 async def _ask(connection: Connection, code: RequestCode) -> Command:
-    """A broker of 4.9 that has just started fails at its statistics until it has a sample: it is asked again."""
+    """Sends a request and returns the answer; retries while a 4.9 broker has no statistics.
+
+    A 4.9 broker that has just started fails at statistics until it has taken a sample.
+    """
     for _ in range(_TRIES):
         answer = await connection.call(Command(code), timeout=10)
         if answer.code != ResponseCode.SYSTEM_ERROR:

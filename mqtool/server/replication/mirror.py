@@ -1,11 +1,12 @@
-"""Mirror: a slave of a real master, for as long as it runs.
+"""Mirror: acts as a slave of a real master for as long as it runs.
 
     mirror = Mirror("127.0.0.1:10911", Path("copy"))
     await mirror.start()
     await mirror.run()      # until `stop` is called, or a permanent error occurs
 
-The copy's log is the master's, byte for byte, from the master's first byte on: a real slave that starts empty begins at
-the master's last segment. Docs page: docs/protocol.md. Source: DefaultHAClient, SlaveSynchronize (4.9.7, 5.5.0).
+The copy's log equals the master's byte for byte, from the master's first byte on; a real slave that starts empty
+begins
+at the master's last segment. Docs page: docs/protocol.md. Source: DefaultHAClient, SlaveSynchronize (4.9.7, 5.5.0).
 """
 
 import asyncio
@@ -38,13 +39,13 @@ class Mirror:
 
     Args:
         address: "host:port" of the master.
-        path: root of the copy; a new store, or one that this master was followed into before.
-        retry_seconds: pause before the master is tried again when its connection ended.
-        tables_seconds: pause between two looks at topics, groups and offsets.
+        path: root of the copy: a new store, or an earlier copy of this master.
+        retry_seconds: pause before reconnecting to the master.
+        tables_seconds: interval at which topics, groups and offsets are copied.
 
     Attributes:
-        store: the copy, once `start` has returned.
-        caught_up: set once the copy has all that the master had at the start.
+        store: the copy; set by `start`.
+        caught_up: set once the copy has everything that the master had at the start.
     """
 
     def __init__(
@@ -59,11 +60,11 @@ class Mirror:
         self._facts: MasterFacts
 
     async def start(self) -> None:
-        """Asks the master for the shape of its files and opens the copy.
+        """Queries the layout of the master's files and opens the copy.
 
         Raises:
-            RemoteProtocolError: it is not a master.
-            StoreError: the copy cannot be opened, or is not one of this master's log.
+            RemoteProtocolError: the server is not a master.
+            StoreError: the copy cannot be opened, or is not a copy of this master's log.
             ConnectionError, TimeoutError: the master does not answer.
         """
         connection = await Connection.open(self._address, sign=self._sign)
@@ -86,11 +87,11 @@ class Mirror:
         log.info("mirror begins master=%s end=%d master_end=%d", self._address, end, facts.max_offset)
 
     async def run(self) -> None:
-        """Follows until `stop`; connections that end are made again.
+        """Follows the master until `stop` is called; reconnects when a connection ends.
 
         Raises:
             StoreError: the copy cannot be written.
-            RemoteProtocolError: the master sends what cannot be the rest of the copy.
+            RemoteProtocolError: the master sends bytes that do not continue the copy's log.
         """
         tables = asyncio.ensure_future(self._keep_tables())
         self._look_whether_caught_up()
@@ -110,16 +111,16 @@ class Mirror:
 
     @property
     def name(self) -> str:
-        """The master's name."""
+        """Name of the master."""
         return self._facts.name
 
     async def until_complete(self) -> None:
-        """Returns when the copy has all that the master had at the start, log and tables."""
+        """Waits until the copy has everything that the master had at the start, both log and tables."""
         await self.caught_up.wait()
         await self._tables_taken.wait()
 
     def stop(self) -> None:
-        """Has `run` end: everything that came is on the disk when it returns."""
+        """Makes `run` end; when `run` returns, everything received is on disk."""
         self._stopped.set()
 
     async def _follow(self) -> None:
@@ -188,15 +189,15 @@ class Mirror:
 
 
 def follow(address: str, path: Path, *, once: bool, signals: Iterable[Signals] = ()) -> dict[str, Any]:
-    """Follows a master until a signal comes, or with `once` until the copy has all that was there at the start.
+    """Follows a master until a signal arrives; with `once`, until the copy has everything that was there at the start.
 
-    Call it in the main thread if there are signals.
+    Must be called in the main thread if `signals` is not empty.
 
     Returns:
-        What it came to: master, broker, store, begun_at, end, caught_up.
+        A summary with the keys master, broker, store, begun_at, end, caught_up.
 
     Raises:
-        StoreError, RemoteProtocolError, ConnectionError, TimeoutError: as `Mirror.start` and `Mirror.run`.
+        StoreError, RemoteProtocolError, ConnectionError, TimeoutError: as for `Mirror.start` and `Mirror.run`.
     """
     with asyncio.Runner(loop_factory=loop_factory()) as runner:
         return runner.run(_follow(address, path, once, signals))
@@ -226,11 +227,12 @@ async def _follow(address: str, path: Path, once: bool, signals: Iterable[Signal
 
 
 class _Pieces:
-    """From bytes to frames of one connection.
+    """Converts the bytes of one HA connection to frames of the log.
 
-    A master takes a report of 0 for a wish to begin at its last segment. A copy that shall have everything from
-    physical offset 0 asks for what follows the first byte: that one is 0 in every log, the top of a size of less than
-    16 MiB.
+    A master interprets a reported offset of 0 as a request to start at its last segment. To get everything from
+    physical
+    offset 0, the copy reports 1. The skipped byte is 0 in every log: it is the highest byte of the size of the first
+    record, which is below 16 MiB.
 
     Attributes:
         first_report: physical offset that the slave reports first.

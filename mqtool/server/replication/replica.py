@@ -1,6 +1,6 @@
-"""The store of a slave: records as the master made them, at the place where the master has them.
+"""The store of a slave: stores the master's records unchanged, at the same physical offsets.
 
-Queues and index follow by the engine's own dispatch. Source: DefaultMessageStore.appendToCommitLog (4.9.7, 5.5.0).
+The engine's dispatch builds queues and index. Source: DefaultMessageStore.appendToCommitLog (4.9.7, 5.5.0).
 """
 
 from dataclasses import replace
@@ -20,24 +20,24 @@ from mqtool.protocol.replication import Piece
 KEEP_ALL = RetentionPolicy(
     reserved_hours=1_000_000, max_used_per_cent=100, force_ratio=1.0, warning_ratio=1.0, forcibly=False
 )
-"""The copy keeps what the master has deleted; a full disk shows when a record cannot be written."""
+"""Options with which the copy keeps records that the master has deleted; a full disk is reported when a write fails."""
 
 
 class ReplicaStore(MessageStore):
-    """A store that accepts only complete frames of another one's log. One thread may append."""
+    """A store to which only complete frames of another log can be appended. Only one thread may append."""
 
     @property
     def end(self) -> int:
-        """The physical offset where the log ends."""
+        """Physical offset of the end of the log."""
         return self._components.log.queue.wrote_offset
 
     def append(self, frame: Piece) -> None:
         """Appends a record, or a BLANK with the rest of its segment.
 
-        In the page cache on return, on the disk after the next flush.
+        The frame is in the page cache on return, and on disk after the next flush.
 
         Raises:
-            StoreError: it does not continue the log, or cannot be written.
+            StoreError: the frame does not continue the log, or cannot be written.
         """
         log = self._log
         size = len(frame.data)
@@ -62,16 +62,16 @@ class ReplicaStore(MessageStore):
 
 
 def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0, background: bool = True) -> ReplicaStore:
-    """Opens the copy, created if it does not exist.
+    """Opens the copy; creates it if it does not exist.
 
     Args:
-        path: its root.
-        options: sizes of the master's files; records are written by position.
-        first_offset: where a new one begins: the start of a segment of the master.
-        background: as of `engine.open_store`.
+        path: root of the copy.
+        options: file sizes of the master; records are written by position.
+        first_offset: physical offset at which a new copy begins: the start of a segment of the master.
+        background: as for `engine.open_store`.
 
     Raises:
-        StoreError: as `engine.open_store`.
+        StoreError: as for `engine.open_store`.
     """
     files, directory = Files(), path / file_names.COMMIT_LOG
     if first_offset and not (directory.is_dir() and any(directory.iterdir())):
