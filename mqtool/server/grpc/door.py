@@ -91,7 +91,7 @@ class Door:
     # -- routes --------------------------------------------------------------------------------------------------
 
     def route(self, call: Call, data: bytes) -> bytes:
-        """QueryRoute: every queue of a topic, at the endpoints that the client asked, with the port it came to."""
+        """QueryRoute: returns all queues of a topic, at the hosts that the client used and the connection's port."""
         request = s.QueryRouteRequest.FromString(data)
         topic = self._core.topic(request.topic)
         config, answer = self._core.topic_config(topic), s.QueryRouteResponse(status=OK)

@@ -27,10 +27,7 @@ from mqtool.server.net.http2 import Call
 from mqtool.server.net.peer import Answer
 
 MAX_TRANSACTIONS = 200_000
-"""Maximum number of transactions whose half message is tracked.
-
-A new one replaces the oldest, which its next check adds.
-"""
+"""Maximum number of tracked transactions; a new one replaces the oldest, whose next check tracks it again."""
 
 MAX_BORN_MS = 10**15
 """Messages born later than this time, in the year 33658, do not use the fast path."""

@@ -42,7 +42,7 @@ _STORED = frozenset(
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
     }
 )
-"""With all of them the message is in the log; only how safe it is differs (MQClientAPIImpl.processSendResponse)."""
+"""Response codes of stored messages; they differ only in durability (MQClientAPIImpl.processSendResponse)."""
 
 _BUSY = frozenset({ResponseCode.SYSTEM_BUSY, ResponseCode.FLOW_CONTROL})
 _BROKER_FAILED = frozenset({*_BUSY, ResponseCode.SERVICE_NOT_AVAILABLE})
