@@ -1,9 +1,9 @@
 """Converts a store in DLedger mode to an ordinary store. RocketMQ itself has no tool for this direction.
 
 Every record keeps its topic, queue, queue offset, times, body and properties. Its physical offset changes, since an
-ordinary log has no entry headers. All references to physical offsets are updated: prepared_transaction_offset of
-commit records and units of the timer log. ConsumeQueues and index are rebuilt. Offset message ids change too, since
-they contain the physical offset.
+ordinary log has no entry headers. All references to physical offsets are updated: prepared_transaction_offset of commit
+records and units of the timer log. ConsumeQueues and index are rebuilt. Offset message ids change too, since they
+contain the physical offset.
 """
 
 from dataclasses import dataclass, field, replace

@@ -1,9 +1,7 @@
 """Converts ConsumeQueues from RocksDB to files and back; the rest of the store is copied.
 
-A broker that keeps its queues in RocksDB (`storeType=defaultRocksDB`) keeps topics, groups and consumer offsets
-there
-too. Conversion to files writes these tables as the JSON files of an ordinary broker. Conversion to RocksDB moves
-only
+A broker that keeps its queues in RocksDB (`storeType=defaultRocksDB`) keeps topics, groups and consumer offsets there
+too. Conversion to files writes these tables as the JSON files of an ordinary broker. Conversion to RocksDB moves only
 the queues: on startup the broker imports the JSON files whose data version is above 0
 (RocksDBConsumerOffsetManager.merge, 5.5.0).
 """
@@ -157,11 +155,9 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
 
     Raises:
         UsageError: the target is not empty or is inside the source.
-        UnsupportedFormatError: the queues are in RocksDB already, or one of them is a BatchConsumeQueue. RocketMQ
-            does
+        UnsupportedFormatError: the queues are in RocksDB already, or one of them is a BatchConsumeQueue. RocketMQ does
             not support those in RocksDB: RocksDBConsumeQueueTable.buildAndPutCQByteBuffer writes one unit at the
-                first
-            queue offset of a record, without the number of messages, whatever the topic's queue type is (5.5.0).
+            first queue offset of a record, without the number of messages, whatever the topic's queue type is (5.5.0).
         UnavailableError: rocksdict is not installed.
         StoreError: a file cannot be read or written.
     """

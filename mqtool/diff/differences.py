@@ -45,8 +45,7 @@ class Alone:
         side: the store that has it, "a" or "b".
         start, end: physical offsets, half-open.
         kind: "front" (the other store's retention deleted it, or it was never copied), "end" (not copied yet, or cut
-            off),
-            "gap" (a segment between two others is missing).
+            off), "gap" (a segment between two others is missing).
         messages: number of valid records that start in the range.
     """
 
@@ -85,13 +84,11 @@ class LogDifference:
             empty.
         common: the range, from the later of the two starts on, in which both are equal; None if the logs do not
             overlap.
-        diverges_at: physical offset of the first record that differs, or at which one log ends; None if both are
-            equal up
-            to their common end.
+        diverges_at: physical offset of the first record that differs, or at which one log ends; None if both are equal
+            up to their common end.
         first_byte: physical offset of the first differing byte; None if all common bytes are equal.
         same_bytes, different_bytes: numbers of equal and of differing bytes in the ranges that both have.
-        filler_bytes: number of differing bytes after a BLANK. A broker does not clear them, so they do not count as
-            a
+        filler_bytes: number of differing bytes after a BLANK. A broker does not clear them, so they do not count as a
             difference.
         regions: the differing regions, ascending; at most `MOST_REGIONS`.
         region_count: number of all differing regions.

@@ -44,8 +44,7 @@ def compare_queue(a: Queue | None, b: Queue | None) -> QueueDifference | None:
     """Compares one queue; returns None if both stores have the same messages at the same queue offsets.
 
     Only units whose record is in the CommitLog count: units of deleted messages and units that point past the end of
-    the
-    log are ignored.
+    the log are ignored.
 
     Raises:
         StoreError: a file cannot be read.

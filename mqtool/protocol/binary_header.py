@@ -1,7 +1,6 @@
 """Headers in ROCKETMQ serialization, the binary form that a client may choose instead of JSON.
 
-Codes have 16 bits in it, so the requests of the POP family, whose codes are larger, cannot be encoded. An empty
-remark
+Codes have 16 bits in it, so the requests of the POP family, whose codes are larger, cannot be encoded. An empty remark
 or value is the same as an absent one. Docs page: docs/protocol.md. Source: RocketMQSerializable (4.9.7, 5.5.0).
 """
 

@@ -1,8 +1,7 @@
 """Request and response codes, under RocketMQ's own names.
 
 Only names belong here; the handler of a code documents its meaning. Docs page: docs/protocol.md. Sources:
-RequestCode,
-ResponseCode and RemotingSysResponseCode of 5.5.0; codes that only 4.9.7 has are last.
+RequestCode, ResponseCode and RemotingSysResponseCode of 5.5.0; codes that only 4.9.7 has are last.
 """
 
 from enum import IntEnum

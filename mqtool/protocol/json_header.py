@@ -1,7 +1,6 @@
 """Headers in JSON, which every client supports.
 
-Reading is lenient: some clients send numbers and booleans instead of text, and everything that fastjson accepts from
-a
+Reading is lenient: some clients send numbers and booleans instead of text, and everything that fastjson accepts from a
 real client is accepted. Writing is strict: every value of extFields is text, because the C++ client reads a number
 there as 0 and the Go client rejects the frame. Docs page: docs/protocol.md. Source: RemotingCommand (4.9.7, 5.5.0).
 """

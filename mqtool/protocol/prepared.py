@@ -18,8 +18,8 @@ class PreparedAnswer:
 
     Args:
         code: response code.
-        fields: text by name. A value that changes is a placeholder of `bytes.__mod__` (`%d`, `%b`); a percent sign
-            is `%%`.
+        fields: text by name. A value that changes is a placeholder of `bytes.__mod__` (`%d`, `%b`); a percent sign is
+            `%%`.
     """
 
     __slots__ = ("_template",)
@@ -34,8 +34,7 @@ class PreparedAnswer:
 
         Args:
             values: values of the placeholders in the order of the fields, then the request's opaque. Texts must not
-                need
-                JSON escapes: digits and letters only.
+                need JSON escapes: digits and letters only.
         """
         header = self._template % values
         size = len(header)

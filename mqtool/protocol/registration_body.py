@@ -70,8 +70,7 @@ def parse(body: bytes | memoryview, *, compressed: bool, version: int) -> Regist
     Args:
         body: the body as received.
         compressed: the request's field of this name. Brokers of 5.5.0 with `compressedRegister` compress but send
-            false,
-            so the first byte is checked too.
+            false, so the first byte is checked too.
         version: version of the broker, from the header of the request.
 
     Raises:

@@ -1,9 +1,8 @@
 """The HA stream between a master and its slave, without sockets: unchanged bytes of the CommitLog in transfers.
 
-A slave reports the max physical offset of its log; the master sends bytes from there. A transfer may end anywhere in
-a
-record, but never spans two segments. Docs page: docs/protocol.md. Source: DefaultHAConnection,
-DefaultHAClient (4.9.7, 5.5.0), and wire captures.
+A slave reports the max physical offset of its log; the master sends bytes from there. A transfer may end anywhere in a
+record, but never spans two segments. Docs page: docs/protocol.md. Source: DefaultHAConnection, DefaultHAClient (4.9.7,
+5.5.0), and wire captures.
 """
 
 from collections.abc import Iterator

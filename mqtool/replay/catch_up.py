@@ -1,7 +1,6 @@
 """Finds the messages that an interrupted run has already stored in the target's log.
 
-A run stores messages in the source's order and saves its position at intervals. Messages that it stored after the
-last
+A run stores messages in the source's order and saves its position at intervals. Messages that it stored after the last
 save are in the log after the saved physical offset, in order, possibly among messages of other writers.
 """
 

@@ -53,8 +53,7 @@ class Passed:
     """Counts of what was read but not replayed.
 
     Attributes:
-        not_committed: records that consumers cannot see: half messages, rolled-back messages, records of system
-            topics.
+        not_committed: records that consumers cannot see: half messages, rolled-back messages, records of system topics.
         not_selected: messages that were read and that the selection excludes.
         damage: ranges of the log without a valid record.
     """

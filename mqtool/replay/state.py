@@ -101,8 +101,7 @@ def check(state: State, shape: dict[str, Any], source: Path, target: Path | None
 def source_print(source: Path) -> Fingerprint | None:
     """Returns the fingerprint of a source; None if it is empty.
 
-    For a log or a file it covers the first bytes, which do not change as the log or file grows. For an export it
-    covers
+    For a log or a file it covers the first bytes, which do not change as the log or file grows. For an export it covers
     the list of files, since a new file may sort between old ones.
     """
     if is_store(source):

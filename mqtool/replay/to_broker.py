@@ -1,7 +1,7 @@
 """Replays to running brokers: reads messages, sends them, writes old and new ids, saves the position.
 
-The caller passes the sender, so this module opens no connections. A message whose answer was not saved is sent again
-by the next run: delivery is at least once.
+The caller passes the sender, so this module opens no connections. A message whose answer was not saved is sent again by
+the next run: delivery is at least once.
 """
 
 from collections.abc import Iterator, Sequence

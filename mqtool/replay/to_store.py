@@ -133,8 +133,7 @@ def replay(request: ReplayRequest) -> Report:
     Raises:
         UsageError: invalid options, the state of another replay, or an existing file of ids.
         StoreError: the source cannot be read, or the target accepts no more messages. Run the replay again with the
-            same
-            state to continue.
+            same state to continue.
     """
     _check(request)
     mode = FlushMode.SYNC_FLUSH if request.sync else FlushMode.ASYNC_FLUSH

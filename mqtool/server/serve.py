@@ -72,9 +72,8 @@ class ServeOptions:
         flush: when messages are flushed to disk; None as configured.
         admin_port: port for metrics, health checks and web pages; 0 selects a free one, None opens none.
         acl: a plain_acl.yml with accounts, used or imported; None for the configured users, if any.
-        certificate, key: TLS certificate and private key, PEM files; None to create a self-signed certificate for
-            the first
-            TLS connection.
+        certificate, key: TLS certificate and private key, PEM files; None to create a self-signed certificate for the
+            first TLS connection.
         tls_mode: which connections are accepted: without TLS, with TLS, or both.
         topics: message type by name of topics that are created at the start, unless they exist.
         fast_sends: False to handle every send by the ordinary path, for tests of the fast path.

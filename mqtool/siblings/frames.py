@@ -63,8 +63,7 @@ class FrameFile:
         path: path of the file.
         size: size of the file in bytes.
         start: global position, in the whole store, of data position 0; set by the subclass.
-        states_at: distance in bytes from the start of a frame to the field in which its record states its own
-            position.
+        states_at: distance in bytes from the start of a frame to the field in which its record states its own position.
     """
 
     start: int

@@ -1,7 +1,6 @@
 """The admin site: accepts requests, and limits their number and duration.
 
-Tables are copied in the event loop's thread. A separate thread reads the store and renders the page, so that clients
-of
+Tables are copied in the event loop's thread. A separate thread reads the store and renders the page, so that clients of
 the broker do not wait for somebody who reads the page.
 """
 

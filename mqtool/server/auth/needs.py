@@ -1,9 +1,7 @@
 """Determines the permissions that a remoting request needs: resources, and actions on them.
 
-For each need of a request, the user must be allowed one of the need's actions. A request without needs is open to
-every
-user. Source: DefaultAuthorizationContextBuilder and the annotations RocketMQAction and RocketMQResource of the
-request
+For each need of a request, the user must be allowed one of the need's actions. A request without needs is open to every
+user. Source: DefaultAuthorizationContextBuilder and the annotations RocketMQAction and RocketMQResource of the request
 headers (5.5.0).
 """
 

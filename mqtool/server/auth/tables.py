@@ -37,9 +37,8 @@ class AuthTables:
     Attributes:
         users: users by name.
         acls: permissions by user name.
-        thread: the thread in which changes run, since they wait for the disk. Any thread may read at the same time;
-            it sees
-            a change once it is on disk.
+        thread: the thread in which changes run, since they wait for the disk. Any thread may read at the same time; it
+            sees a change once it is on disk.
     """
 
     def __init__(self, root: Path, *, writable: bool) -> None:

@@ -1,7 +1,6 @@
 """The broker: a store and its tables, with the permission checks that apply to every request.
 
-Request handlers and background services use it; `service` assembles them. Everything here must be used in the thread
-of
+Request handlers and background services use it; `service` assembles them. Everything here must be used in the thread of
 one event loop. Docs page: docs/serve.md.
 """
 
@@ -165,8 +164,7 @@ class Broker:
 
         Args:
             group: name of the group.
-            missing: end of the remark for a group that does not exist; the real broker words it by the kind of
-                request.
+            missing: end of the remark for a group that does not exist; the real broker words it by the kind of request.
         """
         found = self.groups.find(group)
         if found is None:

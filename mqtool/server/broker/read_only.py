@@ -1,7 +1,6 @@
 """Provides a read-only store with the reading methods of an open engine.
 
-Damaged messages are skipped: the next offset of an answer is after them. The rules of a get are in
-`store.get_message`.
+Damaged messages are skipped: the next offset of an answer is after them. The rules of a get are in `store.get_message`.
 """
 
 from collections.abc import Callable

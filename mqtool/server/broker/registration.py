@@ -1,8 +1,8 @@
 """Registers the broker and its topics with name servers.
 
 It does so every 30 seconds, and shortly after a topic has changed. A name server in the same process is called
-directly; others are sent REGISTER_BROKER. Source: BrokerOuterAPI.registerBrokerAll,
-BrokerController.registerBrokerAll (5.5.0).
+directly; others are sent REGISTER_BROKER. Source: BrokerOuterAPI.registerBrokerAll, BrokerController.registerBrokerAll
+(5.5.0).
 """
 
 import asyncio

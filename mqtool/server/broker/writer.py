@@ -1,7 +1,6 @@
 """Puts messages into the store, from one thread.
 
-Only the event loop's thread appends; an append is a copy into the page cache. With SYNC_FLUSH, another thread
-flushes
+Only the event loop's thread appends; an append is a copy into the page cache. With SYNC_FLUSH, another thread flushes
 all messages that have arrived in the meantime together (group commit), and the answer to a producer waits for that
 flush. Source of the rewriting: HookUtils.handleScheduleMessage (5.5.0).
 """
@@ -111,9 +110,8 @@ class Writer:
     def put_batch(self, batch: OutgoingMessage) -> PutResult:
         """Appends the messages of a batch, one record each.
 
-        As in the real broker, a delayed batch goes into the timer topic, although its messages lack the properties
-        that the
-        timer needs.
+        As in the real broker, a delayed batch goes into the timer topic, although its messages lack the properties that
+        the timer needs.
 
         Args:
             batch: the fields that the messages share; its body is the body of a batch request.

@@ -158,8 +158,7 @@ class Clients:
     async def settled(self, call: Call) -> Client | None:
         """Returns the client of a call, waiting up to a second for its settings; None if it sends none.
 
-        The Python client sends settings on one stream and receives messages on another without waiting for the
-        answer.
+        The Python client sends settings on one stream and receives messages on another without waiting for the answer.
         """
         end = time.monotonic() + SETTINGS_PATIENCE
         while (client := self.of(call)) is None and (rest := end - time.monotonic()) > 0:

@@ -120,9 +120,8 @@ class Door:
     def _endpoints(self, call: Call, asked: d.Endpoints) -> d.Endpoints:
         """Returns the hosts that a client used, with the port of the connection.
 
-        If the settings say so, the client's port is returned instead; it is needed if a port is mapped to another
-        one on the
-        way, as for a container.
+        If the settings say so, the client's port is returned instead; it is needed if a port is mapped to another one
+        on the way, as for a container.
         """
         endpoints, port = d.Endpoints(scheme=asked.scheme), call.peer.local_port
         own = self._core.broker.settings.flag("useEndpointPortFromRequest")

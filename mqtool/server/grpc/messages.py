@@ -269,8 +269,7 @@ def _set_optional(system: d.SystemProperties, found: dict[str, str]) -> None:
 def _body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
     """Returns a body as it is sent, and its encoding.
 
-    A body in a compression that remoting clients use is decompressed, so that every client can read it; the real
-    proxy
+    A body in a compression that remoting clients use is decompressed, so that every client can read it; the real proxy
     passes it on, labelled "GZIP". Any other body that is marked as compressed is sent as stored, with that label.
     """
     if not sys_flag & _COMPRESSED:

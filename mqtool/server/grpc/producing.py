@@ -1,7 +1,6 @@
 """RPCs of producers: SendMessage, EndTransaction, RecallMessage, and answers to transaction checks.
 
-Source: SendMessageActivity, EndTransactionActivity, RecallMessageActivity, TransactionService (rocketmq-proxy
-5.5.0).
+Source: SendMessageActivity, EndTransactionActivity, RecallMessageActivity, TransactionService (rocketmq-proxy 5.5.0).
 """
 
 import random
@@ -52,9 +51,8 @@ class _Half(NamedTuple):
 
     Attributes:
         topic, physical_offset, queue_offset: the position.
-        answers: number of undecided answers of the producer after which the entry is removed: one for the send, and
-            one for
-            each check.
+        answers: number of undecided answers of the producer after which the entry is removed: one for the send, and one
+            for each check.
     """
 
     topic: str

@@ -1,7 +1,6 @@
 """Receipt handles, which identify received messages, and their renewal while a push consumer processes a message.
 
-A handle is the POP_CK of the message followed by its physical offset. The server keeps no state for it, so it
-remains
+A handle is the POP_CK of the message followed by its physical offset. The server keeps no state for it, so it remains
 valid after a restart. Source: ReceiptHandle, DefaultReceiptHandleManager (rocketmq-proxy 5.5.0).
 """
 

@@ -117,8 +117,7 @@ class Routes:
     def register(self, one: Registration, connection: object = None) -> Registered | None:
         """Registers a broker; returns None if it is refused, because an unknown broker may not register only one topic.
 
-        If another address with a higher state version has the broker id, the broker is not added; this is not an
-        error.
+        If another address with a higher state version has the broker id, the broker is not added; this is not an error.
         """
         self.clusters.setdefault(one.cluster, {})[one.broker_name] = None
         first = one.broker_name not in self.brokers

@@ -40,9 +40,8 @@ class Account:
         access_key, secret_key: name of the account, and the key that signs requests.
         white: address pattern of clients that need no signature.
         admin: whether the account may change topics, groups and the broker's configuration.
-        default_topic, default_group: permissions on topics and groups that are not listed; None, which denies, if
-            the file
-            does not state them.
+        default_topic, default_group: permissions on topics and groups that are not listed; None, which denies, if the
+            file does not state them.
         rights: permissions by topic, or by group with the prefix `RETRY_PREFIX`.
     """
 
@@ -134,8 +133,7 @@ def _named(right: Any) -> Right:
 def address_matches(pattern: str, host: str) -> bool:
     """Whether an address matches a pattern.
 
-    A pattern is a comma-separated list of addresses whose last parts may be `*`, a range `1-9` or a choice `{1,2}`.
-    `*`
+    A pattern is a comma-separated list of addresses whose last parts may be `*`, a range `1-9` or a choice `{1,2}`. `*`
     alone matches every address, an empty pattern matches none.
     """
     parts = re.split(r",(?![^{]*})", pattern.strip()) if pattern.strip() else []

@@ -1,7 +1,6 @@
 """Serves gRPC on one connection: HTTP/2 bytes in, calls to handlers, answers out.
 
-The library `h2` implements HTTP/2 without sockets. `peer` detects HTTP/2 by the first byte of a connection; this
-module
+The library `h2` implements HTTP/2 without sockets. `peer` detects HTTP/2 by the first byte of a connection; this module
 then adds gRPC: messages with a prefix of five bytes, deadlines, and a status in the trailers. It does not depend on
 RocketMQ. Decision: docs/decisions/0009-grpc.md.
 """

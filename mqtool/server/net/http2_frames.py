@@ -1,12 +1,9 @@
 """Fast handling of plain HTTP/2 frames: headers, data, window updates, and answers that fit into the windows.
 
 `h2` processes every frame through objects and state machines, which is most of the cost of a small call. This module
-reads and writes plain frames directly, and sets the state in the streams and windows of `h2` that `h2` would have
-set.
-All other frames (padding, priorities, continuations, resets, settings, pings, a stream in another state, a frame
-that
-is not allowed) are passed to `h2`, in the order of arrival. The objects are private ones of h2 4.4. With a release
-in
+reads and writes plain frames directly, and sets the state in the streams and windows of `h2` that `h2` would have set.
+All other frames (padding, priorities, continuations, resets, settings, pings, a stream in another state, a frame that
+is not allowed) are passed to `h2`, in the order of arrival. The objects are private ones of h2 4.4. With a release in
 which `is_supported` finds different ones, or with which this module cannot be imported, `http2` passes all frames to
 `h2`. Decision: docs/decisions/0009-grpc.md.
 """

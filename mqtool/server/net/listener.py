@@ -4,10 +4,8 @@
     await listener.start()      # listener.port is the port that was chosen
     await listener.stop()
 
-A handler is called with (command, peer). It returns the answer, an awaitable of it, or None if there is no answer or
-it
-is sent later by `peer.send(command.reply(…))`. Docs page: docs/protocol.md. Source: NettyRemotingServer (4.9.7,
-5.5.0).
+A handler is called with (command, peer). It returns the answer, an awaitable of it, or None if there is no answer or it
+is sent later by `peer.send(command.reply(…))`. Docs page: docs/protocol.md. Source: NettyRemotingServer (4.9.7, 5.5.0).
 """
 
 import asyncio
@@ -62,8 +60,7 @@ class Listener:
         guard: called before each handler, see `Endpoint`; for instance the `check` of an `Acl`.
         limits: limits of each connection.
         tls: TLS context from `tls.server_context`, or a function that creates it for the first TLS connection; None
-            refuses
-            TLS.
+            refuses TLS.
         tls_mode: with a TLS context, whether connections without TLS are accepted too.
         opened: called with each new connection.
         http2: as for `Endpoint`.

@@ -1,9 +1,8 @@
 """One end of a connection: bytes in, commands to handlers, answers out.
 
-Answers that are ready when a handler returns are sent in one write per read. Everything here must be used in the
-event
-loop of the connection; other threads use `loop.call_soon_threadsafe`. Docs page: docs/protocol.md.
-Source: NettyRemotingAbstract (4.9.7, 5.5.0).
+Answers that are ready when a handler returns are sent in one write per read. Everything here must be used in the event
+loop of the connection; other threads use `loop.call_soon_threadsafe`. Docs page: docs/protocol.md. Source:
+NettyRemotingAbstract (4.9.7, 5.5.0).
 """
 
 import asyncio

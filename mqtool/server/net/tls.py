@@ -42,8 +42,7 @@ def server_context(certificate: Path, key: Path | None = None) -> ssl.SSLContext
 def self_made_context() -> ssl.SSLContext:
     """Returns the TLS context of a server with a new self-signed certificate.
 
-    The real broker does the same (TlsHelper, tls.test.mode.enable). The connection is encrypted, but the server is
-    not
+    The real broker does the same (TlsHelper, tls.test.mode.enable). The connection is encrypted, but the server is not
     authenticated: clients must be configured not to verify it.
 
     Raises:

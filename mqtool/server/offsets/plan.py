@@ -24,9 +24,8 @@ class BrokerPlan:
         moves: one move for each queue of a group.
         online: whether consumers of the groups may be running; offsets are then changed by the broker's reset, which
             notifies them.
-        time: for a reset of running consumers of 4.9, whose broker resets only by time: ms since epoch, -1 for the
-            end of
-            the queues; None if the offsets are not given by time.
+        time: for a reset of running consumers of 4.9, whose broker resets only by time: ms since epoch, -1 for the end
+            of the queues; None if the offsets are not given by time.
         notes: remarks to read before applying the plan.
     """
 

@@ -1,7 +1,6 @@
 """Sets consumer offsets on a running broker, and verifies each; refuses changes that the broker would ignore.
 
-A running consumer commits its own offset every few seconds and would overwrite the new one. Brokers since 5.0 can
-reset
+A running consumer commits its own offset every few seconds and would overwrite the new one. Brokers since 5.0 can reset
 offsets of running consumers by queue (useServerSideResetOffset). Brokers of 4.9 notify the clients, which move all
 queues of a topic to a time. Source: ConsumerManageProcessor.updateConsumerOffset, AdminBrokerProcessor.resetOffset,
 Broker2Client.resetOffset (4.9.7, 5.5.0).

@@ -96,8 +96,7 @@ class BrokerSender:
         """Sends messages; the messages of each queue in their order.
 
         Returns:
-            The answers to the first messages, and the error for the rest: None if all were answered, ConnectionError
-                if
+            The answers to the first messages, and the error for the rest: None if all were answered, ConnectionError if
             a name server or broker failed, RemoteProtocolError if its answer was invalid. Messages after the last
             answer may have been stored nevertheless.
         """

@@ -4,8 +4,7 @@
     await mirror.start()
     await mirror.run()      # until `stop` is called, or a permanent error occurs
 
-The copy's log equals the master's byte for byte, from the master's first byte on; a real slave that starts empty
-begins
+The copy's log equals the master's byte for byte, from the master's first byte on; a real slave that starts empty begins
 at the master's last segment. Docs page: docs/protocol.md. Source: DefaultHAClient, SlaveSynchronize (4.9.7, 5.5.0).
 """
 
@@ -230,9 +229,8 @@ class _Pieces:
     """Converts the bytes of one HA connection to frames of the log.
 
     A master interprets a reported offset of 0 as a request to start at its last segment. To get everything from
-    physical
-    offset 0, the copy reports 1. The skipped byte is 0 in every log: it is the highest byte of the size of the first
-    record, which is below 16 MiB.
+    physical offset 0, the copy reports 1. The skipped byte is 0 in every log: it is the highest byte of the size of the
+    first record, which is below 16 MiB.
 
     Attributes:
         first_report: physical offset that the slave reports first.

@@ -72,8 +72,7 @@ class ChunkAppender:
         """Writes one record; starts the next chunk if the current one has no room for it.
 
         Args:
-            build: returns the record's bytes for a global position; called again if the record moves to the next
-                chunk.
+            build: returns the record's bytes for a global position; called again if the record moves to the next chunk.
 
         Returns:
             The global position of the record.

@@ -23,15 +23,12 @@ class Explanation:
         refusal: why the broker does not start; None if it starts.
         clears_root: whether the broker deletes everything below the root.
         write_position: global position at which the broker continues to write; None if it does not start.
-        overwritten: global positions of valid messages after the data end that the broker finds. They are lost, and
-            the
+        overwritten: global positions of valid messages after the data end that the broker finds. They are lost, and the
             broker reports no error.
         missing: file names of missing message chunks whose existence later chunks or queue entries prove. Their
-            messages
-            are lost. If the newest chunk is missing, entries will point to messages that are written later.
-        unserved: by (topic, queue id), the entries that lead consumers to no message, or to a message of another
-            queue or
-            queue offset. At most `MAX_UNSERVED` are checked; the last one stands for the rest.
+            messages are lost. If the newest chunk is missing, entries will point to messages that are written later.
+        unserved: by (topic, queue id), the entries that lead consumers to no message, or to a message of another queue
+            or queue offset. At most `MAX_UNSERVED` are checked; the last one stands for the rest.
         silent: descriptions of what the broker does without logging or reporting an error.
     """
 

@@ -119,8 +119,7 @@ def _free(plan: QueuePlan, rest: list[_Logged], believed: range) -> list[int]:
     """Returns ascending queue offsets for the messages of `rest`, which are in the log's order.
 
     They are the queue offsets that these messages state, if plausible and free, in ascending order. Further messages
-    get
-    queue offsets after the queue's last one.
+    get queue offsets after the queue's last one.
     """
     stated = {message.queue_offset for message in rest if message.queue_offset in believed}
     free = sorted(stated - plan.entries.keys())
@@ -141,8 +140,7 @@ def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings, *, 
         The plans that were written.
 
     Raises:
-        StoreError: the target is not empty, or a topic cannot be a directory name. Nothing is written in either
-            case.
+        StoreError: the target is not empty, or a topic cannot be a directory name. Nothing is written in either case.
     """
     if target.exists() and list_directory(target):
         raise StoreError("expected an empty or absent directory", target)

@@ -23,9 +23,8 @@ Salvaged = SalvagedChunk[ChunkFile, StoredMessage]
 def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
     """Scans a chunk for messages from both ends, then in between.
 
-    The data end is known only for a completed chunk. In other chunks the scan ends after the last message that
-    states its
-    own position.
+    The data end is known only for a completed chunk. In other chunks the scan ends after the last message that states
+    its own position.
     """
     found = Salvaged(chunk, HEADER_SIZE)
     found.forwards = list(_forwards(store, chunk))

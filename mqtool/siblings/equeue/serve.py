@@ -1,7 +1,6 @@
 """Models what the broker returns to consumers after a start: follows entries to messages, with the broker's errors.
 
-If a read fails in the chunk that is being written to, and the chunk was not flushed since the start, the broker
-returns
+If a read fails in the chunk that is being written to, and the chunk was not flushed since the start, the broker returns
 nothing; in a completed chunk it throws an exception. Source: ChunkReader, Chunk.TryReadAt (ECommon 2.6.5).
 """
 

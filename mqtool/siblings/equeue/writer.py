@@ -66,8 +66,7 @@ class EQueueWriter:
             clock: returns the stored time in ticks.
 
         Raises:
-            StoreError: the broker would not start on the store, or would delete it. Nothing is written in either
-                case.
+            StoreError: the broker would not start on the store, or would delete it. Nothing is written in either case.
         """
         self.root = root
         self.settings = settings
@@ -130,12 +129,10 @@ class EQueueWriter:
         Args:
             record: the record; it keeps its queue offset.
             entry: also add the entry at the end of the queue. The broker adds it in another thread, so entries of
-                messages
-                that were sent at the same time may be in another order; use `append_entry` to do the same.
+                messages that were sent at the same time may be in another order; use `append_entry` to do the same.
 
         Raises:
-            MessageRejectedError: the record is larger than the settings allow, or its topic cannot be a folder's
-                name.
+            MessageRejectedError: the record is larger than the settings allow, or its topic cannot be a folder's name.
         """
         # The broker reads invalid UTF-8 as replacement characters (Encoding.UTF8.GetString).
         tag_code = equeue.tag_code(record.tag.decode("utf-8", "replace"))

@@ -44,9 +44,8 @@ class TFChunkFile(FrameFile):
         name: numbers stated in the file name.
         header: the first 128 bytes.
         footer: the last 128 bytes.
-        written: data position up to which there may be records. For a completed chunk the footer states it; for
-            another it
-            is the position in writer.chk once `TFChunkDb` has set it, and before that the end of the file.
+        written: data position up to which there may be records. For a completed chunk the footer states it; for another
+            it is the position in writer.chk once `TFChunkDb` has set it, and before that the end of the file.
     """
 
     states_at = _STATED_AT

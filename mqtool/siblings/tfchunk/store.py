@@ -35,8 +35,7 @@ class TFChunkDb:
     Attributes:
         path: directory of the database.
         chunks: files in use, by number; if there are several versions of a number, the highest version.
-        superseded: files of lower versions, and files covered by a merged one; the server deletes them when it
-            starts.
+        superseded: files of lower versions, and files covered by a merged one; the server deletes them when it starts.
         unreadable: path and reason of files without header or footer.
         checkpoints: value by file name without `.chk`, for existing files.
         short_checkpoints: names of checkpoint files that are not 8 bytes long.
@@ -217,8 +216,7 @@ def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[ValidRun | St
 
     Args:
         chunk: the file.
-        known_end: whether records really end at `chunk.written`; otherwise bytes after the last record are not
-            damage.
+        known_end: whether records really end at `chunk.written`; otherwise bytes after the last record are not damage.
     """
     at, window = 0, FIRST_WINDOW
     while at < chunk.written:

@@ -93,8 +93,7 @@ class TieredStore:
         path: the directory.
         clusters: directory by cluster name.
         queues: the queues of all clusters.
-        metadata: tieredStoreMetadata.json of the broker's store that contains the directory; None if it cannot be
-            read.
+        metadata: tieredStoreMetadata.json of the broker's store that contains the directory; None if it cannot be read.
         strays: paths that do not belong to a tiered store.
         open_indexes: index files outside the tier that the broker is still writing to.
     """

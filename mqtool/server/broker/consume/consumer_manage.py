@@ -51,9 +51,8 @@ class ConsumerProcessor:
     def query_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """Returns a group's consumer offset.
 
-        For a group without one, returns 0 if the queue still has its first message and no slave is suggested;
-        otherwise raises
-        RefusalError.
+        For a group without one, returns 0 if the queue still has its first message and no slave is suggested; otherwise
+        raises RefusalError.
         """
         broker = self._broker
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")

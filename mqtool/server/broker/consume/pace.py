@@ -1,8 +1,7 @@
 """Limits how often dispatch runs under load.
 
 A dispatch round has a fixed cost, and while it runs, it competes with the event loop for the interpreter lock. In a
-large round the cost per message is small, so each round is followed by a pause: a long one while no request waits
-for a
+large round the cost per message is small, so each round is followed by a pause: a long one while no request waits for a
 message, a short one as soon as a request does. The first message after an idle time is dispatched at once. The real
 broker pauses for a millisecond after each round (ReputMessageService.run, 5.5.0).
 """

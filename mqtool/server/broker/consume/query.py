@@ -32,8 +32,7 @@ class QueryProcessor:
         """Returns the messages that have a key.
 
         The IndexFile contains only the hash of a key. The real broker returns every message with that hash, and its
-        clients
-        discard those with another key. Here they are omitted, for clients that do not check.
+        clients discard those with another key. Here they are omitted, for clients that do not check.
         """
         most = _DEFAULT_MAX if flag(command, "_UNIQUE_KEY_QUERY") else number(command, "maxNum")
         topic, key, is_tag = text(command, "topic"), text(command, "key"), command.fields.get("indexType") == _TAG

@@ -1,7 +1,6 @@
 """Delivers delayed messages when the time of their delay level has passed.
 
-Each level is a queue of the schedule topic, ordered by time; an offset per level states how far it has been
-delivered.
+Each level is a queue of the schedule topic, ordered by time; an offset per level states how far it has been delivered.
 Source: ScheduleMessageService (4.9.7, 5.5.0).
 """
 

@@ -1,9 +1,7 @@
 """Delivers timer messages at their delivery time, with a resolution of one second.
 
-A timer message is first stored in the timer topic, then added to the slot of its delivery time in the timer wheel,
-and
-put into its own topic at that time. Source: HookUtils.transformTimerMessage, TimerMessageStore,
-RecallMessageProcessor
+A timer message is first stored in the timer topic, then added to the slot of its delivery time in the timer wheel, and
+put into its own topic at that time. Source: HookUtils.transformTimerMessage, TimerMessageStore, RecallMessageProcessor
 (5.5.0).
 """
 
@@ -67,9 +65,8 @@ class Timer:
     def rewrite(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
         """Rewrites a message with a delivery time for the timer topic; returns other messages unchanged.
 
-        A 4.9 broker has no timer, so its messages are unchanged. Half messages are unchanged too: their delivery
-        time applies
-        when the transaction is committed.
+        A 4.9 broker has no timer, so its messages are unchanged. Half messages are unchanged too: their delivery time
+        applies when the transaction is committed.
         """
         if (
             self._broker.release < (5, 5)

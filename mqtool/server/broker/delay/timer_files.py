@@ -1,11 +1,8 @@
 """The timer's files (wheel, log, checkpoint) in the real broker's format, so that either broker can continue them.
 
-The wheel has a slot for each second. A slot points to the newest of its units in the log, and each unit to the
-previous
-one. Files are written through the page cache, the log before the wheel: after a kill they are consistent, or the
-next
-start makes them consistent. Source: TimerWheel, TimerLog, TimerCheckpoint, TimerMessageStore.recoverAndRevise
-(5.5.0).
+The wheel has a slot for each second. A slot points to the newest of its units in the log, and each unit to the previous
+one. Files are written through the page cache, the log before the wheel: after a kill they are consistent, or the next
+start makes them consistent. Source: TimerWheel, TimerLog, TimerCheckpoint, TimerMessageStore.recoverAndRevise (5.5.0).
 """
 
 import os

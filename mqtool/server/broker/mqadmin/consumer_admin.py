@@ -234,8 +234,7 @@ class ConsumerAdmin:
         """INVOKE_BROKER_TO_RESET_OFFSET: sets consumer offsets, at which the next pull or pop of each queue begins.
 
         A 5.x broker sets offsets forward or back, with or without `isForce` (useServerSideResetOffset); a 4.9 broker
-        sets
-        them forward only with it.
+        sets them forward only with it.
         """
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         config = broker.topics.get(topic)

@@ -189,10 +189,8 @@ class PopAcks:
         """Stores an acknowledgement, together with others of the same check point.
 
         Acknowledgements of a check point that arrive together are stored in one message, which needs one unit in the
-        timer
-        wheel. If a client sent several before the first was answered, it is expected to send more, and they wait for
-        these. A
-        client that acknowledges one message after another is answered at once.
+        timer wheel. If a client sent several before the first was answered, it is expected to send more, and they wait
+        for these. A client that acknowledges one message after another is answered at once.
         """
         waiting = self._gathered.get(point)
         if waiting is None:

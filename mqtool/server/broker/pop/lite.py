@@ -1,8 +1,7 @@
 """Lite topics: many small ordered queues under one topic of type LITE, popped by the clients that subscribe to them.
 
 A message that names a lite topic is stored in the parent topic and also dispatched to a light queue (LMQ). A client
-subscribes to lite topics for its consumer group, and a pop takes messages from the light queues of its
-subscriptions,
+subscribes to lite topics for its consumer group, and a pop takes messages from the light queues of its subscriptions,
 in order. Source: PopLiteMessageProcessor, AbstractLiteLifecycleManager (5.5.0).
 """
 
@@ -135,8 +134,7 @@ class Lite:
 
         Args:
             now: ms since epoch.
-            min_unused_ms: minimum age of the last message before a lite topic is deleted, whatever the attribute
-                says
+            min_unused_ms: minimum age of the last message before a lite topic is deleted, whatever the attribute says
                 (minLiteTTl).
         """
         messages = self._broker.messages

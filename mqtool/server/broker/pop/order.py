@@ -1,7 +1,6 @@
 """Popping in order: unacknowledged messages of a group block their queue until their invisible duration ends.
 
-Messages are not redelivered through a retry topic, which would break the order: the consumer offset stays at the
-first
+Messages are not redelivered through a retry topic, which would break the order: the consumer offset stays at the first
 unacknowledged message. The state is saved in consumerOrderInfo.json. Source: QueueLevelConsumerManager, OrderInfo
 (5.5.0).
 """

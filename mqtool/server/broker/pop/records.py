@@ -1,10 +1,9 @@
 """Records of POP: check points of popped messages, and acknowledgements of them.
 
-Both are timer messages for the revive topic, delivered there when the invisible duration of the popped messages
-ends.
-This broker, or a real one that opens the store next, reads from them which messages must be redelivered.
-Source: PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, PopCheckPoint, AckMsg, BatchAckMsg,
-ExtraInfoUtil (5.5.0).
+Both are timer messages for the revive topic, delivered there when the invisible duration of the popped messages ends.
+This broker, or a real one that opens the store next, reads from them which messages must be redelivered. Source:
+PopMessageProcessor.buildCkMsg, AckMessageProcessor.appendAck, PopCheckPoint, AckMsg, BatchAckMsg, ExtraInfoUtil
+(5.5.0).
 """
 
 import json

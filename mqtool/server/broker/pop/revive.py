@@ -1,9 +1,7 @@
 """Redelivers messages that were popped and not acknowledged in time, through the retry topic of their group.
 
-The timer delivers check points and acknowledgements to the revive topic, acknowledgements when the invisible
-duration
-of their messages ends. The messages of a check point that have no acknowledgement by then are put into the retry
-topic.
+The timer delivers check points and acknowledgements to the revive topic, acknowledgements when the invisible duration
+of their messages ends. The messages of a check point that have no acknowledgement by then are put into the retry topic.
 The consumer offset of the group CID_RMQ_SYS_REVIVE_GROUP in a revive queue is that of the last settled check point.
 Source: PopReviveService (5.5.0).
 """

@@ -1,11 +1,9 @@
 """Fast path of a send: handles the most frequent messages of the most frequent clients in as few steps as possible.
 
-It is only an optimisation of `SendProcessor`: it uses that module's rules, and passes every request that is unusual
-in
-any way on to it, without side effects. Stored bytes and answers are the same without it; the tests run every send
-both
-ways. A message costs 5 µs of CPU time here, 11 µs on the ordinary path, without parsing and encoding frames.
-Source: SendMessageProcessor, SendMessageRequestHeaderV2 (5.5.0).
+It is only an optimisation of `SendProcessor`: it uses that module's rules, and passes every request that is unusual in
+any way on to it, without side effects. Stored bytes and answers are the same without it; the tests run every send both
+ways. A message costs 5 µs of CPU time here, 11 µs on the ordinary path, without parsing and encoding frames. Source:
+SendMessageProcessor, SendMessageRequestHeaderV2 (5.5.0).
 """
 
 import re
@@ -84,8 +82,7 @@ class _Topic(NamedTuple):
     """A topic whose sends only need a check of the queue id.
 
     Attributes:
-        config: the topic's configuration when this was determined; a different one in the table invalidates the
-            entry.
+        config: the topic's configuration when this was determined; a different one in the table invalidates the entry.
         queue_limit: result of `send_message.queue_limit`.
         sys_flag: result of `send_message.topic_flags`.
     """
@@ -105,8 +102,7 @@ class _Prepared(NamedTuple):
         added: properties that every message gets.
         is_unusual: searches for an unusual property in encoded properties that begin with a separator.
         answer: answer to a message, with placeholders for its offset message id's physical offset, queue id, queue
-            offset
-            and unique key.
+            offset and unique key.
         batch_answer: answer to a batch, with placeholders for the ids, queue id, queue offset and unique key.
         id_pattern: an offset message id and a comma, with a placeholder for the physical offset.
     """

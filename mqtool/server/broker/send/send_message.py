@@ -1,7 +1,6 @@
 """Handles sends: stores messages of producers.
 
-`SendProcessor` handles every send. `fast_path` handles the most frequent kind in fewer steps; the rules that both
-apply
+`SendProcessor` handles every send. `fast_path` handles the most frequent kind in fewer steps; the rules that both apply
 are functions of this module. Source: SendMessageProcessor, AbstractSendMessageProcessor (5.5.0).
 """
 

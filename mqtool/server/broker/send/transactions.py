@@ -2,8 +2,7 @@
 
 A half message is stored in the half topic until its producer commits it or rolls it back. On a commit the message is
 stored in its own topic; in either case an op message marks the half message as settled. The broker asks the producer
-about half messages that stay unsettled. Positions in both system topics are consumer offsets, so that a real broker
-can
+about half messages that stay unsettled. Positions in both system topics are consumer offsets, so that a real broker can
 continue. Source: EndTransactionProcessor, TransactionalMessageServiceImpl, TransactionalMessageBridge (5.5.0).
 """
 

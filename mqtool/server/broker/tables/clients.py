@@ -112,8 +112,7 @@ class Clients:
         Args:
             group: name of the group.
             client: the consumer.
-            consume_type, message_model, consume_from_where: options of the group; the latest heartbeat determines
-                them.
+            consume_type, message_model, consume_from_where: options of the group; the latest heartbeat determines them.
             subscriptions: all subscriptions of the group; None if they have not changed.
             notify: whether the group's members are notified of changes.
 

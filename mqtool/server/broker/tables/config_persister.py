@@ -32,8 +32,7 @@ class ConfigPersister:
         Args:
             configs: the configuration files; those of another root for a store that must not be changed.
             durable: whether `saved` waits for the disk. If not, saved changes survive the end of the process, but a
-                power loss
-                only a moment later, as messages do with ASYNC_FLUSH.
+                power loss only a moment later, as messages do with ASYNC_FLUSH.
         """
         self.configs = configs
         self._durable = durable
