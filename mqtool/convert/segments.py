@@ -89,7 +89,7 @@ class SegmentWriter:
 
 
 def _moved(frames: Frames, places: np.ndarray, prepared: np.ndarray) -> bytes:
-    """Returns the bytes of records with their new offsets."""
+    """Returns the bytes of records, with their new physical offset and prepared_transaction_offset."""
     view = frames.view
     pieces = [view[at : at + size] for at, size in zip(frames.positions.tolist(), frames.sizes.tolist(), strict=True)]
     data = np.frombuffer(b"".join(pieces), np.uint8).copy()

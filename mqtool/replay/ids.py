@@ -39,7 +39,7 @@ class IdsFile:
             raise StoreError(f"cannot be written: {error.strerror}", path) from error
 
     def write(self, original: Original, ack: Ack) -> None:
-        """Adds a line."""
+        """Writes a line with the old and the new position of a message."""
         if self._file is None:
             return
         old = {name: value for name, value in original.place.items() if name not in ("topic", "unique_key")}

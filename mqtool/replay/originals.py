@@ -1,4 +1,4 @@
-"""Reads the messages to replay from a store, JSON Lines or Parquet, as new messages with their old positions."""
+"""Reads the messages to replay from a store, JSON Lines or Parquet, and keeps their old positions."""
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace

@@ -70,7 +70,7 @@ class Reply(NamedTuple):
     text: str
 
     def data(self, *, with_body: bool) -> bytes:
-        """Returns the bytes to send."""
+        """Encodes the reply with its headers, with or without its body."""
         body = self.text.encode("utf-8", "replace")
         headers = {"Content-Type": self.kind, "Content-Length": str(len(body)), **_HEADERS}
         if self.status == 405:

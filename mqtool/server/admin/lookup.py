@@ -34,7 +34,7 @@ class Looked:
 
 
 class _QuestionError(Exception):
-    """A look-up with invalid fields."""
+    """Raised for a look-up whose form fields are invalid."""
 
 
 def look_up(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages) -> Looked | None:

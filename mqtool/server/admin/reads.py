@@ -25,7 +25,7 @@ class Reads:
         self._store: Store | None = None
 
     def messages(self) -> Messages:
-        """Returns the store to read.
+        """Returns the open store; opens it on the first call.
 
         Raises:
             StoreError: the store cannot be opened.

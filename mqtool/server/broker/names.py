@@ -82,12 +82,12 @@ def popped_topic(group: str, topic: str) -> str:
 
 
 def is_system_topic(topic: str) -> bool:
-    """Whether a topic is the broker's own."""
+    """Whether a topic is a system topic."""
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
 
 
 def is_system_group(group: str) -> bool:
-    """Whether a group is the broker's own."""
+    """Whether a consumer group is a system group."""
     return group in PREDEFINED_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)
 
 

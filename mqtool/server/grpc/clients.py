@@ -280,7 +280,7 @@ class Clients:
             )
 
     def heartbeat(self, call: Call, data: bytes) -> bytes:
-        """Heartbeat."""
+        """Handles the RPC Heartbeat: renews a client's entry."""
         client = self.of(call)
         if client is None:
             message = "cannot find client settings for this client"
@@ -292,7 +292,7 @@ class Clients:
         return s.HeartbeatResponse(status=OK).SerializeToString()
 
     def terminate(self, call: Call, data: bytes) -> bytes:
-        """NotifyClientTermination."""
+        """Handles the RPC NotifyClientTermination: removes a client."""
         s.NotifyClientTerminationRequest.FromString(data)
         client = self.of(call)
         if client is not None:
@@ -300,7 +300,7 @@ class Clients:
         return s.NotifyClientTerminationResponse(status=OK).SerializeToString()
 
     def sync_lite(self, call: Call, data: bytes) -> bytes:
-        """SyncLiteSubscription."""
+        """Handles the RPC SyncLiteSubscription: changes a client's subscriptions to lite topics."""
         request = s.SyncLiteSubscriptionRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         bound = bind_topic(self._core.group_config(group))

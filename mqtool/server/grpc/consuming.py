@@ -203,7 +203,7 @@ class Consuming:
             done(_ack_status(error))
 
     def ack(self, call: Call, data: bytes) -> Awaitable[bytes]:
-        """AckMessage."""
+        """Handles the RPC AckMessage."""
         request = s.AckMessageRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         client_id = call.header("x-mq-client-id")
@@ -221,7 +221,7 @@ class Consuming:
         return answer.future
 
     async def change(self, call: Call, data: bytes) -> bytes:
-        """ChangeInvisibleDuration."""
+        """Handles the RPC ChangeInvisibleDuration."""
         request = s.ChangeInvisibleDurationRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         duration = request.invisible_duration
@@ -234,7 +234,7 @@ class Consuming:
         return s.ChangeInvisibleDurationResponse(status=OK, receipt_handle=changed.text).SerializeToString()
 
     async def forward(self, call: Call, data: bytes) -> bytes:
-        """ForwardMessageToDeadLetterQueue."""
+        """Handles the RPC ForwardMessageToDeadLetterQueue."""
         request = s.ForwardMessageToDeadLetterQueueRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         (receipt,) = self.renewals.take(call.header("x-mq-client-id"), group, [request.receipt_handle])

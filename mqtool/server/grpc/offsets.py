@@ -77,7 +77,7 @@ class Offsets:
         return {"topic": topic, "queueId": str(queue.id)}
 
     async def update(self, call: Call, data: bytes) -> bytes:
-        """UpdateOffset."""
+        """Handles the RPC UpdateOffset."""
         request = s.UpdateOffsetRequest.FromString(data)
         group = self._core.group(request.group)
         if request.offset < 0:
@@ -88,7 +88,7 @@ class Offsets:
         return s.UpdateOffsetResponse(status=OK).SerializeToString()
 
     async def get(self, call: Call, data: bytes) -> bytes:
-        """GetOffset."""
+        """Handles the RPC GetOffset."""
         request = s.GetOffsetRequest.FromString(data)
         fields = {"consumerGroup": self._core.group(request.group), **self._queue(request.message_queue)}
         fields["setZeroIfNotFound"] = "false"
@@ -100,7 +100,7 @@ class Offsets:
         return s.GetOffsetResponse(status=OK, offset=int(answer.fields["offset"])).SerializeToString()
 
     async def query(self, call: Call, data: bytes) -> bytes:
-        """QueryOffset."""
+        """Handles the RPC QueryOffset."""
         request = s.QueryOffsetRequest.FromString(data)
         fields, code = self._queue(request.message_queue), RequestCode.GET_MIN_OFFSET
         if request.query_offset_policy == d.END:

@@ -74,7 +74,7 @@ class Producing:
     # -- sending -------------------------------------------------------------------------------------------------
 
     def send(self, call: Call, data: bytes) -> Awaitable[bytes] | bytes:
-        """SendMessage."""
+        """Handles the RPC SendMessage."""
         request = s.SendMessageRequest.FromString(data)
         if not request.messages:
             raise StatusError(d.MESSAGE_CORRUPTED, "no message to send")
@@ -183,7 +183,7 @@ class Producing:
             self._halves.popitem(last=False)
 
     async def end(self, call: Call, data: bytes) -> bytes:
-        """EndTransaction."""
+        """Handles the RPC EndTransaction."""
         request = s.EndTransactionRequest.FromString(data)
         topic = self._core.topic(request.topic)
         if not request.transaction_id.strip():
@@ -241,7 +241,7 @@ class Producing:
     # -- recalling -----------------------------------------------------------------------------------------------
 
     async def recall(self, call: Call, data: bytes) -> bytes:
-        """RecallMessage."""
+        """Handles the RPC RecallMessage."""
         request = s.RecallMessageRequest.FromString(data)
         topic = self._core.topic(request.topic)
         if self._core.message_type(topic) != d.DELAY:

@@ -71,7 +71,7 @@ class Receipt(NamedTuple):
         return self.revive_queue == ORDER_REVIVE_QUEUE
 
     def topic(self, group: str, topic: str) -> str:
-        """Returns the topic that the message was popped from."""
+        """Returns the topic from which the message was popped."""
         if self.retry == 1:
             return names.pop_retry_topic(group, topic)
         return f"{names.RETRY_PREFIX}{group}+{topic}" if self.retry else topic

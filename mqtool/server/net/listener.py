@@ -42,7 +42,7 @@ log = logging.getLogger(__name__)
 
 @contextlib.contextmanager
 def listening_on(address: str) -> Iterator[None]:
-    """Turns the errors of an attempt to listen into a UsageError that names the address."""
+    """Context manager around an attempt to listen: converts its errors to a UsageError that names the address."""
     try:
         yield
     except (OSError, OverflowError) as error:  # OverflowError: there is no such port

@@ -135,7 +135,7 @@ def _records(store: EQueueStore, valid: ValidRun, known: KnownMessages) -> Itera
 
 
 def _wrong(column: Distinct, is_right: Callable[[bytes], bool]) -> np.ndarray:
-    """Returns for each row whether its value fails a test."""
+    """Returns a bool per row: whether its value fails the test."""
     return np.array([not is_right(value) for value in column.values], bool)[column.codes]
 
 

@@ -1,1 +1,1 @@
-"""Requests of consumers: pull and its long polling, queries, offsets, heartbeats, locks and queue assignment."""
+"""Handles requests of consumers: pulls and long polling, queries, offsets, heartbeats, locks and queue assignment."""

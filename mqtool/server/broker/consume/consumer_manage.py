@@ -89,7 +89,7 @@ class ConsumerProcessor:
     # -- locks ---------------------------------------------------------------------------------------------------
 
     def lock(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Locks queues for a client."""
+        """Locks queues for a client; returns the queues that the client holds now."""
         found = body_of(command)
         group, client = str(found.get("consumerGroup", "")), str(found.get("clientId", ""))
         locked = self._broker.locks.lock(group, queue_names_of(found.get("mqSet")), client)

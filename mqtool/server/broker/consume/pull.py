@@ -78,7 +78,7 @@ class PullProcessor:
         return self._answer_or_hold(command, request, flags, found)
 
     async def _get_all(self, command: Command, request: _Pull, flags: int) -> Command:
-        """Waits for the dispatch of messages that were acknowledged before the request, then reads again."""
+        """Waits for the dispatch of messages whose send was answered before the request, then reads again."""
         await self._broker.long_polling.caught_up(request.topic, request.queue_id)
         answer = self._answer_or_hold(command, request, flags, self._get(request))
         return answer if isinstance(answer, Command) else await answer

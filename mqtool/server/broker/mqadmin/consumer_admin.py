@@ -97,7 +97,7 @@ class ConsumerAdmin:
         )
 
     async def relay(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: relayed to the consumer."""
+        """GET_CONSUMER_RUNNING_INFO and CONSUME_MESSAGE_DIRECTLY: passes the request on to the consumer."""
         broker, group = self._broker, text(command, "consumerGroup")
         client_id = command.fields.get("clientId")
         found = broker.clients.consumer_group(group)

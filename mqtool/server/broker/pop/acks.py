@@ -247,8 +247,8 @@ class PopAcks:
 
         Returns:
             A future for the message's flush; a flush that times out is not a refusal (AckMessageProcessor). None if
-            there is
-            nothing to wait for.
+            no flush is
+            pending.
 
         Raises:
             RefusalError: the message cannot be stored.

@@ -74,7 +74,7 @@ class PopProcessor:
         request = read_request(self._broker, command, peer)
         long_polling = self._broker.long_polling
         end = long_polling.now() + long_polling.seconds(number(command, "pollTime", 0))
-        for key in request.queues:  # sends acknowledged before the request must be visible to it
+        for key in request.queues:  # sends answered before the request must be visible to it
             if long_polling.is_expected(key.topic, key.queue_id):
                 await long_polling.caught_up(key.topic, key.queue_id)
         while True:

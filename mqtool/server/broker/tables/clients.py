@@ -156,7 +156,7 @@ class Clients:
             self.unregister_consumer(group, peer)
 
     def expire(self) -> list[Peer]:
-        """Removes clients without a heartbeat for two minutes; returns their connections."""
+        """Removes clients that sent no heartbeat for two minutes; returns their connections."""
         limit = self._now() - EXPIRY_S
         silent = {member.peer for member in self.members() if member.renewed < limit}
         for peer in silent:

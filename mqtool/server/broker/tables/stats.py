@@ -163,6 +163,6 @@ class Stats:
         return " ".join(shown)
 
     def mornings(self) -> tuple[tuple[int, int], tuple[int, int]]:
-        """Returns the totals of puts and gets at the start of yesterday and of today."""
+        """Returns the totals of (puts, gets) at the start of yesterday and of today."""
         days = sorted(self._days)
         return self._days[days[0]], self._days[days[-1]]
