@@ -9,9 +9,10 @@ WORKDIR /src
 COPY pyproject.toml README.md CHANGELOG.md SECURITY.md LICENSE ./
 COPY docs ./docs
 COPY mqtool ./mqtool
+COPY deploy/wheel_kernels.py ./deploy/
 # Headers, static libraries, tests and Arrow Flight take a third of the space and are not used.
 RUN python3 -m venv /opt/mqtool \
- && /opt/mqtool/bin/pip install --no-cache-dir --disable-pip-version-check ".[${EXTRAS}]" \
+ && HATCH_BUILD_HOOK_ENABLE_CUSTOM=true /opt/mqtool/bin/pip install --no-cache-dir --disable-pip-version-check ".[${EXTRAS}]" \
  && /opt/mqtool/bin/pip uninstall --yes pip \
  && find /opt/mqtool -depth -type d '(' -path '*/pyarrow/include' -o -path '*/site-packages/*/tests' ')' -exec rm -r '{}' + \
  && find /opt/mqtool '(' -name '*.a' -o -name '*.pyx' -o -name '*.pxd' -o -path '*/pyarrow/*flight*' ')' -delete

@@ -1,4 +1,4 @@
-"""Compiles the kernels into a file, in a process of its own: `python -m mqtool.kernels.build FILE CPU`."""
+"""Compiles the kernels into a file, in a separate process: `python -m mqtool.kernels.build DIRECTORY CPU`."""
 
 import importlib
 import os
@@ -21,20 +21,22 @@ MODULES = (
 """That declare kernels."""
 
 
-def main(target: Path, cpu: str) -> None:
-    """Compiles all kernels for a processor into a file, which appears complete or not at all."""
+def main(directory: Path, cpu: str) -> None:
+    """Compiles all kernels for a processor into a file, which appears complete or not at all, and prints its path."""
     os.environ |= {"NUMBA_CPU_NAME": cpu, "NUMBA_CPU_FEATURES": ""}  # read where numba is imported
     for name in MODULES:
         importlib.import_module(f"mqtool.kernels.{name}")
-    from mqtool.kernels import compiling  # noqa: PLC0415 - after that
+    from mqtool.kernels import choice, compiling  # noqa: PLC0415 - after that
 
     image = compiling.build(cpu)
-    if target.parent.name == "__pycache__":  # of these sources alone
-        for other in target.parent.glob(f"{cpu}-*.code"):
+    target = directory / choice.file_name(cpu)
+    if directory.name == "compiled":  # the package's: files of other sources are of no use
+        for other in directory.glob(f"{cpu}-*.code"):
             other.unlink(missing_ok=True)
     part = target.with_name(f"{target.name}.{os.getpid()}")
     part.write_bytes(image.to_bytes())
     part.replace(target)
+    sys.stdout.write(f"{target}\n")
 
 
 if __name__ == "__main__":

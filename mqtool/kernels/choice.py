@@ -79,9 +79,9 @@ def load(*, may_compile: bool = True) -> Kernels | None:
     cpu = _cpu()
     if cpu is None:
         return None
-    name = f"{cpu}-{_version()}.code"
+    name = file_name(cpu)
     for attempt in (False, may_compile):
-        if attempt and not _compile(name, cpu):
+        if attempt and not _compile(cpu):
             return None
         for directory in _directories():
             with suppress(OSError, ValueError):
@@ -107,22 +107,25 @@ def _cpu() -> str | None:
     return "x86-64-v3" if set(flags) >= _V3 else "x86-64"
 
 
-def _version() -> str:
-    """Returns a hash of the sources that are compiled, and of the layouts they take constants from."""
+def file_name(cpu: str) -> str:
+    """Returns the name of the file with the kernels for a level of processors.
+
+    It contains a hash of the sources that are compiled, and of the layouts they take constants from.
+    """
     package = Path(__file__).parent
     found = blake2b(digest_size=8)
     for path in sorted([*package.glob("*.py"), *(package.parent / "formats").glob("*.py")]):
         found.update(path.read_bytes())
-    return found.hexdigest()
+    return f"{cpu}-{found.hexdigest()}.code"
 
 
 def _directories() -> list[Path]:
-    """Returns where compiled kernels may be: next to the sources, then the user's cache."""
+    """Returns where compiled kernels may be: in the package, as in wheels, then in the user's cache."""
     cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return [Path(__file__).parent / "__pycache__", Path(cache).expanduser() / "mqtool"]
+    return [Path(__file__).parent / "compiled", Path(cache).expanduser() / "mqtool"]
 
 
-def _compile(name: str, cpu: str) -> bool:
+def _compile(cpu: str) -> bool:
     """Compiles the kernels in a process of its own, into the first directory that can be written to."""
     if any(importlib.util.find_spec(package) is None for package in ("numba", "isal")):
         return False
@@ -135,7 +138,7 @@ def _compile(name: str, cpu: str) -> bool:
                 _LOG.warning(
                     "mqtool: compiling loops for large logs, once on this machine; this takes about half a minute"
                 )
-                command = [sys.executable, "-m", "mqtool.kernels.build", str(directory / name), cpu]
+                command = [sys.executable, "-m", "mqtool.kernels.build", str(directory), cpu]
                 return subprocess.run(command, check=False, capture_output=True).returncode == 0
     return False
 

@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 import tomllib
 import venv
 import zipfile
@@ -12,6 +13,7 @@ from pathlib import Path
 import pytest
 
 import mqtool
+from mqtool.kernels import choice
 from tests.house.modules import ROOT
 
 pytestmark = [pytest.mark.slow, pytest.mark.long, pytest.mark.xdist_group("wheel")]
@@ -43,7 +45,10 @@ def run(*command: str | Path, cwd: Path) -> str:
 def wheel(tmp_path_factory) -> Path:
     """`python -m build`: the sdist, and the wheel that is made of it and nothing else."""
     target = tmp_path_factory.mktemp("dist")
+    monkeypatch = pytest.MonkeyPatch()
+    monkeypatch.setenv("HATCH_BUILD_HOOK_ENABLE_CUSTOM", "true")
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", target, ROOT, cwd=target)
+    monkeypatch.undo()
     [found] = target.glob("*.whl")
     assert [path.name for path in target.glob("*.tar.gz")] == [f"rocketmq_mqtool-{mqtool.__version__}.tar.gz"]
     return found
@@ -67,7 +72,8 @@ def test_the_wheel_holds_the_package_and_its_pages_and_nothing_else(wheel):
     files = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout.splitlines()
     package = {name for name in files if name.startswith("mqtool/") and (ROOT / name).exists()}
     pages = {f"mqtool/{name}" for name in files if name.endswith(".md") and (ROOT / name).exists()}
-    assert {name for name in names if name.startswith("mqtool/")} == package | pages
+    compiled = {f"mqtool/kernels/compiled/{choice.file_name(cpu)}" for cpu in ("x86-64", "x86-64-v3")}
+    assert {name for name in names if name.startswith("mqtool/")} == package | pages | compiled
 
 
 def test_the_name_of_the_distribution_is_its_own_and_the_command_is_mqtool():
@@ -89,8 +95,11 @@ def test_the_installed_program_works_away_from_the_tree(installed, tmp_path):
     assert Path(where.strip()).is_relative_to(installed.parent)
 
 
-def test_the_first_use_compiles_nothing_that_takes_time(installed, tmp_path):
-    """Without the extra `fast` there are no compiled loops: all commands work at once."""
-    asked = "from mqtool import kernels; print(kernels.load())"
-    assert run(installed / "python", "-c", asked, cwd=tmp_path) == "None\n"
-    assert {path.suffix for path in (installed.parent).rglob("*.code")} == set()
+@pytest.mark.skipif(choice.load() is None, reason="there is no machine code for this processor")
+def test_the_installed_program_has_its_loops_compiled_without_numba(installed, tmp_path):
+    asked = """
+        import importlib.util
+        from mqtool import kernels
+        print(kernels.load(may_compile=False) is not None, importlib.util.find_spec("numba"))
+    """
+    assert run(installed / "python", "-c", textwrap.dedent(asked), cwd=tmp_path) == "True None\n"

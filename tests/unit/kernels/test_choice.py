@@ -88,16 +88,16 @@ def test_changed_sources_have_another_name(monkeypatch, tmp_path):
     package.mkdir()
     (package / "one.py").write_text("ONE = 1\n")
     monkeypatch.setattr(choice, "__file__", str(package / "choice.py"))
-    before = choice._version()
-    assert choice._version() == before
+    before = choice.file_name("x86-64")
+    assert choice.file_name("x86-64") == before
     (package / "one.py").write_text("ONE = 2\n")
-    assert choice._version() != before
+    assert choice.file_name("x86-64") != before
 
 
 @pytest.mark.parametrize("harm", ["cut off", "changed", "another file"])
 def test_a_harmed_file_is_not_run(compiled, elsewhere, monkeypatch, harm):
-    name = f"{choice._cpu()}-{choice._version()}.code"
-    source = Path(choice.__file__).parent / "__pycache__" / name
+    name = choice.file_name(choice._cpu())
+    source = Path(choice.__file__).parent / "compiled" / name
     if not source.is_file():
         pytest.skip("compiled into another directory")
     shutil.copy(source, elsewhere / name)
