@@ -47,7 +47,7 @@ class OrderInfo:
 
     @property
     def free_at(self) -> int:
-        """When the queue can be popped again, in ms since epoch; 0 if it can now."""
+        """When the last unacknowledged message becomes visible, in ms since epoch; 0 if all are acknowledged."""
         return max(
             (
                 self.visible.get(offset, self.pop_time + self.invisible_ms)
