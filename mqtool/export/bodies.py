@@ -1,4 +1,4 @@
-"""Bodies as text or JSON: the values, and why some of them are null."""
+"""Converts bodies to text or JSON; reports why a body became null."""
 
 from typing import Any
 
@@ -17,7 +17,7 @@ def as_text(bodies: Any, undecoded: Any = None) -> Converted:
 
     Args:
         bodies: binary array.
-        undecoded: bool array, true where the body is still compressed; None for nowhere.
+        undecoded: bool array, true where the body is still compressed; None if no body is.
     """
     bad = _still_packed(undecoded)
     if not bad:

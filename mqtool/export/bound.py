@@ -1,7 +1,8 @@
-"""How far a log can be read: the bound that planning fixes.
+"""Determines how far a log can be read: the upper bound that planning fixes.
 
-A broker that runs copies each record into its file without a lock that a reader could see. The last record may
-therefore be there in part, its front first. After a crash it may stay so, and recovery will cut it off.
+A running broker copies each record into its file without a lock that a reader could see. The last record may
+therefore be incomplete, with only its beginning written. After a crash it may remain incomplete, and recovery will
+cut it off.
 """
 
 from mqtool.errors import StoreError
@@ -13,10 +14,11 @@ _LOOK_BACK = 8 << 20
 
 
 def log_end(store: Store, cuts: Cuts) -> int:
-    """Returns the physical offset after the last record that is whole.
+    """Returns the physical offset after the last complete record.
 
-    In a store that was not stopped in order, records at the very end with a wrong CRC, or with zeros where their
-    properties should end, are not whole yet, or never will be. In one that was, they are damage, and stay inside.
+    In a store that was not shut down cleanly, records at the very end with a wrong CRC, or with zeros where their
+    properties should end, are treated as incomplete and excluded. After a clean shutdown they are damage, and
+    included.
     """
     log = store.commit_log
     end = log.max_offset
@@ -38,7 +40,7 @@ def log_end(store: Store, cuts: Cuts) -> int:
 
 
 def _ends_in_zeros(store: Store, physical_offset: int) -> bool:
-    """Whether the rest of a record has not been copied: brokers write no topic and no properties that end in NUL."""
+    """Whether the end of a record has not been copied yet: brokers write no topic and no properties that end in NUL."""
     try:
         record = store.commit_log.record(physical_offset)
     except StoreError:

@@ -1,14 +1,14 @@
-"""Publishing an export: all of a run's files, or none, however it ends.
+"""Publishes an export: all files of a run or none, however the run ends.
 
 ```
 _mqtool/staging-00000002/…      tasks write here; nobody reads it
-_mqtool/commit-00000002.json    the commit point: once this file is there, the run has happened
-messages/…                      files are moved here after it
+_mqtool/commit-00000002.json    the commit point: once this file exists, the run is committed
+messages/…                      files are moved here afterwards
 ```
 
-A run that ends before the commit point leaves only staging, which the next run removes. A run that ends after it
-leaves files to be moved, which the next run moves first. Both are safe to repeat. Readers ignore names that begin
-with `_`. While files are being moved a reader may see some of them.
+A run that ends before the commit point leaves only staging files, which the next run removes. A run that ends after
+it leaves files to be moved, which the next run moves first. Both are safe to repeat. Readers ignore names that begin
+with `_`. While files are being moved, a reader may see some of them.
 """
 
 import json
@@ -33,10 +33,10 @@ class Manifest:
     """One commit.
 
     Attributes:
-        state: after it.
+        state: after the commit.
         incremental: whether later runs may add to it.
-        stores: by broker, the physical offsets it covers.
-        files: published by it.
+        stores: by broker, the physical offsets that it covers.
+        files: that it publishes.
         totals: rows, by table, topic and class; damaged bytes.
         removed: paths of files of earlier commits that it undoes.
     """
@@ -50,11 +50,11 @@ class Manifest:
 
     @property
     def name(self) -> str:
-        """Of its file."""
+        """Path of the manifest file."""
         return commit_name(self.state.sequence)
 
     def to_bytes(self) -> bytes:
-        """Returns its file."""
+        """Returns the contents of the manifest file."""
         data = {
             "state": self.state.to_json(),
             "incremental": self.incremental,
@@ -72,12 +72,12 @@ def commit_name(sequence: int) -> str:
 
 
 def staging_name(sequence: int) -> str:
-    """Returns the directory of what a commit has not published yet."""
+    """Returns the directory for files that a commit has not published yet."""
     return f"{META}/staging-{sequence:08d}"
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
-    """Reads a manifest.
+    """Parses a manifest.
 
     Raises:
         ConfigFileError: it is not valid.
@@ -100,7 +100,7 @@ def all_manifests(target: Target) -> list[Manifest]:
 
 
 def last_manifest(target: Target) -> Manifest | None:
-    """Returns the newest commit of an export directory, None if there is none."""
+    """Returns the newest commit of an export directory; None if there is none."""
     names = [name for name in target.names(META) if _COMMIT.fullmatch(name)]
     return _manifest(target, names[-1]) if names else None
 
@@ -113,10 +113,10 @@ def recover(target: Target) -> tuple[Manifest | None, bool]:
     """Brings an export directory to the state after its last commit.
 
     Returns:
-        The last commit, None if there is none; whether it was not published completely until now.
+        The last commit, or None; and whether its publication had to be completed.
 
     Raises:
-        ExportError: the directory holds something else.
+        ExportError: the directory contains something other than an export.
     """
     last = last_manifest(target)
     finished = False
@@ -133,7 +133,7 @@ def recover(target: Target) -> tuple[Manifest | None, bool]:
 
 
 def publish(target: Target, manifest: Manifest) -> None:
-    """Moves a commit's files to their places, and removes those that it undoes; may be repeated."""
+    """Moves a commit's files into place, and removes the files that it undoes. Safe to repeat."""
     for entry in manifest.files:
         target.move(entry.staged, entry.path)
     for path in manifest.removed:
@@ -142,7 +142,7 @@ def publish(target: Target, manifest: Manifest) -> None:
 
 
 def commit(target: Target, manifest: Manifest, state_url: str | None) -> None:
-    """Makes a run happen: manifest, files, state, in this order."""
+    """Commits a run: writes the manifest, moves the files, saves the state, in this order."""
     target.replace(manifest.name, manifest.to_bytes())
     publish(target, manifest)
     if state_url is not None:
@@ -150,7 +150,7 @@ def commit(target: Target, manifest: Manifest, state_url: str | None) -> None:
 
 
 def load_state(url: str) -> State | None:
-    """Returns the state in a file, None if there is no file."""
+    """Returns the state in a file; None if the file does not exist."""
     target, name = _state_file(url)
     data = target.read(name)
     return None if data is None else parse_state(data, url)
@@ -168,12 +168,12 @@ def _state_file(url: str) -> tuple[Target, str]:
 
 
 def starting_state(last: Manifest | None, saved: State | None, state_url: str | None, url: str) -> State:
-    """Decides what a run goes on from: the later of the directory's last commit and the state file.
+    """Returns the state from which a run continues: that of the directory's last commit or of the state file, if later.
 
-    The commit comes first in time, so a run that ended between the two is not lost.
+    The commit is written first, so a run that ended between the two is not lost.
 
     Raises:
-        ExportError: there is an export and no state was asked for, or one of another export.
+        ExportError: there is an export but no state was requested, or the state belongs to another export.
     """
     if last is None:
         return saved or State(secrets.token_hex(8), 0, {})
@@ -193,12 +193,12 @@ def starting_state(last: Manifest | None, saved: State | None, state_url: str | 
 
 
 def check_shape(state: State, shape: dict[str, Any], url: str) -> None:
-    """Compares what must stay the same between the runs of one export.
+    """Checks what must be the same in all runs of one export.
 
-    Columns may be added, by a newer release or on request: earlier files lack them, and readers find null there.
+    Columns may be added, by a newer release or on request: earlier files lack them, and readers get null.
 
     Raises:
-        ExportError: something else changed.
+        ExportError: anything else changed.
     """
     for name, value in shape.items():
         was = state.shape.get(name) if state.shape else value
@@ -208,7 +208,7 @@ def check_shape(state: State, shape: dict[str, Any], url: str) -> None:
 
 
 def totals_of(files: Iterable[FileEntry]) -> dict[str, int]:
-    """Returns the rows of each table."""
+    """Returns the number of rows of each table."""
     found = dict.fromkeys((str(table) for table in Table), 0)
     for entry in files:
         found[entry.table] += entry.rows

@@ -1,4 +1,4 @@
-"""Telling logs apart by content: the same log twice in one export would give every message twice."""
+"""Compares logs by content, because exporting the same log twice would duplicate every message."""
 
 import hashlib
 
@@ -9,10 +9,10 @@ _BYTES = 4096
 
 
 def require_different_logs(stores: list[Store]) -> None:
-    """Compares the stores of one export.
+    """Checks that no two stores of an export have the same log.
 
     Raises:
-        UsageError: two hold the same segment: copies, or master and slave.
+        UsageError: two stores contain the same segment: copies, or master and slave.
     """
     seen: dict[tuple[int, bytes], Store] = {}
     for store in stores:

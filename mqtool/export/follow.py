@@ -1,4 +1,4 @@
-"""An export that goes on: what a broker appends is in the lake some seconds later."""
+"""Continuous export: what a broker appends is in the lake some seconds later."""
 
 from collections.abc import Callable, Iterator
 
@@ -8,18 +8,18 @@ from mqtool.export.plain import export
 
 
 def follow(request: ExportRequest, runner: Runner, wait: Callable[[], bool]) -> Iterator[ExportResult]:
-    """Exports again and again; each run that finds something new is one commit.
+    """Exports repeatedly; each run that finds new messages is one commit.
 
     Args:
-        request: what; with a state.
-        runner: where tasks run.
-        wait: waits between two runs; whether there is to be another.
+        request: what to export; must have a state.
+        runner: runs the tasks.
+        wait: waits between two runs; returns whether to run again.
 
     Yields:
-        The result of the first run, and of each later one that committed something.
+        The result of the first run, and of each later run that committed something.
 
     Raises:
-        UsageError: no state, without which each run would refuse what the one before has written.
+        UsageError: no state; without it each run would refuse the previous run's directory.
         MqtoolError, OSError: see `export`.
     """
     if request.state is None:

@@ -1,4 +1,4 @@
-"""Inner batches: one record that holds many messages becomes one row for each, as a consumer gets them.
+"""Inner batches: a record that contains several messages becomes one row per message, as consumers receive them.
 
 Source: MessageDecoder.decodeMessage (5.5.0); hosts, timestamps and physical offset are the record's.
 """
@@ -26,15 +26,15 @@ Part = tuple[int, int | None, BatchedMessage | None]
 
 
 def explode(whole: Any, rows: Rows, inner: np.ndarray, reject: Reject) -> Any:
-    """Returns the columns of records of which some are inner batches, in CommitLog order.
+    """Returns the columns with inner batches expanded into one row per message, in CommitLog order.
 
-    A batch that cannot be taken apart stays one row, its body as stored, with a rejected value.
+    A batch that cannot be parsed stays one row with its body as stored, and is reported as a rejected value.
 
     Args:
         whole: a row for each record.
         rows: the records.
-        inner: which are inner batches.
-        reject: is called with rejected values.
+        inner: which records are inner batches.
+        reject: called with rejected values.
     """
     bodies = whole["body"] if "body" in whole.schema.names else BODY.build(rows)
     parts: list[Part] = []

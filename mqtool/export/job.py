@@ -1,4 +1,4 @@
-"""An export as data: what is asked for, who runs its tasks, what came of it."""
+"""Values that describe an export: the request, the interface that runs its tasks, the result."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -18,10 +18,10 @@ MOST_TASKS = 100_000
 
 
 def check_split(split_bytes: int | None, log_bytes: int) -> None:
-    """Compares the size of tasks with that of a log.
+    """Checks that a log of this size does not result in too many tasks.
 
     Raises:
-        UsageError: there would be too many of them.
+        UsageError: it would.
     """
     if split_bytes is not None and log_bytes // max(1, split_bytes) >= MOST_TASKS:
         least = -(-log_bytes // MOST_TASKS)
@@ -32,17 +32,17 @@ def check_split(split_bytes: int | None, log_bytes: int) -> None:
 
 @dataclass(frozen=True)
 class ExportRequest:
-    """What is to be exported, and where to.
+    """What to export, and where to.
 
     Attributes:
         sources: the stores.
         target: directory or URL.
-        read: which messages.
-        write: how files are written.
-        state: file or URL of the watermark; None for an export that stands for itself.
-        split_bytes: bytes of log in a task; None to choose by the size of the log.
-        table: what else the messages become; None for plain files.
-        rewind: where a log was cut back, undo what was exported from beyond the cut.
+        read: which messages and columns.
+        write: how to write files.
+        state: file or URL of the watermark; None for an export that is not incremental.
+        split_bytes: bytes of log per task; None to choose by the size of the log.
+        table: table format in addition to Parquet files; None for plain files.
+        rewind: if a log was truncated, undo what was exported from after the cut.
     """
 
     sources: tuple[Source, ...]
@@ -55,7 +55,7 @@ class ExportRequest:
     rewind: bool = False
 
     def shape(self) -> dict[str, Any]:
-        """Returns what later runs of the same export must agree with."""
+        """Returns the properties that must be the same in all runs of one export."""
         wanted = self.read.selection
         return {
             "include": "all" if self.read.every_class else "committed",
@@ -74,8 +74,8 @@ class ExportResult:
     """What an export did.
 
     Attributes:
-        manifest: of its commit; of the last one if nothing was new.
-        stores: what each store's part was.
+        manifest: of its commit; of the last commit if nothing was new.
+        stores: the plan of each store.
         committed: whether anything was new.
         finished_earlier: an interrupted run was completed, and nothing else was new.
     """
@@ -87,7 +87,7 @@ class ExportResult:
 
 
 class Runner(Protocol):
-    """Runs tasks somewhere."""
+    """Runs the tasks of an export."""
 
     def run(self, tasks: list[Task], done: Callable[[TaskResult], None]) -> None:
-        """Runs all tasks; tells of each that ended. Raises what a task raised."""
+        """Runs all tasks and calls `done` with each result. Raises the error of a task that failed."""

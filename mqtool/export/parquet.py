@@ -1,4 +1,4 @@
-"""Sorted pieces into Parquet files: row groups by bytes, files by size, one directory for each partition."""
+"""Writes sorted batches to Parquet: row groups limited by bytes, files by size, one directory per partition."""
 
 import base64
 from dataclasses import dataclass
@@ -52,12 +52,12 @@ _DICTIONARY = frozenset(
 
 @dataclass(frozen=True, slots=True)
 class WriteOptions:
-    """How files are written.
+    """How to write files.
 
     Attributes:
         partition_by: of `topic`, `date`, `hour`, in the order of the directories.
-        file_bytes: a file that has become this large is followed by another.
-        level: of zstd.
+        file_bytes: size in bytes at which a new file is started.
+        level: zstd compression level.
         row_group_bytes: see the constant.
     """
 
@@ -79,12 +79,12 @@ class FileEntry:
     """A file that was written.
 
     Attributes:
-        table: it belongs to.
+        table: that it belongs to.
         path: in the export.
-        staged: where it lies until then.
-        rows, size: in it; bytes.
+        staged: path in staging, until it is published.
+        rows, size: number of rows; bytes.
         partition: column to directory value.
-        broker: whose messages it holds; "" for nobody's.
+        broker: whose messages it contains; "" if it belongs to no broker.
     """
 
     table: str
@@ -97,7 +97,7 @@ class FileEntry:
 
 
 class TableWriter:
-    """Writes one table of one task; at most one file is open."""
+    """Writes one table of one task; keeps at most one file open."""
 
     def __init__(
         self,
@@ -112,13 +112,13 @@ class TableWriter:
         """Writes nothing yet.
 
         Args:
-            target: where to.
+            target: of the export.
             staging: directory of this task.
-            table: a directory below it.
+            table: becomes a directory below `staging`.
             schema: Arrow schema.
             name: of the files, without number and suffix.
-            options: how.
-            broker: whose messages they hold.
+            options: how to write.
+            broker: whose messages the files contain.
         """
         self._broker = broker
         self._target, self._staging, self._table, self._schema = target, staging, table, schema
@@ -130,12 +130,12 @@ class TableWriter:
         self._open: tuple[Any, Any, str] | None = None
 
     def add(self, batch: Any, values: tuple[Any, ...] = (), *, new_file: bool = False) -> None:
-        """Takes rows.
+        """Writes rows.
 
         Args:
             batch: `pa.RecordBatch`.
-            values: of the partition columns; rows of a partition come one after the other.
-            new_file: they do not continue the order of those before.
+            values: of the partition columns; the rows of a partition must be consecutive.
+            new_file: start a new file, because the rows do not continue the sort order of the previous ones.
         """
         if values != self._values or new_file:
             self._end_file()
@@ -153,7 +153,7 @@ class TableWriter:
                 self._end_file()
 
     def close(self) -> list[FileEntry]:
-        """Ends the last file; returns all of them."""
+        """Closes the last file; returns all files."""
         self._end_file()
         return self._files
 
@@ -203,8 +203,8 @@ def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
 
     Args:
         sink: file.
-        schema: what readers of Arrow are told; tables are written in the form of `views.writable_schema`.
-        level: of zstd.
+        schema: that Arrow readers see; tables are written in the form of `views.writable_schema`.
+        level: zstd compression level.
     """
     leaves = [path for path in _leaves(schema) if path in _DICTIONARY]
     in_order = set(_SORTED) <= set(schema.names)
@@ -226,7 +226,7 @@ def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
 
 
 def _leaves(schema: Any) -> list[str]:
-    """Returns the paths of the columns as Parquet stores them."""
+    """Returns the paths of the leaf columns, as Parquet names them."""
     found: list[str] = []
     for field in schema:
         if pa.types.is_map(field.type):

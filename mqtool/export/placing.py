@@ -1,7 +1,7 @@
-"""Where a row goes: partitions by topic, date and hour, and their directories.
+"""Partitions rows by topic, date and hour, and names the partition directories.
 
-Directories are named as Hive does (`topic=Orders/date=2026-11-21`), escaped so that Spark reads back what was meant.
-Dates and hours are those of store_timestamp in UTC. The topic stays a column of the files too.
+Directories are named as in Hive (`topic=Orders/date=2026-11-21`), escaped so that Spark reads the original values
+back. Dates and hours are those of store_timestamp in UTC. The topic also remains a column of the files.
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _DAY, _HOUR = 86_400_000, 3_600_000
 
 
 def check_partition_by(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names if rows can be partitioned by them.
+    """Returns the names after checking that rows can be partitioned by them.
 
     Raises:
         UsageError: they cannot.
@@ -40,7 +40,7 @@ def check_partition_by(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def partition_columns(keys: Any, partition_by: tuple[str, ...]) -> Any:
-    """Returns key columns with `date` (days since the epoch) and `hour` added where they are asked for."""
+    """Returns key columns, with `date` (days since the epoch) and `hour` added if requested."""
     millis = keys["store_timestamp"].cast(pa.int64())
     days = pc.floor(pc.divide(millis.cast(pa.float64()), float(_DAY))).cast(pa.int64())
     if "date" in partition_by:
@@ -51,7 +51,7 @@ def partition_columns(keys: Any, partition_by: tuple[str, ...]) -> Any:
 
 
 def group_edges(keys: Any, names: Iterable[str]) -> np.ndarray:
-    """Returns where sorted rows change in one of some columns: int64, from 0 to the number of rows."""
+    """Returns the row numbers at which sorted rows change in any column: int64, from 0 to the number of rows."""
     count = keys.num_rows
     changes = np.zeros(max(0, count - 1), bool)
     for name in names:
@@ -64,7 +64,7 @@ def group_edges(keys: Any, names: Iterable[str]) -> np.ndarray:
 
 
 def directory(partition_by: tuple[str, ...], values: Iterable[Any]) -> str:
-    """Returns the directory of a partition, "" for none.
+    """Returns the directory of a partition; "" without partitioning.
 
     Args:
         partition_by: names.
@@ -84,7 +84,7 @@ def _segment(name: str, value: Any) -> str:
 
 
 def _short(segment: str) -> str:
-    """Returns a name that file systems take; the whole topic is in the files."""
+    """Returns a directory name shortened to what file systems accept; the full topic is in the files."""
     data = segment.encode()
     if len(data) <= _LONGEST:
         return segment

@@ -1,6 +1,6 @@
-"""An export from beginning to end, whoever runs its tasks: recover, plan, run, commit.
+"""Runs an export from beginning to end with any runner: recover, plan, run, commit.
 
-`export` on one machine uses worker processes; `mqtool.spark.export` has a runner of its own.
+`export` on one machine uses worker processes; `mqtool.spark.export` has its own runner.
 """
 
 from contextlib import ExitStack
@@ -25,16 +25,16 @@ __all__ = ["ExportRequest", "ExportResult", "Runner", "export"]
 
 
 def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ignore) -> ExportResult:
-    """Exports; all files of the run are published, or none.
+    """Exports; publishes all files of the run, or none.
 
     Args:
-        request: what.
-        runner: where its tasks run.
+        request: what to export.
+        runner: runs the tasks.
         on_progress: called with bytes of logs.
 
     Raises:
-        NotAStoreError: nothing of a store is where one should be; nothing was written.
-        ExportError: the directory, the log or the request is not what the state says.
+        NotAStoreError: a path contains no part of a store; nothing was written.
+        ExportError: the directory, the log or the request does not match the state.
         CorruptionError: damage, with `fail_fast`.
         StoreError, OSError: reading or writing failed; nothing was published.
     """
@@ -64,15 +64,16 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
 
 
 def log_bytes(store: Store) -> int:
-    """Returns how much of a log there is to read."""
+    """Returns the number of bytes of log to read."""
     return store.commit_log.max_offset - store.commit_log.min_offset
 
 
 def _check(request: ExportRequest) -> None:
-    """Refuses what would go wrong later.
+    """Rejects invalid requests before anything is read.
 
     Raises:
-        UsageError: options that contradict each other, a target inside a store, or a state that is not a regular file.
+        UsageError: options that contradict each other, a target inside a store, or a state that is not a regular
+            file.
     """
     if request.state is not None and (request.read.selection.start, request.read.selection.end) != (None, None):
         raise UsageError("an export with --state determines its offsets itself; leave out --offset")

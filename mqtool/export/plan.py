@@ -1,7 +1,7 @@
-"""The plan of an export: which byte ranges of which segments, cut at record starts, up to a fixed bound.
+"""The plan of an export: byte ranges of segments, cut at record starts, up to a fixed bound.
 
-Planning reads little and once; the partitions are plain data that any process can read. What a broker appends
-after planning is not part of the plan.
+Planning reads little, and only once; partitions are plain data that any process can use. What a broker appends after
+planning is not part of the plan.
 """
 
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ class Span:
         path: the segment's file.
         base: physical offset of its first byte.
         start, end: physical offsets, half-open.
-        entries: each record in it is the body of a DLedger entry; then the span ends at an entry.
+        entries: each record is the body of a DLedger entry; the span then begins and ends at an entry.
     """
 
     path: str
@@ -52,7 +52,7 @@ class Partition:
     Attributes:
         number: from 0, over all stores of the plan.
         source: the store.
-        spans: not empty.
+        spans: at least one.
     """
 
     number: int
@@ -67,15 +67,15 @@ class Partition:
 
 @dataclass(frozen=True)
 class StorePlan:
-    """One store's part.
+    """The plan of one store.
 
     Attributes:
         source: the store.
-        start, end: physical offsets that are read, half-open; `end` is the bound that was fixed.
-        log_end: where the log ends, whatever is read of it.
-        spans: all of it that exists.
+        start, end: physical offsets to read, half-open; `end` is the bound that was fixed.
+        log_end: end of the log, even if less is read.
+        spans: all existing parts of that range.
         damage: ranges without a file.
-        proofs: how often each kind of proof was used for a cut.
+        proofs: number of cuts by the kind of proof that a record starts there.
     """
 
     source: Source
@@ -100,9 +100,9 @@ def plan_store(
 
     Args:
         store: opened.
-        source: how it was named.
-        selection: its physical offsets and times bound what is read.
-        since: physical offset up to which everything is exported already; None for nothing.
+        source: name and path of the store.
+        selection: its physical offsets and times limit what is read.
+        since: physical offset up to which everything has been exported; None if nothing has.
         until: a bound that was fixed before; None for the end of the log.
         target: bytes of a span; None to choose by the size of the log.
     """
@@ -120,16 +120,16 @@ def plan_store(
 
 
 def partition_size(total: int) -> int:
-    """Returns the bytes of a partition for a log of some size: the same on every machine."""
+    """Returns the bytes of a partition for a log of a given size; the same on every machine."""
     return min(max(total // PARTITIONS, SMALLEST), LARGEST)
 
 
 def partitions(plans: list[StorePlan], target: int | None = None) -> list[Partition]:
-    """Returns the tasks of a plan: neighbouring spans of a store joined up to a size.
+    """Returns the tasks of a plan: adjacent spans of a store, joined up to a size.
 
     Args:
         plans: of all stores.
-        target: bytes; None to choose by the size of all.
+        target: size of a task in bytes; None to choose by the total size.
     """
     size = target or partition_size(sum(span.end - span.start for plan in plans for span in plan.spans))
     found: list[Partition] = []
@@ -152,7 +152,7 @@ def _cut(
 ) -> Iterator[Span]:
     """Yields the spans of one segment.
 
-    Offsets that a user gave need not be record starts; the spans reach over them, and the reader clips.
+    Offsets that a user gave need not be record starts; the spans extend beyond them, and the reader filters.
     """
     header = ENTRY_HEADER_SIZE if segment.entries else 0
     low, high = max(segment.base, bounds[0]), min(segment.end, bounds[1])
@@ -178,10 +178,10 @@ def _cut(
 
 
 def _in_time(store: Store, segments: list[Segment], selection: Selection) -> list[Segment]:
-    """Leaves out segments that lie outside the times asked for, by the first record of each.
+    """Omits segments outside the requested times, judged by the first record of each segment.
 
-    Store timestamps are taken under the append lock by one clock, so they grow with the offset, up to that clock's
-    own jumps: hence the margin.
+    The broker takes store timestamps under the append lock from one clock, so they increase with the offset, except
+    when the clock jumps; a margin allows for that.
     """
     if selection.begin_time is None and selection.end_time is None:
         return segments

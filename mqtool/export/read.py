@@ -1,4 +1,4 @@
-"""One partition into rows: reopen the segments read-only, walk, select, build columns."""
+"""Reads one partition into rows: reopens the segments read-only, walks, selects, builds columns."""
 
 import socket
 from collections.abc import Callable, Iterator
@@ -29,11 +29,11 @@ def read_partition(
 
     Args:
         partition: of a plan.
-        request: what is asked for.
-        narrow: leaves out records that are not wanted either.
+        request: which messages and columns.
+        narrow: an additional filter on records.
 
     Raises:
-        CorruptionError: damage, if the request says so.
+        CorruptionError: damage, if the request has `fail_fast`.
         StoreError: a segment cannot be read.
     """
     start_index = _StartIndex(partition.source)
@@ -51,7 +51,7 @@ def read_partition(
 
 
 def accept(damage: Damage, request: ReadRequest) -> Damage:
-    """Returns the damage if the request lives with it.
+    """Returns the damage if the request tolerates damage.
 
     Raises:
         CorruptionError: it does not.
@@ -65,10 +65,10 @@ def accept(damage: Damage, request: ReadRequest) -> Damage:
 def walk_span(span: Span, start_index: "_StartIndex | None" = None) -> Iterator[Frames | Damage]:
     """Yields the valid frames of a span and the damage between them.
 
-    A segment that went away since planning is damage: the broker has deleted it.
+    A segment that has disappeared since planning is reported as damage: the broker has deleted it.
 
     Raises:
-        StoreError: the segment cannot be read, or its whole store is not here.
+        StoreError: the segment cannot be read, or the whole store is missing on this machine.
     """
     path = as_path(span.path)
     try:
@@ -85,10 +85,10 @@ def walk_span(span: Span, start_index: "_StartIndex | None" = None) -> Iterator[
 
 
 def _was_deleted(error: StoreError, path: Path) -> bool:
-    """Whether a broker has deleted a segment; where its directory is gone too, a disk or a mount is.
+    """Whether the broker has deleted a segment. If its directory is missing too, a disk or a mount is missing instead.
 
     Raises:
-        StoreError: the directory is not here.
+        StoreError: the directory does not exist on this machine.
     """
     if not isinstance(error.__cause__, FileNotFoundError):
         return False
@@ -99,7 +99,7 @@ def _was_deleted(error: StoreError, path: Path) -> bool:
 
 
 class _StartIndex:
-    """What the queues say of a record start; the store is opened only if damage makes somebody ask."""
+    """Record starts according to the queues; the store is opened only if damage makes this necessary."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
@@ -122,7 +122,7 @@ def _is_outside(damage: Damage, selection: Selection) -> bool:
 
 
 def _selected(frames: Frames, selection: Selection) -> Frames:
-    """Returns the frames that the selection lets pass."""
+    """Returns the frames that match the selection."""
     if selection.start is not None or selection.end is not None:
         offsets = frames.positions + frames.base
         keep = offsets >= (selection.start or 0)
@@ -133,7 +133,7 @@ def _selected(frames: Frames, selection: Selection) -> Frames:
 
 
 def pieces(frames: Frames, request: ReadRequest) -> Iterator[Frames]:
-    """Cuts frames into batches by bytes and rows."""
+    """Splits frames into batches by bytes and rows."""
     if not len(frames):
         return
     before = np.cumsum(frames.sizes) - frames.sizes

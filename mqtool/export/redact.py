@@ -1,6 +1,6 @@
-"""Redaction: salted hashes in place of what users wrote, wherever a copy of it stands.
+"""Redaction: replaces user data by salted hashes, in every column that contains a copy of it.
 
-Equal values stay equal within one salt, so that joins and counts still work.
+Equal values have equal hashes with the same salt, so joins and counts still work.
 """
 
 import hashlib
@@ -47,10 +47,10 @@ COPIES: dict[str, tuple[str, ...]] = {
 
 
 def closure(columns: Iterable[str]) -> frozenset[str]:
-    """Returns the columns and all that would give them away.
+    """Returns the columns, and all others that would reveal their values.
 
     Raises:
-        UsageError: a column that places or orders messages.
+        UsageError: a column by which messages are partitioned or sorted.
     """
     found: set[str] = set()
     waiting = list(columns)
@@ -67,17 +67,17 @@ def closure(columns: Iterable[str]) -> frozenset[str]:
 
 
 def new_salt() -> bytes:
-    """Returns the salt of the environment, or one that nobody will ever see."""
+    """Returns the salt from the environment, or a random one that is never stored."""
     given = os.environ.get(SALT_VARIABLE)
     return hashlib.blake2b(given.encode("utf-8", "surrogateescape")).digest() if given else secrets.token_bytes(32)
 
 
 def redact_batch(batch: Any, columns: frozenset[str], salt: bytes) -> Any:
-    """Returns a batch with the values of some columns replaced; their types stay.
+    """Returns a batch with the values of some columns replaced; their types do not change.
 
     Args:
         batch: `pa.RecordBatch`.
-        columns: a `closure`.
+        columns: result of `closure`.
         salt: of the hashes.
     """
     names = {name for column in columns for name in COPIES.get(column, ())}
@@ -93,7 +93,7 @@ def redact_batch(batch: Any, columns: frozenset[str], salt: bytes) -> Any:
 
 
 def stand_in(value: bytes, salt: bytes) -> str:
-    """Returns what stands for a value."""
+    """Returns the replacement of a value."""
     return f"redacted:{hashlib.blake2b(value, digest_size=8, key=salt).hexdigest()}"
 
 

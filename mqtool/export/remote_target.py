@@ -1,7 +1,7 @@
 """An object store as the target of an export, through fsspec (s3://, gs://, hdfs://, memory:// …).
 
-What its driver raises becomes a StoreError. An object appears whole or not at all, so `replace` is one write; `move` is
-a copy and a removal, and may be repeated.
+Errors of the driver become StoreErrors. An object appears completely or not at all, so `replace` is one write.
+`move` is a copy and a removal, and is safe to repeat.
 """
 
 import posixpath
@@ -86,7 +86,7 @@ class RemoteTarget:
 
     @contextmanager
     def lock(self, path: str) -> Iterator[None]:  # noqa: ARG002 - part of the protocol
-        """An object store has no locks: the manifest's own name keeps two runs from both happening."""
+        """Does nothing, as object stores have no locks. The manifest's name keeps two runs from both committing."""
         if answer(self.url, lambda: self._fs.isfile(self._root)):
             raise ExportError("is an object; give a prefix for the export", self.url)
         yield

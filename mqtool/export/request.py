@@ -1,4 +1,4 @@
-"""What is to be exported, as plain data that travels to worker processes and executors."""
+"""What to export, as plain data that is sent to worker processes and executors."""
 
 from dataclasses import dataclass, field
 from typing import Any
@@ -14,17 +14,17 @@ BATCH_ROWS = 16384
 
 @dataclass(frozen=True)
 class ReadRequest:
-    """Which messages, and which of their columns.
+    """Which messages to read, and which of their columns.
 
     Attributes:
-        selection: conditions on messages; its physical offsets hold in every store.
+        selection: conditions on messages; its physical offsets apply to every store.
         columns: of the messages table, in this order.
-        every_class: half, rolled-back and system records too, not only committed ones.
-        body: how bodies are written.
+        every_class: also half, rolled-back and system records, not only committed ones.
+        body: how to write bodies.
         redact: columns whose values are replaced.
-        salt: of the replacements.
+        salt: for the replacements.
         fail_fast: damage is an error instead of a row of the damage table.
-        batch_bytes, batch_rows: size of a batch; a single longer record is a batch of its own.
+        batch_bytes, batch_rows: size of a batch; a longer single record is a batch by itself.
     """
 
     selection: Selection = field(default_factory=Selection)

@@ -1,4 +1,4 @@
-"""Going on from a watermark: what is new, and what was lost before it could be read."""
+"""Continues from a watermark: what is new, and what was lost before it could be read."""
 
 from dataclasses import replace
 
@@ -19,15 +19,15 @@ def plan_since(
     until: int | None = None,
     target: int | None = None,
 ) -> StorePlan:
-    """Plans what a store holds beyond a watermark; see `plan_store`.
+    """Plans what a store contains after a watermark; see `plan_store`.
 
-    What expired unread is the plan's first damage.
+    A range that expired before it was read is the first damage of the plan.
 
     Args:
-        mark: of what was read before; None for nothing.
+        mark: up to which everything was read; None if nothing was.
 
     Raises:
-        ExportError: the log went backwards, or is another one.
+        ExportError: the log was truncated, or is another log.
     """
     plan = plan_store(store, source, selection, since=None if mark is None else mark.offset, until=until, target=target)
     if mark is None:

@@ -1,7 +1,7 @@
-"""Taking back what was exported from a part of the log that is gone: it was cut back, and perhaps written on.
+"""Undoes what was exported from a part of the log that no longer exists, because the log was truncated.
 
-Each commit keeps the watermark it reached. The newest one that the log still bears out is where both agree; the files
-of that store from later commits are undone, and the log is exported again from there.
+Each commit contains the watermark that it reached. The newest watermark that still matches the log is where export
+and log agree. The store's files from later commits are undone, and the log is exported again from there.
 """
 
 from mqtool.errors import ExportError
@@ -27,14 +27,14 @@ class History:
         self._manifests: list[Manifest] | None = None
 
     def agreed(self, store: Store, broker: str) -> tuple[Mark | None, list[FileEntry]]:
-        """Returns the newest watermark that the log bears out, and the files that were written after it.
+        """Returns the newest watermark that matches the log, and the files that were written after it.
 
         Args:
-            store: whose log was cut back.
+            store: whose log was truncated.
             broker: its name in the export.
 
         Raises:
-            ExportError: what would be undone cannot be exported again, since the log no longer begins before it.
+            ExportError: what would be undone cannot be exported again, because the log now begins after it.
         """
         if self._manifests is None:
             self._manifests = all_manifests(self._target)
@@ -65,7 +65,7 @@ class History:
         return True
 
     def _since(self, sequence: int, broker: str) -> list[FileEntry]:
-        """Returns the files of a store from the commits after one, without those that were undone since."""
+        """Returns the files of a store from the commits after a sequence number, except those undone since."""
         later = [manifest for manifest in self._manifests or () if manifest.state.sequence > sequence]
         gone = {path for manifest in later for path in manifest.removed}
         return [e for manifest in later for e in manifest.files if e.broker == broker and e.path not in gone]

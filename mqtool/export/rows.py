@@ -1,6 +1,6 @@
-"""Frames into rows of the messages table: classes, inner batches, timestamps, bodies.
+"""Converts frames into rows of the messages table: classes, inner batches, timestamps, bodies.
 
-A value that cannot be written as asked for becomes null and a rejected value; no row is ever left out for it.
+A value that cannot be converted as requested becomes null and a rejected value; its row is always kept.
 """
 
 from collections.abc import Callable
@@ -33,9 +33,9 @@ class Rows:
     """Some rows of the messages table.
 
     Attributes:
-        batch: `pa.RecordBatch` with the columns asked for, in CommitLog order; binary bodies may be views into the
+        batch: `pa.RecordBatch` with the requested columns, in CommitLog order; binary bodies may be views into the
             bytes that were read, see `views`.
-        keys: `pa.RecordBatch` with the columns that rows are sorted and placed by.
+        keys: `pa.RecordBatch` with the columns by which rows are sorted and partitioned.
         rejected_values: rows of that table, without the broker.
     """
 
@@ -48,12 +48,12 @@ KEY_COLUMNS = (*schema.SORT_COLUMNS, "store_timestamp", "record_class")
 
 
 def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
-    """Returns the rows of frames that the selection has let pass; None if there are none.
+    """Returns the rows of frames that match the selection; None if there are none.
 
     Args:
         frames: valid records of one buffer.
         broker: the store's name.
-        request: what is asked for.
+        request: which messages and columns.
     """
     rows = scan_columns.Rows(frames)
     topics = scan_columns.BY_NAME["topic"].build(rows)
@@ -76,7 +76,7 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
 
 
 def _classes(frames: Frames, topics: Any, request: ReadRequest) -> tuple[Any, np.ndarray]:
-    """Returns the class of each record, and which of them are wanted."""
+    """Returns the class of each record, and which records have a requested class."""
     flags = frames.column("sys_flag") & 0xC
     names = topics.dictionary.to_pylist()
     code = np.asarray(topics.indices, np.int64) * 16 + flags
@@ -87,7 +87,7 @@ def _classes(frames: Frames, topics: Any, request: ReadRequest) -> tuple[Any, np
 
 
 class Maker:
-    """Builds columns for one set of frames and gathers rejected values."""
+    """Builds columns for one set of frames and collects rejected values."""
 
     def __init__(self, broker: str, request: ReadRequest, names: tuple[str, ...]) -> None:
         self.broker = broker
@@ -97,7 +97,7 @@ class Maker:
         self.may_view = False
 
     def batch(self, rows: scan_columns.Rows, topics: Any, classes: Any) -> Any:
-        """Returns all columns that are needed, bodies and timestamps still as they are stored."""
+        """Returns all columns that are needed, with bodies and timestamps still as stored."""
         frames = rows.frames
         made: dict[str, Any] = {}
         special: dict[str, Callable[[], Any]] = {
@@ -127,13 +127,13 @@ class Maker:
         return Rows(chosen, keys, self.rejected)
 
     def _schema(self, batch: Any) -> Any:
-        """Returns the schema of the request, with bodies as they are in a batch."""
+        """Returns the schema of the request, with the type that bodies have in the batch."""
         schema = self.request.schema
         at = schema.get_field_index("body")
         return schema if at < 0 else schema.set(at, schema.field(at).with_type(batch.schema.field(at).type))
 
     def _stored_bodies(self, rows: scan_columns.Rows) -> Any:
-        """Returns bodies, decompressed: views if all are to be written as they are stored."""
+        """Returns decompressed bodies; as views if all of them are written as stored."""
         frames = rows.frames
         as_stored = self.request.body is Body.BINARY and "body" not in self.request.redact
         if self.may_view and as_stored and not (frames.column("sys_flag") & SysFlag.COMPRESSED).any():
@@ -151,7 +151,7 @@ class Maker:
         return batch.set_column(batch.schema.get_field_index(name), name, values)
 
     def reject(self, batch: Any, index: int, column: str, reason: str) -> None:
-        """Notes one value of a batch as rejected."""
+        """Records one value of a batch as rejected."""
         if column not in self.request.columns:
             return
         found = {name: batch[name][index].as_py() for name in (*PLACE, "batch_index")}
@@ -163,7 +163,7 @@ class Maker:
 
 
 def timestamps(millis: Any) -> tuple[Any, dict[int, str]]:
-    """Returns int64 milliseconds as timestamps; those that no calendar holds as null, with the reason."""
+    """Returns int64 milliseconds as timestamps; those outside the calendar become null, with a reason by row."""
     values = np.asarray(millis)
     outside = (values < FIRST_MILLIS) | (values > LAST_MILLIS)
     typed = millis.cast(pa.int64()).view(BY_NAME["store_timestamp"].type)
@@ -174,11 +174,11 @@ def timestamps(millis: Any) -> tuple[Any, dict[int, str]]:
 
 
 def body_decoded(frames: Frames, bodies: Any = None) -> Any:
-    """Returns which bodies are as the producer gave them: all but compressed ones that cannot be decompressed.
+    """Returns which bodies are as the producer sent them: all except compressed ones that cannot be decompressed.
 
     Args:
         frames: the records.
-        bodies: their column `body`, if there is one.
+        bodies: their column `body`, if it exists.
     """
     good = np.ones(len(frames), bool)
     packed = np.flatnonzero(frames.column("sys_flag") & SysFlag.COMPRESSED)

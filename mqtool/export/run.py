@@ -31,10 +31,10 @@ class Run:
         """Plans nothing yet.
 
         Args:
-            request: what.
-            target: where to, locked.
-            state: to go on from.
-            last: commit of the target, None if it is new.
+            request: what to export.
+            target: of the export, locked.
+            state: from which to continue.
+            last: last commit of the target; None if it is new.
         """
         self._request = request
         self._target = target
@@ -47,7 +47,7 @@ class Run:
         self._removed: list[str] = []
 
     def go(self, stores: list[Store], runner: Runner, on_progress: OnProgress) -> ExportResult:
-        """Plans, runs and commits; stores are closed once it is known what is to be read."""
+        """Plans, runs and commits; closes the stores once planning is complete."""
         plans, damage, marks = self._plan(stores)
         tasks = self._tasks(plans)
         total = sum(task.partition.size for task in tasks)
@@ -80,7 +80,7 @@ class Run:
         return -1 if mark is None else mark.offset
 
     def _plan(self, stores: list[Store]) -> tuple[list[StorePlan], list[tuple[Source, Damage]], dict[str, Any]]:
-        """Plans all stores; returns the plans, damage that planning found, and the marks after the run."""
+        """Plans all stores; returns the plans, the damage that planning found, and the watermarks after the run."""
         plans: list[StorePlan] = []
         damage: list[tuple[Source, Damage]] = []
         marks = dict(self._before.marks)
@@ -114,7 +114,7 @@ class Run:
         ]
 
     def _files(self, damage: list[tuple[Source, Damage]]) -> list[FileEntry]:
-        """Returns the files of all tasks, and those that the driver adds itself."""
+        """Returns the files of all tasks, and those that the driver itself adds."""
         results = sorted(self._results, key=lambda result: result.number)
         files = [entry for result in results for entry in result.files]
         for number, (source, one) in enumerate(damage):
@@ -128,7 +128,7 @@ class Run:
         return files
 
     def _empty_tables(self, present: set[str]) -> list[FileEntry]:
-        """A table without rows is a file without rows, so that whoever reads it finds its columns."""
+        """Writes a file without rows for each table without rows, so that readers find its columns."""
         schemas = (
             (Table.MESSAGES, self._request.read.schema),
             (Table.DAMAGE, DAMAGE_SCHEMA),

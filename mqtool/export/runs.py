@@ -1,8 +1,9 @@
-"""Sorting more rows than fit in memory: sorted runs, and their merge.
+"""Sorts more rows than fit in memory: sorted runs, and their merge.
 
-Rows come in CommitLog order, so within one queue they are in order already. A run holds some tens of megabytes,
-sorted; runs beyond a budget wait in an unnamed temporary file. Merging goes group by group, a group being one
-queue in one partition: the group's slice of the first run, then of the second, and so on. No rows are compared.
+Rows arrive in CommitLog order, so within one queue they are already sorted. A run contains some tens of megabytes of
+sorted rows; runs beyond a memory budget are written to an unnamed temporary file. The merge goes group by group, a
+group being one queue in one partition: first the group's slice of the first run, then that of the second, and so on.
+No rows are compared.
 """
 
 import tempfile
@@ -40,7 +41,8 @@ class Piece:
     Attributes:
         key: of the group.
         batch: `pa.RecordBatch`.
-        steps_back: its first row comes before the last one of the group's piece before: the queue started again.
+        steps_back: its first row sorts before the last row of the group's previous piece, because the queue was
+            reset.
     """
 
     key: Key
@@ -49,7 +51,7 @@ class Piece:
 
 
 class SortedRuns:
-    """Takes rows, gives them back sorted; a context manager because of its temporary file."""
+    """Accepts rows and returns them sorted; a context manager because of its temporary file."""
 
     def __init__(
         self, partition_by: tuple[str, ...], *, run_bytes: int = RUN_BYTES, held_bytes: int = HELD_BYTES
@@ -57,7 +59,7 @@ class SortedRuns:
         """Starts empty.
 
         Args:
-            partition_by: of `topic`, `date`, `hour`; these order the rows first.
+            partition_by: of `topic`, `date`, `hour`; the first sort keys.
             run_bytes, held_bytes: see the constants.
         """
         self._partition_by = partition_by
@@ -75,14 +77,14 @@ class SortedRuns:
             self._spill.close()
 
     def add(self, rows: Rows) -> None:
-        """Takes rows, in CommitLog order."""
+        """Adds rows, in CommitLog order."""
         self._waiting.append(rows)
         self._waiting_bytes += rows.batch.nbytes
         if self._waiting_bytes >= self._run_bytes:
             self._seal()
 
     def merged(self) -> Iterator[Piece]:
-        """Yields all rows, groups in order; nothing may be added after that."""
+        """Yields all rows, sorted by group; nothing may be added afterwards."""
         self._seal()
         where: dict[Key, list[tuple[_Run, _Group]]] = {}
         for run in self._runs:
@@ -98,7 +100,7 @@ class SortedRuns:
                 last = group.last
 
     def _seal(self) -> None:
-        """Makes a run of what waits."""
+        """Sorts the collected rows into a run."""
         if not self._waiting:
             return
         rows = concatenate([one.batch for one in self._waiting])
@@ -158,13 +160,13 @@ class _Run:
         self._kept: tuple[int, Any] = (-1, None)
 
     def move_to(self, spill: "_Spill") -> None:
-        """Writes the run into the file and lets go of the memory."""
+        """Writes the run into the file and frees its memory."""
         if self._spill is None:
             self._first_part = spill.write(self._batch, self._part_rows)
             self._spill, self._batch, self.held = spill, None, 0
 
     def slices(self, start: int, stop: int) -> Iterator[Any]:
-        """Yields rows, cut where the file cuts them; asked for in ascending order, each part is read once."""
+        """Yields rows, split at the parts of the file. If requested in ascending order, each part is read only once."""
         if self._spill is None:
             yield self._batch.slice(start, stop - start)
             return
@@ -177,7 +179,7 @@ class _Run:
 
 
 class _Spill:
-    """Record batches in an unnamed file that goes away with the process."""
+    """Record batches in an unnamed temporary file, which the system deletes when the process ends."""
 
     def __init__(self, schema: Any) -> None:
         self._file: IO[bytes] = tempfile.TemporaryFile(prefix="mqtool-")  # noqa: SIM115 - closed by `close`
@@ -185,7 +187,7 @@ class _Spill:
         self._ends = [0]
 
     def write(self, batch: Any, rows: int) -> int:
-        """Appends a batch in parts of some rows; returns the number of the first part."""
+        """Appends a batch in parts of `rows` rows; returns the number of the first part."""
         first = len(self._ends) - 1
         with naming(Path(tempfile.gettempdir())):
             self._file.seek(self._ends[-1])
@@ -202,5 +204,5 @@ class _Spill:
         return pa.ipc.read_record_batch(pa.py_buffer(self._file.read(end - start)), self._schema)
 
     def close(self) -> None:
-        """Gives the room back."""
+        """Closes the file, which frees its disk space."""
         self._file.close()

@@ -1,7 +1,7 @@
-"""The tables of an export: messages, damage, rejected values. Names as in `dump`; types as a lake wants them.
+"""The tables of an export: messages, damage, rejected values. Names as in `dump`; types suitable for a data lake.
 
-The columns come from `records.columns`; here are only the differences: timestamps, the store's name, the place
-in an inner batch, and what kind of record it is. Docs page: docs/lake.md.
+The columns come from `records.columns`; this module declares only the differences: timestamps, the store's name, the
+position in an inner batch, and the record class. Docs page: docs/lake.md.
 """
 
 import enum
@@ -31,7 +31,7 @@ class Body(enum.StrEnum):
 
 
 class RecordClass(enum.StrEnum):
-    """What kind of record a row comes from: values of the column `record_class`."""
+    """Class of the record that a row comes from: values of the column `record_class`."""
 
     COMMITTED = "committed"
     """A consumer can get it: it has a unit in the queue of an ordinary topic."""
@@ -64,7 +64,8 @@ SYSTEM_PREFIX = topics.SYSTEM_PREFIX
 def class_of(topic: str, sys_flag: int) -> RecordClass:
     """Returns the class of a record.
 
-    Source of what gets a unit: CommitLogDispatcherBuildConsumeQueue (4.9.7, 5.5.0), transaction types none and commit.
+    Only transaction types none and commit get a ConsumeQueue unit. Source: CommitLogDispatcherBuildConsumeQueue
+    (4.9.7, 5.5.0).
     """
     transaction = sys_flag & TRANSACTION_MASK
     if topic in HALF_TOPICS or transaction == SysFlag.TRANSACTION_PREPARED:
@@ -115,10 +116,10 @@ SORT_COLUMNS = ("topic", "queue_id", "queue_offset", "physical_offset", "batch_i
 
 
 def check_columns(names: Iterable[str]) -> tuple[str, ...]:
-    """Returns the names if all are columns.
+    """Returns the names after checking that all are columns.
 
     Raises:
-        UsageError: one is not, or none is given.
+        UsageError: one is not, or no name was given.
     """
     chosen = tuple(dict.fromkeys(names))
     unknown = [name for name in chosen if name not in BY_NAME]
@@ -130,7 +131,7 @@ def check_columns(names: Iterable[str]) -> tuple[str, ...]:
 
 
 def messages_schema(names: Iterable[str] = ALL_COLUMNS, body: Body = Body.BINARY) -> Any:
-    """Returns the Arrow schema of the messages table, docs as field metadata."""
+    """Returns the Arrow schema of the messages table, with the docs as field metadata."""
     fields = []
     for name in names:
         column = BY_NAME[name]

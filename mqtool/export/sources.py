@@ -1,4 +1,4 @@
-"""The stores of an export: paths and globs as users write them, and a name for each."""
+"""The stores of an export: resolves paths and globs as users write them, and names each store."""
 
 import glob
 from collections import Counter
@@ -21,7 +21,7 @@ class Source:
     Attributes:
         broker: its name in the column `broker`.
         path: of its root.
-        config: of a broker.conf, or None.
+        config: path of a broker.conf, or None.
     """
 
     broker: str
@@ -38,11 +38,11 @@ def resolve(arguments: Iterable[str], config: str | None = None) -> list[Source]
 
     Args:
         arguments: `PATH`, `NAME=PATH`, or a glob of roots.
-        config: a broker.conf that holds for all of them; it also names the broker if there is only one.
+        config: a broker.conf that applies to all of them; it also names the broker if there is only one store.
 
     Raises:
-        UsageError: two stores of one name, or one store twice.
-        NotAStoreError: a glob that matches nothing.
+        UsageError: two stores have the same name, or a store is given twice.
+        NotAStoreError: a glob matches nothing.
     """
     found: list[tuple[str | None, str]] = []
     for argument in arguments:
@@ -84,7 +84,7 @@ def _require_distinct(paths: list[str]) -> None:
 
 
 def name_of(path: str) -> str:
-    """Returns the last part of a path that says anything: `/data/broker-a/store` is broker-a."""
+    """Returns the last meaningful component of a path: `/data/broker-a/store` gives broker-a."""
     whole = PurePosixPath(path) if is_url(path) else real_path(Path(path))
     parts = [part for part in whole.parts if part != "/"]
     return next((part for part in reversed(parts) if part.lower() not in _MEANINGLESS), "broker")

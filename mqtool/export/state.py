@@ -1,7 +1,7 @@
-"""The watermark: how far a store has been exported, and how to tell that its log is still the same.
+"""The watermark: how far a store has been exported, and the means to detect that its log is no longer the same.
 
-A physical offset alone would not do: a log can be cut back and grow again. So the mark keeps digests of bytes that
-a log never changes: the first ones of the segment, and the last ones before the offset.
+A physical offset alone is not sufficient, because a log can be truncated and grow again. The mark therefore contains
+digests of bytes that a log never changes: the first ones of the segment, and the last ones before the offset.
 """
 
 import hashlib
@@ -20,7 +20,7 @@ _REMEDY = "add --rewind to remove those rows, or export into a new directory wit
 
 @dataclass(frozen=True, slots=True)
 class Mark:
-    """A place in a log, with fingerprints.
+    """A position in a log, with fingerprints.
 
     Attributes:
         offset: physical offset up to which everything is exported.
@@ -53,7 +53,7 @@ def _digest(store: Store, offset: int, count: int) -> str:
 
 
 def check_mark(store: Store, mark: Mark, end: int) -> int:
-    """Returns the physical offset from which to go on: the mark's, or the log's first if that is beyond.
+    """Returns the physical offset from which to continue: the mark's, or the log's first if that is larger.
 
     Args:
         store: opened.
@@ -61,7 +61,7 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
         end: of the log now.
 
     Raises:
-        ExportError: the log ends before the mark, or is another one.
+        ExportError: the log ends before the mark, or is another log.
     """
     log = store.commit_log
     if log.min_offset >= mark.offset and log.segments:
@@ -94,12 +94,12 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
 
 @dataclass(frozen=True)
 class State:
-    """What an incremental export remembers.
+    """The persistent state of an incremental export.
 
     Attributes:
         export_id: of the directory it belongs to.
         sequence: of the last commit.
-        shape: what must not change between runs: columns, classes, body, partitions, redaction.
+        shape: what must be the same in all runs: columns, classes, body, partitions, redaction.
         marks: by broker.
     """
 
@@ -109,19 +109,19 @@ class State:
     marks: dict[str, Mark] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Returns it as plain data."""
+        """Returns the state as plain data for JSON."""
         return {"version": VERSION, **asdict(self)}
 
     def to_bytes(self) -> bytes:
-        """Returns its file."""
+        """Returns the contents of the state file."""
         return resume.build(VERSION, asdict(self), indent=1)
 
 
 def state_from_json(data: Any, where: str) -> State:
-    """Reads what `to_json` made.
+    """Parses the result of `to_json`.
 
     Raises:
-        ConfigFileError: it is something else.
+        ConfigFileError: the data is not a state.
     """
     return _state_of(resume.fields_of(data, VERSION, _WHAT, where), where)
 

@@ -1,7 +1,7 @@
-"""Exports as tables of Delta Lake or Iceberg: the files stay as they are, the table's log names them.
+"""Exports as tables of Delta Lake or Iceberg: the Parquet files are unchanged, and the table's log refers to them.
 
-The table follows the manifests: each commit of the export becomes one commit of the table, once. A run that ended
-between the two is made up for by the next one. Needs `deltalake` or `pyiceberg`, both extras.
+The table follows the manifests: each commit of the export becomes exactly one commit of the table. If a run ended
+between the two, the next one catches up. Needs `deltalake` or `pyiceberg`, both extras.
 """
 
 import json
@@ -30,7 +30,7 @@ _LIBRARIES = {TableFormat.DELTA: "deltalake", TableFormat.ICEBERG: "pyiceberg"}
 
 
 def require(kind: TableFormat, target: Target) -> None:
-    """Makes sure that a table can be written, before anything else is.
+    """Checks that a table can be written, before anything else is written.
 
     Raises:
         UnavailableError: its library is not installed.
@@ -47,10 +47,10 @@ def require(kind: TableFormat, target: Target) -> None:
 
 
 def publish(kind: TableFormat, target: Target) -> bool:
-    """Brings the table up to the last commit of the export; may be repeated.
+    """Brings the table up to the last commit of the export; safe to repeat.
 
     Returns:
-        Whether anything was missing.
+        Whether any commit was missing.
     """
     table: _Delta | _Iceberg = _Delta(target) if kind is TableFormat.DELTA else _Iceberg(target)
     done = table.sequence()
@@ -105,7 +105,7 @@ class _Delta:
         )
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Does nothing, because nothing is open."""
 
 
 class _Iceberg:
@@ -136,10 +136,10 @@ class _Iceberg:
 
 
 def _catalogue(root: Path) -> Any:
-    """Returns the catalogue that pyiceberg's own configuration calls `mqtool`, else one in a file of the target.
+    """Returns the catalogue `mqtool` of pyiceberg's configuration; if there is none, one in a file in the target.
 
     Raises:
-        UsageError: the configured catalogue cannot be reached or is not configured completely.
+        UsageError: the configured catalogue cannot be reached, or its configuration is incomplete.
     """
     configured = import_module("pyiceberg.utils.config").Config().get_catalog_config(CATALOGUE)
     if not configured:
@@ -153,7 +153,7 @@ def _catalogue(root: Path) -> Any:
 
 
 def _with_partitions(root: Path, entries: list[FileEntry], partition_by: list[str]) -> Any:
-    """Returns the schema of the files, with the directories' columns that are not in them."""
+    """Returns the schema of the files, plus partition columns that exist only as directories."""
     schema = pq.read_schema(root.parent / entries[0].path)
     for name in partition_by:
         if name not in schema.names:
@@ -162,5 +162,5 @@ def _with_partitions(root: Path, entries: list[FileEntry], partition_by: list[st
 
 
 def _url(path: Path) -> str:
-    """Returns a URL as pyiceberg reads it: nothing is escaped."""
+    """Returns a URL as pyiceberg expects it: without escaping."""
     return f"file://{path}"

@@ -1,7 +1,7 @@
-"""Where an export goes: a local directory, or an object store through fsspec. Nothing above knows which.
+"""The target of an export: a local directory, or an object store through fsspec. Callers do not need to know which.
 
-Paths are relative to the target's root, with `/`. `replace` and `move` are atomic for one file; what that means for
-many of them is the business of `commit`.
+Paths are relative to the target's root, with `/`. `replace` and `move` are atomic for one file; `commit` makes
+changes of several files atomic.
 """
 
 import fcntl
@@ -21,25 +21,25 @@ class Target(Protocol):
     url: str
 
     def create(self, path: str) -> IO[bytes]:
-        """Opens a new file for writing, directories made as needed; what it holds is durable after `close`."""
+        """Opens a new file for writing, creating its directories as needed; its contents are durable after `close`."""
 
     def replace(self, path: str, data: bytes) -> None:
-        """Puts a whole small file in place, durably; readers see the old one or the new one."""
+        """Writes a complete small file, durably; readers see the old contents or the new."""
 
     def read(self, path: str) -> bytes | None:
-        """Returns a small file's bytes, None if there is none."""
+        """Returns a small file's bytes; None if it does not exist."""
 
     def move(self, source: str, to: str) -> None:
-        """Moves a file; one that is not there any more was moved before."""
+        """Moves a file; does nothing if the source no longer exists, because it was moved before."""
 
     def names(self, path: str) -> list[str]:
         """Returns the names in a directory, sorted; none if it does not exist."""
 
     def remove(self, path: str) -> None:
-        """Removes a file, or a directory with all that is in it, if it exists."""
+        """Removes a file, or a directory with its contents, if it exists."""
 
     def lock(self, path: str) -> Any:
-        """Returns a context manager that keeps other exports out."""
+        """Returns a context manager that excludes other exports."""
 
 
 def target_of(url: str) -> Target:

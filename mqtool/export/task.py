@@ -1,6 +1,6 @@
-"""One task of an export: a partition into staged Parquet files. Runs in any process, on any machine.
+"""One task of an export: reads a partition and writes staged Parquet files. Runs in any process, on any machine.
 
-The same on one machine and on Spark, so both give the same files.
+It is the same code on one machine and on Spark, so both produce the same files.
 """
 
 import secrets
@@ -26,14 +26,14 @@ _LETTERS = 1000
 
 @dataclass(frozen=True)
 class Task:
-    """What a worker gets.
+    """The input of a task.
 
     Attributes:
         partition: what to read.
-        read: how.
-        write: how to write it.
+        read: which messages and columns.
+        write: how to write them.
         target: URL of the export.
-        staging: directory in the target for what is not published yet.
+        staging: directory in the target for unpublished files.
         sequence: of the commit that the files will belong to; part of their names.
     """
 
@@ -47,13 +47,13 @@ class Task:
 
 @dataclass
 class TaskResult:
-    """What a worker returns.
+    """The result of a task.
 
     Attributes:
         number: of the partition.
         log_bytes: bytes of log that it covered.
         files: staged, in order.
-        topics, classes: rows by topic, and by record class.
+        topics, classes: number of rows by topic, and by record class.
         damaged_bytes: bytes of log in the damage table.
     """
 
@@ -66,10 +66,10 @@ class TaskResult:
 
 
 def run_task(task: Task) -> TaskResult:
-    """Reads a partition, sorts it, writes it; each attempt has a directory of its own.
+    """Reads a partition, sorts it, writes it; each attempt has a separate directory.
 
     Raises:
-        CorruptionError: damage, if the request says so.
+        CorruptionError: damage, if the request has `fail_fast`.
         StoreError, OSError: reading or writing failed.
     """
     attempt = f"{task.staging}/{task.partition.number:05d}-{secrets.token_hex(4)}"
@@ -116,7 +116,7 @@ def damage_batch(found: list[Damage], broker: str, root: str) -> Any:
     Args:
         found: the damage.
         broker: the store's name.
-        root: the store's path, which is left out of the file names.
+        root: the store's path, which is removed from file names.
     """
     rows = [
         {

@@ -1,7 +1,7 @@
-"""Bodies that stay where they were read until they are written: views into the log's bytes.
+"""Keeps bodies in the buffers into which they were read until they are written: Arrow views into the log's bytes.
 
-A body is by far the largest part of a record. As a view of 16 bytes it is sorted without being moved, and copied only
-by what encodes it for the file. Arrow has no `take` for views yet, so they are taken as opaque words.
+The body is by far the largest part of a record. A view of 16 bytes is sorted without moving the body, which is
+copied only when the file is encoded. Arrow has no `take` for views yet, so they are taken as opaque 16-byte values.
 """
 
 from typing import Any
@@ -18,12 +18,12 @@ _DENSE = 2
 
 
 def is_dense(used: int, kept: int) -> bool:
-    """Whether views of `used` bytes may keep a buffer of `kept` bytes in memory."""
+    """Whether views of `used` bytes in total justify keeping a buffer of `kept` bytes in memory."""
     return used * _DENSE >= kept
 
 
 def take(batch: Any, order: Any) -> Any:
-    """Returns rows of a batch in another order.
+    """Returns the rows of a batch in another order.
 
     Args:
         batch: `pa.RecordBatch`.
@@ -34,7 +34,7 @@ def take(batch: Any, order: Any) -> Any:
 
 
 def _taken(column: Any, order: Any) -> Any:
-    """Views without nulls, taken; they point into the same buffers."""
+    """Returns views without nulls in another order; they refer to the same buffers."""
     _, stored, *buffers = column.buffers()
     views = np.frombuffer(stored, "V16")[column.offset : column.offset + len(column)]
     chosen = views.take(np.asarray(order))
@@ -42,14 +42,14 @@ def _taken(column: Any, order: Any) -> Any:
 
 
 def concatenate(batches: list[Any]) -> Any:
-    """Returns batches as one; bodies are views only if they are in all of them."""
+    """Returns batches as one batch; its bodies are views only if they are in all of the batches."""
     if len({batch.schema for batch in batches}) > 1:
         batches = [compact(batch) for batch in batches]
     return pa.concat_batches(batches)
 
 
 def compact(batch: Any) -> Any:
-    """Returns a batch with bodies of its own, as binary."""
+    """Returns a batch with bodies copied out of the read buffers, as binary."""
     for index, column in enumerate(batch.columns):
         if _is_view(column):
             field = batch.schema.field(index).with_type(pa.binary())
@@ -58,7 +58,7 @@ def compact(batch: Any) -> Any:
 
 
 def writable(batch: Any) -> Any:
-    """Returns a batch as `writable_schema` says."""
+    """Returns a batch with the types of `writable_schema`."""
     if not WRITABLE:
         return compact(batch)
     for index, column in enumerate(batch.columns):
@@ -69,13 +69,13 @@ def writable(batch: Any) -> Any:
 
 
 def writable_schema(schema: Any) -> Any:
-    """Returns a schema with the type in which binary columns are handed to the writer of Parquet."""
+    """Returns a schema with the types in which binary columns are passed to the Parquet writer."""
     fields = [field.with_type(pa.binary_view()) if field.type == pa.binary() else field for field in schema]
     return pa.schema(fields, schema.metadata) if WRITABLE else schema
 
 
 def size_of(batch: Any) -> int:
-    """Returns the bytes of a batch, of views what they show and not all that they keep."""
+    """Returns the bytes of a batch; views count with the bytes they show, not with the buffers they keep."""
     return sum(_shown(column) if _is_view(column) else column.nbytes for column in batch.columns)
 
 

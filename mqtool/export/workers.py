@@ -1,4 +1,4 @@
-"""Running tasks on this machine: in this process, and in others beside it."""
+"""Runs tasks on this machine: in this process and in worker processes."""
 
 from collections.abc import Callable
 from concurrent.futures.process import BrokenProcessPool
@@ -12,17 +12,17 @@ _AHEAD = 2
 
 
 class WorkerDiedError(WorkerError):
-    """A worker process ended without an answer."""
+    """A worker process ended without returning a result."""
 
 
 class LocalRunner:
-    """This process and as many others as are asked for; it works while they start."""
+    """Runs tasks in this process and in worker processes; this process works while they start."""
 
     def __init__(self, workers: int | None = None) -> None:
         """Starts nothing yet.
 
         Args:
-            workers: this process included; None for one a processor.
+            workers: number of processes including this one; None for one per processor.
         """
         self._workers = workers or available()
 
@@ -30,7 +30,7 @@ class LocalRunner:
         """See `plain.Runner`.
 
         Raises:
-            WorkerDiedError: the system killed a worker, most likely for memory.
+            WorkerDiedError: the system killed a worker, most likely for lack of memory.
         """
         others = min(self._workers, len(tasks)) - 1
         if others < 1:

@@ -1,1 +1,1 @@
-"""scan: the messages of a store as lazy Arrow batches, reading only what conditions need."""
+"""Reads the messages of a store as lazy Arrow batches, and only the parts of the log that the conditions need."""

@@ -1,7 +1,7 @@
-"""What a condition says about single columns: a set or a range that every matching row lies in.
+"""What a condition implies about single columns: a set or range that contains the value of every matching row.
 
-Bounds are necessary, not sufficient: they decide what need not be read, and the condition itself decides about the
-rest. So whatever is not understood has no bounds, and nothing is lost.
+Bounds are necessary, not sufficient: they decide what need not be read, and the condition itself is evaluated on the
+rest. A condition that is not understood has no bounds, so no matching row is lost.
 """
 
 from collections.abc import Iterable, Mapping
@@ -13,11 +13,11 @@ import numpy as np
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
-    """Values that one column may have.
+    """Possible values of one column.
 
     Attributes:
-        low, high: smallest and largest value, both inclusive; None for no limit.
-        values: the only values; None if there are others between low and high.
+        low, high: minimum and maximum, both inclusive; None for no limit.
+        values: the only possible values; None if any value between low and high is possible.
     """
 
     low: Any = None
@@ -85,11 +85,12 @@ _MOST_ALTERNATIVES = 16
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """Bounds by column, of one condition.
+    """Bounds by column, for one condition.
 
     Attributes:
-        columns: bounds of those that are bounded; `store_timestamp` in ms since epoch.
-        either: facts of which every matching row meets one, where that says more than `columns`; else empty.
+        columns: bounds of the columns that are bounded; `store_timestamp` in ms since epoch.
+        either: alternatives of which every matching row satisfies at least one, if that is more specific than
+            `columns`; else empty.
     """
 
     columns: Mapping[str, Bounds]
@@ -124,7 +125,7 @@ class Facts:
 
 
 def _few(alternatives: Iterable[Facts]) -> tuple[Facts, ...]:
-    """Returns alternatives if they are few enough to look at each, else none."""
+    """Returns alternatives if they are few enough to examine each, else none."""
     found = tuple(alternatives)
     return found if len(found) <= _MOST_ALTERNATIVES else ()
 
@@ -134,12 +135,12 @@ IMPOSSIBLE = Facts({"topic": Bounds.of(())})
 
 
 def compared(column: str, operator: str, low: Any, high: Any) -> Facts:
-    """Returns what a comparison with a constant says.
+    """Returns the bounds that a comparison with a constant implies.
 
     Args:
         column: left of the operator.
-        operator: "==", "<", "<=", ">" or ">="; any other says nothing.
-        low, high: values next below and above the constant, both the constant itself if the column can hold it.
+        operator: "==", "<", "<=", ">" or ">="; any other implies none.
+        low, high: values next below and above the constant; both the constant itself if the column can contain it.
     """
     match operator:
         case "==":

@@ -1,9 +1,9 @@
-"""Conditions as text, in the words of SQL: for whoever can only pass strings on, such as options of Spark.
+"""Parses conditions written in SQL syntax, for interfaces that can only pass strings, such as options of Spark.
 
     topic = 'orders' AND (queue_id IN (0, 3) OR unique_key = 'AC1D…') AND store_timestamp >= '2026-09-21T12:00:00Z'
 
-Comparisons of a column with a constant, IN, BETWEEN and IS NULL are all there is besides AND, OR, NOT and brackets. The
-rows are those that a database finds: a comparison with a missing value is neither true nor false.
+Supported are comparisons of a column with a constant, IN, BETWEEN and IS NULL, combined by AND, OR, NOT and
+parentheses. The rows are those that a database would return: a comparison with null is neither true nor false.
 """
 
 import re
@@ -40,16 +40,16 @@ def expression_of(condition: str, schema: Any) -> Any:
 
     Args:
         condition: as above.
-        schema: Arrow's, of the columns it may name.
+        schema: Arrow schema of the columns that it may name.
 
     Raises:
-        UsageError: it is none; says what was expected where.
+        UsageError: invalid syntax or column; states what was expected at which position.
     """
     return _Parser(condition, schema).whole()
 
 
 class _Parser:
-    """Recursive descent, one token ahead."""
+    """Recursive descent parser with one token of lookahead."""
 
     def __init__(self, text: str, schema: Any) -> None:
         self._text, self._schema = text, schema
@@ -164,7 +164,7 @@ class _Parser:
         return self._schema.field(name)
 
     def _constant(self, field: Any) -> Any:
-        """Returns the constant here as a value of a column's type."""
+        """Parses a constant as a value of a column's type."""
         kind = field.type
         if pa.types.is_timestamp(kind):
             return self._moment()
@@ -188,7 +188,7 @@ class _Parser:
         return found
 
     def _moment(self) -> Any:
-        """Returns a time: ms since the epoch, or RFC 3339 in quotes, UTC where no zone is given."""
+        """Parses a time: ms since the epoch, or RFC 3339 in quotes; UTC if no zone is given."""
         self._accept("TIMESTAMP")
         wanted = "a time, in ms or as '2026-09-21T12:00:00Z'"
         if self._kind not in ("number", "text"):

@@ -1,7 +1,7 @@
-"""Tables of stores as `pyarrow.dataset.Dataset`: what DuckDB, DataFusion, pandas and others read lazily.
+"""Tables of stores as `pyarrow.dataset.Dataset`, which DuckDB, DataFusion, pandas and others read lazily.
 
-Engines ask a dataset for a scanner of some columns and a condition, and trust that all its rows meet the condition.
-Here a scanner opens the stores when its first batch is taken, so each question sees them as they are then.
+Engines request a scanner for some columns and a condition, and rely on all its rows meeting the condition. The
+scanner opens the stores when its first batch is requested, so each query sees them as they are at that time.
 """
 
 import logging
@@ -27,15 +27,15 @@ LOG = logging.getLogger(__name__)
 
 @dataclass
 class Stores:
-    """Stores that are asked together.
+    """Stores that are queried together.
 
     Attributes:
         sources: the stores.
         options: how scans of messages read.
-        reports: of all scans of messages so far, in the order in which they began.
-        failure: the last error of ours that an engine was given; engines pass only its words on.
+        reports: of all scans of messages so far, in the order in which they started.
+        failure: the last mqtool error that was raised into an engine, since engines pass on only its message.
         zones: what scans have proved about complete segments, by store.
-        logs: whether a scan that met damage logs a warning: most engines show their users no reports.
+        logs: whether a scan that finds damage logs a warning; most engines do not show reports to their users.
     """
 
     sources: tuple[Source, ...]
@@ -61,7 +61,7 @@ class Stores:
                         )
 
     def guarded(self, batches: Iterator[Any]) -> Iterator[Any]:
-        """Yields the same, and keeps the error that ends it."""
+        """Yields the same batches; stores an error in `failure` before raising it."""
         try:
             yield from batches
         except MqtoolError as error:
@@ -70,9 +70,10 @@ class Stores:
 
 
 class _Scanner:
-    """What engines use of a `pyarrow.dataset.Scanner`, which itself would read ahead in a thread of its own.
+    """The part of the `pyarrow.dataset.Scanner` interface that engines use.
 
-    Such a thread may still run Python when the interpreter ends: an engine that has enough rows does not wait for it.
+    A real Scanner reads ahead in a thread, which may still run Python code when the interpreter exits: an engine
+    that has enough rows does not wait for it.
     """
 
     def __init__(self, reader: Any) -> None:
@@ -105,7 +106,7 @@ class _Scanner:
 
 
 class _Fragment:
-    """A dataset as its only fragment, for engines that read a dataset by its fragments, as DataFusion does."""
+    """A dataset as its only fragment, for engines that read datasets by fragment, such as DataFusion."""
 
     def __init__(self, dataset: "_Lazy") -> None:
         self._dataset = dataset
@@ -115,10 +116,10 @@ class _Fragment:
 
 
 class _Lazy(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
-    """A dataset whose rows a function makes."""
+    """A dataset whose rows are produced by a function."""
 
     def __init__(self, stores: Stores, schema: Any, batches: Callable[[list[str], Any], Iterator[Any]]) -> None:
-        """Reads nothing.
+        """Reads nothing yet.
 
         Args:
             stores: to read.
@@ -135,15 +136,15 @@ class _Lazy(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return self._schema
 
     def scanner(self, columns: Any = None, filter: Any = None, **_: Any) -> Any:  # noqa: A002 - Arrow's name
-        """Returns what reads some columns of the rows that meet a condition, once.
+        """Returns a scanner over some columns of the rows that meet a condition; it can be read once.
 
         Args:
             columns: names; None for all.
             filter: a `pyarrow.compute.Expression`.
-            _: how Arrow would read files; without meaning here.
+            _: options for reading files; ignored.
 
         Raises:
-            UsageError: an unknown column, a computed one, or a condition that Arrow cannot compute.
+            UsageError: an unknown column, a computed one, or a condition that Arrow cannot evaluate.
         """
         if isinstance(columns, dict):
             raise UsageError("columns of a store are chosen by name; compute on the batches")
@@ -157,12 +158,12 @@ class _Lazy(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
         return _Scanner(pa.RecordBatchReader.from_batches(schema, batches))
 
     def get_fragments(self, filter: Any = None) -> Iterator[Any]:  # noqa: A002, ARG002 - Arrow's name
-        """Returns one fragment: which bytes are read is decided by the condition that its scanner is given."""
+        """Returns one fragment; the condition passed to its scanner decides which bytes are read."""
         return iter([_Fragment(self)])
 
 
 def _require_computable(condition: Any, schema: Any) -> None:
-    """Raises an error of one line where Arrow's would be raised amid the reading and list the schema."""
+    """Raises a one-line error now, instead of Arrow's error during reading, which would list the whole schema."""
     try:
         schema.empty_table().filter(condition)
     except (pa.ArrowException, TypeError) as error:
@@ -172,14 +173,14 @@ def _require_computable(condition: Any, schema: Any) -> None:
 
 
 class MessagesDataset(_Lazy):
-    """The table of messages; conditions decide what is read."""
+    """The table of messages; conditions limit what is read."""
 
     def __init__(self, stores: Stores, *, keyed: bool = False) -> None:
-        """Takes the stores.
+        """Reads nothing yet.
 
         Args:
             stores: to read.
-            keyed: a row for each key of each message, in the column `key`.
+            keyed: return one row for each key of each message, with the key in column `key`.
         """
         super().__init__(stores, schema_of(keyed=keyed), self._matching)
         options = stores.options
@@ -190,10 +191,10 @@ class MessagesDataset(_Lazy):
 
 
 class TableDataset(_Lazy):
-    """A table that is made whole when it is asked for, batch by batch."""
+    """A table that is always read completely, batch by batch."""
 
     def __init__(self, stores: Stores, schema: Any, made: Callable[[Stores], Iterator[Any]]) -> None:
-        """Takes the table.
+        """Reads nothing yet.
 
         Args:
             stores: to read.
@@ -216,17 +217,17 @@ def dataset(
     every_class: bool = False,
     keyed: bool = False,
 ) -> MessagesDataset:
-    """Returns the messages of stores as a `pyarrow.dataset.Dataset`; each question opens the stores again.
+    """Returns the messages of stores as a `pyarrow.dataset.Dataset`; each query opens the stores again.
 
     Args:
         stores: roots, `NAME=ROOT`, or globs.
         config: a broker.conf of the stores.
-        trust: what may decide which records are not read: "queues", "index", "clock".
-        every_class: half, rolled-back and system records too.
-        keyed: a row for each key of each message, in the column `key`.
+        trust: what may be used to skip records: "queues", "index", "clock".
+        every_class: include half, rolled-back and system records.
+        keyed: return one row for each key of each message, with the key in column `key`.
 
     Raises:
-        UsageError: no store, or one twice.
+        UsageError: no store was given, or one was given twice.
     """
     options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)))
     sources = resolve(map(str, stores), None if config is None else str(config))

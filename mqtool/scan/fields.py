@@ -1,6 +1,6 @@
-"""Columns that are fields of records, from the arrays of their frames: no row, and no other column, is made for them.
+"""Builds columns that are plain record fields directly from the arrays of frames, without building rows.
 
-What needs more, `export.rows` makes.
+`export.rows` builds all other columns.
 """
 
 from collections.abc import Iterable
@@ -32,23 +32,23 @@ _PLAIN = frozenset({*_FIELDS, *_TIMES, "topic", "broker"})
 
 
 def is_plain(names: Iterable[str]) -> bool:
-    """Whether all columns are fields."""
+    """Whether all columns are plain record fields."""
     return _PLAIN.issuperset(names)
 
 
 def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every_class: bool) -> Any:
-    """Returns columns of the frames that bounds let pass, and their sizes; None if fields do not tell.
+    """Returns columns of the frames that match the bounds, and their sizes; None if fields are not sufficient.
 
     Args:
         frames: valid records.
         facts: the bounds.
         schema: of the columns; all of them plain.
         broker: value of the column `broker`.
-        every_class: whether half, rolled-back and system records are rows too.
+        every_class: include half, rolled-back and system records.
 
     Returns:
         `pa.RecordBatch` that shares no memory with the frames' buffer, with the columns and `store_size`; None if
-        there is an inner batch, whose messages are rows, or a time that no calendar holds.
+        there is an inner batch, whose messages are separate rows, or a time outside the calendar.
     """
     flags = frames.column("sys_flag")
     if (flags & SysFlag.INNER_BATCH).any():
@@ -68,7 +68,7 @@ def plain_batch(frames: Frames, facts: Facts, schema: Any, broker: str, *, every
 
 
 def _committed(frames: Frames, flags: np.ndarray) -> np.ndarray:
-    """Returns which records consumers can get."""
+    """Returns which records are visible to consumers."""
     codes, names = frames.coded_topics
     transactions = flags & TRANSACTION_MASK
     if not transactions.any():

@@ -1,7 +1,7 @@
 """One scan: the messages of a store that meet a condition, as lazy Arrow batches.
 
-Rows, columns and types are those of an export (docs/lake.md), so that a question has the same answer whether it is
-asked of a store or of its export.
+Rows, columns and types are those of an export (docs/lake.md), so a query has the same result on a store and on its
+export.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -40,7 +40,7 @@ def schema_of(columns: Iterable[str] | None = None, *, keyed: bool = False) -> A
 
     Args:
         columns: names; those of an export, and `key` in a keyed scan.
-        keyed: a row for each key of each message.
+        keyed: one row for each key of each message.
 
     Raises:
         UsageError: an unknown column.
@@ -71,8 +71,8 @@ class Where:
     """A condition on rows.
 
     Attributes:
-        facts: bounds that every matching row is in.
-        columns: what the test reads; None for unknown, then all.
+        facts: bounds that every matching row satisfies.
+        columns: that the test reads; None if unknown, in which case all are read.
         test: returns the rows of a batch that match.
     """
 
@@ -82,7 +82,7 @@ class Where:
 
     @classmethod
     def of(cls, expression: Any, schema: Any) -> "Where":
-        """Returns a `pyarrow.compute.Expression` over a schema as a condition; None is met by every row."""
+        """Returns a `pyarrow.compute.Expression` over a schema as a condition; None matches every row."""
         if expression is None:
             return cls()
         found = condition_of(expression, schema)
@@ -94,12 +94,12 @@ class Options:
     """How a scan reads.
 
     Attributes:
-        every_class: half, rolled-back and system records too, not only committed ones.
-        keyed: a row for each key of each message, in a column `key`; messages without a key have none.
-        trust: what may decide, besides the log, what is not read.
-        end: physical offset to stop before; None for the end of the log.
-        limit: rows at most.
-        batch_rows: rows of a batch at most.
+        every_class: include half, rolled-back and system records, not only committed ones.
+        keyed: return one row for each key of each message, in a column `key`; messages without a key have none.
+        trust: what, besides the log, may be used to skip records.
+        end: physical offset before which to stop; None for the end of the log.
+        limit: maximum number of rows.
+        batch_rows: maximum number of rows of a batch.
     """
 
     every_class: bool = False
@@ -112,18 +112,18 @@ class Options:
 
 @dataclass
 class Report:
-    """What a scan has read, complete once its last batch is taken.
+    """What a scan has read; complete after its last batch was returned.
 
     Attributes:
         broker: which store.
         path: "nothing", "walk", "queues" or "index"; "" before it is chosen.
-        why: in words, why this path.
+        why: text that explains the choice of the path.
         log_bytes: bytes of the log in use.
-        bytes_read: bytes of the log that were read, those to find its end included.
+        bytes_read: bytes of the log that were read, including those to find its end.
         bytes_needed: bytes of the records that matched.
-        segments, segments_skipped: of the log; those of which no record was read.
-        rows: that were given.
-        damage: met on the way.
+        segments, segments_skipped: number of segments in the log, and of those from which no record was read.
+        rows: number of rows returned.
+        damage: found during the scan.
     """
 
     broker: str
@@ -139,7 +139,7 @@ class Report:
 
 
 class Scan:
-    """Messages as Arrow batches, read while they are taken; `report` says what that cost."""
+    """Messages as Arrow batches, read lazily; `report` states what was read."""
 
     def __init__(
         self,
@@ -154,12 +154,12 @@ class Scan:
         """Reads nothing yet.
 
         Args:
-            store: open; it must stay so.
-            columns: names, in the order wanted; None for all.
+            store: open; it must stay open.
+            columns: names, in the requested order; None for all.
             where: a `pyarrow.compute.Expression` over the columns, or a `Where`; None for every message.
-            options: how it reads.
+            options: how to read.
             broker: the value of the column `broker`.
-            zones: what earlier scans of this store have proved; this one adds to it.
+            zones: what earlier scans of this store have proved; this scan adds to it.
 
         Raises:
             UsageError: an unknown column.
@@ -216,7 +216,7 @@ class Scan:
         return pa.RecordBatchReader.from_batches(self.schema, iter(self))
 
     def explain(self) -> Report:
-        """Returns the report of a path that was chosen and not gone: bytes and rows are those of the choice."""
+        """Returns the report for the chosen path without reading it: bytes and rows are those of choosing the path."""
         log, before = self._store.commit_log, self._store.commit_log.bytes_read
         path = self._path()
         self.report.path, self.report.why = path.name, path.why
@@ -237,7 +237,7 @@ class Scan:
                 yield found
 
     def _plain(self, batch: Any) -> Iterator[Any]:
-        """Yields the rows of columns that need no more than their fields, tested all at once."""
+        """Yields the matching rows if all columns are plain fields; evaluates the test on the whole batch."""
         found = batch if self.where.test is None else self.where.test(batch)
         self.report.bytes_needed += int(np.asarray(found[SIZE]).sum())
         chosen = found.select(self.schema.names)
@@ -245,7 +245,7 @@ class Scan:
             yield chosen.slice(start, self.options.batch_rows)
 
     def _matching(self, frames: Frames) -> Any:
-        """Returns the rows that match: first what the test reads is built, then the rest, for what passes it."""
+        """Returns the matching rows: builds the columns that the test reads, then the others for the rows that pass."""
         if self.where.test is None:
             rows = self._rows(frames, self._needed)
             self.report.bytes_needed += 0 if rows is None else int(frames.sizes.sum())
@@ -261,7 +261,7 @@ class Scan:
         return None if rows is None else self.where.test(rows).select(self.schema.names)
 
     def _rows(self, frames: Frames, schema: Any) -> Any:
-        """Returns all rows of frames with the columns of a schema; None if no record is of a class asked for."""
+        """Returns all rows of frames with the columns of a schema; None if no record has a requested class."""
         request = ReadRequest(columns=_stored(schema), every_class=self.options.every_class)
         found = rows_of(frames, self.report.broker, request)
         if found is None:
@@ -279,15 +279,15 @@ def scan(
     every_class: bool = False,
     limit: int | None = None,
 ) -> Scan:
-    """Returns the messages of a store that meet a condition: iterate over it for `pa.RecordBatch`.
+    """Returns the messages of a store that meet a condition; iterate over the result for `pa.RecordBatch`es.
 
     Args:
         store: open.
         columns: names of the messages table of docs/lake.md; None for all.
         where: a `pyarrow.compute.Expression`, e.g. `pc.field("topic") == "orders"`.
-        trust: "queues", "index", "clock": what may decide which records are not read; see docs/sql.md.
-        every_class: half, rolled-back and system records too.
-        limit: rows at most.
+        trust: "queues", "index", "clock": what may be used to skip records; see docs/sql.md.
+        every_class: include half, rolled-back and system records.
+        limit: maximum number of rows.
 
     Raises:
         UsageError: an unknown column.
@@ -297,7 +297,7 @@ def scan(
 
 
 def _stored(schema: Any) -> tuple[str, ...]:
-    """Returns the columns of records that a schema is made from."""
+    """Returns the record columns from which a schema is built."""
     names = [name for name in schema.names if name != KEY]
     if KEY in schema.names and "keys" not in names:
         names.append("keys")

@@ -1,7 +1,7 @@
-"""Records that somebody names by place and size: only they are read, and proved like those of a walk.
+"""Reads only records whose physical offset and size are given, and validates them like those of a walk.
 
-They are laid out as in the log, in memory of which the system provides only what is written to: so records far from
-each other become one set of frames.
+They are laid out in memory as in the log. The operating system allocates only the pages that are written, so records
+far apart can form one set of frames.
 """
 
 from collections.abc import Iterator
@@ -22,19 +22,19 @@ _SPAN, _RUN = 1 << 30, 8 << 20
 
 
 def named_frames(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Frames | Damage]:
-    """Yields the records at some places, and damage where there is none.
+    """Yields the records at the given offsets, and damage where there is no record.
 
     Args:
-        log: where.
+        log: to read.
         offsets: int64, physical offsets, ascending and distinct; in the log.
-        sizes: int64, total_size as the naming says.
+        sizes: int64, total_size according to the queue or index.
     """
     for low, high in pairwise(_edges(log, offsets, sizes)):
         yield from _run(log, offsets[low:high], sizes[low:high])
 
 
 def _edges(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> list[int]:
-    """Returns where sets of frames begin and end: at starts of segments, and after so many bytes."""
+    """Returns where sets of frames begin and end: at segment boundaries, and after a maximum number of bytes."""
     if not len(offsets):
         return [0]
     bases = np.array([segment.base for segment in log.segments], np.int64)
@@ -76,7 +76,7 @@ def _run(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Fra
 
 
 def _read(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> tuple[memoryview, np.ndarray]:
-    """Returns the bytes from the first of some records to the last, zeros between them, and which are complete."""
+    """Returns the bytes from the first to the last record, with zeros between them, and which records are complete."""
     start, ends = int(offsets[0]), np.maximum.accumulate(offsets + sizes)
     data = np.zeros(int(ends[-1]) - start, np.uint8).data
     index = log.segment_at(start)

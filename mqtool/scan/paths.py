@@ -1,6 +1,6 @@
-"""Which bytes of a log a question needs: the path to them, chosen by what is proved or trusted.
+"""Chooses which bytes of a log a query reads: the access path, based on what is proved or trusted.
 
-Why nothing but the log's own bytes is believed unless the caller says so: docs/decisions/0011-scan-paths.md.
+Why nothing but the log itself is believed unless the caller allows it: docs/decisions/0011-scan-paths.md.
 """
 
 from collections.abc import Collection
@@ -37,10 +37,10 @@ _MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 
 @dataclass(frozen=True, slots=True)
 class Walk:
-    """A range of the log that is read from record to record.
+    """A range of the log that is read sequentially, record by record.
 
     Attributes:
-        low, high: physical offsets, half-open; a bound may be outside of the log.
+        low, high: physical offsets, half-open; a bound may be outside the log.
     """
 
     low: int
@@ -49,12 +49,12 @@ class Walk:
 
 @dataclass(frozen=True, slots=True)
 class Named:
-    """Records that are read one by one.
+    """Records that are read individually.
 
     Attributes:
         offsets: int64, physical offsets, ascending and distinct; in the log.
         sizes: int64, bytes of each.
-        by_index: an index names them: it outlives records, so that none in a place is no damage.
+        by_index: the offsets come from an index. Its entries outlive records, so a missing record is not damage.
     """
 
     offsets: np.ndarray
@@ -64,11 +64,11 @@ class Named:
 
 @dataclass(frozen=True)
 class Path:
-    """How a question is answered.
+    """The access path of a query.
 
     Attributes:
         name: "nothing", "walk", "queues", "index" or "index and queues".
-        why: in words, why this one.
+        why: text that explains the choice.
         parts: what is read, by physical offset.
     """
 
@@ -79,14 +79,14 @@ class Path:
 
 @dataclass
 class Planner:
-    """Chooses the path of one question.
+    """Chooses the access path of one query.
 
     Attributes:
-        store: where.
-        facts: what the question's condition says.
-        trust: what is believed.
-        end: physical offset to stop before; None for the end of the log.
-        every_class: half, rolled-back and system records are asked for too, not only committed ones.
+        store: to read.
+        facts: bounds of the query's condition.
+        trust: what is trusted.
+        end: physical offset before which to stop; None for the end of the log.
+        every_class: include half, rolled-back and system records, not only committed ones.
     """
 
     store: Store
@@ -96,7 +96,7 @@ class Planner:
     every_class: bool = True
 
     def path(self) -> Path:
-        """Returns the path; nothing but queues, index and a few records is read for it."""
+        """Returns the path; reads only queues, index and a few records to choose it."""
         log = self.store.commit_log
         if self.facts.is_impossible or not log.segments:
             why = "the conditions contradict each other" if log.segments else "there is no segment"
@@ -109,7 +109,7 @@ class Planner:
 
     @property
     def _refused(self) -> str:
-        """Why neither index nor queues are the path."""
+        """Returns why neither the index nor the queues are used."""
         if self._keys and Trust.INDEX not in self.trust:
             return "an index may lack entries; trust the index to use it"
         if self._is_queued and Trust.QUEUES not in self.trust:
@@ -128,19 +128,19 @@ class Planner:
 
     @cached_property
     def _tag_codes(self) -> list[int]:
-        """Codes by which queues name the tags, empty if any tag will do."""
+        """Returns the tags codes of the tags in the condition; empty if any tag matches."""
         return [java.string_hash(tag) for tag in self.facts["tags"].values or ()]
 
     @property
     def _is_queued(self) -> bool:
-        """Whether a condition is one on what queues tell apart."""
+        """Whether the condition restricts something that queues distinguish."""
         return bool(self._topics or self._tag_codes)
 
     def _named(self, low: int, high: int) -> Path | None:
         return self._by_index(low, high) or self._by_queues(low, high)
 
     def _by_alternatives(self, low: int, high: int) -> Path | None:
-        """Returns the path to records that meet one of several conditions, if index or queues name those of each."""
+        """Returns the path to records that meet one of several conditions, if index or queues cover each of them."""
         whole = Facts(self.facts.columns)
         either = [one for one in (one & whole for one in self.facts.either) if not one.is_impossible]
         found = [Planner(self.store, one, self.trust, every_class=self.every_class)._named(low, high) for one in either]
@@ -154,7 +154,7 @@ class Planner:
 
     @cached_property
     def _range(self) -> tuple[int, int, str]:
-        """Physical offsets, half-open, outside which nothing can match, and in words what the clock has said."""
+        """Returns the half-open range of physical offsets outside which nothing matches, and how time limited it."""
         log, places = self.store.commit_log, self.facts["physical_offset"]
         low = max(log.min_offset, places.low or 0)
         high = min(self.end if self.end is not None else FOREVER, FOREVER if places.high is None else places.high + 1)
@@ -187,7 +187,7 @@ class Planner:
         return Path("index", f"{len(files)} index files for {len(self._keys)} keys", parts)
 
     def _indexed(self, offsets: np.ndarray) -> Named:
-        """Returns the records at some places, with the sizes that they state."""
+        """Returns the records at the given offsets, with the sizes that they state."""
         log, size = self.store.commit_log, commit_log.FRAME.size
         heads = [log.read(offset, size) for offset in offsets.tolist()]
         sizes = np.array([commit_log.FRAME.unpack(head)[0] if len(head) == size else 0 for head in heads], np.int64)
@@ -203,7 +203,7 @@ class Planner:
 
     @cached_property
     def _distrust(self) -> str:
-        """What the queues themselves show against following them, "" if nothing."""
+        """Returns the evidence in the queues themselves against trusting them; "" if there is none."""
         if self.store.rocksdb and self.store.rocksdb.is_there:
             return "queues in RocksDB are not completed after a crash"
         missing = self._topics - {queue.topic for queue in self.store.queues()}
@@ -260,7 +260,7 @@ class Planner:
 
 
 def _union(parts: list[Walk | Named]) -> tuple[Walk | Named, ...]:
-    """Returns parts of several paths as one: each record once, by physical offset."""
+    """Merges parts of several paths: each record once, by physical offset."""
     walks: list[Walk] = []
     for walk in sorted((part for part in parts if isinstance(part, Walk)), key=lambda walk: walk.low):
         if walks and walk.low <= walks[-1].high:
@@ -282,7 +282,7 @@ def _union(parts: list[Walk | Named]) -> tuple[Walk | Named, ...]:
 
 
 def _extent(parts: tuple[Walk | Named, ...], store: Store) -> int:
-    """Returns how many bytes of the log parts read."""
+    """Returns how many bytes of the log the parts read."""
     end = store.commit_log.max_offset
     return sum(
         max(0, min(part.high, end) - part.low) if isinstance(part, Walk) else int(part.sizes.sum()) for part in parts
@@ -290,7 +290,7 @@ def _extent(parts: tuple[Walk | Named, ...], store: Store) -> int:
 
 
 class _TimeSearch:
-    """Finds places by store time, in a log whose clock is trusted."""
+    """Finds physical offsets by store timestamp, in a log whose clock is trusted."""
 
     def __init__(self, store: Store) -> None:
         self._log, self._cuts = store.commit_log, Cuts(store)
@@ -301,7 +301,7 @@ class _TimeSearch:
         return segment.base + (ENTRY_HEADER_SIZE if segment.entries else 0)
 
     def _time(self, physical_offset: int) -> int | None:
-        """Returns the store time of a record, read from its first bytes; None if none is there."""
+        """Returns the store timestamp of a record, read from its first bytes; None if there is no record."""
         data = self._log.read(physical_offset, _HEAD)
         at = np.zeros(1, np.int64)
         frames = Frames(memoryview(data.ljust(_HEAD, b"\0")), physical_offset, at, at)
@@ -310,7 +310,7 @@ class _TimeSearch:
 
     @property
     def rises(self) -> bool:
-        """Whether the first records of the segments do not contradict that times rise."""
+        """Whether the first records of the segments are consistent with ascending times."""
         known = [time for time in self._first if time is not None]
         return known == sorted(known)
 
@@ -319,7 +319,7 @@ class _TimeSearch:
         return 0 if times.low is None else self._place(times.low)
 
     def end(self, times: Bounds) -> int:
-        """Returns a physical offset from which on all records are younger than the times."""
+        """Returns a physical offset from which on all records are newer than the times."""
         if times.high is None:
             return FOREVER
         later = [at for at, time in enumerate(self._first) if time is not None and time > times.high]
@@ -332,7 +332,7 @@ class _TimeSearch:
         return self._halve(earlier[-1], time, upper=False) if earlier else 0
 
     def _halve(self, index: int, time: int, *, upper: bool) -> int:
-        """Returns a record start near the edge: the last known below the time, or the first known above it."""
+        """Finds a record start near the bound by bisection: the last known below the time, or the first above it."""
         segment = self._segments[index]
         low, high = segment.base, segment.end
         below, above = segment.base, FOREVER

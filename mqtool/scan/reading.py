@@ -1,4 +1,4 @@
-"""Reads what a path names: records that may match, damage met on the way, and which segments that took."""
+"""Reads the parts of a path: records that may match, damage, and which segments were read."""
 
 from collections.abc import Iterator
 
@@ -19,16 +19,16 @@ class Reading:
     """The reading of one path.
 
     Attributes:
-        segments_read: bases of the segments of which something was read; grows while items are taken.
+        segments_read: base offsets of the segments read so far; grows during iteration.
     """
 
     def __init__(self, log: CommitLog, facts: Facts = NO_FACTS, zones: Zones | None = None) -> None:
         """Reads nothing yet.
 
         Args:
-            log: where.
-            facts: bounds of what is looked for.
-            zones: what earlier scans of the log have proved; None to note nothing.
+            log: to read.
+            facts: bounds of the condition.
+            zones: what earlier scans of the log have proved; None to record nothing.
         """
         self.segments_read: set[int] = set()
         self._log = log
@@ -36,7 +36,7 @@ class Reading:
         self._zones = zones
 
     def items(self, path: Path) -> Iterator[Frames | Damage]:
-        """Yields records that may match, by physical offset, and damage; frames are good until the next are taken."""
+        """Yields records that may match, by physical offset, and damage; frames are valid until the next item."""
         for part in path.parts:
             yield from self._walk(part) if isinstance(part, Walk) else self.named(part)
 
@@ -54,7 +54,7 @@ class Reading:
                 yield item
 
     def _stands(self, frames: Frames, at: int) -> bool:
-        """Whether a record is not one that the body of another holds."""
+        """Whether a record is not inside the body of another record."""
         start = int(frames.positions[at])
         record = commit_log.parse_record(frames.view[start : start + int(frames.sizes[at])])
         if self._log.is_named is not None and self._log.is_named(record):
@@ -66,7 +66,7 @@ class Reading:
         return True
 
     def _walk(self, part: Walk) -> Iterator[Frames | Damage]:
-        """Walks segment by segment, past those that cannot hold a match, and notes what it finds in complete ones."""
+        """Walks segment by segment, skips those that cannot contain a match, and records the zones of complete ones."""
         log, low, high = self._log, part.low, part.high
         if low >= high:
             return
@@ -96,6 +96,6 @@ class Reading:
 
 
 def _bases(log: CommitLog, offsets: np.ndarray) -> set[int]:
-    """Returns the bases of the segments in which some physical offsets are."""
+    """Returns the base offsets of the segments that contain the given physical offsets."""
     bases = np.array([segment.base for segment in log.segments], np.int64)
     return set(bases[np.unique(np.searchsorted(bases, offsets, side="right") - 1)].tolist())

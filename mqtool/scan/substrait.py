@@ -1,4 +1,4 @@
-"""Conditions of Arrow into bounds, by Substrait: the only form in which Arrow gives an expression away.
+"""Derives bounds from Arrow conditions through Substrait, the only form in which Arrow exports an expression.
 
 Source of the layout: substrait.io, extended_expression.proto, algebra.proto, type.proto.
 """
@@ -24,11 +24,11 @@ _MICROS_A_MILLI = 1000
 
 @dataclass(frozen=True, slots=True)
 class Condition:
-    """What a condition needs and says.
+    """What a condition reads and implies.
 
     Attributes:
         facts: bounds of its columns.
-        columns: that it reads; None if that is unknown.
+        columns: that it reads; None if unknown.
     """
 
     facts: Facts = NO_FACTS
@@ -36,7 +36,7 @@ class Condition:
 
 
 def condition_of(expression: Any, schema: Any) -> Condition:
-    """Returns what a `pyarrow.compute.Expression` over a schema says; nothing where it is not understood."""
+    """Returns what a `pyarrow.compute.Expression` over a schema implies; nothing if it is not understood."""
     try:
         data = bytes(expression.to_substrait(schema))
         return _Reader(data).condition()
@@ -45,7 +45,7 @@ def condition_of(expression: Any, schema: Any) -> Condition:
 
 
 class _UnknownError(Exception):
-    """Something that this reader does not know."""
+    """The expression contains an element that this parser does not support."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,7 +122,7 @@ class _Reader:
                 self.functions[parts.get(2, 0)] = parts[3].decode().partition(":")[0]
 
     def _collect(self, expression: bytes) -> None:
-        """Notes the columns that an expression reads."""
+        """Records the columns that an expression reads."""
         for number, value in _fields(expression):
             if number == 1:
                 continue
@@ -151,7 +151,7 @@ class _Reader:
                 yield value
 
     def _column(self, expression: bytes) -> str:
-        """Returns the column that an expression is, bare or cast."""
+        """Returns the column if an expression is a column reference, with or without a cast."""
         parts = dict(_fields(expression))
         if 11 in parts:
             return self._column(dict(_fields(parts[11]))[2])
@@ -185,7 +185,7 @@ class _Reader:
         return NO_FACTS
 
     def _choice(self, if_then: bytes) -> Facts:
-        """`if a then b else c` is true where a and b are, or c."""
+        """Returns the bounds of `if a then b else c`, which is true if a and b are, or if c is."""
         found = IMPOSSIBLE
         for number, value in _fields(if_then):
             if number == 1:
@@ -218,13 +218,13 @@ class _Reader:
 
 
 def _keeps_value(cast: bytes) -> bool:
-    """Whether a cast is to a type that holds every value of a column: 64-bit integers, or microseconds."""
+    """Whether the target type of a cast can represent every value of a column: 64-bit integers, or microseconds."""
     kind = dict(_fields(dict(_fields(cast))[1]))
     return 7 in kind or 29 in kind
 
 
 def bounds_of(column: str, operator: str, value: Any) -> Facts:
-    """Returns what the comparison of a column with a literal says, if they are of one kind."""
+    """Returns the bounds that the comparison of a column with a literal implies, if both have the same kind of type."""
     if isinstance(value, _Null):
         return IMPOSSIBLE
     if column in TEXT and isinstance(value, str):
@@ -244,12 +244,12 @@ def _of_number(column: str, operator: str, value: int) -> Facts:
 
 
 def moment(micros: int) -> Any:
-    """Returns a moment, as `bounds_of` takes it."""
+    """Returns a timestamp in the form that `bounds_of` expects."""
     return _Moment(micros)
 
 
 def _constant(expression: bytes) -> bytes | None:
-    """Returns the literal that an expression is, bare or cast to another precision of its kind."""
+    """Returns the literal if an expression is one, possibly cast to another precision of the same kind."""
     parts = dict(_fields(expression))
     if 11 in parts:
         return _constant(dict(_fields(parts[11]))[2])
@@ -257,7 +257,7 @@ def _constant(expression: bytes) -> bytes | None:
 
 
 def _literal(literal: bytes) -> Any:
-    """Returns the value of a literal; None for a kind that no bounds are made of."""
+    """Returns the value of a literal; None for a kind from which no bounds can be derived."""
     for number, value in _fields(literal):
         match number:
             case 1:

@@ -1,4 +1,4 @@
-"""The tables that SQL sees besides the messages: what the other files of a store say, and what is wrong with it."""
+"""The SQL tables besides the messages: the contents of the store's other files, and the findings of verify."""
 
 from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
@@ -137,7 +137,7 @@ def _index_entries(stores: Stores) -> Iterator[Any]:
 
 
 def _batch(schema: Any, count: int, known: Mapping[str, Any], arrays: Mapping[str, np.ndarray]) -> Any:
-    """Returns a batch of columns that have one value, and of columns from numbers."""
+    """Returns a batch of constant columns (`known`) and columns from arrays of numbers (`arrays`)."""
     columns = []
     for field in schema:
         if field.name in known:
@@ -152,7 +152,7 @@ def _batch(schema: Any, count: int, known: Mapping[str, Any], arrays: Mapping[st
 
 
 def _by_row(schema: Any, rows: Callable[[Stores], Rows]) -> Callable[[Stores], Iterator[Any]]:
-    """Returns what makes the batches of a table whose rows are made one by one, because they are few."""
+    """Returns a function that makes the batches of a table row by row, for tables with few rows."""
 
     def made(stores: Stores) -> Iterator[Any]:
         left = rows(stores)

@@ -1,7 +1,7 @@
-"""What earlier scans have proved about complete segments: which times and topics their records have.
+"""Zone maps: which times and topics occur in complete segments, as proved by earlier scans.
 
-A log is only appended to, so a segment that another one follows never changes. Who has walked it knows what a later
-question need not look for there. Nothing is written: this lasts as long as the program.
+A log is only appended to, so a segment that is followed by another one never changes. Later queries skip segments
+that cannot contain a match. Nothing is written to disk; zones last as long as the process.
 """
 
 from dataclasses import dataclass, field
@@ -19,12 +19,12 @@ _MOST_TOPICS = 1000
 
 @dataclass
 class Zone:
-    """A segment that was walked from its first byte to its last.
+    """A segment that was walked completely.
 
     Attributes:
-        first_time, last_time: smallest and largest store time of its records, ms since epoch.
-        topics: of its records; None if there are too many to note.
-        damage: in it, reported also where the segment is skipped.
+        first_time, last_time: minimum and maximum store timestamp of its records, ms since epoch.
+        topics: of its records; None if there are too many to keep.
+        damage: in it; also reported if the segment is skipped.
     """
 
     first_time: int | None = None
@@ -33,7 +33,7 @@ class Zone:
     damage: list[Damage] = field(default_factory=list)
 
     def add(self, item: Frames | Damage) -> None:
-        """Takes what the walk has found next."""
+        """Adds the next item of the walk."""
         if isinstance(item, Damage):
             self.damage.append(item)
             return
@@ -56,17 +56,17 @@ class Zone:
 
 
 class Zones:
-    """Zones of the segments of one store, by what identifies a file's content."""
+    """Zones of the segments of one store, keyed by what identifies a file's contents."""
 
     def __init__(self) -> None:
         self._known: dict[tuple[str, int, int], Zone] = {}
 
     def get(self, segment: Segment) -> Zone | None:
-        """Returns what is known of a segment."""
+        """Returns the zone of a segment; None if it has not been walked."""
         return self._known.get(_identity(segment))
 
     def put(self, segment: Segment, zone: Zone) -> None:
-        """Notes what was found in a segment."""
+        """Stores the zone of a segment."""
         self._known[_identity(segment)] = zone
 
 
@@ -78,7 +78,7 @@ def _identity(segment: Segment) -> tuple[str, int, int]:
 
 
 def mask_of(frames: Frames, facts: Facts) -> np.ndarray:
-    """Returns which frames the bounds of topic, queue, time and place let pass."""
+    """Returns which frames match the bounds of topic, queue, time and physical offset."""
     keep = np.ones(len(frames), bool)
     if "physical_offset" in facts.columns:
         keep &= facts["physical_offset"].mask(frames.positions + frames.base)
@@ -95,6 +95,6 @@ def mask_of(frames: Frames, facts: Facts) -> np.ndarray:
 
 
 def possible(frames: Frames, facts: Facts) -> Frames:
-    """Returns the frames that bounds of topic, queue, time and place let pass."""
+    """Returns the frames that match the bounds of topic, queue, time and physical offset."""
     keep = mask_of(frames, facts)
     return frames if keep.all() else frames.select(keep)

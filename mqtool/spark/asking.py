@@ -1,9 +1,9 @@
-"""Questions of Spark that read only what they need: conditions and columns as options of one `load()`.
+"""Limits what Spark reads from a store: derives conditions and columns as options of one `load()`.
 
-What Spark pushes down to a source in Python stays with the frame and answers later queries of it too (Spark 4.3). An
-option belongs to one frame, so it cannot. `ask` takes both from the optimized plan of a query, so that nobody writes
-them twice; Spark computes the whole query on the rows all the same, so an option can only leave out what the query
-would have dropped. Why: docs/decisions/0012-spark-predicates.md.
+If a Python source accepts pushed filters, Spark 4.3 keeps them with the frame and applies them to later queries too.
+An option belongs to one frame, so this cannot happen. `ask` derives both options from the optimized plan of a query,
+so that nobody has to write them twice. Spark still evaluates the whole query on the rows, so an option only omits
+rows that the query would have dropped. Why: docs/decisions/0012-spark-predicates.md.
 """
 
 from collections.abc import Callable, Collection, Iterator
@@ -41,13 +41,13 @@ _MOST_VALUES = 1000
 def where(
     reader: "Reader", condition: str, *, columns: Collection[str] = (), trust: Collection[Trust | str] = ()
 ) -> "Reader":
-    """Returns a reader of messages that meet a condition, to `load` or to stream from.
+    """Returns a reader of messages that meet a condition, for `load` or a stream.
 
     Args:
         reader: `spark.read.format("rocketmq-store")`, or `spark.readStream` of that format.
-        condition: in words of SQL, e.g. `topic = 'orders' AND queue_id IN (0, 3)`; see docs/lake.md.
+        condition: in SQL syntax, e.g. `topic = 'orders' AND queue_id IN (0, 3)`; see docs/lake.md.
         columns: names; empty for all.
-        trust: "queues", "index", "clock": what may decide which records are not read; see docs/sql.md.
+        trust: "queues", "index", "clock": what may be used to skip records; see docs/sql.md.
 
     Raises:
         UsageError: no condition, or an unknown column.
@@ -62,17 +62,18 @@ def where(
 
 
 def ask(reader: "DataFrameReader", paths: str | list[str], question: "Callable[[DataFrame], DataFrame]") -> "DataFrame":
-    """Returns the answer to a question as a lazy frame that reads the columns and the records that it needs.
+    """Returns the result of a query as a lazy frame that reads only the columns and records that it needs.
 
-    The question is put together twice: on a frame of everything, whose plan says what it uses, and on a frame of that.
+    The query is built twice: on a frame of everything, whose plan shows what is used, and on a frame restricted to
+    that.
 
     Args:
-        reader: `spark.read.format("rocketmq-store")` with any options but `where` and `columns`.
+        reader: `spark.read.format("rocketmq-store")` with any options except `where` and `columns`.
         paths: of stores.
-        question: makes the answer's frame from the frame of messages; it must not run a query itself.
+        question: builds the result frame from the frame of messages; it must not run a query itself.
 
     Raises:
-        UsageError: Spark Connect, which shows no plans.
+        UsageError: Spark Connect, which does not expose plans.
     """
     whole = reader.load(paths)
     plan = _Plan(question(whole))
@@ -81,7 +82,7 @@ def ask(reader: "DataFrameReader", paths: str | list[str], question: "Callable[[
 
 
 class _Plan:
-    """What the optimized plan of a query says about the messages that it reads."""
+    """What the optimized plan of a query shows about the messages that it reads."""
 
     def __init__(self, frame: "DataFrame") -> None:
         """Lets Spark optimize the query; nothing is run.
@@ -95,7 +96,7 @@ class _Plan:
         self._root = frame_in_java.queryExecution().optimizedPlan()
 
     def options(self, known: list[str]) -> dict[str, str]:
-        """Returns the options `columns` and `where` of what is read, where they say anything."""
+        """Returns the options `columns` and `where` for what the query reads, if they restrict anything."""
         nodes = list(_nodes(self._root))
         reads = [node for node in nodes if _reads_messages(node)]
         used = {name for node in nodes if node not in reads for name in _names(node.references())}
@@ -108,7 +109,7 @@ class _Plan:
         return found
 
     def _condition(self, nodes: list[Any], read: Any) -> str | None:
-        """Returns what every row of one read that the query uses meets; None if nothing is known."""
+        """Returns a condition that every row of one read that the query uses meets; None if none is known."""
         above = [node for node in nodes if any(child.equals(read) for child in _items(node.children()))]
         conditions = [_text_of(node.condition()) if _kind(node) == "Filter" else None for node in above]
         if not above or None in conditions:
@@ -126,7 +127,7 @@ def _items(sequence: Any) -> Iterator[Any]:
 
 
 def _nodes(node: Any) -> Iterator[Any]:
-    """Yields a node of a plan and all below it, those of subqueries too."""
+    """Yields a node of a plan and all nodes below it, including those of subqueries."""
     yield node
     for inner in (*_items(node.children()), *_items(node.subqueries())):
         yield from _nodes(inner)
@@ -142,7 +143,7 @@ def _names(attributes: Any) -> Iterator[str]:
 
 
 def _text_of(condition: Any) -> str | None:
-    """Returns a condition that an expression of Spark's implies, in words of SQL; None if nothing is known."""
+    """Returns a condition, in SQL syntax, that a Spark expression implies; None if none is known."""
     kind = _kind(condition)
     if kind == "And":
         both = [text for text in map(_text_of, _items(condition.children())) if text is not None]
@@ -174,7 +175,7 @@ def _is_column(expression: Any) -> bool:
 
 
 def _constant(expression: Any) -> str | None:
-    """Returns a literal of Spark's as a condition has it; None for one of another kind, and for null."""
+    """Returns a Spark literal in the syntax of conditions; None for null and for unsupported types."""
     if _kind(expression) != "Literal" or expression.value() is None:
         return None
     kind, value = str(expression.dataType().typeName()), expression.value()

@@ -1,8 +1,8 @@
-"""Exports run by executors: Spark schedules the tasks, the tasks are those of the export on one machine.
+"""Exports run by executors: Spark schedules the tasks, which are the same as those of an export on one machine.
 
-Workers write Parquet themselves, which is nearly twice as fast as handing batches to the JVM, and so both ways give
-the same files. The commit stays with the driver. The target and the stores must be reachable by every executor under
-the same names.
+Workers write Parquet themselves. This is nearly twice as fast as passing batches to the JVM, and both ways produce
+the same files. The driver commits. The target and the stores must be reachable by every executor under the same
+names.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -22,10 +22,10 @@ class SparkRunner:
     """Runs tasks as one Spark job; see `plain.Runner`."""
 
     def __init__(self, session: "SparkSession", on_progress: OnProgress = ignore) -> None:
-        """Takes a session that is running.
+        """Uses a running session.
 
         Args:
-            session: a classic one: the job is an RDD's.
+            session: a classic session (not Spark Connect), because the job uses an RDD.
             on_progress: see `SparkJob`.
         """
         self._job: SparkJob[Task, TaskResult] = SparkJob(session, GROUP, _run, _size, on_progress)

@@ -1,4 +1,4 @@
-"""Independent pieces of work as one Spark job: progress while it runs, Ctrl-C that arrives, one line when it fails."""
+"""Runs independent work items as one Spark job: with progress, interruptible by Ctrl-C, and with one-line errors."""
 
 from collections.abc import Callable, Iterable, Iterator
 from threading import Event
@@ -20,11 +20,11 @@ _INTERVAL = 0.3
 
 
 class SparkJobError(WorkerError):
-    """A Spark job failed for a reason that is not ours."""
+    """A Spark job failed for a reason outside mqtool."""
 
 
 class SparkJob(Generic[Item, Answer]):
-    """One job: a task of Spark for each item, answers in the order of the items."""
+    """One job: one Spark task per item; returns the answers in the order of the items."""
 
     def __init__(
         self,
@@ -34,24 +34,24 @@ class SparkJob(Generic[Item, Answer]):
         size: Callable[[Item], int],
         on_progress: OnProgress = ignore,
     ) -> None:
-        """Takes a session that is running.
+        """Uses a running session.
 
         Args:
-            session: a classic one: the job is an RDD's.
-            group: name under which Spark lists it.
+            session: a classic session (not Spark Connect), because the job uses an RDD.
+            group: name under which Spark lists the job.
             work: runs on an executor; yields one answer for each item.
-            size: bytes of an item.
-            on_progress: called several times a second with bytes, estimated from the tasks that have ended.
+            size: returns the bytes of an item.
+            on_progress: called several times a second with bytes, estimated from the tasks that have finished.
         """
         self._context: SparkContext = session.sparkContext
         self._group, self._work, self._size, self._on_progress = group, work, size, on_progress
 
     def run(self, items: list[Item], what: str) -> list[Answer]:
-        """Returns the answers; `what` is shown by Spark.
+        """Returns the answers; Spark shows `what` as the description.
 
         Raises:
-            CorruptionError: the work met damage that must not be lived with; it is not tried again.
-            MqtoolError, OSError: the work failed for a reason of its own as often as Spark tries.
+            CorruptionError: the work found damage that it must not tolerate; it is not retried.
+            MqtoolError, OSError: the work failed in every attempt that Spark made.
             SparkJobError: Spark gave up.
         """
         if not items:
@@ -63,7 +63,7 @@ class SparkJob(Generic[Item, Answer]):
         attempts = _Attempts(self._work, told, self._most_attempts())
 
         def collect() -> None:
-            """In a thread, so that the caller's thread can be interrupted and report progress."""
+            """Runs in a thread, so that the caller's thread can be interrupted and report progress."""
             try:
                 self._context.setJobGroup(self._group, what, interruptOnCancel=True)
                 found.extend(self._context.parallelize(items, len(items)).mapPartitions(attempts).collect())
@@ -93,7 +93,7 @@ class SparkJob(Generic[Item, Answer]):
         ended.wait(_INTERVAL)
 
     def _most_attempts(self) -> int:
-        """Returns how often Spark tries a task; a local master does once."""
+        """Returns how often Spark attempts a task; once with a local master."""
         if str(self._context.master).startswith("local"):
             return 1
         return int(self._context.getConf().get("spark.task.maxFailures") or 4)
@@ -110,7 +110,7 @@ class SparkJob(Generic[Item, Answer]):
 
 
 class _Lists(AccumulatorParam[list[BaseException]]):
-    """Lists that executors add to."""
+    """Accumulator of lists to which executors append."""
 
     def zero(self, value: list[BaseException]) -> list[BaseException]:  # noqa: ARG002 - Spark's protocol
         return []
@@ -122,9 +122,9 @@ class _Lists(AccumulatorParam[list[BaseException]]):
 
 
 class _Attempts:
-    """The work on an executor. The last failure is handed to the driver as it is, and the driver ends the job.
+    """Runs the work on an executor, and passes the error of the last attempt to the driver, which then ends the job.
 
-    Spark's own way would be a Java exception with our words somewhere in it.
+    Without this, Spark would raise a Java exception that contains the error's message somewhere in its text.
     """
 
     def __init__(self, work: Callable[[Iterable[Any]], Iterator[Any]], told: Any, most: int) -> None:
@@ -142,14 +142,14 @@ class _Attempts:
 
 
 def _translated(error: BaseException) -> BaseException:
-    """Returns the last words of a failed job as one error; what is not Spark's passes as it is."""
+    """Returns the error of a failed Spark job as one mqtool error; other errors are returned unchanged."""
     if not type(error).__module__.startswith(("py4j", "pyspark")):
         return error
     return SparkJobError(f"the Spark job failed: {last_words(error)}")
 
 
 def last_words(error: BaseException) -> str:
-    """Returns the line of a failure of Spark that says why."""
+    """Returns the line of a Spark failure that states the reason."""
     lines = [line.strip() for line in str(error).splitlines()]
     ours = [line for line in lines if line.startswith("mqtool.")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]

@@ -1,6 +1,6 @@
-"""Stores of other systems on Spark: one task for each part of a table that can be read by itself.
+"""Stores of other systems on Spark: one task for each part of a table that can be read independently.
 
-Times have no zone in these stores, so they are TIMESTAMP_NTZ.
+Times in these stores have no zone, so they are TIMESTAMP_NTZ.
 """
 
 import logging
@@ -43,19 +43,19 @@ class Part(InputPartition):
 
 
 class KindSource:
-    """What a `load()` of another system's store asked for.
+    """The request of a `load()` of another system's store.
 
     Attributes:
         root: of the store.
         table: which of its tables.
-        columns: of it, in order.
+        columns: of the table, in order.
     """
 
     def __init__(self, root: str, kind: Kind, options: Mapping[str, str]) -> None:
-        """Reads the options, whose names are in lower case.
+        """Parses the options, whose names are in lower case.
 
         Raises:
-            UsageError: an option that is not for such a store, or an unknown table or column.
+            UsageError: an option that such a store does not support, or an unknown table or column.
         """
         unknown = [name for name in options if name not in KNOWN]
         if unknown:
@@ -72,7 +72,7 @@ class KindSource:
         self.columns = tuple(wanted)
 
     def schema(self) -> StructType:
-        """Returns the Spark schema, docs as comments."""
+        """Returns the Spark schema, with docs as comments."""
         known = arrow_schema(self.table)
         return StructType([_field(known.field(name)) for name in self.columns])
 
@@ -85,12 +85,12 @@ class KindReader(DataSourceReader):
     """Reads one table of a store once."""
 
     def __init__(self, source: KindSource, names: list[str]) -> None:
-        """Opens nothing: it is copied to every task."""
+        """Opens nothing, because the reader is copied to every task."""
         self._source = source
         self._names = names
 
     def partitions(self) -> list[Part]:
-        """Plans."""
+        """Returns the tasks."""
         return self._source.parts()
 
     def read(self, partition: Any) -> Iterator[Any]:
@@ -105,7 +105,7 @@ class KindReader(DataSourceReader):
 
 
 def source_of(options: Mapping[str, str]) -> KindSource | None:
-    """Returns what is asked for if the path is a store of another system, None if it is not."""
+    """Returns the request if the path is a store of another system; None if it is not."""
     given = {name.lower(): str(value) for name, value in dict(options).items()}
     root = given.get("path", given.get("store", ""))
     if not root or is_url(root):
@@ -122,7 +122,7 @@ def parts_of(root: str, table: Table) -> list[Part]:
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """A part that was written: its rows, and its damage in words."""
+    """A part that was written: number of rows, and its damage as text."""
 
     rows: int
     damage: tuple[str, ...]
@@ -131,11 +131,11 @@ class Written:
 def export_table(
     session: "SparkSession", root: str, table: Table, target: Path, on_progress: OnProgress = ignore
 ) -> list[Written]:
-    """Writes a table as a directory of Parquet files, one for each part, by executors.
+    """Writes a table as a directory of Parquet files, one per part, on executors.
 
     Args:
-        session: a classic one.
-        root: of the store; it and the target must be there for every executor under the same names.
+        session: a classic session (not Spark Connect).
+        root: of the store; it and the target must be reachable by every executor under the same names.
         table: of its kind.
         target: a new directory.
         on_progress: see `SparkJob`.

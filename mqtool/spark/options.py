@@ -1,4 +1,4 @@
-"""Options of the data source: strings, as Spark passes them, into requests."""
+"""Parses the options of the data source, which Spark passes as strings, into requests."""
 
 import json
 from collections.abc import Mapping
@@ -51,19 +51,19 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """What a `load()` asked for; travels to every task.
+    """The request of a `load()`; sent to every task.
 
     Attributes:
         sources: the stores.
-        read: which messages.
+        read: which messages and columns.
         table: which of the tables of an export.
-        damage_column: name of a column for damage among the messages, or None.
+        damage_column: name of a column that reports damage among the messages, or None.
         split_bytes: log bytes of a task.
-        fail_on_data_loss: a stream ends if the log lost what it had not read yet.
+        fail_on_data_loss: a stream fails if the log lost messages that it had not read yet.
         from_latest: a new stream begins at the end of the log.
-        max_bytes: bytes of log in a micro-batch, about; None for no limit.
-        condition: in words of SQL (`scan.conditions`), that every message of the table messages meets; "" for none.
-        trust: what may decide, besides the log, which records are not read.
+        max_bytes: approximate bytes of log in a micro-batch; None for no limit.
+        condition: in SQL syntax (`scan.conditions`); every row of the table messages meets it. "" for none.
+        trust: what, besides the log, may be used to skip records.
     """
 
     sources: tuple[Source, ...]
@@ -79,25 +79,25 @@ class SourceOptions:
 
     @property
     def where(self) -> Where:
-        """The condition; text is what travels, as Arrow's expressions do not."""
+        """The parsed condition. The text is what is sent to tasks, because Arrow expressions cannot be pickled."""
         return where_of(self.condition)
 
 
 def where_of(condition: str) -> Where:
-    """Returns a condition on messages.
+    """Parses a condition on messages.
 
     Raises:
-        UsageError: it is none.
+        UsageError: it is not a valid condition.
     """
     schema = schema_of()
     return Where.of(expression_of(condition, schema) if condition else None, schema)
 
 
 def parse(options: Mapping[str, str]) -> SourceOptions:
-    """Reads the options of a `load()`.
+    """Parses the options of a `load()`.
 
     Raises:
-        UsageError: an unknown option, or a value that makes no sense.
+        UsageError: an unknown option, or an invalid value.
         NotAStoreError: a glob matches nothing.
     """
     given = {name.lower(): str(value) for name, value in dict(options).items()}
@@ -173,7 +173,7 @@ def narrowed(options: SourceOptions, columns: tuple[str, ...]) -> SourceOptions:
 
 
 class _Values:
-    """Typed access to the options, keys in lower case."""
+    """Typed access to the options, whose keys are in lower case."""
 
     def __init__(self, given: Mapping[str, str]) -> None:
         self._given = given
@@ -183,7 +183,7 @@ class _Values:
         return name in self._given
 
     def paths(self) -> list[str]:
-        """Returns all places: `load(one)`, `load([some])`, or option `store`."""
+        """Returns all paths: `load(one)`, `load([some])`, or option `store`."""
         found = [self._given[name] for name in ("path", "store") if name in self._given]
         try:
             found.extend(json.loads(self._given.get("paths", "[]")))
@@ -194,7 +194,7 @@ class _Values:
         return found
 
     def names(self, name: str) -> tuple[str, ...]:
-        """Returns a list written with commas."""
+        """Returns a comma-separated list."""
         return tuple(part.strip() for part in self._given.get(name, "").split(",") if part.strip())
 
     def trust(self) -> frozenset[Trust]:
@@ -206,14 +206,14 @@ class _Values:
         return frozenset(map(Trust, self.names("trust")))
 
     def one_of(self, name: str, values: list[str]) -> str:
-        """Returns one of some words, the first if none is given."""
+        """Returns one of the allowed values; the first if the option is not set."""
         value = self._given.get(name.lower(), values[0]).lower()
         if value not in values:
             raise UsageError(f"option {name!r}: expected {' or '.join(values)}, found {value!r}")
         return value
 
     def integer(self, name: str) -> int | None:
-        """Returns a whole number."""
+        """Returns an integer."""
         text = self._given.get(name.lower())
         try:
             return None if text is None else int(text)
@@ -221,7 +221,7 @@ class _Values:
             raise UsageError(f"option {name!r}: expected a whole number, found {text!r}") from error
 
     def size(self, name: str) -> int | None:
-        """Returns bytes: a number, or one with k, m, g."""
+        """Returns bytes: a number, optionally with suffix k, m or g."""
         text = self._given.get(name.lower())
         if text is None:
             return None
@@ -232,7 +232,7 @@ class _Values:
         return int(digits) << shift
 
     def time(self, name: str) -> int | None:
-        """Returns ms since the epoch: a number, or RFC 3339; UTC where no zone is given."""
+        """Returns ms since the epoch: a number, or RFC 3339; UTC if no zone is given."""
         text = self._given.get(name.lower())
         if text is None or text.lstrip("-").isdigit():
             return None if text is None else int(text)

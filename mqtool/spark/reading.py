@@ -1,4 +1,4 @@
-"""One task of the data source: a partition into the Arrow batches of a table. Runs on executors."""
+"""One task of the data source: reads a partition into Arrow batches of a table. Runs on executors."""
 
 import json
 import logging
@@ -35,9 +35,9 @@ class Split(InputPartition):
     """What one task reads.
 
     Attributes:
-        partition: spans of the log, None for none.
-        damage: that planning found.
-        source, named: a store, and records of it that a queue or an index names; None for none.
+        partition: spans of the log; None if there are none.
+        damage: found by planning.
+        source, named: a store, and its records that a queue or an index names; None if there are none.
     """
 
     partition: Partition | None = None
@@ -47,7 +47,7 @@ class Split(InputPartition):
 
 
 def splits_of(plans: list[StorePlan], split_bytes: int) -> list[Split]:
-    """Returns the tasks of a plan; none for what holds nothing."""
+    """Returns the tasks of a plan; empty ones are left out."""
     found = [Split(partition) for partition in partitions(plans, split_bytes)]
     gaps = tuple((plan.source, damage) for plan in plans for damage in plan.damage)
     return [*found, Split(None, gaps)] if gaps else found
@@ -67,8 +67,8 @@ def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_o
     Args:
         split: the task.
         options: of the `load()`.
-        names: columns that Spark wants, in order.
-        fail_on_loss: a range without a file is an error, as it is where it can never be read again.
+        names: columns that Spark requests, in order.
+        fail_on_loss: raise an error for a range without a file; for streams, which never read a range again.
 
     Raises:
         CorruptionError: damage, in mode failfast.
@@ -115,7 +115,7 @@ def _require_there(damage: Damage, source: Source, *, fail_on_loss: bool) -> Non
 
 
 class _Shape:
-    """Rows and damage as batches of the table that was asked for."""
+    """Converts rows and damage into batches of the requested table."""
 
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
         self._options = options
@@ -129,7 +129,7 @@ class _Shape:
         self.request = narrowed(options, wanted or ("physical_offset",)).read
 
     def narrow(self, frames: Frames) -> Frames:
-        """Leaves out records that cannot meet the condition."""
+        """Filters out records that cannot meet the condition."""
         return possible(frames, self._where.facts)
 
     def rows(self, rows: Rows, source: Source) -> Iterator[Any]:
@@ -151,7 +151,7 @@ class _Shape:
             yield self._marked(damage, source)
 
     def _marked(self, damage: Damage, source: Source) -> Any:
-        """A row that says where messages are missing."""
+        """Returns a row that reports where messages are missing."""
         schema = self.request.schema
         known = {"broker": source.broker, "physical_offset": damage.start}
         row = {name: known.get(name) for name in self._messages}

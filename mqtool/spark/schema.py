@@ -1,7 +1,7 @@
-"""The tables of an export as Spark sees them: its types, and what its Arrow reader insists on.
+"""The tables of an export as Spark sees them: its types, and the requirements of its Arrow reader.
 
-Spark takes Arrow batches only if names, order, types and nullability are its own: timestamps in microseconds,
-everything nullable.
+Spark accepts Arrow batches only with exactly its own names, order, types and nullability: timestamps in
+microseconds, everything nullable.
 """
 
 from typing import Any
@@ -49,7 +49,7 @@ def spark_type(arrow_type: Any) -> DataType:
 
 
 def spark_schema(arrow_schema: Any, damage_column: str | None = None) -> StructType:
-    """Returns the Spark schema of an Arrow schema, docs as comments.
+    """Returns the Spark schema of an Arrow schema, with docs as comments.
 
     Args:
         arrow_schema: of a table.
@@ -73,7 +73,7 @@ def table_schema(table: Table, request: ReadRequest, damage_column: str | None) 
 
 
 def require_subset(wanted: StructType, known: StructType) -> None:
-    """Checks a schema that a user gave.
+    """Checks a schema that the user specified.
 
     Raises:
         UsageError: it has other columns, or other types.
@@ -88,12 +88,12 @@ def require_subset(wanted: StructType, known: StructType) -> None:
 
 
 def for_spark(batch: Any, names: list[str], missing: dict[str, Any] | None = None) -> Any:
-    """Returns a batch with the columns that Spark wants, in its order and types.
+    """Returns a batch with the columns that Spark requests, in its order and types.
 
     Args:
         batch: `pa.RecordBatch`.
         names: columns.
-        missing: types of those that the batch does not have; they become null.
+        missing: types of columns that the batch does not have; they become null.
     """
     arrays = []
     batch = compact(batch)

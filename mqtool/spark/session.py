@@ -1,4 +1,4 @@
-"""A Spark session for the command line: Java found or missed in words, settings that exports rely on."""
+"""A Spark session for the command line: clear errors if Java is missing, and the settings that exports need."""
 
 import os
 import re
@@ -35,7 +35,7 @@ LOCAL_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": 
 
 
 def java_version() -> int | None:
-    """Returns the major version of the Java that Spark would start, None if there is none."""
+    """Returns the major version of the Java that Spark would start; None if there is none."""
     home = os.environ.get("JAVA_HOME")
     program = shutil.which(str(Path(home) / "bin" / "java")) if home else shutil.which("java")
     if program is None:
@@ -51,7 +51,7 @@ def java_version() -> int | None:
 
 
 def require_spark() -> None:
-    """Makes sure that Spark can start here.
+    """Checks that Spark can start on this machine.
 
     Raises:
         UnavailableError: pyspark or Java is missing, or Java is too old.
@@ -77,10 +77,10 @@ def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
 
     Args:
         master: `local[*]`, `spark://HOST:PORT`, `yarn`, …
-        conf: settings that overrule.
+        conf: settings that override the defaults.
 
     Raises:
-        UsageError: no master is called like that.
+        UsageError: the master URL is invalid.
         UnavailableError: see `require_spark`.
         SparkJobError: Spark does not start, or does not reach the master.
     """
@@ -115,7 +115,7 @@ def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
 
 
 def _make_importable() -> None:
-    """Lets Python processes that Spark starts on this machine find the mqtool that started it."""
+    """Lets Python processes that Spark starts on this machine import this copy of mqtool."""
     home = str(Path(__file__).resolve().parents[2])
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     if home not in paths:

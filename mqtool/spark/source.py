@@ -1,8 +1,8 @@
 """`spark.read.format("rocketmq-store")`: stores as DataFrames.
 
 Filters are not pushed down: in Spark 4.3 a pushed filter stays with the DataFrame and gives later queries wrong
-answers. What is to be read less is said by options, which belong to one `load()`: `spark.asking` derives them from the
-plan of a query. Columns are chosen by a schema given to `.schema(…)` or by the option `columns`.
+results. Options, which belong to one `load()`, restrict what is read instead; `spark.asking` derives them from the
+plan of a query. Columns are selected by a schema given to `.schema(…)` or by the option `columns`.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ class RocketMQStore(DataSource):
         return parse(self.options)
 
     def schema(self) -> StructType:
-        """Returns the schema that the options ask for; reads nothing."""
+        """Returns the schema that the options request; reads nothing."""
         other = source_of(self.options)
         if other is not None:
             return other.schema()
@@ -91,7 +91,7 @@ class StoreReader(DataSourceReader):
     """Reads stores once, up to the bound that `partitions` fixes."""
 
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
-        """Opens nothing: it is copied to every task.
+        """Opens nothing, because the reader is copied to every task.
 
         Args:
             options: of the `load()`.
@@ -101,7 +101,7 @@ class StoreReader(DataSourceReader):
         self._names = names
 
     def partitions(self) -> list[Split]:
-        """Plans: record-aligned byte ranges of segments, a few for every core."""
+        """Returns the tasks: record-aligned byte ranges of segments, a few for every core."""
         return splits_of_all(self._options)
 
     def read(self, partition: Any) -> Iterator[Any]:
@@ -154,12 +154,12 @@ def _parts(options: SourceOptions, source: Source, store: Store) -> Iterator[Sel
 
 
 def _begin_at_records(store: Store, path: Path) -> bool:
-    """Whether the ranges of a path that has several parts begin and end at records, as far as they are in the log."""
+    """Whether the ranges of a path with several parts begin and end at records, as far as they are in the log."""
     log, cuts = store.commit_log, Cuts(store)
     edges = {edge for part in path.parts if isinstance(part, Walk) for edge in (part.low, part.high)}
     return all(cuts.is_start(edge) for edge in edges if log.min_offset < edge < log.max_offset)
 
 
 def register(spark: SparkSession) -> None:
-    """Makes `format("rocketmq-store")` known to a session."""
+    """Registers `format("rocketmq-store")` with a session."""
     spark.dataSource.register(RocketMQStore)

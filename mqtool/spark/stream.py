@@ -1,8 +1,8 @@
 """`spark.readStream.format("rocketmq-store")`: logs as streams.
 
-An offset is a physical offset per store with fingerprints of the log before it (`export.state.Mark`), so that a
-checkpoint of another log, or of one that was cut back, is noticed. A micro-batch has fixed bounds: replayed after a
-failure it reads the same records. Needs Spark 4.2.
+An offset is a physical offset per store with fingerprints of the log before it (`export.state.Mark`), so a
+checkpoint of another log, or of one that was truncated, is detected. A micro-batch has fixed bounds: if it is
+replayed after a failure, it reads the same records. Needs Spark 4.2.
 """
 
 import logging
@@ -34,7 +34,7 @@ Position = dict[str, Any]
 
 
 class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """Reads what brokers append."""
+    """Reads the messages that brokers append."""
 
     def __init__(self, options: SourceOptions, names: list[str]) -> None:
         """Opens nothing.
@@ -58,22 +58,22 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             return {"offset": store.commit_log.min_offset}
 
     def getDefaultReadLimit(self) -> ReadLimit:  # noqa: N802 - Spark's name
-        """Returns the limit of the options."""
+        """Returns the limit from the options."""
         limit = self._options.max_bytes
         return ReadAllAvailable() if limit is None else ReadMaxBytes(limit)
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802 - Spark's name
-        """Fixes what is available now; the stream ends there."""
+        """Fixes the current end of the logs, at which the stream will end."""
         self._target = {}
         for source in self._options.sources:
             with source.open() as store:
                 self._target[source.broker] = log_end(store, Cuts(store))
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:  # noqa: N802 - Spark's name
-        """Returns where the next micro-batch ends: at a record, within the limit, at least one record on.
+        """Returns the end of the next micro-batch: at a record, within the limit, and at least one record further.
 
         Raises:
-            ExportError: a log went backwards, or lost what was not read yet.
+            ExportError: a log was truncated, or lost messages that were not read yet.
         """
         share = limit.max_bytes // len(self._options.sources) if isinstance(limit, ReadMaxBytes) else None
         return _offset({s.broker: self._next(s, _position_of(start, s.broker), share) for s in self._options.sources})
@@ -112,7 +112,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         LOG.warning("%s path=%s", lost, store.path)
 
     def partitions(self, start: Offset, end: Offset) -> list[Split]:
-        """Plans a micro-batch.
+        """Returns the tasks of a micro-batch.
 
         Raises:
             ExportError: see `latestOffset`.
@@ -143,7 +143,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             yield from read_split(partition, self._options, self._names, fail_on_loss=lossless)
 
     def commit(self, end: Offset) -> None:
-        """Nothing: a log belongs to its broker."""
+        """Does nothing: the log belongs to its broker."""
 
 
 def _cut(store: Store, cuts: Cuts, wanted: int, end: int) -> int:
@@ -166,10 +166,10 @@ def _position(store: Store, offset: int) -> Position:
 
 
 def _position_of(offset: Offset, broker: str) -> Position | None:
-    """Returns a store's part of an offset; None if it joined the stream later.
+    """Returns a store's part of an offset; None if the store joined the stream later.
 
     Raises:
-        ExportError: the checkpoint is of another release.
+        ExportError: the checkpoint was written by another release.
     """
     if offset.get("version") != VERSION:
         raise ExportError(f"expected version {VERSION}, found {offset.get('version')}", "checkpoint")

@@ -1,7 +1,8 @@
-"""Checking a store by executors: the tasks and the classifier of `mqtool.verify`, the reading spread over a cluster.
+"""Checks a store on executors: tasks and classifier are those of `mqtool.verify`; the cluster does the reading.
 
-The driver surveys the store and judges; executors read segments, queues and index files, and answer with facts and
-sums. The findings are those of one machine, in the same order, since facts are combined in the survey's order.
+The driver surveys the store and classifies; executors read segments, queues and index files, and return facts and
+checksums. The findings are the same as on one machine, in the same order, because facts are combined in the survey's
+order.
 """
 
 import socket
@@ -36,14 +37,14 @@ def verify_on(
     """Checks a store as `mqtool.verify.verify` does.
 
     Args:
-        session: a classic one; its executors must reach the store under the same name.
+        session: a classic session (not Spark Connect); its executors must reach the store under the same name.
         store: opened on the driver.
         topics: globs; None for all.
         on_progress: see `SparkJob`.
-        broker: release whose next start is judged; by default the detected one.
+        broker: release whose next start is evaluated; by default the detected one.
 
     Raises:
-        SparkJobError: Spark gave up, or an executor does not see the store.
+        SparkJobError: Spark gave up, or an executor cannot reach the store.
     """
     begun = time.monotonic()
     seen = survey(store, topics)
@@ -72,10 +73,10 @@ def _run(shared: Any, tasks: Iterable[Task]) -> Iterator[Result]:
 
 
 def _require_store(seen: Survey) -> None:
-    """Prevents a store that is not mounted here from being reported as one with missing files.
+    """Prevents a store that is not mounted on this machine from being reported as a store with missing files.
 
     Raises:
-        StoreError: the newest segment that the driver saw is not here.
+        StoreError: the newest segment that the driver saw does not exist here.
     """
     witness = seen.segments[seen.last_used].path if seen.segments else seen.root
     if not witness.exists():
