@@ -1,6 +1,6 @@
-"""The storage engine: a single-node message store, written so that the real RocketMQ opens it, and the other way round.
+"""The storage engine: a single-node message store. The real RocketMQ opens its stores, and it opens those of RocketMQ.
 
-`open_store` is the way in. Docs page: docs/engine.md.
+`open_store` is the entry point. Docs page: docs/engine.md.
 """
 
 import logging

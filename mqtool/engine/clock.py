@@ -1,17 +1,17 @@
-"""Clock: the engine's only source of time, so that tests can hold it."""
+"""Clock: the engine's only source of time, so that tests can control it."""
 
 import time
 from typing import Protocol
 
 
 class Clock(Protocol):
-    """What the engine asks of a clock."""
+    """The interface of a clock."""
 
     def now(self) -> int:
         """Returns milliseconds since the epoch."""
 
     def sleep(self, seconds: float) -> None:
-        """Waits; a held clock moves on instead."""
+        """Waits; a simulated clock advances instead."""
 
 
 class SystemClock:

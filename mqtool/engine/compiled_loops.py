@@ -1,4 +1,4 @@
-"""CompiledLoops: uses the compiled loops while a store is open, and compiles them once that is worth it."""
+"""CompiledLoops: uses the compiled loops while a store is open, and compiles them once enough data justifies it."""
 
 import sys
 
@@ -6,7 +6,7 @@ from mqtool import kernels
 
 
 class CompiledLoops:
-    """Counts the bytes that came as columns."""
+    """Counts the bytes that were put as columns, and decides when to compile."""
 
     __slots__ = ("_done", "_next")
 
@@ -22,7 +22,10 @@ class CompiledLoops:
             kernels.start(0)
 
     def count(self, size: int) -> bool:
-        """Counts bytes; compiles the loops, in half a minute, after `kernels.COMPILE` of them; returns whether."""
+        """Counts bytes; after `kernels.COMPILE` of them compiles the loops. Returns whether it did.
+
+        Compiling takes half a minute.
+        """
         self._done += size
         if self._done < self._next:
             return False

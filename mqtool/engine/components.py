@@ -185,10 +185,10 @@ def _locked_plan(
     """Locks the store; after a power cut, removes what may be half written.
 
     Returns:
-        The planned recovery, and who left the store.
+        The planned recovery, and how the last writer of the store ended.
 
     Raises:
-        StoreLockedError: another process has had the store open meanwhile.
+        StoreLockedError: another process has opened the store in the meantime.
     """
     left_by = abort.left_by()
     # The plan checks the lock file as a broker does, so the lock is taken after it; a process that opened the store in

@@ -1,4 +1,4 @@
-"""RunningFlags: why a store does not take messages right now. Source: RunningFlags (4.9.7, 5.5.0)."""
+"""RunningFlags: why a store currently does not accept messages. Source: RunningFlags (4.9.7, 5.5.0)."""
 
 import errno
 from enum import IntFlag
@@ -9,7 +9,7 @@ space; until then `DispatchLoop.relieve` blocks the writer."""
 
 
 class RunningFlag(IntFlag):
-    """One reason each."""
+    """A reason for refusing messages."""
 
     NOT_READABLE = 1
     NOT_WRITEABLE = 2
@@ -52,11 +52,11 @@ class RunningFlags:
         return RunningFlag.NOT_READABLE not in self._flags
 
     def only(self, flag: RunningFlag) -> bool:
-        """Whether no reason but this one stops puts."""
+        """Whether this is the only reason that stops puts."""
         return not self._flags & _STOPS_PUTS & ~flag
 
     def set(self, flag: RunningFlag) -> None:
-        """Puts a reason in force."""
+        """Adds a reason."""
         self._changed(self._flags | flag)
 
     def clear(self, flag: RunningFlag) -> None:

@@ -1,7 +1,7 @@
-"""StoreOptions: everything about a store that a caller may choose, with the broker's defaults.
+"""StoreOptions: all options of a store, with the broker's defaults.
 
-One frozen dataclass, built at the edge: from keyword arguments, or from a broker's properties by
-`options_from_config`. Sizes are bytes, times milliseconds. Source: MessageStoreConfig (4.9.7, 5.5.0).
+One frozen dataclass, built from keyword arguments, or from a broker's properties by `options_from_config`. Sizes are
+bytes, times milliseconds. Source: MessageStoreConfig (4.9.7, 5.5.0).
 """
 
 from dataclasses import dataclass, fields, replace
@@ -34,7 +34,7 @@ class FlushMode(Enum):
 
 
 class PropertyOrder(Enum):
-    """In which order properties are stored when the engine has to rewrite them (LMQ, inner batch)."""
+    """Order in which properties are stored when the engine has to rewrite them (LMQ, inner batch)."""
 
     GIVEN = "given"
     """In the given order; new ones at the end."""
@@ -209,11 +209,11 @@ _TYPES = {field.name: type(field.default) for field in fields(StoreOptions)}
 
 
 def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) -> StoreOptions:
-    """Returns the options that a broker's properties amount to.
+    """Converts a broker's properties to options.
 
     Args:
-        config: the properties; keys that are not an option of the engine are left alone.
-        base: options for what the properties do not say.
+        config: the properties; keys that are not an option of the engine are ignored.
+        base: options for missing properties.
 
     Raises:
         UsageError: a value is invalid.

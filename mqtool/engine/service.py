@@ -75,7 +75,7 @@ class DispatchLoop:
 
     @property
     def behind(self) -> int:
-        """Bytes that wait for dispatch."""
+        """Bytes of the log that are not dispatched yet."""
         return max(0, self.end - self._dispatcher.reput_from_offset)
 
     def start(self) -> None:
@@ -84,7 +84,7 @@ class DispatchLoop:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread once it has caught up, or cannot."""
+        """Ends the thread once it has caught up, or once an error prevents it from catching up."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:
@@ -99,7 +99,7 @@ class DispatchLoop:
         """Dispatches all records up to `end`; units and entries are in the page cache on return.
 
         Returns:
-            How many records.
+            The number of records dispatched.
 
         Raises:
             OSError: dispatch failed; it stays at its position.
@@ -176,7 +176,7 @@ class DispatchLoop:
 
 
 class Service:
-    """Every thread of a store."""
+    """All background threads of a store."""
 
     def __init__(
         self, options: StoreOptions, loop: DispatchLoop, flusher: Flusher, clean: Callable[[], object]
@@ -201,18 +201,18 @@ class Service:
             self._tasks.append(Periodic("commit", options.commit_interval_ms, self._commit))
 
     def _commit(self) -> None:
-        """Commits, then wakes dispatch: when the puts woke it, the records could not be read yet."""
+        """Commits, then wakes dispatch, because the records were not readable yet when the put woke it."""
         self._flusher.commit_turn()
         self._loop.wake()
 
     def start(self) -> None:
-        """Starts them all."""
+        """Starts all threads."""
         self._loop.start()
         for task in self._tasks:
             task.start()
 
     def stop(self) -> None:
-        """Ends them all; dispatch last, once it has caught up."""
+        """Ends all threads; dispatch last, once it has caught up."""
         for task in self._tasks:
             task.stop()
 
@@ -221,7 +221,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Periodic:
-    """Runs a task at an interval. Errors of the task are logged and do not end the interval."""
+    """Runs a task at an interval. Errors of the task are logged; the thread continues."""
 
     def __init__(self, name: str, interval_ms: int, task: Callable[[], object]) -> None:
         """Creates the thread; `start` starts it.

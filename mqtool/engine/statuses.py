@@ -67,7 +67,7 @@ class PutResult(NamedTuple):
 
     @property
     def ok(self) -> bool:
-        """Whether the message is in the log (PutMessageResult.isOk asks the append)."""
+        """Whether the message is in the log, judged by the append status as in PutMessageResult.isOk."""
         return self.append_status is AppendStatus.PUT_OK
 
     @property

@@ -1,10 +1,10 @@
 """MessageStore: open, put, get, query, close. The façade of the engine.
 
-One process may write to a store; the lock file ensures it. Within that process any thread may call any method, and the
-append lock serialises puts. Docs page: docs/engine.md.
+One process may write to a store; the lock file ensures it. Within that process any thread may call any method, and
+the append lock serialises puts. Docs page: docs/engine.md.
 
 `put` is the engine's hottest function. A plain message is appended by `write.plain_put`, or by its compiled form;
-messages that need more than that go through `write.slow_path`.
+all other messages go through `write.slow_path`.
 Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
@@ -207,16 +207,16 @@ class MessageStore:
         reconsume_times: int = 0,
         prepared_transaction_offset: int = 0,
     ) -> PutResult:
-        """Stores one message as `put` does; with SYNC_FLUSH the event loop goes on while the message is flushed.
+        """Stores one message as `put` does; with SYNC_FLUSH the event loop continues while the message is flushed.
 
-        The message is in the log as soon as the coroutine runs, so that those of one task, or of tasks in the order in
-        which they were created, keep their order. All that wait share flushes. A cancelled wait leaves the message in
-        the log; it is flushed all the same. Nothing limits the wait but `asyncio.timeout`. Without SYNC_FLUSH it
-        returns at once, without giving other tasks a turn.
+        The message is in the log as soon as the coroutine runs, so messages of one task, or of tasks in the order in
+        which they were created, keep their order. All waiting puts share flushes. If the wait is cancelled, the
+        message stays in the log and is still flushed. Only `asyncio.timeout` limits the wait. Without SYNC_FLUSH the
+        call returns immediately, without yielding to other tasks.
 
         Args:
-            topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, store_host, reconsume_times,
-                prepared_transaction_offset: as for `put`.
+            topic, queue_id, body, properties, flag, sys_flag, born_timestamp, born_host, store_host,
+            reconsume_times, prepared_transaction_offset: as for `put`.
 
         Returns:
             As `put`; FLUSH_DISK_TIMEOUT if the flush has failed.
@@ -241,7 +241,7 @@ class MessageStore:
         return result if status is PutStatus.PUT_OK else result._replace(status=status)
 
     async def wait_flushed_async(self, end: int) -> PutStatus:
-        """Waits as `wait_flushed` does, while the event loop goes on: for batches put with `wait=False`."""
+        """Waits as `wait_flushed` does, while the event loop continues; for batches put with `wait=False`."""
         if self._async_commit is None:
             from mqtool.engine.flush.async_commit import AsyncCommit  # noqa: PLC0415 - asyncio takes time to load
 
@@ -536,7 +536,7 @@ class MessageStore:
             return components.cleaner.delete_topic(topic)
 
     def change_reading(self, options: StoreOptions) -> None:
-        """Applies the read limits of other options to gets from now on; all other options stay as they are."""
+        """Applies the read limits of other options to gets from now on; all other options are unchanged."""
         self._open.reader.change_limits(options)
 
     # -- life ----------------------------------------------------------------------------------------------------------
@@ -607,7 +607,7 @@ def open_store(
 
 
 def _not_plain(*_message: object) -> None:
-    """Takes the place of the plain append in a store in which every message needs the slow path."""
+    """Replaces the plain append in a store in which every message needs the slow path."""
 
 
 def _waits(properties: bytes) -> bool:

@@ -1,1 +1,1 @@
-"""Files as the engine writes them: fixed-size mapped files, their directories, and pages made ahead of the writer."""
+"""Files as the engine writes them: fixed-size mapped files, their directories, and pages prepared in advance."""

@@ -27,9 +27,9 @@ BLOCKS_STEP = 4 << 20
 
 
 class Allocator:
-    """Prepares the files of one queue, the CommitLog's.
+    """Prepares the segments of the CommitLog.
 
-    Without a thread (`start` was not called) everything is made when it is needed.
+    Without a thread (`start` was not called) files and pages are prepared when they are needed.
     """
 
     def __init__(self, files: Files, queue: MappedFileQueue, ahead: int, *, lock: bool = False) -> None:
@@ -58,7 +58,7 @@ class Allocator:
         self._thread.start()
 
     def stop(self) -> None:
-        """Ends the thread and removes the file that was made ahead and not used."""
+        """Ends the thread and removes the file that was created ahead and not used."""
         thread, self._thread = self._thread, None
         if thread is not None:
             with self._wake:
@@ -70,10 +70,10 @@ class Allocator:
             unused.destroy(self._files, 0, 0)
 
     def next_file(self) -> MappedFile:
-        """Makes the next file the queue's last: the one made ahead, or a new one.
+        """Makes the next file the queue's last file: the one created ahead, or a new one.
 
         Raises:
-            OSError: it cannot be made.
+            OSError: it cannot be created.
         """
         full = self._queue.last
         with self._making:
@@ -128,7 +128,7 @@ class Allocator:
         return end
 
     def _prepare(self, file: MappedFile, target: int) -> None:
-        """Reserves and populates ahead; errors are left to the writer, who will meet them."""
+        """Reserves and populates pages ahead; ignores errors, which the writer will get when it reaches those pages."""
         start = file.reserved
         if not file.available or target <= start:
             return

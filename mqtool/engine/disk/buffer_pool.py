@@ -12,7 +12,7 @@ from mqtool.engine.disk.mapped_file import MappedFile
 
 
 class BufferPool:
-    """So many buffers, each as long as a CommitLog file; made when first needed, and used again."""
+    """A fixed number of buffers, each as long as a CommitLog file; allocated when first needed, and reused."""
 
     def __init__(self, count: int, size: int) -> None:
         self._left = count
@@ -21,7 +21,7 @@ class BufferPool:
         self._guard = threading.Lock()
 
     def lend(self, file: MappedFile) -> None:
-        """Attaches a buffer to a new file; with none left the file is written through its mapping."""
+        """Attaches a buffer to a new file; if none is free, the file is written through its mapping."""
         with self._guard:
             if self._free:
                 file.pool_buffer = self._free.pop()
@@ -40,5 +40,5 @@ class BufferPool:
 
     @property
     def free(self) -> int:
-        """Buffers that could be lent now."""
+        """Number of buffers that are available."""
         return self._left + len(self._free)

@@ -26,8 +26,8 @@ class File:
     """A file of fixed size, open for reading and writing. Safe to use from several threads.
 
     Attributes:
-        path: where it is.
-        size: its bytes.
+        path: of the file.
+        size: in bytes.
     """
 
     def __init__(self, path: Path, size: int) -> None:
@@ -56,7 +56,7 @@ class File:
 
     @property
     def pin(self) -> tuple[memoryview, int]:
-        """A view of the mapping, and the address of its first byte, which counts as long as the view is kept."""
+        """A view of the mapping, and the address of its first byte, which is valid as long as the view is kept."""
         found = self._pin
         if found is None:
             view = memoryview(self.mapping)
@@ -68,9 +68,9 @@ class File:
         return os.pread(self.fd, count, position)
 
     def peek(self, position: int, count: int) -> bytes:
-        """Does as `read`, through the mapping, which spares a system call; the range must be in the file.
+        """Reads as `read` does, but through the mapping, which saves a system call; the range must be in the file.
 
-        Where the process has too many mappings already, the bytes are read.
+        If the process already has too many mappings, the bytes are read by a system call.
         """
         try:
             view = self.pin[0]
@@ -103,7 +103,7 @@ class File:
         os.posix_fallocate(self.fd, start, end - start)
 
     def populate(self, start: int, end: int, *, lock: bool = False) -> None:
-        """Makes the pages of a reserved range; see `memory.populate`."""
+        """Faults in the pages of a reserved range; see `memory.populate`."""
         if not memory.populate(self.mapping, start, end):
             memory.will_need(self.mapping, start, end)
         if lock:
@@ -115,7 +115,7 @@ class File:
 
     @property
     def is_in_place(self) -> bool:
-        """Whether the file's name still leads to it: a broker that is started on an open store removes files of it."""
+        """Whether the file's name still refers to it. A broker started on an open store removes some of its files."""
         try:
             there, ours = self.path.stat(), os.fstat(self.fd)
         except FileNotFoundError:
@@ -198,7 +198,9 @@ class Files:
             os.close(fd)
 
     def put_back(self, file: File) -> None:
-        """Makes a copy of an open file under its name, from which another process has removed it; durable but the name.
+        """Writes a copy of an open file under its name, after another process removed it.
+
+        The contents are durable on return; the name is not.
 
         Raises:
             OSError: it cannot be written.

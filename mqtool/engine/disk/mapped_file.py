@@ -1,4 +1,4 @@
-"""MappedFile: one fixed-size file of a directory of them, and how far it is written, committed, flushed.
+"""MappedFile: one fixed-size file of a directory, and how far it is written, committed and flushed.
 
 Docs page: docs/engine.md. Source: DefaultMappedFile, ReferenceResource (4.9.7, 5.5.0).
 """
@@ -61,7 +61,7 @@ class MappedFile:
 
     @property
     def is_full(self) -> bool:
-        """Whether nothing more fits, the BLANK included."""
+        """Whether nothing more fits; a file ended by a BLANK is full."""
         return self.wrote == self.size
 
     @property
@@ -103,7 +103,7 @@ class MappedFile:
         return True
 
     def due(self, done: int, target: int, least_pages: int) -> bool:
-        """Whether so many pages are waiting between two positions (isAbleToFlush, isAbleToCommit)."""
+        """Whether at least `least_pages` pages are waiting between two positions (isAbleToFlush, isAbleToCommit)."""
         if self.is_full and target > done:
             return True
         if least_pages > 0:

@@ -79,7 +79,7 @@ class MappedFileQueue:
 
     @property
     def min_offset(self) -> int:
-        """Offset of the first byte that is there; -1 if there is no file."""
+        """Offset of the first byte that still exists; -1 if there is no file."""
         for file in self.files:
             if file.available:
                 return file.file_from_offset
@@ -121,7 +121,7 @@ class MappedFileQueue:
         return self.files[-1].end if self.files else start_offset - start_offset % self.file_size
 
     def path_for(self, base: int) -> Path:
-        """Returns where the file that begins at `base` belongs."""
+        """Returns the path of the file that begins at `base`."""
         writable = sorted(set(self.directories) - set(self.read_only) - self.full_directories)
         writable = writable or sorted(set(self.directories) - set(self.read_only))
         return writable[base // self.file_size % len(writable)] / file_names.mapped_file_name(base)
@@ -162,7 +162,7 @@ class MappedFileQueue:
         self.files = tuple(kept for kept in self.files if kept is not file)
 
     def set_end(self, offset: int) -> None:
-        """Sets up to where bytes count as flushed and committed."""
+        """Sets the offset up to which bytes count as flushed and committed."""
         self.flushed_offset = self.committed_offset = offset
 
     def truncate(self, offset: int) -> list[MappedFile]:

@@ -29,7 +29,7 @@ class GroupFilter(NamedTuple):
 
 
 def filters_of(document: Document) -> list[GroupFilter]:
-    """Returns the filters in consumerFilter.json; those of groups that have left still count.
+    """Returns the filters in consumerFilter.json, including those of groups that no longer have consumers.
 
     Args:
         document: the file, parsed (`formats.config_json.parse`).
@@ -47,7 +47,7 @@ def filters_of(document: Document) -> list[GroupFilter]:
 
 
 class BitMaps:
-    """Computes the bit map of each dispatched message; give it to `open_store` as `bit_map_of`."""
+    """Computes the bit map of each dispatched message; pass it to `open_store` as `bit_map_of`."""
 
     def __init__(self, filters: Iterable[GroupFilter], bits: int) -> None:
         """Takes the filters.

@@ -1,10 +1,10 @@
 """Dispatch: writes the ConsumeQueue units and index entries of each record of the log.
 
 Runs after the writer, in record order, in one thread. Few records are dispatched one by one, many as columns by
-`records.dispatch`, which rebuilding uses too; a property test ensures that both write the same bytes.
-Every step may be repeated after a crash: a queue skips units that it has, the index skips records below its end.
-Docs page: docs/engine.md. Source: DefaultMessageStore.ReputMessageService, doDispatch,
-CommitLogDispatcherBuildConsumeQueue, CommitLogDispatcherBuildIndex (4.9.7, 5.5.0).
+`records.dispatch`, which `rebuild` also uses; a property test ensures that both write the same bytes. Every step may
+be repeated after a crash: a queue skips units that it already has, the index skips records below its end. Docs page:
+docs/engine.md. Source: DefaultMessageStore.ReputMessageService, doDispatch, CommitLogDispatcherBuildConsumeQueue,
+CommitLogDispatcherBuildIndex (4.9.7, 5.5.0).
 """
 
 import logging

@@ -1,4 +1,4 @@
-"""LMQ: one record in several light queues; and the rewriting of properties that it and inner batches need.
+"""LMQ: one record in several light queues; and the rewriting of properties for LMQ and inner batches.
 
 A message names its light queues in INNER_MULTI_DISPATCH; the store adds their next offsets as
 INNER_MULTI_QUEUE_OFFSET while it holds the append lock. Source: LmqDispatch, MultiDispatchUtils,
@@ -35,7 +35,7 @@ def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRul
 
 
 def light_queues(options: StoreOptions, topic: str, encoded: bytes) -> list[str]:
-    """Returns the names of a message's light queues; [] for a message of its own queue only.
+    """Returns the names of a message's light queues; [] for a message that is only in its own queue.
 
     Args:
         options: of the store.
@@ -82,7 +82,7 @@ def refusal(names: list[str]) -> str:
 
 
 def encode(options: StoreOptions, found: dict[str, str]) -> bytes:
-    """Returns the properties string that the broker makes of a map."""
+    """Returns the properties string that the broker builds from a map."""
     names = list(found)
     if options.property_order is PropertyOrder.HASH:
         names = hash_order(names, _HASH_MAP_CAPACITY[options.release])

@@ -1,6 +1,6 @@
-"""AsyncCommit: puts of coroutines that wait for the disk, without a thread for each of them.
+"""AsyncCommit: lets coroutines wait for the flush of their puts, without a thread for each of them.
 
-One thread flushes while event loops go on; whatever was put meanwhile shares the next flush.
+One thread flushes while event loops continue to run; all messages put in the meantime share the next flush.
 """
 
 import asyncio
@@ -17,7 +17,7 @@ _Settled = list[tuple["asyncio.Future[PutStatus]", _Answer]]
 
 
 class AsyncCommit:
-    """Settles futures of any number of event loops once the log is on disk up to their ends."""
+    """Completes futures of any number of event loops once the log is durable up to the end of their messages."""
 
     def __init__(self, wait: Callable[[int], PutStatus], flushed_offset: Callable[[], int]) -> None:
         """Starts no thread yet; the first put that waits does.
@@ -65,7 +65,7 @@ class AsyncCommit:
             self._round()
 
     def _round(self) -> None:
-        """Flushes for all that wait and settles them, each in its own event loop."""
+        """Flushes for all waiting puts and completes their futures, each in its own event loop."""
         waiting = [self._waiting.popleft() for _ in range(len(self._waiting))]
         if not waiting:
             return
@@ -83,7 +83,7 @@ class AsyncCommit:
                 loop.call_soon_threadsafe(_settle, settled)
 
     def stop(self) -> None:
-        """Ends the thread after a flush for all that wait; those that come later are served by their own thread."""
+        """Ends the thread after a last flush for all waiting puts; a later put is flushed by its own thread."""
         self._stopping = True
         self._wake.set()
         if self._thread is not None:

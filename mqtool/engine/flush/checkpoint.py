@@ -19,7 +19,7 @@ class StoreCheckpoint:
     """The file and its values in memory. Safe to use from several threads.
 
     Attributes:
-        flushed_timestamp: store timestamp up to which the log is on disk; every flush sets it, so it is only noted.
+        flushed_timestamp: store timestamp up to which the log is on disk. Every flush sets it in memory only.
     """
 
     def __init__(self, files: Files, path: Path, *, release: Release) -> None:
@@ -40,14 +40,14 @@ class StoreCheckpoint:
         return self._values
 
     def advance(self, **fields: int) -> None:
-        """Raises fields; a field never decreases."""
+        """Increases fields; a field never decreases."""
         with self._guard:
             higher = {name: value for name, value in fields.items() if value > getattr(self._values, name)}
             if higher:
                 self._values = replace(self._values, **higher)
 
     def set(self, **fields: int) -> None:
-        """Sets fields, back too: after recovery has cut the log."""
+        """Sets fields, also to smaller values: after recovery has truncated the log."""
         with self._guard:
             self._values = replace(self._values, **fields)
 

@@ -21,7 +21,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class Flusher:
-    """Brings log, queues and checkpoint of one store to the disk. Safe to use from several threads."""
+    """Flushes log, queues and checkpoint of one store to disk. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -48,7 +48,7 @@ class Flusher:
     # -- the log -------------------------------------------------------------------------------------------------
 
     def log_turn(self) -> None:
-        """One turn of the asynchronous flush: if enough pages wait, or the thorough interval is over.
+        """One iteration of the asynchronous flush: if enough pages are dirty, or the thorough interval has passed.
 
         Raises:
             OSError: as `flush_log`.
@@ -90,10 +90,10 @@ class Flusher:
         return flushed
 
     def commit_turn(self) -> None:
-        """One turn of the transient store pool: buffers go into the page cache, then the flush is due.
+        """One iteration of the transient store pool's commit: writes buffers to the page cache, then requests a flush.
 
         Raises:
-            OSError: a buffer could not be written; it is kept, and the next turn tries again.
+            OSError: a buffer could not be written; it is kept, and the next iteration tries again.
         """
         now = self._clock.now()
         thorough = now - self._last_thorough_commit >= self._options.commit_thorough_interval_ms
@@ -106,7 +106,7 @@ class Flusher:
     # -- the queues ----------------------------------------------------------------------------------------------
 
     def queue_turn(self) -> None:
-        """One turn of the queues' flush: queues with enough pages; after the thorough interval all of them.
+        """One iteration of the queues' flush: queues with enough dirty pages; all of them after the thorough interval.
 
         Raises:
             OSError: units may be lost; a recovery after a crash writes them again.

@@ -81,7 +81,7 @@ class IndexWriter:
         return True
 
     def put_many(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> int:
-        """Adds entries in order, as so many `put`s would.
+        """Adds entries in order, as repeated calls of `put` would.
 
         Args:
             hashes: int32 key hashes.
@@ -124,7 +124,7 @@ class IndexWriter:
         self.write_header()
 
     def write_header(self) -> None:
-        """Writes the header through."""
+        """Writes the header into the mapping."""
         found = self.header
         HEADER.struct.pack_into(
             self._map,
@@ -161,7 +161,7 @@ class IndexWriter:
         return _ENTRY.unpack_from(self._map, self._entries_at + number * index_file.ENTRY_SIZE)
 
     def flush(self) -> None:
-        """Brings the file to the disk. Durable on return.
+        """Flushes the file to disk. Durable on return.
 
         Raises:
             OSError: it may be lost.

@@ -59,7 +59,7 @@ class Index:
         self._flushing: list[threading.Thread] = []
 
     def load(self) -> None:
-        """Opens the files that are there; recovery has removed those that do not count.
+        """Opens the existing files; recovery has already removed the invalid ones.
 
         Raises:
             OSError: one cannot be opened.
@@ -107,7 +107,7 @@ class Index:
         return made
 
     def _new_path(self) -> Path:
-        """Returns a name above all others; the real one overwrites a file made in the same millisecond."""
+        """Returns a name above all others; the broker would overwrite a file created in the same millisecond."""
         moment = datetime.fromtimestamp(self._clock.now() / 1000, self._options.zone)
         if self.files:
             newest = file_names.parse_index_file_name(self.files[-1].file.path.name, self._options.zone)  # type: ignore[arg-type]
@@ -136,7 +136,7 @@ class Index:
         self.when_full(writer.header.end_timestamp)
 
     def settle(self, known: int) -> None:
-        """Flushes full files that end after a time which the checkpoint knows, as if they had just become full.
+        """Flushes full files that end after the checkpoint's index timestamp, as if they had just become full.
 
         Raises:
             OSError: as `flush`.
@@ -148,10 +148,10 @@ class Index:
                 self._flush_now(writer)
 
     def put(self, hashes: list[int], physical_offset: int, store_timestamp: int) -> None:
-        """Puts the key hashes of one record (IndexService.buildIndex); one below the end is indexed already.
+        """Adds the key hashes of one record (IndexService.buildIndex); skips records that are already indexed.
 
         Raises:
-            OSError: no file can be made, or the disk is full.
+            OSError: no file can be created, or the disk is full.
         """
         writer = self.current()
         if physical_offset < writer.header.end_physical_offset:
@@ -200,7 +200,7 @@ class Index:
         return removed
 
     def flush(self) -> None:
-        """Brings every file to the disk. Durable on return.
+        """Flushes every file to disk. Durable on return.
 
         Raises:
             OSError: they may be lost.
@@ -211,9 +211,9 @@ class Index:
             writer.flush()
 
     def reclaim(self) -> None:
-        """Puts files back that a broker has removed, and removes those that it made; durable on return.
+        """Restores index files that a broker has removed, and removes those that it created; durable on return.
 
-        A broker that is started on an open store does that to its index before it finds the store locked.
+        A broker that is started on an open store does this to the index before it finds the store locked.
         Source: IndexService.load, DefaultMessageStore.load/start (4.9.7, 5.5.0).
 
         Raises:

@@ -59,7 +59,7 @@ class BatchQueue:
 
     @property
     def unit_count(self) -> int:
-        """Units that are there, numbered from 0 over all files."""
+        """Number of existing units, numbered from 0 over all files."""
         return sum(file.read_position // BATCH_UNIT_SIZE for file in self.files.files)
 
     def unit_at(self, number: int) -> BatchConsumeQueueUnit | None:
@@ -82,7 +82,10 @@ class BatchQueue:
         return found
 
     def _last_number(self, test: Callable[[BatchConsumeQueueUnit], bool]) -> int:
-        """Returns the number of the last unit that passes a test which holds for a first part of them; -1 if none."""
+        """Returns the number of the last unit that passes a test; -1 if none.
+
+        The test must be true for all units up to some unit, and false for all others.
+        """
         low, high = -1, self.unit_count - 1
         while low < high:
             middle = (low + high + 1) // 2

@@ -1,7 +1,7 @@
 """ConsumeQueue: one topic-queue of 20-byte units, found by queue offset.
 
-Written by the dispatcher alone, in record order, through positional writes; read by anybody.
-Docs page: docs/engine.md. Source: ConsumeQueue (4.9.7, 5.5.0).
+Only the dispatcher writes, in record order, through positional writes; any thread may read. Docs page:
+docs/engine.md. Source: ConsumeQueue (4.9.7, 5.5.0).
 """
 
 import logging
@@ -50,7 +50,7 @@ class ConsumeQueue:
         return self.files.max_offset // UNIT_SIZE
 
     def put(self, queue_offset: int, physical_offset: int, size: int, tags_code: int) -> None:
-        """Appends the unit of one record; a record that has one already is passed over.
+        """Appends the unit of one record; skips a record that already has one.
 
         In the page cache on return, durable after `flush`.
 
@@ -116,7 +116,7 @@ class ConsumeQueue:
         return last
 
     def _pre_blank(self, file: MappedFile, until: int) -> None:
-        """Fills a new queue's first file up to its first message, as a reader that counts units expects."""
+        """Writes pre-blank units into a new queue's first file up to its first message, as readers expect."""
         file.append(_PRE_BLANK * (until // UNIT_SIZE))
         self.min_offset = (file.file_from_offset + until) // UNIT_SIZE
         self.files.set_end(file.file_from_offset + until)
@@ -124,7 +124,7 @@ class ConsumeQueue:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Returns up to `count` units from a queue offset, as bytes; it stops at the end of a file."""
+        """Returns up to `count` units starting at a queue offset, as bytes; fewer at the end of a file."""
         offset = queue_offset * UNIT_SIZE
         file = self.files.find(offset)
         if file is None:

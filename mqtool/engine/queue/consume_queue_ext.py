@@ -1,4 +1,4 @@
-"""ConsumeQueueExt: the extension of a queue, with filter bit maps and the tags codes that they displace.
+"""ConsumeQueueExt: the extension of a queue, with filter bit maps and the tags codes that the addresses replace.
 
 Source: ConsumeQueueExt (4.9.7, 5.5.0).
 """
@@ -15,11 +15,11 @@ _CLOSED = layout.END_OF_FILE.to_bytes(2, "big", signed=True)
 
 
 class ConsumeQueueExt:
-    """The extension of one queue. Written by the dispatcher alone.
+    """The extension of one queue. Only the dispatcher writes.
 
     Attributes:
-        files: its files; offsets there count their bytes, closed ends included.
-        dirty: something waits for a flush.
+        files: its files; offsets there count their bytes, including the padding at the end of each file.
+        dirty: whether there are units to flush.
     """
 
     def __init__(self, files: Files, directory: Path, file_size: int) -> None:
@@ -84,7 +84,7 @@ class ConsumeQueueExt:
             file.destroy(self._files, 0, 0)
 
     def flush(self) -> None:
-        """Brings units to the disk. Durable on return."""
+        """Flushes units to disk. Durable on return."""
         self.files.flush()
         self.dirty = False
 

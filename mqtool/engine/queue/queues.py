@@ -22,12 +22,13 @@ _LISTED = 1000
 
 
 class Queues:
-    """All queues of a store. Only the dispatcher adds and writes.
+    """All queues of a store. Only the dispatcher adds queues and writes.
 
     Attributes:
         by_key: (topic, queue id) to queue.
-        unwritable: topics of records that cannot be directory names. Their queues are never created: the broker
-            follows such a name out of the store (`../../x`), or stops dispatching (a NUL in it).
+        unwritable: topics of records that are not usable as directory names. Their queues are never created: the
+            broker would create such a directory outside the store (`../../x`), or stop dispatching (a NUL in the
+            name).
     """
 
     def __init__(self, options: StoreOptions, files: Files, root: Path, batch_topics: frozenset[str]) -> None:
@@ -43,7 +44,10 @@ class Queues:
         self._batch_topics |= {topic}
 
     def adopt(self, topic: str, queue_id: int, *, is_batch: bool) -> AnyQueue | None:
-        """Returns a queue that recovery found, for it to fill; None if its topic can be no directory."""
+        """Adds a queue that recovery found and returns it; None if its topic cannot be a directory name.
+
+        The queue is still empty; recovery fills it.
+        """
         if not self._is_writable(topic):
             return None
         queue = self.by_key[topic, queue_id] = self._make(topic, queue_id, is_batch=is_batch)
@@ -54,7 +58,7 @@ class Queues:
         return self.by_key.get((topic, queue_id))
 
     def find_or_create(self, topic: str, queue_id: int) -> AnyQueue | None:
-        """Returns a queue; a new one has no file until its first unit. None if its topic can be no directory."""
+        """Returns a queue; a new one has no file until its first unit. None if its topic cannot be a directory name."""
         found = self.by_key.get((topic, queue_id))
         if found is None:
             if not self._is_writable(topic):
@@ -83,12 +87,12 @@ class Queues:
         return queue
 
     def all(self) -> tuple[AnyQueue, ...]:
-        """Returns every queue that is known now."""
+        """Returns all queues that exist now."""
         return tuple(self.by_key.values())
 
     @property
     def max_physical_offset(self) -> int:
-        """Largest physical end that any queue knows; -1 without units."""
+        """Largest physical end offset over all queues; -1 if there are no units."""
         return max((queue.max_physical_offset for queue in self.all()), default=-1)
 
     def flush(self, least_pages: int = 0) -> int:

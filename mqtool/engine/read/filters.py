@@ -1,4 +1,4 @@
-"""The filter that SQL92 expressions make; the one for tags is in `store.filters`.
+"""The filter for SQL92 expressions; the filter for tags is in `store.filters`.
 
 Source: ExpressionMessageFilter, DefaultMessageFilter (4.9.7, 5.5.0).
 """
@@ -11,7 +11,7 @@ from mqtool.formats.sql92 import Expression
 
 
 class SqlFilter:
-    """Messages whose properties satisfy an SQL92 expression."""
+    """Selects messages whose properties satisfy an SQL92 expression."""
 
     def __init__(
         self, expression: str, bits: tuple[int, ...] = (), bit_map_bits: int = 0, *, release: Release = V5_5

@@ -1,7 +1,7 @@
-"""The fast path of the commonest get: unfiltered messages of a ConsumeQueue, all of them in one segment.
+"""The fast path for the most common get: unfiltered messages of a ConsumeQueue, all of them in one segment.
 
-Everything else (a filter, the end of a file, deleted records) is left to `store.get_message`, whose rules apply; a test
-compares the two. Where compiled loops are in use, one of them looks at the units.
+Everything else (a filter, the end of a file, deleted records) is left to `store.get_message`, whose rules apply; a
+test compares the two. If compiled loops are in use, one of them examines the units.
 """
 
 from bisect import bisect_right
@@ -27,7 +27,7 @@ _new_tuple = tuple.__new__
 def fast_get(
     limits: GetLimits, log: CommitLog, queue: ConsumeQueue, offset: int, highest: int, most: int, most_bytes: int
 ) -> GetResult | None:
-    """Returns messages of a queue; None if the get needs the slow path (nothing is changed then).
+    """Returns messages of a queue; None, with nothing changed, if the get needs the slow path.
 
     Args:
         limits: of the store.
@@ -94,7 +94,7 @@ def _take(  # noqa: PLR0917 - the arguments of the kernel
     bytes_on_disk: int,
     count_on_disk: int,
 ) -> tuple[int, int, int]:
-    """Does what `kernels.gets.take_units` does, for units in the same part of the log; (0, 0, 0) for others."""
+    """Does the same as `kernels.gets.take_units` for units in the same part of the log; (0, 0, 0) for others."""
     found = units_struct(count).unpack(data)
     places, sizes = found[0::3], found[1::3]
     low, high = min(places), max(places)

@@ -1,4 +1,4 @@
-"""Reads messages of a live queue: queues and log as views of `store.get_message`, which has the rules.
+"""Reads messages of a live queue: provides queues and log as views to `store.get_message`, which contains the rules.
 
 Docs page: docs/engine.md.
 """

@@ -1,4 +1,4 @@
-"""RecordViews: the records of a get, as a sequence that makes a view only for who asks for one."""
+"""RecordViews: the records of a get as a sequence that creates a view only when one is accessed."""
 
 import struct
 from collections.abc import Iterator, Sequence
@@ -13,7 +13,7 @@ from mqtool.kernels import kernels
 
 @cache
 def units_struct(count: int) -> struct.Struct:
-    """Returns the layout of so many units; their fields come in turns."""
+    """Returns the layout of `count` consecutive units, as one flat sequence of fields."""
     return struct.Struct(UNIT.format[:1] + UNIT.format[1:] * count)
 
 
@@ -23,12 +23,12 @@ class RecordViews(Sequence[memoryview]):
     __slots__ = ("_base", "_count", "_made", "_pin", "_size", "_units")
 
     def __init__(self, file: MappedFile, units: bytes, count: int, size: int) -> None:
-        """Makes no view yet.
+        """Creates no view yet.
 
         Args:
             file: the segment.
-            units: that lead to the records; all records must be complete.
-            count: how many units count.
+            units: that point to the records; all records must be complete.
+            count: number of units to use.
             size: sum of the records' sizes.
         """
         self._pin = file.file.pin
@@ -68,7 +68,7 @@ class RecordViews(Sequence[memoryview]):
         return repr(self._views())
 
     def joined(self) -> bytes:
-        """Returns a copy of the records, one behind the other."""
+        """Returns a copy of the records, concatenated."""
         compiled = kernels()
         if compiled is None or compiled.join_records is None:
             return b"".join(self._views())

@@ -1,4 +1,4 @@
-"""Searching: messages by key, a queue's offset by time, store times.
+"""Searches: messages by key, a queue's offset by time, store timestamps.
 
 Docs page: docs/engine.md. Source: DefaultMessageStore.queryMessage/getStoreTime, CommitLog.pickupStoreTimestamp
 (4.9.7, 5.5.0).
@@ -106,7 +106,7 @@ class Searcher:
 
 
 def _key_hash(text: str) -> int:
-    """Returns `index_file.key_hash`, by a compiled loop where one is in use and the text is ASCII."""
+    """Returns `index_file.key_hash`, computed by a compiled loop if one is in use and the text is ASCII."""
     compiled = kernels()
     found = compiled.hash_key(text) if compiled is not None and compiled.hash_key is not None else None
     return index_file.key_hash(text) if found is None else found
@@ -148,7 +148,7 @@ class _QueueView:
         return np.frombuffer(held.file.read(0, size), self._unit.dtype)
 
     def modified_ms(self, number: int) -> int:
-        """Returns when one file was last written, ms since epoch; 4.x asks for it."""
+        """Returns when a file was last written, ms since epoch; used by the search of 4.x."""
         return self.files[number].path.stat().st_mtime_ns // 1_000_000
 
     def units(self) -> np.ndarray:

@@ -1,4 +1,4 @@
-"""Cleaner: carries retention out on an open store, and removes topics. Rules and sources are in `retention`."""
+"""Cleaner: performs retention on an open store, and deletes topics. Rules and sources are in `retention`."""
 
 import logging
 from collections import deque
@@ -24,7 +24,8 @@ class Cleaner:
     """Runs retention, in one thread.
 
     Attributes:
-        early_deletions: files deleted before they expired, oldest first; the caller that reports them removes them.
+        early_deletions: files deleted before they expired, oldest first; the caller removes those that it has
+            reported.
     """
 
     def __init__(
@@ -62,13 +63,13 @@ class Cleaner:
         return rules.judge(self.policy, self._candidates(), now, trigger)
 
     def turn(self) -> list[Path]:
-        """One turn: the log first; then queues and index, if the log's minimum has grown since.
+        """One run: the log first; then queues and index, if the log's minimum offset has increased since.
 
         Returns:
-            The files that were removed.
+            The files that were deleted.
 
         Raises:
-            OSError: one could not be removed.
+            OSError: one could not be deleted.
         """
         disks = self._disks()
         self._log.queue.full_directories = disks.full
@@ -83,7 +84,7 @@ class Cleaner:
         return removed + derived
 
     def _refuse(self, refuse: bool | None) -> None:
-        """Has messages refused or taken again, None for no change; says so once each time."""
+        """Starts or stops refusing messages; None for no change. Logs each change once."""
         if refuse is None or refuse == (RunningFlag.DISK_FULL in self._flags):
             return
         if refuse:
@@ -98,7 +99,7 @@ class Cleaner:
         return {(queue.topic, queue.queue_id): max(0, queue.min_offset) for queue in self._queues.all()}
 
     def _report_early(self, paths: list[Path], before: dict[tuple[str, int], int]) -> None:
-        """Stores and logs files deleted before they expired: their messages may not have been read."""
+        """Records and logs files deleted before they expired, since their messages may not have been read."""
         if not paths:
             return
         self._early.difference_update(paths)
@@ -171,10 +172,12 @@ class Cleaner:
         return removed
 
     def delete_topic(self, topic: str) -> int:
-        """Removes every queue of a topic; records stay in the log, and a recovery that scans them queues them again.
+        """Deletes every queue of a topic.
+
+        Records stay in the log, and a recovery that scans them creates the queues again.
 
         Returns:
-            How many queues went.
+            The number of queues deleted.
         """
         gone = [queue for queue in self._queues.all() if queue.topic == topic]
         for queue in gone:

@@ -1,7 +1,7 @@
-"""Retention as a forecast: which file goes when, why the others stay, and what consumers have not read in each.
+"""Predicts retention: which file is deleted when, why others are kept, and which messages in each are still unread.
 
-Only reads, beside a running broker too. The rules are those that the engine carries out (`retention`); which messages
-a group has still to read is told by its committed offsets. Docs page: docs/engine.md.
+Only reads, also while a broker is running. The rules are those that the engine applies (`retention`); committed
+consumer offsets determine which messages a group has not read. Docs page: docs/engine.md.
 """
 
 from dataclasses import dataclass
@@ -25,7 +25,7 @@ class Unread:
     """Messages in one file that a group has not read yet.
 
     Attributes:
-        group, topic, queue_id: whose, and of which queue.
+        group, topic, queue_id: consumer group and queue.
         first, last: queue offsets, inclusive.
     """
 
@@ -38,13 +38,13 @@ class Unread:
 
 @dataclass(frozen=True, slots=True)
 class FileForecast:
-    """What becomes of one file of the log.
+    """The prediction for one file of the log.
 
     Attributes:
         path: the file.
         base: physical offset of its first byte.
-        size: its bytes.
-        modified: ms since epoch; its age counts from then on.
+        size: in bytes.
+        modified: ms since epoch; the start of its retention time.
         goes: whether the next run of retention deletes it.
         reason: why, or why not.
         goes_at: when it is deleted if disk usage does not change, ms since epoch; None for the last file (never).
@@ -175,7 +175,7 @@ def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tupl
 
 
 def derived_files_before(store: Store, lowest: int) -> list[Path]:
-    """Returns files of queues and index that only lead before a physical offset; never the last file of each.
+    """Returns files of queues and index that refer only to records before a physical offset, except the last of each.
 
     Source: ConsumeQueue.deleteExpiredFile, IndexService.deleteExpiredFile (4.9.7, 5.5.0).
     """

@@ -1,6 +1,6 @@
-"""Retention: which files go, when, and why the others stay. Clock and disk usage are asked, never assumed.
+"""Retention: which files are deleted, when, and why the others are kept. Time and disk usage are parameters.
 
-`plan` looks; `Cleaner` carries out. Docs page: docs/engine.md. Source: DefaultMessageStore.CleanCommitLogService,
+`judge` decides; `Cleaner` deletes. Docs page: docs/engine.md. Source: DefaultMessageStore.CleanCommitLogService,
 MappedFileQueue.deleteExpiredFileByTime, ConsumeQueueStore.CleanConsumeQueueService, IndexService.deleteExpiredFile,
 UtilAll.isItTimeToDo (4.9.7, 5.5.0).
 """
@@ -51,7 +51,7 @@ class RetentionPolicy:
 
     @property
     def max_used(self) -> float:
-        """The used ratio above which expired files go, as the broker clamps it."""
+        """The used ratio above which expired files are deleted at any hour, clamped as in the broker."""
         lowest, highest = _USED_RANGE
         return min(max(self.max_used_per_cent, lowest), highest) / 100
 
@@ -130,7 +130,7 @@ class DiskState:
 
 
 def look_at_disks(policy: RetentionPolicy, commit_log: dict[Path, float], queues: float) -> DiskState:
-    """Judges used ratios (CleanCommitLogService.isSpaceToDelete).
+    """Evaluates used ratios of disks (CleanCommitLogService.isSpaceToDelete).
 
     Args:
         policy: the limits.
@@ -157,7 +157,7 @@ def trigger_of(policy: RetentionPolicy, now: int, disks: DiskState, *, manual: b
     Args:
         policy: the rules.
         now: ms since epoch.
-        disks: of `look_at_disks`.
+        disks: result of `look_at_disks`.
         manual: whether deletion was requested.
     """
     if disks.trigger is Trigger.IMMEDIATE:
@@ -188,12 +188,12 @@ class Verdict:
 
 @dataclass(frozen=True, slots=True)
 class EarlyDeletion:
-    """Files of the CommitLog that went before they expired, because the disk was so full.
+    """Files of the CommitLog that were deleted before they expired, because the disk was too full.
 
     Attributes:
         at_ms: when, ms since epoch.
         paths: the files.
-        queues: by topic and queue id, the first queue offset that went and the first that is left.
+        queues: by topic and queue id, the first queue offset that was deleted and the first that remains.
     """
 
     at_ms: int
@@ -202,7 +202,7 @@ class EarlyDeletion:
 
     @property
     def messages(self) -> int:
-        """How many messages went with them."""
+        """Number of messages in them."""
         return sum(end - first for first, end in self.queues.values())
 
 
@@ -244,7 +244,7 @@ def _expires(policy: RetentionPolicy, file: Candidate) -> int:
 
 
 def _stays(policy: RetentionPolicy, file: Candidate, number: int, now: int, trigger: Trigger) -> str:
-    """Returns why a file stays although all files before it are deleted, "" if it is deleted."""
+    """Returns why a file is kept although all files before it are deleted; "" if it is deleted."""
     if trigger is Trigger.NONE:
         return trigger.value
     left = _expires(policy, file) - now

@@ -1,1 +1,1 @@
-"""Starting on a store: its lock, the plan of recovery, and carrying it out."""
+"""Opens a store: takes its lock, plans recovery, and carries the plan out."""

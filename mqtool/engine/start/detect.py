@@ -37,7 +37,7 @@ _FIRST = frozenset({file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP})
 
 
 def is_new(root: Path) -> bool:
-    """Whether nothing is there yet: no directory, an empty one, or one whose first start was killed at once."""
+    """Whether the store does not exist yet: no directory, an empty one, or one whose first start was killed at once."""
     if root.exists() and not root.is_dir():
         raise NotAStoreError("expected a directory, found a file", root)
     return not root.is_dir() or all(entry.name in _FIRST for entry in list_directory(root))
@@ -49,7 +49,7 @@ def options_for(
     compat: Compat | None = None,
     **chosen: Any,
 ) -> StoreOptions:
-    """Returns options to open a store for writing with; writes nothing.
+    """Returns options for opening a store for writing; writes nothing.
 
     Args:
         root: root directory of the store, which need not exist.
@@ -85,7 +85,7 @@ def _sizes_of(found: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
     """Returns the sizes of files by option.
 
     Raises:
-        LayoutError: they are not those of the configuration.
+        LayoutError: they differ from those of the configuration.
     """
     told: dict[str, Any] = {}
     for option, (key, attribute) in _SIZES.items():

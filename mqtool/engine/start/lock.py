@@ -84,7 +84,7 @@ class LeftBy(Enum):
 
 
 class AbortMark:
-    """The file `abort`: there while the store is open, and still there after it stopped without closing."""
+    """The file `abort`: exists while the store is open, and remains if the process stopped without closing it."""
 
     def __init__(self, files: Files, root: Path, *, release: Release) -> None:
         self._files = files
@@ -98,7 +98,7 @@ class AbortMark:
         return self._path.exists()
 
     def left_by(self) -> LeftBy:
-        """Returns who left the store as it is."""
+        """Returns how the last writer ended."""
         if not self._path.exists():
             return LeftBy.NOBODY
         parts = self._path.read_text("ascii", "replace").split() if self._path.is_file() else []
@@ -115,6 +115,6 @@ class AbortMark:
         self._files.sync_directory(self._path.parent)
 
     def remove(self) -> None:
-        """Removes it, durably: everything else must be on disk."""
+        """Deletes it, durably. Everything else must be on disk before."""
         self._files.remove(self._path)
         self._files.sync_directory(self._path.parent)

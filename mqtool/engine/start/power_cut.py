@@ -61,7 +61,7 @@ def distrust(root: Path, options: StoreOptions, directories: tuple[Path, ...], f
 
 
 def _vouched(known: Checkpoint, log: tuple[MappedFile, ...], *, release: Release) -> int:
-    """Returns the physical offset up to which log and queues had been flushed."""
+    """Returns the physical offset up to which log and queues are known to be flushed."""
     if release >= (5, 5):
         return known.logics_physical_offset
     limit = min(known.physic_msg_timestamp, known.logics_msg_timestamp)

@@ -142,11 +142,11 @@ def read_data(path: Path, start: int = 0) -> bytes:
 
 
 def list_cut_messages(root: "os.PathLike[str]", settings: Settings, cut_from: int, quarantine: Quarantine) -> int:
-    """Lists the complete messages from a physical offset on; durable on return. Call it before anything is cut.
+    """Lists the complete messages from a physical offset on; durable on return. Call it before anything is truncated.
 
     Args:
         root: of the store.
-        settings: state where its log is.
+        settings: state the directories of its log.
         cut_from: physical offset.
         quarantine: receives the list; nothing is created if there is no message.
     """

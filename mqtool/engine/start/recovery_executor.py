@@ -72,7 +72,7 @@ class Recovered:
 
 
 class _NotedIndex(SimulatedIndex):
-    """The model of the index, which also keeps the keys that it gets."""
+    """The model of the index that also stores the keys added to it."""
 
     def __init__(self, settings: Settings, plan: Start) -> None:
         super().__init__(settings, plan.actions)
@@ -80,7 +80,7 @@ class _NotedIndex(SimulatedIndex):
         self.keys: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def put(self, frames: Frames, keys: IndexKeys) -> None:
-        """As the model, and notes that records came, with or without keys."""
+        """Adds keys as the model does, and records that records were indexed, even if they have no keys."""
         self.asked = self.asked or len(frames) > 0
         super().put(frames, keys)
 
@@ -90,7 +90,7 @@ class _NotedIndex(SimulatedIndex):
 
 
 class RecoveryExecutor:
-    """One opening: `plan`, then `carry_out`.
+    """Recovers a store once: `plan`, then `carry_out`.
 
     Attributes:
         start: the start that was computed.
@@ -118,7 +118,7 @@ class RecoveryExecutor:
         """Computes the start; nothing is changed.
 
         Raises:
-            LayoutError: the real store would refuse; in its words.
+            LayoutError: the broker would refuse the store; with the broker's message.
             StoreError: it would never finish starting.
         """
         self.start.run()
@@ -185,7 +185,7 @@ class RecoveryExecutor:
         )
 
     def _restore_index(self, index: Index, log: MappedFileQueue, lost_from: int | None) -> None:
-        """Puts in the keys that recovery finds; from `lost_from` on all of the log's, if that is not None."""
+        """Adds the keys that recovery found; if `lost_from` is not None, all keys of the log from there on."""
         index.load()
         if lost_from is None:
             self._put_noted_keys(index)
@@ -193,7 +193,7 @@ class RecoveryExecutor:
             reindex(log, index, lost_from, rules_of(self._options, frozenset()))
 
     def _cut_from(self) -> int:
-        """Returns the physical offset from which on the log is cut."""
+        """Returns the physical offset at which the log is truncated."""
         return max((one.base + one.end for one in self._plan.segments), default=0)
 
     def _restore_queues(self, files: Files, queues: Queues, quarantine: Quarantine | None) -> None:
@@ -220,7 +220,7 @@ class RecoveryExecutor:
         return {name: getattr(values, name) for name in values.__dataclass_fields__ if name != "index_msg_timestamp"}
 
     def _delete(self, files: Files, quarantine: Quarantine | None, *, keep_all: bool) -> list[Path]:
-        """Removes the files that recovery deletes, or puts them aside; marks of the start are not its business."""
+        """Deletes the files that recovery deletes, or moves them to quarantine; keeps `abort`, its backup, `lock`."""
         segments = {path for directory in self._settings.commit_log_dirs for path in directory.glob("*")}
         marks = {self._root / name for name in (file_names.ABORT, file_names.ABORT_BACKUP, file_names.LOCK)}
         gone = []

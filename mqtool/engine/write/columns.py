@@ -138,7 +138,7 @@ def pieces_of(items: Sequence[bytes], compiled: Kernels | None) -> Pieces:
 
 
 class Plain(NamedTuple):
-    """Messages that need no slow path, and what is known of them before their position is.
+    """Messages that need no slow path, and what can be computed before their positions are known.
 
     Attributes:
         columns: the messages.
@@ -158,7 +158,7 @@ class Plain(NamedTuple):
     store_host: bytes
 
     def heads(self, count: int) -> np.ndarray:
-        """Returns the fixed fields that the caller gave: one row a message, or a single row if all are the same."""
+        """Returns the fixed fields that the caller set: one row per message, or a single row if all are the same."""
         columns = self.columns
         heads = np.zeros(count, HEAD)
         heads["flag"] = columns.flag
@@ -173,10 +173,10 @@ class Plain(NamedTuple):
 
 
 class ArrayRecords:
-    """Records made by array arithmetic and joined."""
+    """Builds records with array arithmetic, and concatenates them."""
 
     def __init__(self, plain: Plain) -> None:
-        """Makes what does not depend on the records' place."""
+        """Computes everything that does not depend on the records' positions."""
         self._plain = plain
         columns, states, state_of = plain.columns, plain.states, plain.state_of
         self._heads = heads = plain.heads(len(columns))
@@ -191,10 +191,10 @@ class ArrayRecords:
         self._pieces[3::4] = plain.held.items
 
     def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:
-        """Appends as many messages as the file has room for, from one on; call it under the lock.
+        """Appends messages, starting with number `first`, as many as the segment has room for; call it under the lock.
 
         Args:
-            log: where to.
+            log: to append to.
             first: number of the first message.
 
         Returns:
@@ -228,7 +228,7 @@ class ArrayRecords:
 
 
 def _prefixes(states: list[QueueState], state_of: np.ndarray, room: np.ndarray) -> "map[bytes]":
-    """Returns the bytes between body and properties: the distinct values, and the number of each message's."""
+    """Returns, for each message, the bytes between body and properties."""
     kinds, kind_of = np.unique((state_of.astype(np.int64) << _ROOM_BITS) | room, return_inverse=True)
     pairs = zip((kinds >> _ROOM_BITS).tolist(), (kinds & ((1 << _ROOM_BITS) - 1)).tolist(), strict=True)
     made = [states[number].prefixes.get(size) or states[number].prefix(size) for number, size in pairs]
@@ -236,7 +236,7 @@ def _prefixes(states: list[QueueState], state_of: np.ndarray, room: np.ndarray) 
 
 
 def _queue_offsets(states: list[QueueState], state_of: np.ndarray) -> np.ndarray:
-    """Returns the queue offset of each message: its queue's next one, and so on."""
+    """Returns the queue offset of each message: consecutive ones, starting with the next offset of its queue."""
     order = np.argsort(state_of, kind="stable")
     ordered = state_of[order]
     starts = np.searchsorted(ordered, np.arange(len(states)))
@@ -254,7 +254,7 @@ class CompiledRecords:
     """
 
     def __init__(self, plain: Plain, compiled: Kernels) -> None:
-        """Makes what does not depend on the records' place.
+        """Computes everything that does not depend on the records' positions.
 
         Args:
             plain: the messages, with their addresses.
@@ -328,7 +328,7 @@ def _target(log: CommitLog, file: MappedFile, total: int) -> tuple[np.ndarray, i
 
 
 def _length_size(magic_code: int) -> int:
-    """Returns bytes of the field that says how long the topic is."""
+    """Returns the size in bytes of the topic length field."""
     return (commit_log.TOPIC_LENGTH_V2 if magic_code == commit_log.MAGIC_V2 else commit_log.TOPIC_LENGTH_V1).size
 
 
@@ -340,7 +340,7 @@ def append_columns(
     In the page cache on return, or in a pool buffer if there is a pool: a flush makes it durable.
 
     Args:
-        log: where to.
+        log: to append to.
         columns: the messages.
         put: stores one message that is not plain.
     """

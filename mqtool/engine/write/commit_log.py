@@ -87,7 +87,7 @@ class CommitLog:
         self._told: tuple[Path, int, int | None] | None = None
 
     def refusal(self, state: QueueState, body_size: int, properties_size: int, total: int) -> PutResult:
-        """Returns why a message is not taken; its sizes as they would be stored."""
+        """Returns the result for a message that is refused; `body_size` and `properties_size` are sizes as stored."""
         if self.flags.refuses:
             return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
         if properties_size > record.LONGEST_PROPERTIES:

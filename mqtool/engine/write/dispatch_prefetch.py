@@ -1,7 +1,7 @@
-"""DispatchPrefetch: queue units and index keys of records appended as columns, computed when they are laid out.
+"""DispatchPrefetch: queue units and index keys of records appended as columns, computed when the records are built.
 
-If dispatch is at the position of such records it uses them instead of reading the log. They are only a hint: where
-they are missing or late, dispatch reads the log.
+When dispatch reaches such records it uses these instead of reading the log. They are optional: if they are missing
+or late, dispatch reads the log.
 """
 
 from collections import deque
@@ -68,7 +68,9 @@ class Handed(NamedTuple):
 
 
 class DispatchPrefetch:
-    """Written under the append lock, read by the dispatcher; each step is one of a queue, so there is no further lock.
+    """Prefetched units and keys, written under the append lock and read by the dispatcher.
+
+    Every access is a single atomic queue operation, so no other lock is needed.
 
     Attributes:
         topics: name of each topic number.
@@ -88,11 +90,11 @@ class DispatchPrefetch:
         self.topics = self._columns.topics.names
 
     def change_rules(self, rules: DispatchRules) -> None:
-        """Applies other rules from now on; the records already kept are not of a topic whose rules changed."""
+        """Applies other rules from now on. The rules must not change for topics of records already stored here."""
         self._columns.rules = rules
 
     def note(self, compiled: Kernels, written: Written) -> None:
-        """Computes units and keys of the records that come next in the log and keeps them, up to the maximum."""
+        """Computes and stores units and keys of the next records of the log, up to the maximum."""
         found = self._by_kernel(compiled, written) or self._by_arrays(written)
         if found is None:
             return
@@ -102,7 +104,7 @@ class DispatchPrefetch:
         self._parts.append(Handed(first, last + int(written.sizes[-1]), last, len(written.sizes), *found))
 
     def _by_kernel(self, compiled: Kernels, written: Written) -> tuple[QueueUnits, IndexKeys] | None:
-        """Works out units and keys; None if some record is not for the kernel."""
+        """Computes units and keys with a kernel; None if the kernel does not support some record."""
         count, columns = len(written.sizes), self._columns
         place = Place(written.topic_start, written.topic_length, written.properties_start, written.rooms)
         if len(self._key_rows) < (room := place.most_keys):
@@ -129,7 +131,7 @@ class DispatchPrefetch:
         return units, IndexKeys(rows, index_hashes(self._key_hashes[:keys]), physical[rows], times[rows])
 
     def _by_arrays(self, written: Written) -> tuple[QueueUnits, IndexKeys] | None:
-        """As dispatch does for records that it reads; None if it could not dispatch them together."""
+        """Computes units and keys as dispatch does for records that it reads; None if some need the scalar path."""
         frames = Frames(written.view, written.base, written.positions, written.sizes)
         found = self._columns.dispatch(frames, keys=self._keys)
         return None if found.oddities else (found.units, found.keys)
@@ -143,7 +145,7 @@ class DispatchPrefetch:
         return None
 
     def take(self, start: int, end: int) -> Handed | None:
-        """Returns everything from one physical offset on that is there without a gap, and below another."""
+        """Returns everything from `start` up to the first gap, and below `end`."""
         parts: list[Handed] = []
         while (part := self._first()) is not None and part.start == start and part.end <= end:
             parts.append(part)

@@ -37,7 +37,7 @@ _new_tuple = tuple.__new__
 
 
 def sink_of(log: CommitLog, flags: RunningFlags, ticks: Callable[[], int]) -> tuple[object, ...]:
-    """Returns what the builtin functions of `kernels.puts` are bound to, in their order."""
+    """Returns the objects to which the builtin functions of `kernels.puts` are bound, in their order."""
     return (
         None,
         False,
@@ -74,10 +74,11 @@ class PlainPut:
         self._longest_body, self._longest = log.longest_body, log.longest
 
     def compiled(self, kernels: Kernels) -> tuple[Append, Append] | None:
-        """Returns what replaces `append` where compiled loops are in use, and an append for batches.
+        """Returns the compiled replacement of `append`, and an append for batches.
 
         The latter takes topic, queue id, a list of `BatchMessage` or a client's batch, system flag, born timestamp,
-        born host, store host and reconsume times; it returns what `batch.append_batch` does, or None to call that.
+        born host, store host and reconsume times; it returns what `batch.append_batch` does, or None if that must be
+        called instead.
 
         Returns:
             None if the interpreter cannot call them.

@@ -81,7 +81,7 @@ class QueueState:
         return made
 
     def learn_tail(self, room: int) -> None:
-        """Has the plain append know properties of `room` bytes."""
+        """Caches the trailer packer for properties of `room` bytes, for the plain append."""
         if room in self.tails:
             return
         if len(self.tails) >= _MOST_PREFIXES:
@@ -102,7 +102,7 @@ def _refusal(topic: str, queue_id: int, data: bytes, magic_code: int) -> str:
 
 
 class QueueOffsets:
-    """All of them.
+    """The next offsets of all queues.
 
     Attributes:
         states: (topic, queue id) to state.
@@ -116,7 +116,7 @@ class QueueOffsets:
         self._release = release
 
     def state(self, topic: str, queue_id: int) -> QueueState:
-        """Returns the state of a topic-queue, a new one if need be."""
+        """Returns the state of a topic-queue; creates it if it does not exist."""
         found = self.states.get((topic, queue_id))
         if found is None:
             new = QueueState(topic, queue_id, release=self._release, is_batch=topic in self.batch_topics)
@@ -130,7 +130,7 @@ class QueueOffsets:
             self.lmq[topic] = next_offset
 
     def forget_topic(self, topic: str) -> None:
-        """Starts a deleted topic's queues at 0 again."""
+        """Resets the queues of a deleted topic to offset 0."""
         for key in [key for key in self.states if key[0] == topic]:
             del self.states[key]
         self.lmq.pop(topic, None)

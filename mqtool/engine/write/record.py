@@ -1,4 +1,4 @@
-"""Encoding of records for the append path: sizes and limits, the tail, the record's own CRC.
+"""Encoding of records for the append path: sizes and limits, the trailer, the record's CRC.
 
 `formats.commit_log` declares the layout; the packers here are derived from it. Source: MessageExtEncoder,
 CommitLog.DefaultAppendMessageCallback (4.9.7, 5.5.0).
@@ -31,12 +31,12 @@ def host_shape(born_host: bytes, store_host: bytes) -> int:
 
 
 def shaped(sys_flag: int, shape: int) -> int:
-    """Returns the flag with the two IPv6 bits as the hosts are."""
+    """Returns the system flag with the two IPv6 bits set according to the hosts."""
     return sys_flag & ~_V6_BITS | shape << 4
 
 
 class RunPacker:
-    """Packs heads of records that differ in few fields; the others are packed once for all."""
+    """Packs the heads of records that differ in few fields; the common fields are packed only once."""
 
     VARYING = ("total_size", "body_crc", "flag", "queue_offset", "physical_offset", "body_length")
 

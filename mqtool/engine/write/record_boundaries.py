@@ -1,7 +1,7 @@
-"""RecordBoundaries: start positions of the records that were appended last.
+"""RecordBoundaries: start positions of the most recently appended records.
 
-Without them dispatch follows `total_size` from record to record, its only step that handles records one by one. They
-are only a hint: dispatch checks them against the log, and scans the log where they are missing.
+Without them dispatch follows `total_size` from record to record, which is its only step that handles records one by
+one. They are optional: dispatch checks them against the log, and scans the log if they are missing.
 """
 
 from bisect import bisect_left
@@ -30,7 +30,7 @@ class RecordBoundaries:
         return len(self.starts)
 
     def bound(self) -> None:
-        """Discards everything if there are more than `MOST`: bounds the memory while dispatch lags."""
+        """Discards everything if there are more than `MOST`, which limits memory while dispatch lags."""
         if len(self.starts) > MOST:
             self.starts.clear()
 

@@ -40,7 +40,7 @@ def append_slowly(log: "CommitLog", state: QueueState, message: OutgoingMessage)
     In the page cache on return, or in a pool buffer if there is a pool: a flush makes it durable.
 
     Args:
-        log: where to.
+        log: to append to.
         state: of its topic-queue.
         message: with both hosts.
     """
@@ -94,10 +94,10 @@ def append_slowly(log: "CommitLog", state: QueueState, message: OutgoingMessage)
 
 
 def refusal(log: "CommitLog", state: QueueState, message: OutgoingMessage) -> PutResult | None:
-    """Returns the answer to a message that would be refused as it is, None if it would be taken; nothing is written.
+    """Returns the result for a message that would be refused; None if it would be accepted. Nothing is written.
 
     Args:
-        log: whose options and limits hold.
+        log: whose options and limits apply.
         state: of the message's topic-queue.
         message: of any kind; hosts may be missing.
     """
@@ -119,7 +119,7 @@ def refusal(log: "CommitLog", state: QueueState, message: OutgoingMessage) -> Pu
 
 
 def _messages_in(state: QueueState, sys_flag: int, encoded: bytes) -> int:
-    """Returns by how much the message moves its queue; raises FormatError if it contradicts itself."""
+    """Returns by how much the message advances its queue; raises FormatError if its flags and properties conflict."""
     inner = bool(sys_flag & _INNER_BATCH)
     found = properties.decode(encoded) if inner or _INNER_MARK in encoded else {}
     if properties.INNER_NUM in found and not inner:
