@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.errors import LayoutError, NotAStoreError
-from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names, index_file
+from mqtool.formats import batch_consume_queue, consume_queue, file_names, index_file
 from mqtool.formats.release import Release
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery import scope
@@ -39,14 +39,14 @@ class Settings(RecoveryRules):
     Attributes:
         root: the store's root.
         commit_log_dirs: directories of segments; several with a multi-path CommitLog.
-        segment_size, queue_file_size, batch_file_size, ext_file_size: bytes of a file of each kind.
+        segment_size, queue_file_size, batch_file_size: bytes of a file of each kind.
         index_slots, index_entries: maxHashSlotNum, maxIndexNum; None where neither configuration nor files tell.
         whole_broker: also the tables in config/ are loaded, as a broker does; the bare store does not.
         index_enabled: messageIndexEnable (and indexFileWriteEnable).
         sync_flush: flushDiskType is SYNC_FLUSH.
         recheck_reput: recheckReputOffsetFromCq (5.5).
         is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
-        multi_dispatch, lmq, queue_ext: enableMultiDispatch, enableLmq, enableConsumeQueueExt.
+        multi_dispatch, lmq: enableMultiDispatch, enableLmq.
         evidence: where sizes came from.
         dledger: where the log is that DLedger keeps; None without DLedger mode.
         unfollowed: parts of the store that a start touches and that are not followed here, in words.
@@ -57,7 +57,6 @@ class Settings(RecoveryRules):
     segment_size: int
     queue_file_size: int
     batch_file_size: int
-    ext_file_size: int
     index_slots: int | None
     index_entries: int | None
     whole_broker: bool = True
@@ -68,7 +67,6 @@ class Settings(RecoveryRules):
     is_slave: bool = False
     multi_dispatch: bool = False
     lmq: bool = False
-    queue_ext: bool = False
     evidence: Mapping[str, str] = field(default_factory=dict)
     dledger: LedgerPlace | None = None
     unfollowed: tuple[str, ...] = ()
@@ -88,7 +86,6 @@ def settings_of(
     segment = _known(found.commit_log_size if found else None, DEFAULT_SEGMENT_SIZE)
     queue = _known(found.consume_queue_size if found else None, consume_queue.DEFAULT_FILE_SIZE)
     batch = _known(found.batch_consume_queue_size if found else None, batch_consume_queue.DEFAULT_FILE_SIZE)
-    ext = _known(found.consume_queue_ext_size if found else None, consume_queue_ext.DEFAULT_FILE_SIZE)
     slots, entries = _index_sizes(root, config)
     return Settings(
         **vars(recovery_rules(config, release, heap)),
@@ -97,7 +94,6 @@ def settings_of(
         segment_size=segment.value,
         queue_file_size=queue.value,
         batch_file_size=batch.value,
-        ext_file_size=ext.value,
         index_slots=slots,
         index_entries=entries,
         whole_broker=whole_broker,
@@ -124,7 +120,6 @@ def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
         "is_slave": config.text("brokerRole", release) == "SLAVE",
         "multi_dispatch": flag("enableMultiDispatch"),
         "lmq": flag("enableLmq"),
-        "queue_ext": flag("enableConsumeQueueExt"),
     }
 
 

@@ -272,7 +272,6 @@ def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]
         segment_size=options.commit_log_file_size,
         queue_file_size=options.consume_queue_file_size,
         batch_file_size=options.batch_consume_queue_file_size,
-        ext_file_size=options.consume_queue_ext_file_size,
         index_slots=options.index_slots,
         index_entries=options.index_entries,
         whole_broker=(root / file_names.CONFIG).is_dir(),
@@ -280,7 +279,6 @@ def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]
         sync_flush=options.sync,
         multi_dispatch=options.multi_dispatch,
         lmq=options.lmq,
-        queue_ext=options.consume_queue_ext,
         delay_levels_ms=parse_delay_levels(options.delay_levels),
     )
 

@@ -183,11 +183,6 @@ class Peer(asyncio.Protocol):
         name = self._transport.get_extra_info("sockname") if self._transport is not None else None
         return int(name[1]) if isinstance(name, tuple) else 0
 
-    @property
-    def writable(self) -> bool:
-        """Whether the peer reads fast enough; if not, postpone what is not urgent."""
-        return not self._write_paused
-
     def send(self, command: Command) -> None:
         """Queues a command for sending, in the order of calls; does nothing if the connection is closed."""
         if not self.closed:

@@ -58,7 +58,6 @@ def settings(root: Path, release: str = "5.5", **more: object) -> Settings:
         "segment_size": SEGMENT,
         "queue_file_size": QUEUE_FILE,
         "batch_file_size": 460,
-        "ext_file_size": 1000,
         "index_slots": 10,
         "index_entries": 20,
         **more,
