@@ -81,7 +81,7 @@ print(
     """)
 )
 
-# %% Directories by topic and day, bodies as JSON, customers hidden; what is no JSON is in rejected_values
+# %% Directories by topic and day, bodies as JSON, customers hidden; what is not JSON is in rejected_values
 mqtool(
     "export",
     STORE,

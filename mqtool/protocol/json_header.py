@@ -92,9 +92,9 @@ def _read_any(header: bytes, body: bytes) -> Command:
     try:
         document = json.loads(java.decode_utf8(header), strict=False)
     except (ValueError, RecursionError) as error:
-        raise RemoteProtocolError(f"header is no JSON: {error}") from error
+        raise RemoteProtocolError(f"header is not valid JSON: {error}") from error
     if not isinstance(document, dict):
-        raise RemoteProtocolError(f"header is no JSON object but a {type(document).__name__}")
+        raise RemoteProtocolError(f"header is not a JSON object but a {type(document).__name__}")
     fields = document.get("extFields")
     if fields is not None and not isinstance(fields, dict):
         raise RemoteProtocolError(f"extFields is not an object but a {type(fields).__name__}")

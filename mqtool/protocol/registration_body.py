@@ -124,7 +124,7 @@ def _parse_compressed(data: bytes, version: int) -> RegisterBody:
     try:
         plain = inflater.decompress(data, MAX_SIZE)
     except zlib.error as error:
-        raise RemoteProtocolError(f"not compressed as it should be: {error}") from error
+        raise RemoteProtocolError(f"compressed data cannot be read: {error}") from error
     if inflater.unconsumed_tail:
         raise RemoteProtocolError(f"more than {MAX_SIZE} bytes inside")
     reader = _Reader(plain)

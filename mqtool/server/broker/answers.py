@@ -92,9 +92,9 @@ def body_of(command: Command) -> dict[str, Any]:
     try:
         found = json.loads(bytes(command.body).decode("utf-8"))
     except (ValueError, RecursionError) as error:
-        raise RefusalError(ResponseCode.SYSTEM_ERROR, f"body is no JSON: {str(error)[:200]}") from error
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, f"body is not valid JSON: {str(error)[:200]}") from error
     if not isinstance(found, dict):
-        raise RefusalError(ResponseCode.SYSTEM_ERROR, "body is no JSON object")
+        raise RefusalError(ResponseCode.SYSTEM_ERROR, "body is not a JSON object")
     return found
 
 

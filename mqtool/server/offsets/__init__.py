@@ -4,7 +4,7 @@
 with BrokerPositions("127.0.0.1:10911") as broker:
     committed = broker.committed()
     plan = BrokerPlan(broker.address, broker.name, time, moves)
-    done = apply_moves(broker, plan, on_undo=save)
+    done = apply_moves(broker, plan, save_undo=save)
 ```
 
 Docs page: docs/howto/set-a-groups-position.md. Source: ConsumerManageProcessor, AdminBrokerProcessor, Broker2Client

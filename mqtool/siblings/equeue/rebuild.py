@@ -148,7 +148,7 @@ def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings, *, 
     log_start = min((chunk.start for chunk in store.chunks), default=0)
     for plan in plans:
         if not file_names.is_directory_name(plan.topic):
-            words = f"a message states topic {plan.topic[:40]!r}, which can be no folder's name; verify shows where"
+            words = f"a message states topic {plan.topic[:40]!r}, which cannot name a directory; verify shows where"
             raise StoreError(words, store.path)
     for plan in plans:
         if plan.entries:

@@ -121,7 +121,7 @@ class _Open(_Compacted):
             return
         count = self._slots()
         if count is None:
-            yield _error(path, f"{header.index_count} entries in {header.used_slots} slots are not to be found")
+            yield _error(path, f"{header.index_count} entries in {header.used_slots} slots cannot be found")
             return
         first = INDEX_HEADER.size + count * INDEX_SLOT.size
         places = [first + number * INDEX_NODE.size for number in range(1, header.index_count + 1)]

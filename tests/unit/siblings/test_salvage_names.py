@@ -1,4 +1,4 @@
-"""Topics of EQueue messages that can be no folder's name: salvage leaves them out, says so, and writes all others."""
+"""Topics of EQueue messages that cannot name a directory: salvage leaves them out, says so, and writes all others."""
 
 from dataclasses import replace
 
