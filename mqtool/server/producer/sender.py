@@ -154,7 +154,8 @@ class BrokerSender:
     async def _answer(self, sent: _Sent) -> Ack:
         """Sends a message and returns the broker's answer; retries while the broker is busy."""
         if len(sent.message.body) + len(sent.message.properties) + _HEADER_ROOM > MAX_FRAME:
-            return Ack(sent.number, None, f"body of {len(sent.message.body)} bytes exceeds the frame limit of {MAX_FRAME}")
+            size = len(sent.message.body)
+            return Ack(sent.number, None, f"body of {size} bytes exceeds the frame limit of {MAX_FRAME}")
         pause = _FIRST_PAUSE
         for left in reversed(range(_BUSY_TRIES)):
             try:
