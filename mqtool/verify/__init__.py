@@ -1,6 +1,6 @@
 """Checks a store: what is damaged, what is lost, what to do. Never changes anything.
 
-`verify(store)` answers with findings, losses and a verdict. Docs page: docs/verify.md.
+`verify(store)` returns findings, losses and a verdict. Docs page: docs/verify.md.
 """
 
 from mqtool.verify.catalogue import CATALOGUE, Check

@@ -1,4 +1,4 @@
-"""The checkpoint and the marks of a shutdown.
+"""Checks the checkpoint, and the files that mark a clean or unclean shutdown.
 
 Source: StoreCheckpoint, DefaultMessageStore.load and recover, IndexService.load (4.9.7, 5.5.0).
 """
@@ -80,7 +80,7 @@ def _ahead(survey: Survey, found: Checkpoint, newest: int, collector: FindingCol
 
 
 def _behind(survey: Survey, found: Checkpoint, index: Sequence[IndexFacts], collector: FindingCollector) -> None:
-    """A full index file that ends after the checkpoint's index time is deleted at a start after a crash."""
+    """Reports full index files that end after the checkpoint's index time: a start after a crash deletes them."""
     shape = survey.index.shape
     if shape is None:
         return
@@ -96,7 +96,7 @@ def _behind(survey: Survey, found: Checkpoint, index: Sequence[IndexFacts], coll
 
 
 def check_shutdown(survey: Survey, collector: FindingCollector) -> None:
-    """Looks at the abort file."""
+    """Checks the abort file."""
     path = survey.root / file_names.ABORT
     if path.is_dir():
         collector.add("abort-bad", path, "a directory")

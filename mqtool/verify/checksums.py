@@ -25,7 +25,7 @@ class Buckets:
     """Maps physical offsets to bucket numbers.
 
     Attributes:
-        count: how many buckets.
+        count: number of buckets.
         first: int64, number of the first bucket of each segment, followed by `count`.
     """
 
@@ -37,7 +37,7 @@ class Buckets:
         self.count = int(self.first[-1])
 
     def of(self, offsets: np.ndarray) -> np.ndarray:
-        """Returns the bucket of each physical offset, -1 where no segment is."""
+        """Returns the bucket of each physical offset; -1 outside all segments."""
         if not len(self._bases):
             return np.full(len(offsets), -1, np.int64)
         if len(offsets):
@@ -52,17 +52,17 @@ class Buckets:
     def add_plain_units(
         self, sums: "Sums", units: np.ndarray, start: int, key: np.uint64, end: int
     ) -> tuple[int, int, int] | None:
-        """Adds the units of a ConsumeQueue to their buckets if each names a record of the log, and kernels are in use.
+        """Adds the units of a ConsumeQueue to their buckets, if kernels are in use and all refer to records of the log.
 
         Args:
-            sums: get them.
+            sums: are updated.
             units: `CONSUME_QUEUE_UNIT.dtype`.
-            start: queue offset of the first.
+            start: queue offset of the first unit.
             key: `queue_key` of the queue.
-            end: of the log, physical offset.
+            end: end of the log, physical offset.
 
         Returns:
-            Least and largest physical offset, and the largest end of a record; None if it was not done.
+            Minimum and maximum physical offset, and the largest end of a record; None if nothing was added.
         """
         compiled = kernels()
         seen = np.empty(3, np.int64)
@@ -86,17 +86,18 @@ class Buckets:
     def add_plain_entries(
         self, sums: "Sums", entries: np.ndarray, first: int, heads: np.ndarray, end: int
     ) -> tuple[int, int, int]:
-        """Adds index entries to their buckets, and makes them the heads of their slots, as far as kernels do it.
+        """Adds index entries to their buckets, and makes them the heads of their slots, as far as kernels support them.
 
         Args:
-            sums: get them.
+            sums: are updated.
             entries: `index_file.ENTRY.dtype`.
-            first: number of the first.
+            first: number of the first entry.
             heads: number of the newest entry of each slot.
-            end: of the log, physical offset.
+            end: end of the log, physical offset.
 
         Returns:
-            How many were added, all before the first that contradicts its file or refers to no record of the log; their
+            How many were added: all before the first that contradicts its file or refers to no record of the log;
+                and their
             minimum and maximum physical offset.
         """
         compiled = kernels()
@@ -108,11 +109,11 @@ class Buckets:
         return int(taken), int(seen[0]), int(seen[1])
 
     def segment_of(self, bucket: int) -> int:
-        """Returns the number of the segment that a bucket is in."""
+        """Returns the number of the segment that contains a bucket."""
         return int(np.searchsorted(self.first, bucket, side="right")) - 1
 
     def span(self, bucket: int) -> tuple[int, int]:
-        """Returns the physical offsets of a bucket, half-open."""
+        """Returns the range of physical offsets of a bucket, half-open."""
         segment = self.segment_of(bucket)
         start = int(self._bases[segment]) + ((bucket - int(self.first[segment])) << BUCKET_BITS)
         return start, min(start + (1 << BUCKET_BITS), int(self._ends[segment]))
@@ -134,8 +135,8 @@ class Sums:
         """Adds values to their buckets.
 
         Args:
-            buckets: int64, none negative; best in runs of equal ones.
-            values: uint64, one each.
+            buckets: int64, not negative; fastest if equal ones are adjacent.
+            values: uint64, one for each item of `buckets`.
         """
         if not len(buckets):
             return
@@ -150,7 +151,7 @@ class Sums:
         self.count[first : first + len(other.count)] += other.count
 
     def differ(self, other: "Sums") -> np.ndarray:
-        """Returns the buckets in which two tables disagree."""
+        """Returns the buckets in which two tables differ."""
         return np.flatnonzero((self.total != other.total) | (self.count != other.count))
 
 
@@ -179,7 +180,7 @@ def mix_units(
 
 
 def mix_batches(mixed: np.ndarray, times: np.ndarray, batch_sizes: np.ndarray) -> np.ndarray:
-    """Returns the numbers of batch units: those of `mix_units` with what only batch units have."""
+    """Returns the numbers of batch units: those of `mix_units`, mixed with the fields that only batch units have."""
     return _finish(mixed + _word(times) * _TIME + _word(batch_sizes) * _BATCH)
 
 

@@ -1,4 +1,4 @@
-"""Facts become findings, area by area, and findings a verdict."""
+"""Converts facts to findings, area by area, and findings to a verdict."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,7 +58,7 @@ _READ = {*_BIG, Area.BATCH_CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.DLEDGER, 
 
 
 class Classifier:
-    """The findings of one run."""
+    """Collects the findings of one run."""
 
     def __init__(self, store: Store, facts: Facts, broker: str | None = None) -> None:
         self._store = store
@@ -73,7 +73,7 @@ class Classifier:
         self._losses = Losses()
 
     def classify(self) -> None:
-        """Makes all findings."""
+        """Produces all findings."""
         damages = [] if self._unlisted_in(Area.COMMIT_LOG) else self._log_files()
         if self._log_failure:
             self._judge_log_alone(damages)
@@ -102,7 +102,7 @@ class Classifier:
 
     @property
     def _log_failure(self) -> str:
-        """Why the log could not be read to its end, "" if it was."""
+        """Returns why the log could not be read to its end; "" if it could."""
         return next((facts.failure for facts in self._facts.segments if facts.failure), self._survey.failure)
 
     def _judge_log_alone(self, damages: list[DamagedRange]) -> None:
@@ -121,7 +121,7 @@ class Classifier:
             self._unknown[area] = "not compared: the CommitLog could not be read"
 
     def _unlisted(self) -> None:
-        """Reports each directory that cannot be listed, and that its check is not complete."""
+        """Reports each directory that cannot be listed, and marks its check as incomplete."""
         for path, area in self._unlisted_areas():
             self._collector.add(_NOT_LISTED[area], path, f"cannot be listed: {self._survey.unlisted[path]}")
             self._unknown[area] = f"{path} cannot be listed: {self._survey.unlisted[path]}"
@@ -139,7 +139,7 @@ class Classifier:
                 yield from ((path, area) for area in _NOT_LISTED if area.value == tree)
 
     def verdict(self, seconds: float, *, complete: bool) -> Verification:
-        """Returns the verification; of a check that was stopped early only what is certain already."""
+        """Returns the verification; for a check that was stopped early, only what is already certain."""
         facts, survey = self._facts, self._survey
         found = [finding for segment in facts.segments for finding in segment.findings] + self._collector.findings()
         found = [finding for finding in found if finding.topic is None or survey.wants(finding.topic)]
@@ -319,7 +319,7 @@ class Classifier:
             self._unknown[Area.INDEX] = "entries may point into the DLedger log, which is not read"
 
     def _around(self) -> None:
-        """Checks all files that are not log, queue or index."""
+        """Checks all files other than log, queues and index."""
         survey, collector = self._survey, self._collector
         checkpoint.check_checkpoint(survey, self._facts.newest, self._facts.index, collector)
         checkpoint.check_shutdown(survey, collector)
@@ -382,7 +382,7 @@ class Classifier:
 
 
 def _size(kind: FileSize, known: Known | None, sizes: list[int]) -> int | None:
-    """Returns what files should measure: as configured, unless none of several does and the configuration is wrong."""
+    """Returns the expected file size: the configured one, unless several files exist and none has it."""
     if known is None:
         return None
     return lint.misfit(known.value, [size for size in sizes if kind.is_possible(size)]) or known.value

@@ -1,4 +1,4 @@
-"""The CommitLog's files: names, lengths, contiguity over all paths, strays.
+"""Checks the files of the CommitLog: names, lengths, contiguity over all paths, stray files.
 
 Source of the broker's reactions: MappedFileQueue.load and checkSelf, MultiPathMappedFileQueue (4.9.7, 5.5.0).
 """
@@ -35,8 +35,8 @@ def check_files(
         survey: the store.
         layout: lists the files in the log's directories.
         size: bytes of a segment, None if unknown.
-        ahead: units of all queues that point at or beyond the end of the log.
-        collector: where findings go.
+        ahead: units of all queues that point to or past the end of the log.
+        collector: receives the findings.
 
     Returns:
         Ranges that no file covers.
@@ -87,7 +87,7 @@ def is_missing(survey: Survey, checkpoint: Checkpoint | None) -> bool:
 
 
 def _stated(segment: MappedFile) -> str:
-    """Returns the physical offset that the first record of a file states, in words."""
+    """Returns, as text, the physical offset that the first record of a file states."""
     try:
         with ReadFile(segment.path) as file:
             head = file.read(commit_log.field_offset("physical_offset"), 8)
@@ -126,7 +126,7 @@ def _is_number(name: str) -> bool:
 
 
 def _gaps(survey: Survey, named: Sequence[MappedFile], size: int | None, ahead: Sequence[Run]) -> list[DamagedRange]:
-    """Returns the gaps between segments; before a file of zeros only if other files prove that there were records."""
+    """Returns the gaps between segments; a gap before a file of zeros only if other files prove that it had records."""
     found = []
     end = survey.segments[survey.last_used].end if survey.segments else 0
     for before, after in pairwise(named):
@@ -155,13 +155,13 @@ def _behind(survey: Survey, named: Sequence[MappedFile], ahead: Sequence[Run]) -
 def _leftovers(
     survey: Survey, named: Sequence[MappedFile], explained: list[tuple[int, int]], collector: FindingCollector
 ) -> None:
-    """Reports files after the end of the log: of zeros, or of bytes that do not belong to the log.
+    """Reports files after the end of the log that contain zeros or bytes that do not belong to the log.
 
     Args:
         survey: the store.
         named: files of the right size.
         explained: ranges of physical offsets, half-open, that other findings report.
-        collector: where findings go.
+        collector: receives the findings.
     """
     full = [segment.path for segment, _ in survey.behind]
     end = survey.segments[survey.last_used].end if survey.segments else 0
@@ -182,7 +182,7 @@ def _leftovers(
 
 
 def _leftover(survey: Survey, segment: MappedFile, adjacent: bool, collector: FindingCollector) -> None:
-    """A file of zeros that follows another segment is normal until a clean shutdown."""
+    """Reports a file of zeros, unless it directly follows another segment, which is normal until a clean shutdown."""
     if survey.live or (adjacent and not survey.clean_stop):
         return
     collector.add(

@@ -23,7 +23,7 @@ _UNWRITTEN = BatchConsumeQueueUnit(*(0,) * len(BATCH_CONSUME_QUEUE_UNIT.fields))
 
 
 class CompactionCheck:
-    """Looks at the compacted topics of a store."""
+    """Checks the compacted topics of a store."""
 
     def __init__(self, survey: Survey, collector: FindingCollector) -> None:
         self._survey = survey
@@ -37,10 +37,10 @@ class CompactionCheck:
         return bool(queue_directories(self._logs) or queue_directories(self._queues))
 
     def run(self) -> str:
-        """Checks all of them; returns a text about what was checked.
+        """Checks all of them; returns a text that states what was checked.
 
         Raises:
-            StoreError: something cannot be read.
+            StoreError: a file cannot be read.
         """
         found = {
             (topic, queue_id) for root in (self._logs, self._queues) for topic, queue_id, _ in queue_directories(root)

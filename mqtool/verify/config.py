@@ -1,7 +1,7 @@
-"""config/: whether the files can be read, and whether they agree with the queues.
+"""Checks config/: whether the files can be read, and whether they agree with the queues.
 
-Source: ConfigManager.load, TopicConfigManager, ConsumerOffsetManager, ConsumeQueueStore.queueTypeShouldBe
-(4.9.7, 5.5.0).
+Source: ConfigManager.load, TopicConfigManager, ConsumerOffsetManager, ConsumeQueueStore.queueTypeShouldBe (4.9.7,
+5.5.0).
 """
 
 from collections.abc import Callable, Mapping
@@ -61,10 +61,11 @@ SYSTEM_TOPICS = (
 
 
 def check_config_files(root: Path, collector: FindingCollector) -> tuple[str, frozenset[str]]:
-    """Looks at every file.
+    """Checks every file.
 
     Returns:
-        Why the check could not run, "" if it could; and the names of files that the system does not let be read.
+        Why the check could not run, "" if it could; and the names of files that the operating system refuses to
+        read.
     """
     directory = root / file_names.CONFIG
     if directory.exists() and not directory.is_dir():
@@ -87,7 +88,7 @@ def check_config_files(root: Path, collector: FindingCollector) -> tuple[str, fr
 
 
 def _file(directory: Path, name: str, names: set[str], collector: FindingCollector) -> bool:
-    """Looks at a table; returns whether the system let it be read, as far as it had to be."""
+    """Checks a file; returns False if the operating system refused to read it and it is needed."""
     backup = name + file_names.BACKUP_SUFFIX
     if name not in names and backup not in names:
         return True
@@ -126,7 +127,7 @@ def check_topics(
         survey: the store.
         topics: as configured.
         readable: whether topics.json or its .bak was read.
-        collector: where findings go.
+        collector: receives the findings.
     """
     path = survey.root / file_names.CONFIG / file_names.TOPICS
     seen: set[str] = set()
@@ -188,13 +189,13 @@ def _offset(
 def check_delay_offsets(
     survey: Survey, store: Store, queues: Mapping[tuple[str, int], QueueFacts], collector: FindingCollector
 ) -> None:
-    """Compares the positions of delay levels with the queues of SCHEDULE_TOPIC_XXXX, in both directions.
+    """Compares the offsets of delay levels with the queues of SCHEDULE_TOPIC_XXXX, in both directions.
 
-    A broker has a position of a level once it has delivered a message of it, and writes the positions every ten seconds
-    and when it stops. So a level without one is wrong only after a clean stop, and only if a message of it was due
-    before the newest record. Where other levels have positions it may as well be that the broker did not run when the
-    message was due and something else wrote that record (`append`), so that is not a finding. Source:
-    ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
+    A broker has an offset for a level once it has delivered a message of it, and writes the offsets every ten
+    seconds and when it stops. A missing offset is therefore wrong only after a clean stop, and only if a message of
+    the level was due before the newest record was stored. If other levels have offsets, the broker may not have been
+    running when the message was due, and something else may have written that record (`append`), so this is not a
+    finding. Source: ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
     """
     if survey.live or survey.has_rocksdb or not survey.wants(topics.SCHEDULE_TOPIC):
         return
@@ -222,7 +223,7 @@ def check_delay_offsets(
 
 
 def _due_before(store: Store, queue_id: int, time: int) -> int:
-    """Returns how many messages of a delay level were due before a time; a unit's tags code is when its message is."""
+    """Returns how many messages of a delay level were due before a time; a unit's tags code is its deliver time."""
     queue = store.queue(topics.SCHEDULE_TOPIC, queue_id)
     if queue is None or queue.is_batch:
         return 0
@@ -235,7 +236,7 @@ def _due_before(store: Store, queue_id: int, time: int) -> int:
 
 
 def _delay_offset(path: Path, level: int, offset: int, facts: QueueFacts, collector: FindingCollector) -> None:
-    """Compares one position with its queue."""
+    """Compares the offset of one level with its queue."""
     queue = (facts.topic, facts.queue_id)
     if offset > facts.end:
         words = f"level {level}: offset {offset}, the queue ends at {facts.end}"

@@ -1,7 +1,7 @@
-"""Reads one queue once: what its units show without the CommitLog, and their checksums for the comparison with it.
+"""Reads one queue once: what its units show without the CommitLog, and their checksums for the comparison with the log.
 
-Source of the rules of validity: ConsumeQueue.recover, BatchConsumeQueue.recover, MappedFileQueue.doLoad
-(4.9.7, 5.5.0).
+Source of the rules of validity: ConsumeQueue.recover, BatchConsumeQueue.recover, MappedFileQueue.doLoad (4.9.7,
+5.5.0).
 """
 
 from dataclasses import dataclass, field
@@ -26,9 +26,9 @@ class Run:
     """Consecutive units of one kind.
 
     Attributes:
-        first, last: numbers of units (for ConsumeQueues: queue offsets), both included.
-        first_offset, last_offset: queue offsets, both included.
-        start, end: minimum physical offset that they contain, and the maximum end of a record.
+        first, last: numbers of units (for ConsumeQueues: queue offsets), inclusive.
+        first_offset, last_offset: queue offsets, inclusive.
+        start, end: minimum physical offset in the units, and maximum end of a record.
         bytes: sum of the sizes of their records.
     """
 
@@ -87,14 +87,14 @@ class QueueFacts:
 
     @property
     def end(self) -> int:
-        """The queue offset after the last unit, also of units that point beyond the log or before it."""
+        """The queue offset after the last unit, including units that point past or before the log."""
         behind = max((run.last_offset + 1 for run in self.ahead), default=0)
         expired = self.used_end if self.min_offset is None else 0
         return max(self.max_offset, behind, expired)
 
 
 def check_queue(survey: Survey, queue: QueueFiles, buckets: Buckets, sums: Sums, throttle: Throttle) -> QueueFacts:
-    """Reads all units of a queue and adds those inside the log to the sums; a read error is noted, not raised."""
+    """Reads all units of a queue and adds those inside the log to the sums; a read error is stored, not raised."""
     scan = _Scan(survey, queue, buckets, sums, throttle)
     try:
         scan.run()
@@ -139,12 +139,12 @@ class _Scan:
             position = whole
 
     def _take(self, number: int, first: int, start: int, units: np.ndarray) -> None:
-        """Takes consecutive units, of which the first has the number `start`."""
+        """Processes consecutive units, the first of which has the number `start`."""
         if self._queue.is_batch or not self._take_plain(number, first, start, units):
             self._take_any(number, first, start, units)
 
     def _take_plain(self, number: int, first: int, start: int, units: np.ndarray) -> bool:
-        """Fast case: adds units if a single test shows that all refer to records of the log."""
+        """Fast path: adds the units if a single test shows that all refer to records; returns whether it did."""
         seen = self._buckets.add_plain_units(self._sums, units, start, self._key[0], self._survey.end)
         if seen is None:
             return False
@@ -187,7 +187,7 @@ class _Scan:
             facts.chunks.append((number, first, len(units), low, high))
 
     def _zeros(self, zero: np.ndarray, start: int, count: int) -> None:
-        """Follows runs of zero units; a run is a hole if a unit in use comes after it."""
+        """Tracks runs of zero units; a run is a hole if a unit in use follows it."""
         used = np.flatnonzero(~zero)
         if not len(used):
             self._zeros_from = start if self._zeros_from is None else self._zeros_from
@@ -246,7 +246,7 @@ class _Scan:
         self._sums.add(bucket, mixed)
 
     def _real_tags(self, units: np.ndarray, which: np.ndarray) -> np.ndarray:
-        """Returns tags codes, addresses of the extension replaced by the tags codes that they lead to."""
+        """Returns tags codes; addresses in the extension are replaced by the tags codes stored there."""
         tags = units["tags_code"][which].astype(np.int64)
         addressed = np.flatnonzero(tags <= MAX_EXT_ADDRESS)
         if len(addressed):
@@ -255,7 +255,7 @@ class _Scan:
 
 
 class Kinds:
-    """Classifies units; every unit is exactly one of these."""
+    """Classifies units; every unit has exactly one of these kinds."""
 
     def __init__(self, units: np.ndarray, survey: Survey, is_batch: bool) -> None:
         self.physical = units["physical_offset"].astype(np.int64)
@@ -277,7 +277,7 @@ class Kinds:
         self.inside = self.normal & ~self.expired & ~self.ahead
 
     def offsets(self, start: int) -> np.ndarray:
-        """Returns the queue offset of each unit, of which the first has the number `start`."""
+        """Returns the queue offset of each unit, the first of which has the number `start`."""
         return np.arange(start, start + len(self.physical)) if self._bases is None else self._bases
 
 

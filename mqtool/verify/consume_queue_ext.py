@@ -1,4 +1,4 @@
-"""ConsumeQueueExt: positions and tags codes of its units."""
+"""Checks ConsumeQueueExt: positions and tags codes of its units."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -33,7 +33,7 @@ _WINDOW = 1 << 20
 def check_extensions(
     survey: Survey, facts: "Iterable[QueueFacts]", size: Known | None, collector: FindingCollector
 ) -> None:
-    """Reports extension files that are malformed, addresses that lead nowhere, units that are another record's."""
+    """Reports malformed extension files, addresses without a unit, and units that belong to another record."""
     for queue, found in zip(survey.queues, facts, strict=True):
         units = ExtUnits(survey.root, queue.topic, queue.queue_id)
         if not survey.wants(queue.topic):
@@ -50,10 +50,10 @@ def check_extensions(
 
 
 def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: FindingCollector) -> None:
-    """Reports units of extensions whose time or filter bits are not those of their records.
+    """Reports extension units whose store timestamp or filter bits do not match their records.
 
-    A bit too many does no harm: the broker then evaluates the filter on the message. It may come from a filter that
-    was removed since. A missing bit keeps the message from its group (ExpressionMessageFilter.isMatchedByConsumeQueue).
+    An extra bit is harmless: the broker then evaluates the filter on the message. It may come from a filter that was
+    removed since. A missing bit hides the message from its group (ExpressionMessageFilter.isMatchedByConsumeQueue).
     """
     log = _Window(survey.segments)
     throttle = Throttle(survey.throttle)
@@ -116,7 +116,7 @@ def _pairs(
 
 
 class _Window:
-    """Files by offset, read in blocks: offsets mostly ascend."""
+    """Reads files by offset in cached blocks, for offsets that mostly ascend."""
 
     def __init__(self, files: Sequence[MappedFile]) -> None:
         self._files = files
@@ -124,7 +124,7 @@ class _Window:
         self._data = b""
 
     def read(self, offset: int, size: int) -> bytes:
-        """Returns bytes of one file; fewer where it ends."""
+        """Returns bytes of one file; fewer at its end."""
         if not self._start <= offset <= offset + size <= self._start + len(self._data):
             file = next((file for file in self._files if file.base <= offset < file.end), None)
             if file is None:

@@ -40,14 +40,14 @@ class Jump:
 
 @dataclass
 class QueueSpan:
-    """The queues that occur in a stretch of the log; item i of each array is queue i.
+    """The queues that occur in a section of the log; item i of each array describes queue i.
 
     Attributes:
         queues: topic and queue id.
         first, first_at: queue offset and physical offset of the first record.
         following, last_at: queue offset after the last record, physical offset of that record.
-        messages: how many.
-        jumps: inside the stretch.
+        messages: number of messages.
+        jumps: inside the section.
     """
 
     queues: list[tuple[str, int]] = field(default_factory=list)
@@ -64,7 +64,7 @@ class Continuity:
 
     Attributes:
         numbers: of the queues in `span`, by topic number and queue id in one word.
-        span: what is known of them.
+        span: result so far.
     """
 
     def __init__(self, topics: "list[str]") -> None:
@@ -93,7 +93,7 @@ class Continuity:
         return codes
 
     def follow(self, codes: np.ndarray, units: QueueUnits) -> None:
-        """Takes the units of one window, in the order of the log."""
+        """Processes the units of one window, in log order."""
         if not len(units):
             return
         span = self.span
@@ -136,7 +136,7 @@ class Continuity:
 
 
 def join(spans: "list[QueueSpan]") -> QueueSpan:
-    """Returns the span of consecutive stretches, with the jumps between them."""
+    """Returns the span of consecutive sections, including the jumps between them."""
     joined: dict[tuple[str, int], list[int]] = {}
     jumps: list[Jump] = []
     for span in spans:

@@ -1,4 +1,4 @@
-"""Files of controller mode.
+"""Checks the files of controller mode.
 
 Source: EpochFileCache, CheckpointFile (5.5.0).
 """
@@ -16,13 +16,13 @@ from mqtool.verify.survey import Survey
 
 
 def check_controller(survey: Survey, enabled: bool | None, collector: FindingCollector) -> str | None:
-    """Checks the epoch file; returns in words what was checked, None if the store needs none.
+    """Checks the epoch file; returns a text that states what was checked, None if the store needs no epoch file.
 
     Args:
         survey: the store.
-        enabled: enableControllerMode as configured, None if not: then brokerIdentity decides, which a broker writes
-            when a controller has registered it.
-        collector: where findings go.
+        enabled: enableControllerMode as configured. None if not configured: then the existence of brokerIdentity
+            decides, which a broker writes when a controller has registered it.
+        collector: receives the findings.
     """
     path = survey.root / file_names.EPOCH_FILE
     backup = path.with_name(path.name + file_names.BACKUP_SUFFIX)

@@ -1,4 +1,4 @@
-"""The DLedger log: the chain of entry headers, its index file, and its two text files.
+"""Checks the DLedger log: the chain of entry headers, its index files, and its two text files.
 
 The records in the entries belong to the CommitLog and are checked with it.
 Source: DLedgerMmapFileStore.recover, MemberState (dledger 0.3.1.2, 0.3.2).
@@ -23,7 +23,7 @@ _BLOCK = 1 << 15
 
 
 class LedgerCheck:
-    """Looks at the DLedger log of a store."""
+    """Checks the DLedger log of a store."""
 
     def __init__(self, survey: Survey, collector: FindingCollector) -> None:
         self._survey = survey
@@ -35,11 +35,11 @@ class LedgerCheck:
 
     @property
     def is_there(self) -> bool:
-        """Whether the log is, or went on as, a DLedger log."""
+        """Whether the log is a DLedger log, or continues as one."""
         return bool(self._files)
 
     def run(self) -> str:
-        """Runs the checks; returns in words what was checked.
+        """Runs the checks; returns a text that states what was checked.
 
         Raises:
             StoreError: a file cannot be read, so the check is incomplete.
@@ -106,7 +106,7 @@ class LedgerCheck:
                 self._entry("dledger-index-unit", file, part, row, words)
 
     def _units_of(self, index: np.ndarray) -> np.ndarray:
-        """Returns the units of some entries; zeros where the index files have none."""
+        """Returns the index units of some entries; zeros for entries missing from the index files."""
         found = np.zeros(len(index), dledger.INDEX_UNIT.dtype)
         size = dledger.INDEX_UNIT_SIZE
         for base, file in self._units.items():
@@ -144,7 +144,7 @@ class LedgerCheck:
 
 
 def _heads_of(frames: Frames) -> np.ndarray:
-    """Returns the entry headers before frames; of those whose header is damaged none."""
+    """Returns the entry headers of frames, except damaged headers."""
     starts = frames.positions - dledger.ENTRY_HEADER_SIZE
     starts = starts[starts >= 0]
     rows = [bytes(frames.view[at : at + dledger.ENTRY_HEADER_SIZE]) for at in starts.tolist()]

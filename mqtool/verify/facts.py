@@ -26,12 +26,12 @@ class Facts:
 
     @cached_property
     def segments(self) -> list[SegmentFacts]:
-        """Of each segment that holds anything."""
+        """Facts about each segment that contains data."""
         return [facts for result in self.results for facts in result.segments]
 
     @cached_property
     def queues(self) -> list[QueueFacts]:
-        """Of each queue of the survey."""
+        """Facts about each queue of the survey."""
         found = [facts for result in self.results for facts in result.queues]
         following = dict(zip(self.span.queues, self.span.following.tolist(), strict=True))
         for facts in found:
@@ -40,12 +40,12 @@ class Facts:
 
     @cached_property
     def index(self) -> list[IndexFacts]:
-        """Of each index file of the survey."""
+        """Facts about each index file of the survey."""
         return [facts for result in self.results for facts in result.index]
 
     @cached_property
     def buckets(self) -> Buckets:
-        """Of the whole log."""
+        """Buckets of the whole log."""
         return Buckets(self.survey.segments)
 
     @cached_property
@@ -63,7 +63,7 @@ class Facts:
 
     @property
     def newest(self) -> int:
-        """Latest store timestamp, 0 if there is no record."""
+        """Latest store timestamp; 0 if there is no record."""
         return max((facts.newest for facts in self.segments), default=0)
 
     @property
@@ -76,7 +76,7 @@ class Facts:
         return [damage for facts in self.segments for damage in facts.damages]
 
     def compare_units(self, damages: list[DamagedRange]) -> Disagreement:
-        """Compares queues and log; buckets that differ are compared unit by unit."""
+        """Compares queues and log; compares buckets that differ unit by unit."""
         detail = UnitDetail(self.survey, self.queues, damages)
         for _, _, records in self._differing("units", "queues"):
             detail.compare(records)
@@ -86,7 +86,7 @@ class Facts:
         return Disagreement(odd, [run for run in missing if run.queue not in unread])
 
     def compare_index(self, damages: list[DamagedRange]) -> IndexDisagreement:
-        """Compares index and log; buckets that differ are compared entry by entry."""
+        """Compares index and log; compares buckets that differ entry by entry."""
         detail = IndexDetail(self.survey, self.index, damages)
         if self.index:
             for number, first, records in self._differing("keys", "index"):
@@ -117,8 +117,8 @@ class Facts:
 def _settle(facts: QueueFacts, following: int) -> None:
     """Separates units whose records were cut off the log from invalid ones.
 
-    Physical offsets ascend in a queue. A unit that points past the end of the log is invalid if a later unit, or a
-    later record of the queue, does not: then no message was cut off.
+    Physical offsets ascend in a queue. If a unit points past the end of the log but a later unit, or a later record
+    of the queue, is inside the log, the unit is invalid and no message was cut off.
 
     Args:
         facts: of the queue; is changed.

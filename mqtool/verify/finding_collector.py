@@ -14,7 +14,7 @@ MOST_OF_A_CODE = 10_000
 
 
 class FindingCollector:
-    """Findings of one task, as they are made.
+    """Collects the findings of one task.
 
     Attributes:
         root: the store's root directory.
@@ -46,7 +46,7 @@ class FindingCollector:
         lost_messages: int = 0,
         severity: Severity | None = None,
     ) -> None:
-        """Writes one finding down.
+        """Adds one finding.
 
         Args:
             code: key of `CATALOGUE`.
@@ -55,9 +55,9 @@ class FindingCollector:
             position: byte in the file.
             span: physical offsets concerned, half-open; its first is the finding's `physical_offset`.
             queue: topic and queue id.
-            group: consumer group, for the command to type.
+            group: consumer group, for the next step.
             lost_bytes, lost_messages: see `Finding`.
-            severity: where it is not the code's usual one.
+            severity: if it differs from the code's default.
         """
         check = CATALOGUE[code]
         self._counts[code] += 1
@@ -148,7 +148,7 @@ def in_order(findings: list[Finding]) -> tuple[Finding, ...]:
 
 
 def area_of(finding: Finding) -> Area:
-    """Returns the check that a finding belongs to; those of batch queues go by their tree."""
+    """Returns the area of a finding; findings about batch queues are assigned by their directory tree."""
     area = CATALOGUE[finding.code].area
     batch = area is Area.CONSUME_QUEUE and finding.file.startswith(f"{Area.BATCH_CONSUME_QUEUE}/")
     return Area.BATCH_CONSUME_QUEUE if batch else area

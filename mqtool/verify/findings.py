@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 
 class Severity(enum.StrEnum):
-    """How bad a finding is."""
+    """Severity of a finding."""
 
     ERROR = "error"
     """Broken, and the broker's next start does not repair it."""
@@ -23,12 +23,15 @@ class Severity(enum.StrEnum):
 
     @property
     def is_serious(self) -> bool:
-        """Whether somebody must act before the store can be trusted: a command that finds one ends with exit code 1."""
+        """Whether the finding must be resolved before the store can be trusted.
+
+        A command that reports such a finding ends with exit code 1.
+        """
         return self in (Severity.ERROR, Severity.UNKNOWN)
 
 
 class State(enum.StrEnum):
-    """Of the store, and of each check."""
+    """State of the store, and of each check."""
 
     CLEAN = "clean"
     DIRTY = "dirty"
@@ -72,15 +75,15 @@ class Finding:
 
     Attributes:
         code: stable, see `catalogue`.
-        severity: of this case; a code may be milder where the broker's recovery repairs it.
-        file: path below the store's root; as it is if it lies elsewhere.
+        severity: of this finding; lower than the code's if the broker's recovery repairs it.
+        file: path below the store's root; the full path if it is elsewhere.
         position: byte in that file.
         physical_offset: byte address in the CommitLog.
-        topic, queue_id: whose messages.
-        lost_bytes: bytes of the CommitLog that hold no valid record.
-        lost_messages: messages proved to be gone.
+        topic, queue_id: of the messages concerned.
+        lost_bytes: bytes of the CommitLog that contain no valid record.
+        lost_messages: number of messages proved lost.
         evidence: expected and found.
-        next_step: the command to type.
+        next_step: the command to run.
     """
 
     code: str
@@ -98,12 +101,12 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class CheckState:
-    """How one check ended.
+    """The result of one check.
 
     Attributes:
-        area: which.
-        state: UNKNOWN if it could not run or not to its end.
-        findings: how many.
+        area: of the check.
+        state: UNKNOWN if it could not run or did not finish.
+        findings: number of findings.
         detail: what was checked, or why it could not be.
     """
 
@@ -121,7 +124,7 @@ class LostRange:
         start, end: physical offsets, half-open.
         kind: `records.damage.DamageKind`.
         file, position: of `start`.
-        messages: how many are proved to have been there.
+        messages: number of messages proved to have been there.
     """
 
     start: int
@@ -138,8 +141,8 @@ class QueueLoss:
 
     Attributes:
         topic, queue_id: which queue.
-        offsets: (first, last) queue offsets, both included, ascending.
-        proof: "units" (the queue's own units point at them), "offsets" (the queue offsets of what is left skip them).
+        offsets: (first, last) queue offsets, inclusive, ascending.
+        proof: "units" (the queue's own units point to them), "offsets" (the remaining queue offsets skip them).
     """
 
     topic: str
@@ -149,19 +152,19 @@ class QueueLoss:
 
     @property
     def messages(self) -> int:
-        """How many."""
+        """Number of lost messages."""
         return sum(last - first + 1 for first, last in self.offsets)
 
 
 @dataclass(frozen=True, slots=True)
 class GroupLoss:
-    """What a queue's loss means for one consumer group.
+    """The effect of a queue's loss on one consumer group.
 
     Attributes:
-        group, topic, queue_id: whose.
-        consumer_offset: next queue offset it will read.
+        group, topic, queue_id: consumer group and queue.
+        consumer_offset: next queue offset that the group will read.
         consumed: lost messages that it had consumed.
-        unread: lost messages that it will never see.
+        unread: lost messages that it will never receive.
     """
 
     group: str
@@ -187,7 +190,7 @@ class Losses:
 
     @property
     def messages(self) -> int:
-        """Messages proved to be gone."""
+        """Number of messages proved lost."""
         return sum(queue.messages for queue in self.queues)
 
 
@@ -196,10 +199,10 @@ class Statistics:
     """How much was checked.
 
     Attributes:
-        records: valid ones in the CommitLog.
+        records: number of valid records in the CommitLog.
         log_bytes: bytes of the CommitLog that were read.
-        units, entries: of all queues, of all index files.
-        seconds: by the clock.
+        units, entries: number in all queues, and in all index files.
+        seconds: elapsed time.
     """
 
     records: int = 0
@@ -211,13 +214,14 @@ class Statistics:
 
 @dataclass(frozen=True, slots=True)
 class NextStart:
-    """What a start would do.
+    """What the next start of a broker would do.
 
     Attributes:
         release: release of the broker that starts.
         release_evidence: why that release: given, detected or assumed.
         verdict: `Outcome.verdict`, or why it is unknown.
-        lost_messages: provable messages of the requested topics that consumers would not get; None if unknown.
+        lost_messages: number of messages of the requested topics that provably would not reach consumers; None if
+            unknown.
         do_not_start: the start fails, or loses messages that are not lost yet; None if unknown.
     """
 
@@ -247,13 +251,14 @@ class Verification:
     Attributes:
         store: path of the root, as given.
         state: the worst of the checks.
-        live: whether a broker was running: then only what is certain is reported.
+        live: whether a broker was running; then only what is certain is reported.
         complete: False if it was stopped early; `--state` resumes.
         checks: every check in the order of `Area`.
         findings: in a stable order.
         losses: what is lost.
         statistics: how much was read.
-        next_start: what the next start of a broker does; None if it was stopped early, or for a store elsewhere.
+        next_start: what the next start of a broker does; None if the check was stopped early, or the store is
+            remote.
     """
 
     store: str
@@ -272,7 +277,7 @@ class Verification:
 
     @property
     def serious(self) -> int:
-        """How many findings are errors, or could not be checked."""
+        """Number of findings that are errors, or could not be checked."""
         return sum(finding.severity.is_serious for finding in self.findings)
 
 

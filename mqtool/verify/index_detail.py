@@ -30,7 +30,7 @@ class MissingKeys:
 
     Attributes:
         start, end: physical offsets of the first record and after the last.
-        records, keys: how many.
+        records, keys: number of each.
     """
 
     start: int
@@ -158,7 +158,7 @@ class IndexDetail:
         self.found.odd.append((file, OddEntry(code, entry, physical, (), evidence)))
 
     def _is_full(self, file: int) -> bool:
-        """Whether the last entries noted are all of one file, and as many as are noted of it."""
+        """Whether the last stored entries are all from one file, and its limit of stored entries is reached."""
         return self._run == (file, MOST_NOTED)
 
     def _damaged(self, physical: int) -> bool:
@@ -168,7 +168,7 @@ class IndexDetail:
     def _tags_not_indexed(
         self, records: Records, number: int, first_record: int, held: np.ndarray, absent: np.ndarray
     ) -> np.ndarray:
-        """Marks the keys of tags if no tag of the range is indexed: then an older release indexed it."""
+        """Marks the keys of tags if no tag of the range is indexed, because an older release indexed it."""
         rules = replace(self._survey.rules, index_tags=False)
         without = read_records(self._survey, number, (records.start, records.end), first_record, rules).keys
         tags = ~among(
@@ -179,7 +179,7 @@ class IndexDetail:
         return tags if not (tags & indexed).any() else np.zeros(len(absent), bool)
 
     def _missing(self, records: Records, keys: IndexKeys, absent: np.ndarray) -> None:
-        """Notes the records whose keys are absent; a record between them that lost none parts the runs."""
+        """Stores runs of records whose keys are absent; a record between them whose keys are present ends a run."""
         lost = np.bincount(keys.row[absent], minlength=len(records.offsets))
         keyed = np.flatnonzero(np.bincount(keys.row, minlength=len(records.offsets)))
         is_open = self._open_at == records.start

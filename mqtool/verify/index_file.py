@@ -1,4 +1,4 @@
-"""One index file, read once: header, slots, chains, and the sums of its entries for the comparison with the log.
+"""Reads one index file once: header, slots, chains, and the checksums of its entries for the comparison with the log.
 
 Source: IndexFile.putKey, IndexHeader, IndexService (4.9.7, 5.5.0).
 """
@@ -88,7 +88,7 @@ class IndexFacts:
 def check_index_file(
     survey: Survey, path: Path, shape: Shape, buckets: Buckets, sums: Sums, throttle: Throttle
 ) -> IndexFacts:
-    """Reads all entries of a file and adds those inside the log to the sums; a read error is noted, not raised."""
+    """Reads all entries of a file and adds those inside the log to the sums; a read error is stored, not raised."""
     facts = IndexFacts(path, 0, IndexHeader(0, 0, 0, 0, 0, 0))
     try:
         with ReadFile(path) as file:
@@ -130,7 +130,7 @@ class _Scan:
         self._check_slots()
 
     def _read(self, position: int, count: int) -> memoryview:
-        """Reads into the same memory as the last time."""
+        """Reads into the same buffer each time."""
         return self._memory[: self._file.read_into(position, self._memory[:count])]
 
     def _take(self, first: int, entries: np.ndarray) -> None:
@@ -148,7 +148,7 @@ class _Scan:
             facts.chunks.append((first, len(entries), low, high))
 
     def _take_any(self, first: int, entries: np.ndarray) -> list[int]:
-        """Takes entries of any kind; returns bounds of the physical offsets inside the log, none if there is none."""
+        """Processes entries of any kind; returns bounds of the physical offsets inside the log, [] if none is."""
         physical = entries["physical_offset"].astype(np.int64)
         hashes = entries["key_hash"].astype(np.int64)
         self._chain(first, entries, hashes)
@@ -175,7 +175,7 @@ class _Scan:
             self._odd("index-chain", first + row, entries, row, related, words)
 
     def _wrong_links(self, first: int, hashes: np.ndarray, found: np.ndarray) -> list[tuple[int, int]]:
-        """Returns row and due predecessor of entries that name another one, as many as are kept; counts them all."""
+        """Returns row and expected predecessor of entries that state another one, up to a limit; counts them all."""
         due = self._due(first, hashes)
         rows = np.flatnonzero(found != due)
         wrong = np.stack([rows, due[rows]], axis=1)
@@ -183,7 +183,7 @@ class _Scan:
         return [(row, due) for row, due in wrong[: max(0, MOST_NOTED - len(self.facts.odd))].tolist()]
 
     def _due(self, first: int, hashes: np.ndarray) -> np.ndarray:
-        """Returns the newest entry of each entry's slot before it, and makes these entries the newest."""
+        """Returns the expected predecessor of each entry: the newest in its slot so far. Updates the newest entries."""
         slots = np.maximum(hashes, 0).astype(np.int32) % np.int32(self._shape.slots)  # half the time of int64
         return chain(self._heads, slots, first)
 

@@ -1,4 +1,4 @@
-"""Facts about the index, and its disagreement with the CommitLog, as findings."""
+"""Converts facts about the index, and its differences from the CommitLog, to findings."""
 
 from collections.abc import Collection, Iterator, Sequence
 from itertools import pairwise
@@ -17,7 +17,7 @@ from mqtool.verify.survey import Survey
 
 
 class IndexReport:
-    """Writes the findings of all index files down."""
+    """Reports the findings of all index files."""
 
     def __init__(
         self,
@@ -37,8 +37,8 @@ class IndexReport:
         """Reports files, then entries, then keys without entries.
 
         Args:
-            detail: where index and log disagree.
-            wrong: physical offsets of records that are reported themselves: it is they that disagree.
+            detail: differences between index and log.
+            wrong: physical offsets of records that are reported themselves, and therefore explain a difference.
         """
         for path in self._survey.index.strays:
             self._stray(path)
@@ -172,17 +172,17 @@ def _is_number(name: str) -> bool:
 def check_absent(
     survey: Survey, checkpoint: Checkpoint | None, enabled: bool | None, keyed: int, collector: FindingCollector
 ) -> str:
-    """Looks at a store whose index has no file, or none that can be understood.
+    """Checks a store whose index has no files, or only unreadable ones.
 
     Args:
         survey: the store.
         checkpoint: None if it cannot be read.
-        enabled: messageIndexEnable as configured, None if not.
-        keyed: records in the log.
-        collector: where findings go.
+        enabled: messageIndexEnable as configured; None if it is not configured.
+        keyed: number of records with keys in the log.
+        collector: receives the findings.
 
     Returns:
-        Why the index could not be checked, "" if there is nothing to check.
+        Why the index could not be checked; "" if there is nothing to check.
     """
     path = survey.root / file_names.INDEX
     if path.exists() and not path.is_dir():

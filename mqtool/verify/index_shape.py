@@ -1,7 +1,7 @@
-"""Numbers of slots and entries of a store's index files, which the files do not state, and the entries in use.
+"""Determines the numbers of slots and entries of a store's index files, which the files do not state, and those in use.
 
-All files of a store have one shape. It is the configured one, the default one if the length matches, or the one that
-the entries of some file prove: the newest entries must be the heads of their slots.
+All files of a store have the same shape. It is the configured one, the default one if the length matches, or the one
+that the entries of some file prove: the newest entries must be the heads of their slots.
 """
 
 from collections import Counter
@@ -69,7 +69,7 @@ class IndexPlan:
 
 
 def plan_index(directory: Path, slots: int | None, places: int | None) -> IndexPlan:
-    """Looks at a directory of index files; see `find_shape`."""
+    """Examines a directory of index files; see `find_shape`."""
     files, strays = [], []
     for entry in list_directory(directory):
         is_index = file_names.is_index_file_name(entry.name) and entry.is_file()
@@ -134,7 +134,7 @@ def _best_slots(path: Path, size: int) -> tuple[float, int]:
 
 
 def _fit(file: ReadFile, slots: int, count: int) -> float:
-    """Returns the share of the newest entries' slots whose heads are right."""
+    """Returns the fraction of the newest entries' slots whose heads are correct."""
     if slots <= 0:
         return 0.0
     first = max(1, count - _SAMPLE + 1)

@@ -24,7 +24,7 @@ _DEFAULTS = {_WARNING_LEVEL: 90, _FORCIBLY: 85, _MAX_USED: 75}
 
 
 def check_lint(survey: Survey, config: BrokerConfig, collector: FindingCollector) -> None:
-    """Looks at a configuration."""
+    """Checks a configuration."""
     path = Path(config.source or "configuration")
     for old, new in LEGACY_KEYS.items():
         if old in config.values:
@@ -100,7 +100,10 @@ def _index_shape(survey: Survey, config: BrokerConfig, path: Path, collector: Fi
 
 
 def _ratios(config: BrokerConfig, path: Path, collector: FindingCollector) -> None:
-    """Deleting must begin before it is forced, and that before writes stop; explicit values only."""
+    """Checks that deletion starts before it is forced, and is forced before writes stop.
+
+    Only ratios that are configured explicitly are checked.
+    """
     given = {key for key in _DEFAULTS if key in config.values}
     if not given:
         return

@@ -1,4 +1,4 @@
-"""Findings of the CommitLog: damage with the messages lost, bytes after the end, jumps of queue offsets."""
+"""Findings of the CommitLog: damage with the messages lost, bytes after the end, jumps in queue offsets."""
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
@@ -54,11 +54,11 @@ def refine(log: CommitLog, odd: Sequence[OddUnits]) -> None:
 
 @dataclass(frozen=True)
 class WrongRecords:
-    """Records whose own fields, not their units, are wrong.
+    """Records whose own fields, rather than their units, are wrong.
 
     Attributes:
         offsets: physical offsets of records with a wrong queue offset, to (expected, found, topic, queue id).
-        jumps: those that are left unexplained.
+        jumps: those that remain unexplained.
     """
 
     offsets: dict[int, Jump]
@@ -66,7 +66,7 @@ class WrongRecords:
 
 
 def judge_jumps(jumps: Iterable[Jump], ledger: Ledger, odd: Sequence[OddUnits]) -> WrongRecords:
-    """Explains jumps: by damage, by one record with a wrong queue offset, by a record that names a wrong queue."""
+    """Explains jumps: by damage, by one record with a wrong queue offset, or by a record that states a wrong queue."""
     misnamed = {units.start for units in odd if units.code in _CLAIMED}
     claimed = {(units.queue, units.first_offset) for units in odd if units.code in _CLAIMED}
     by_queue: dict[tuple[str, int], list[Jump]] = {}
@@ -91,13 +91,13 @@ def judge_jumps(jumps: Iterable[Jump], ledger: Ledger, odd: Sequence[OddUnits]) 
 
 
 def _claimed(queue: tuple[str, int], jump: Jump, claimed: set[tuple[tuple[str, int], int]]) -> bool:
-    """Whether units of the queue point to records that name another queue, for every offset skipped."""
+    """Whether units of the queue point to records that state another queue, for every offset skipped."""
     skipped = range(jump.expected, jump.found)
     return 0 < len(skipped) <= len(claimed) and all((queue, offset) in claimed for offset in skipped)
 
 
 class LogReport:
-    """Writes the findings of the CommitLog down."""
+    """Reports the findings of the CommitLog."""
 
     def __init__(
         self, survey: Survey, facts: Sequence[SegmentFacts], ledger: Ledger, collector: FindingCollector
@@ -187,7 +187,7 @@ class LogReport:
         return self._survey.end > end
 
     def _ends(self) -> None:
-        """Looks at how each segment ends."""
+        """Checks how each segment ends."""
         ended = {damage.end for damage in self._ledger.damages}
         for facts in self._facts:
             segment = self._survey.segments[facts.number]
@@ -225,7 +225,7 @@ class LogReport:
 
 
 def time_spikes(survey: Survey, facts: Sequence[SegmentFacts], collector: FindingCollector) -> None:
-    """Reports odd store times at the boundary of two segments; within a segment the segment's check reports them."""
+    """Reports outlying store timestamps at the boundary of two segments; a segment's own check reports the others."""
     for before, after in pairwise(facts):
         joint = before.last_times + after.first_times
         times = np.array([time for time, _ in joint], np.int64)

@@ -1,7 +1,7 @@
-"""What is lost: byte ranges, messages by queue, and how much of that each consumer group had consumed.
+"""What is lost: byte ranges, messages by queue, and how many of those each consumer group had consumed.
 
-Three proofs that a message existed: its unit points into the damage (exact); its record is there with a damaged
-body (exact); the queue offsets of the records around the damage skip its offset.
+Three proofs that a message existed: its unit points into the damage (exact); its record exists with a damaged body
+(exact); the queue offsets of the records around the damage skip its offset.
 """
 
 from bisect import bisect_left, bisect_right
@@ -23,10 +23,10 @@ Interval = tuple[int, int]
 
 @dataclass
 class Ledger:
-    """Lost messages by queue, and how many each damaged range took.
+    """Lost messages by queue, and how many of them are in each damaged range.
 
     Attributes:
-        damages: in the order of the log.
+        damages: in log order.
         by_damage: queues and messages, one item per damage.
     """
 
@@ -41,14 +41,14 @@ class Ledger:
         self._starts = [damage.start for damage in self.damages]
 
     def by_unit(self, queue: Queue, first: int, last: int, damage: int | None) -> None:
-        """Notes messages that units of their queue prove."""
+        """Records losses that are proved by units of the queue."""
         self._units.setdefault(queue, []).append((first, last))
         if damage is not None:
             taken = self.by_damage[damage]
             taken[queue] = taken.get(queue, 0) + last - first + 1
 
     def by_jump(self, jump: Jump) -> bool:
-        """Notes messages that a jump around damage proves; returns whether there is damage that explains it."""
+        """Records losses that are proved by a jump around damage; returns whether there is damage that explains it."""
         first = bisect_left(self._starts, jump.before)
         if first == len(self.damages) or self.damages[first].end > jump.after or jump.found <= jump.expected:
             return False
@@ -114,7 +114,7 @@ def cut_off(queues: Iterable[QueueFacts], ledger: Ledger) -> list[LostRange]:
 def group_losses(
     losses: Iterable[QueueLoss], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
 ) -> tuple[GroupLoss, ...]:
-    """Returns for each group that consumes a queue with losses how many of them it had consumed."""
+    """Returns, for each group that consumes a queue with losses, how many of the lost messages it had consumed."""
     by_queue: dict[Queue, list[Interval]] = {}
     for loss in losses:
         by_queue.setdefault((loss.topic, loss.queue_id), []).extend(loss.offsets)
@@ -139,7 +139,7 @@ def losses_of(
 
 
 def merged(parts: Iterable[Interval]) -> tuple[Interval, ...]:
-    """Returns the union of intervals, both ends included, ascending."""
+    """Returns the union of intervals with inclusive ends, ascending."""
     found: list[Interval] = []
     for first, last in sorted(parts):
         if found and first <= found[-1][1] + 1:

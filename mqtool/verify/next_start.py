@@ -1,8 +1,8 @@
 """What the next start of a broker would do to the store, for `verify`'s headline.
 
-Computed by `mqtool.recovery`, as for `explain-start`. If nothing is wrong with log and queues, what the check has read
-need not be read again: a start that leaves both as long as they are loses nothing. Otherwise the messages that a start
-loses are counted in one more pass over the log, unless the log is too long or the caller limits reading.
+Computed by `mqtool.recovery`, as for `explain-start`. If log and queues are intact, nothing needs to be read again:
+a start that does not shorten either of them loses nothing. Otherwise the messages that a start loses are counted in
+one more pass over the log, unless the log is too long or the caller limits reading.
 """
 
 from collections.abc import Callable
@@ -33,18 +33,19 @@ _LIVE = (
 def next_start(
     store: Store, facts: Facts, state: State, lost: int, broker: str | None = None, *, is_sound: bool
 ) -> NextStart | None:
-    """Returns what the next start does, None for a store that is not a local directory.
+    """Returns what the next start does; None for a store that is not a local directory.
 
-    While a broker is running it is unknown: it depends on how the broker stops. A second broker started meanwhile
-    checks the lock only after load(), which cuts and deletes files (DefaultMessageStore.start, 4.9.7, 5.5.0).
+    While a broker is running it is unknown, because it depends on how the broker stops. A second broker started
+    meanwhile checks the lock only after load(), which cuts and deletes files (DefaultMessageStore.start, 4.9.7,
+    5.5.0).
 
     Args:
         store: the store.
         facts: about the store.
         state: the verdict so far.
-        lost: messages that are lost already.
+        lost: number of messages that are already lost.
         broker: release that would be started; by default the detected one.
-        is_sound: log and queues were read and compared, and nothing is wrong with them.
+        is_sound: log and queues were read and compared, and no fault was found in them.
 
     Raises:
         UsageError: the rules of that release are not known.
@@ -87,7 +88,7 @@ def _sound_start(facts: Facts, start: Callable[..., Outcome]) -> Outcome | None:
 
 
 def _keeps_all(outcome: Outcome, facts: Facts) -> bool:
-    """Whether the log and every queue reach after a start at least as far as now, to both ends."""
+    """Whether log and queues cover at least the same offsets after a start as now, at both ends."""
     if outcome.after_start is None or outcome.queues is None:
         return False
     low, high = outcome.after_start

@@ -1,4 +1,4 @@
-"""The compiled pass over the plain records of one segment; everything else is left to array operations."""
+"""The compiled pass over the plain records of one segment; all other records are checked by array operations."""
 
 from dataclasses import dataclass
 
@@ -23,7 +23,7 @@ _MOST_KEYS = 1 << 15
 
 
 class KnownQueues:
-    """What is known of the queues that have been met, by the number that `Continuity` gives them.
+    """Properties of the queues seen so far, by the number that `Continuity` assigns to them.
 
     Attributes:
         keys: uint64, `checksums.queue_key`.
@@ -47,12 +47,12 @@ class KnownQueues:
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """What the compiled pass and the array operations over one segment both go on with.
+    """State shared by the compiled pass and the array operations over one segment.
 
     Attributes:
         dispatcher, continuity, queues, rules: state of the checks.
         units, keys: sums by bucket.
-        first_record: int64, physical offset of the first record by bucket, -1 where there is none.
+        first_record: int64, physical offset of the first record by bucket, -1 if there is none.
     """
 
     dispatcher: Dispatcher
@@ -65,7 +65,7 @@ class Shared:
 
 
 class PlainPass:
-    """Reads plain records and adds them to what is known of a segment.
+    """Reads plain records and adds them to the facts about a segment.
 
     Attributes:
         records: number of records read.
@@ -80,14 +80,14 @@ class PlainPass:
         shared: Shared,
         throttle: Throttle,
     ) -> None:
-        """Takes what the pass needs.
+        """Prepares the pass; reads nothing yet.
 
         Args:
             compiled: the kernels.
             survey: the store.
             file: descriptor of the open file, the segment, and the position after which no record may end.
             shared: is updated.
-            throttle: gets the number of bytes read.
+            throttle: receives the number of bytes read.
         """
         self._pass = compiled.plain_records
         self._survey = survey
@@ -102,7 +102,7 @@ class PlainPass:
         self.records = self.newest = 0
 
     def skim(self, position: int) -> tuple[int, int]:
-        """Reads records from a position on, as `records.walk.Skim`."""
+        """Reads records from a position on; implements `records.walk.Skim`."""
         shared, at = self._shared, position
         rules, dispatcher = shared.rules, shared.dispatcher
         sums = (BUCKET_BITS, shared.units.total, shared.units.count, shared.keys.total, shared.keys.count)

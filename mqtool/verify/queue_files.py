@@ -1,4 +1,4 @@
-"""A queue's files: names, lengths, contiguity, strays, and files in consumequeue/ that belong to no queue.
+"""Checks the files of queues: names, lengths, contiguity, stray files, and files that belong to no queue.
 
 Source: MappedFileQueue.load, ConsumeQueueStore.loadConsumeQueues (4.9.7, 5.5.0).
 """
@@ -18,7 +18,7 @@ from mqtool.verify.survey import QueueFiles, Survey
 
 
 def place(queue: QueueFiles, number: int) -> tuple[Path, int | None]:
-    """Returns the file that holds, or would hold, a unit, and the byte in it; the directory if no file does."""
+    """Returns the file that contains a unit, or would contain it, and the byte in it; the directory if no file does."""
     byte = number * queue.unit.size
     file = next((file for file in queue.files if file.base <= byte < file.end), None)
     return (queue.path, None) if file is None else (file.path, byte - file.base)
@@ -39,7 +39,7 @@ def check_queue_files(
         survey: the store.
         queue, facts: the queue, and the facts about its units.
         size: bytes of a queue file, None if unknown.
-        collector: where findings go.
+        collector: receives the findings.
         is_whole: no unit of the queue is missing.
     """
     for file in queue.files:
@@ -65,7 +65,7 @@ def check_queue_files(
 
 
 def _is_extra(queue: QueueFiles, last: MappedFile, facts: QueueFacts) -> bool:
-    """Whether the last file holds nothing though the one before it is not full."""
+    """Whether the last file is empty although the previous one is not full."""
     return facts.used_end * queue.unit.size < last.base
 
 

@@ -1,4 +1,4 @@
-"""Facts about queues, and their disagreement with the CommitLog, as findings."""
+"""Converts facts about queues, and their differences from the CommitLog, to findings."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -31,9 +31,9 @@ class QueueReport:
     Attributes:
         survey, recovery, collector: of the store.
         queues: facts of each queue of the survey, in its order.
-        detail: where queues and log disagree.
+        detail: differences between queues and log.
         ledger: what is lost.
-        dispatched: which records a running broker has given to their queues.
+        dispatched: which records a running broker has dispatched.
     """
 
     survey: Survey
@@ -143,7 +143,7 @@ class QueueReport:
         )
 
     def _is_missing_now(self, queue: QueueFiles, first: int, physical_offset: int) -> bool:
-        """Whether a running broker has dispatched a record, and its unit is not there even now."""
+        """Whether a running broker has dispatched a record whose unit is still missing when the queue is read again."""
         if queue.is_batch or not self.dispatched.has(physical_offset):
             return False
         size, files = queue.unit.size, list_mapped_files(queue.path).files
@@ -157,7 +157,7 @@ class QueueReport:
             return False
 
     def _physical_at(self, queue: Queue, number: int) -> int:
-        """Returns where in the log the records of missing units begin, -1 if the log does not have them."""
+        """Returns the physical offset at which the records of missing units begin; -1 if they are not in the log."""
         starts = [run.start for run in self.detail.missing if run.queue == queue and run.first <= number <= run.last]
         return min(starts, default=self.survey.end)
 
@@ -210,13 +210,13 @@ def absent_queues(
         span: queues in the log.
         explained: messages of a queue that are reported as records of another.
         topics: as configured.
-        readable: whether that is known.
+        readable: whether the configured topics are known.
         recovery: what the next start repairs.
-        dispatched: which records a running broker has given to their queues.
-        collector: where findings go.
+        dispatched: which records a running broker has dispatched.
+        collector: receives the findings.
 
     Returns:
-        Why it is unknown whether queues are missing, "" if it is known.
+        Why it is unknown whether queues are missing; "" if it is known.
     """
     if survey.has_rocksdb or survey.has_dledger:
         return ""
@@ -272,7 +272,7 @@ class Dispatched:
         self._checkpoint = checkpoint or Checkpoint()
 
     def has(self, physical_offset: int) -> bool:
-        """Whether that is certain for the record at an offset: a queue or the checkpoint knows a later one."""
+        """Whether the record at an offset has certainly been dispatched: a queue or the checkpoint has a later one."""
         if physical_offset < max(self._newest, self._checkpoint.logics_physical_offset):
             return True
         try:

@@ -1,6 +1,7 @@
 """Rules for one record, or three successive ones: CRCs, fields, times, compression.
 
-Framing (magic, lengths, own physical offset) is checked by `records.walk`; these rules see only valid frames.
+Framing (magic, lengths, the record's physical offset) is checked by `records.walk`; these rules see only valid
+frames.
 """
 
 from collections.abc import Iterator
@@ -28,11 +29,12 @@ _PORTS = 1 << 16
 
 
 class RecordRules:
-    """Looks at the records of one segment, window by window.
+    """Checks the records of one segment, window by window.
 
     Attributes:
-        without_crc, first_without_crc: records with a body and CRC 0, and the physical offset of the first of them.
-        first_times: store time and physical offset of the first two records.
+        without_crc, first_without_crc: number of records with a body and CRC 0, and the physical offset of the
+            first.
+        first_times: store timestamp and physical offset of the first two records.
         last: int64 of shape (2, n), n up to 2: store timestamps and physical offsets of the last records.
     """
 
@@ -42,9 +44,10 @@ class RecordRules:
         """Starts before the first window.
 
         Args:
-            collector: where findings go.
+            collector: receives the findings.
             segment: the file.
-            bad_bodies: gets (topic, queue id, queue offset, physical offset, size) of each record whose body is wrong.
+            bad_bodies: receives (topic, queue id, queue offset, physical offset, size) of each record with an
+                invalid body.
         """
         self._collector = collector
         self._segment = segment
@@ -54,7 +57,7 @@ class RecordRules:
         self.first_times: list[tuple[int, int]] = []
 
     def check(self, frames: Frames, times: np.ndarray) -> None:
-        """Looks at one window; `times` are the store timestamps."""
+        """Checks one window; `times` are the store timestamps."""
         wrong = ~frames.crc_matches
         if wrong.any():
             self._bodies(frames, np.flatnonzero(wrong))
@@ -64,11 +67,11 @@ class RecordRules:
         self._times(frames, times)
 
     def took(self, first: np.ndarray, last: np.ndarray) -> None:
-        """Continues after records that another pass has found nothing wrong with.
+        """Continues after records that another pass has checked without finding a fault.
 
         Args:
-            first: store timestamp and physical offset of the first of them, a row each, two rows at most.
-            last: the same of the last two records read, by whom ever.
+            first: store timestamp and physical offset of the first of them, one row each, at most two rows.
+            last: the same for the last two records read, by either pass.
         """
         if len(self.first_times) < 2:
             self.first_times += [(int(time), int(at)) for time, at in first][: 2 - len(self.first_times)]
@@ -183,10 +186,10 @@ def report_without_crc(collector: FindingCollector, segment: MappedFile, count: 
 
 @dataclass(frozen=True)
 class ImpossibleField:
-    """A field of some records with values that no broker writes.
+    """A field that has values in some records that no broker writes.
 
     Attributes:
-        name: which.
+        name: of the field.
         words: text of the evidence, with a placeholder for the value.
         broken: bool per record.
         values: int64 per record.
@@ -224,7 +227,7 @@ def not_compressed(frames: Frames) -> Iterator[tuple[int, bytes]]:
 
 
 def spikes(times: np.ndarray) -> list[int]:
-    """Returns the items that differ from both neighbours while these agree; invalid times are left out."""
+    """Returns the items that differ from both neighbours although these agree; invalid times are ignored."""
     steps = np.diff(times)
     if len(times) < 3 or not (steps < -SPIKE_MS).any():
         return []
@@ -235,7 +238,7 @@ def spikes(times: np.ndarray) -> list[int]:
 
 
 def spike_words(times: np.ndarray, middle: int) -> str:
-    """Returns the evidence for a spike."""
+    """Returns the evidence text for a spike."""
     return f"store time {times[middle]} between {times[middle - 1]} and {times[middle + 1]}"
 
 

@@ -1,4 +1,4 @@
-"""How far back the broker's recovery would start, and so what it repairs: the part that `verify` needs.
+"""How far back the broker's recovery would start, and therefore what it repairs, as far as `verify` needs it.
 
 Source: ConsumeQueue.recover (4.9.7, 5.5.0).
 """
@@ -28,9 +28,10 @@ class Recovery:
         return self.scan_start is not None and start >= self.scan_start
 
     def repairs_units(self, queue: QueueFiles, first: int, start: int) -> bool:
-        """Whether the next start writes units again, from number `first` on, with records from offset `start` on.
+        """Whether the next start writes units again, from unit number `first` on, for records from offset `start` on.
 
-        Recovery must drop them first: it reads only the last files of a queue, and ends it at the first invalid unit.
+        Recovery must discard them first: it reads only the last files of a queue, and ends the queue at the first
+        invalid unit.
         """
         if not self.repairs_records(start):
             return False
@@ -39,7 +40,7 @@ class Recovery:
 
 
 def plan(survey: Survey, store: Store) -> Recovery:
-    """Returns what the next start would read; nothing if a segment that decides it cannot be read.
+    """Returns what the next start would read; nothing if a segment needed to determine this cannot be read.
 
     In that case the log's check is unknown, and no finding depends on what a start would repair.
     """

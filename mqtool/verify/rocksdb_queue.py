@@ -26,7 +26,7 @@ Name = tuple[str, int]
 
 
 class RocksCheck:
-    """Looks at the database of a store's queues."""
+    """Checks the RocksDB database of a store's queues."""
 
     def __init__(self, store: Store, survey: Survey, collector: FindingCollector) -> None:
         self._log = store.commit_log
@@ -36,7 +36,7 @@ class RocksCheck:
         self._matched: Counter[Name] = Counter()
 
     def run(self) -> str:
-        """Compares all queues; returns in words what was checked.
+        """Compares all queues; returns a text that states what was checked.
 
         Raises:
             UnavailableError: the library for RocksDB is not installed.
@@ -91,7 +91,7 @@ class RocksCheck:
             self._collector.add(code, self._path, words, span=at, queue=name)
 
     def _is_other_delay(self, name: Name, unit: RocksUnit) -> bool:
-        """Whether a delayed message is due as some messageDelayLevel has it, where none is configured."""
+        """Whether a delayed message's deliver time fits some other messageDelayLevel, if none is configured."""
         known = name[0] != SCHEDULE_TOPIC or self._survey.delays_given
         return not known and is_possible_delay(unit.tags_code - unit.store_timestamp)
 

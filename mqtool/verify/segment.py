@@ -1,8 +1,8 @@
 """Reads one segment of the CommitLog once: framing, CRCs, fields, and checksums of what dispatch would write.
 
-All checks are array operations over the frames of a window; in a large log a compiled pass takes the records of which
-nothing is to be said (`plain_pass`). What depends on queues or other segments (lost messages, missing units) is decided
-by the caller from these facts.
+All checks are array operations over the frames of a window. In a large log a compiled pass handles the records
+without any fault (`plain_pass`). The caller decides from these facts what depends on queues or other segments (lost
+messages, missing units).
 """
 
 from dataclasses import dataclass, field
@@ -33,7 +33,7 @@ from mqtool.verify.timeline import Timeline
 
 @dataclass
 class DamagedRange:
-    """A range without a valid record; `queue_offset` is known where only the body is bad.
+    """A range without a valid record; `queue_offset` is known if only the body is damaged.
 
     Attributes:
         start, end: physical offsets.
@@ -104,8 +104,8 @@ def check_segment(
         survey: the store.
         number: of the segment.
         throttle: receives the number of bytes read.
-        part: positions of the first record and after the last one, None for the segment's end; what can only be
-            known about a complete segment is left to `segment_parts.join`.
+        part: positions of the first record and after the last one, None for the segment's end. Facts that need the
+            complete segment are left to `segment_parts.join`.
     """
     return _Check(survey, number, throttle).run(*part)
 
@@ -160,7 +160,7 @@ class _Check:
         return facts
 
     def _plain_pass(self, file: ReadFile, size: int) -> PlainPass | None:
-        """Returns the compiled pass that takes most records, if it can be had for this file."""
+        """Returns the compiled pass, which handles most records; None if it is not available for this file."""
         compiled, survey, segment = kernels(), self._survey, self._segment
         if compiled is None or segment.entries or survey.timeline or file.descriptor is None:
             return None
@@ -221,7 +221,7 @@ class _Check:
         sums.add(rows, mixed)
 
     def _learn(self) -> None:
-        """Works out what is needed of queues that have not been met before."""
+        """Computes the required properties of queues that have not been seen before."""
         known, queues = self._queues, self._continuity.span.queues
         fresh = queues[len(known.keys) :]
         if not fresh:
@@ -234,7 +234,7 @@ class _Check:
 
 
 def _note(damages: list[DamagedRange], damage: Damage) -> None:
-    """Adds a range; neighbours of one kind are joined, so that a shifted segment is one range."""
+    """Adds a range; adjacent ranges of one kind are joined, so that a shifted segment is one range."""
     last = damages[-1] if damages else None
     if last is not None and last.end == damage.start and last.kind == damage.kind:
         last.end = damage.end

@@ -1,7 +1,7 @@
-"""A large segment read in parts, side by side, and the parts joined as if it had been read at once.
+"""Reads a large segment in parallel parts, and joins the results as if the segment had been read at once.
 
-Parts are cut where a record seems to start. If one of them meets anything but valid records up to the exact place at
-which the next one begins, nothing of them counts, and the segment is read again as a whole.
+Parts are cut where a record seems to start. If one of them contains anything other than valid records up to the
+exact position at which the next one begins, all results are discarded and the segment is read again as a whole.
 """
 
 from collections.abc import Iterable, Sequence
@@ -24,7 +24,7 @@ T = TypeVar("T")
 
 
 def parts_of(survey: Survey, number: int) -> list[tuple[int, int | None]]:
-    """Returns where the parts of a segment begin and end, None for its end; a single one if it is not to be cut."""
+    """Returns start and end positions of the parts of a segment, None for its end; one part if it is not divided."""
     segment = survey.segments[number]
     whole = segment.entries or survey.live or survey.timeline
     try:
@@ -35,7 +35,7 @@ def parts_of(survey: Survey, number: int) -> list[tuple[int, int | None]]:
 
 
 def put_together(survey: Survey, parts: Sequence[SegmentFacts]) -> SegmentFacts | None:
-    """Returns the facts of a segment from those of its parts, in order; None if it has to be read as a whole."""
+    """Returns the facts of a segment from those of its parts, in order; None if the segment must be read as a whole."""
     if not all(_is_plain(part) for part in parts) or not all(_meet(*pair) for pair in pairwise(parts)):
         return None
     findings = _findings(survey, parts)
@@ -69,12 +69,12 @@ def put_together(survey: Survey, parts: Sequence[SegmentFacts]) -> SegmentFacts 
 
 
 def _is_plain(part: SegmentFacts) -> bool:
-    """Whether nothing was found whose meaning depends on what comes before or after the part."""
+    """Whether nothing was found whose meaning depends on what is before or after the part."""
     return part.records > 1 and not part.damages and not part.failure and bool((part.span.messages > 0).all())
 
 
 def _meet(before: SegmentFacts, after: SegmentFacts) -> bool:
-    """Whether the records of one part lead to the first one of the next."""
+    """Whether the records of one part lead exactly to the first record of the next."""
     return not before.ended_by_blank and before.end == after.first_times[0][1]
 
 

@@ -1,7 +1,8 @@
-"""Messages that a background service of the broker cannot use: delays, timers, halves and their ends, POP's records.
+"""Finds messages that a background service of the broker cannot process.
 
-A real broker retries such a message forever and delivers nothing after it; `mqtool serve` skips it. What each service
-expects is in `mqtool.formats.service_records`.
+These are delayed and timer messages, half and op messages, and POP records. A real broker retries such a message
+forever and delivers nothing after it; `mqtool serve` skips it. The format that each service expects is in
+`mqtool.formats.service_records`.
 """
 
 from mqtool.errors import StoreError
@@ -41,7 +42,7 @@ class ServiceRecordCheck:
         self._max_delay = store.config.integer("timerMaxDelaySec") or UNKNOWN_DELAY_S
 
     def run(self) -> str:
-        """Looks at every queue of a service; returns why not all of it was read, "" if it was."""
+        """Checks every queue of a service; returns why some of it was not read, "" if all was."""
         unread = ""
         for queue in self._store.queues():
             if queue.topic in _TOPICS or queue.topic.startswith(topics.REVIVE_TOPIC_PREFIX):

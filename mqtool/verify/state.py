@@ -1,7 +1,6 @@
-"""The state file of a check that is continued later: a line of JSON per finished task, after a line about the store.
+"""The state file of a check that can be resumed: a line about the store, then a line of JSON per finished task.
 
-A file of another store, or of this one before it changed, is not taken up. A last line that was cut off is
-left out.
+A file of another store, or of this store before it changed, is ignored. So is a truncated last line.
 """
 
 import base64
@@ -50,7 +49,7 @@ _CLASSES: dict[str, Any] = {
 
 
 def state_file(path: Path, survey: Survey) -> TaskLog[Result]:
-    """Opens or creates the state file for a store; results of another store, or of this one as it was, do not count.
+    """Opens or creates the state file for a store; ignores results of another store, or of this one before it changed.
 
     Raises:
         UsageError: it is another kind of file.
@@ -61,7 +60,7 @@ def state_file(path: Path, survey: Survey) -> TaskLog[Result]:
 
 
 def _digest(survey: Survey) -> str:
-    """Returns what changes whenever the store, or what is asked of it, does."""
+    """Returns a digest that changes whenever the store or the request changes."""
     files = [s.path for s in survey.segments] + [f.path for q in survey.queues for f in q.files]
     files += [path for path, _ in survey.index.files]
     marks = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]

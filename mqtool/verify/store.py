@@ -1,7 +1,8 @@
 """`verify`: all checks of a store, and the verdict.
 
-Read from here: the files are surveyed, read once as independent tasks (`tasks`), and compared by sums (`facts`);
-only where sums differ is anything read again. Then `classifier` makes findings of facts, area by area.
+Start reading here: the files are surveyed, read once as independent tasks (`tasks`), and compared by checksums
+(`facts`); data is read again only where checksums differ. Then `classifier` converts facts to findings, area by
+area.
 """
 
 import time
@@ -25,14 +26,14 @@ class Options:
     """How to check.
 
     Attributes:
-        topics: globs; None for all. Narrows queues, losses and consumer offsets, and leaves out what has no topic:
-            index, timer and controller files.
-        jobs: processes, or threads where compiled loops do the work.
+        topics: globs; None for all. Restricts queues, losses and consumer offsets, and skips files that do not
+            belong to a topic: index, timer and controller files.
+        jobs: number of processes, or of threads if compiled loops do the work.
         throttle: bytes per second, None for no limit.
-        state: file that keeps finished tasks, None for none.
-        max_seconds: after which no task is begun.
+        state: file that stores finished tasks, None for none.
+        max_seconds: time after which no new task is started.
         timeline: count messages by topic and minute, for a report.
-        broker: release whose next start is judged, "4.9" or "5.5"; by default the detected one.
+        broker: release whose next start is evaluated, "4.9" or "5.5"; by default the detected one.
     """
 
     topics: tuple[str, ...] | None = None
@@ -47,11 +48,11 @@ class Options:
 def verify(store: Store, options: Options | None = None, on_progress: OnProgress = ignore) -> Verification:
     """Checks a store.
 
-    Nothing is written, no lock is taken; a store that a broker writes to meanwhile is judged by the moment of the
-    call, and only what is certain is reported.
+    Nothing is written, and no lock is taken. If a broker is writing to the store, the check describes its state at
+    the time of the call, and only what is certain is reported.
 
     Raises:
-        UsageError: the state file is no such file.
+        UsageError: the state file is not a state file of verify.
     """
     return examine(store, options, on_progress)[0]
 
@@ -59,7 +60,7 @@ def verify(store: Store, options: Options | None = None, on_progress: OnProgress
 def examine(
     store: Store, options: Options | None = None, on_progress: OnProgress = ignore
 ) -> tuple[Verification, Facts]:
-    """Checks a store as `verify`, and returns what was found out on the way too."""
+    """Checks a store as `verify` does, and also returns the facts."""
     chosen = options or Options()
     begun = time.monotonic()
     throttle = max(1, chosen.throttle // chosen.jobs) if chosen.throttle else None
@@ -73,7 +74,7 @@ def examine(
 
 
 def _read(seen: Survey, options: Options, on_progress: OnProgress, deadline: float | None) -> tuple[Facts, bool]:
-    """Carries out all tasks; returns what they found, and whether none is left."""
+    """Runs all tasks; returns the facts, and whether all tasks were run."""
     tasks = tasks_of(seen)
     total = sum(task.bytes for task in tasks)
     state = state_file(options.state, seen) if options.state else None

@@ -1,4 +1,4 @@
-"""What a broker makes of a file among segments or queue files whose name is none of theirs.
+"""How a broker treats a file in a directory of segments or queue files whose name is not that of one.
 
 Source: MappedFileQueue.doLoad (4.9.7, 5.5.0).
 """
@@ -11,15 +11,15 @@ from mqtool.verify.findings import Severity
 
 
 def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> tuple[int | None, str, Severity | None]:
-    """Returns its length, what it is in words, and its severity where that is not the finding's own.
+    """Returns its length, a description, and its severity if that differs from the finding's default.
 
-    Since 5.5, a broker passes over directories, and deletes an empty file after all others.
+    Since 5.5 a broker skips directories, and deletes an empty file that sorts after all others.
 
     Args:
-        path: of it.
-        offset: what its name should be.
-        release: whose broker would load it.
-        is_last: all other names of the directory come before its own.
+        path: of the file.
+        offset: the name that it should have.
+        release: of the broker that would load it.
+        is_last: whether its name sorts after all others in the directory.
 
     Returns:
         The length is None for a directory.

@@ -1,7 +1,7 @@
-"""What was there when the check began: the files, the end of the log, who else is at work.
+"""The state of the store when the check began: its files, the end of the log, whether a broker is running.
 
-All tasks, in whatever process, go by one survey, so that a store that is being written to is judged by one
-moment. It is plain data: it is sent to worker processes.
+All tasks, in any process, use one survey, so that a store that is being written to is checked as of one moment. It
+is plain data that is sent to worker processes.
 """
 
 from collections.abc import Iterator, Mapping
@@ -39,11 +39,11 @@ class QueueFiles:
     """A queue's files.
 
     Attributes:
-        topic, queue_id: whose.
+        topic, queue_id: of the queue.
         is_batch: 46-byte units below batchconsumequeue/, else 20-byte units below consumequeue/.
         path: its directory.
         files: by file_from_offset.
-        strays: what else lies there.
+        strays: other files in the directory.
     """
 
     topic: str
@@ -165,7 +165,7 @@ class Survey:
         return self.topics is None and self.index.shape is not None
 
     def start_index(self) -> QueueStartIndex:
-        """Returns what the queues can say of where records start."""
+        """Returns the record starts according to the queues."""
         cache = UnitCache()
         kinds = {False: "SimpleCQ", True: "BatchCQ"}
         return QueueStartIndex(
@@ -186,14 +186,14 @@ class Survey:
         return Globs(self.topics)
 
     def wants(self, topic: str) -> bool:
-        """Whether a topic is among those asked for."""
+        """Whether a topic was requested."""
         return self._globs.matches(topic)
 
 
 def survey(
     store: Store, topics: tuple[str, ...] | None = None, *, throttle: int | None = None, timeline: bool = False
 ) -> Survey:
-    """Looks at a store."""
+    """Surveys a store."""
     queues = tuple(one for one in _queues(store.path) if one.path not in store.unlisted)
     live = lock.is_held(store.path)
     log, behind, failure = _found_end(store, live=live)
@@ -235,12 +235,12 @@ def _unlisted_log(store: Store) -> str:
 
 
 def well_named(files: tuple[MappedFile, ...], size: int | None) -> tuple[MappedFile, ...]:
-    """Returns the segments whose names are multiples of the segment size; what others hold lies at no true offset."""
+    """Returns the segments whose names are multiples of the segment size; the others' contents have no valid offset."""
     return tuple(file for file in files if not size or file.base % size == 0 or file.size != size)
 
 
 def _found_end(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...], str]:
-    """Returns what `_used_log` does; all segments and the reason where they cannot be read."""
+    """Returns the result of `_used_log`; if segments cannot be read, all segments and the reason."""
     try:
         log, behind = _used_log(store, live=live)
         _ = log.max_offset
@@ -250,9 +250,9 @@ def _found_end(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mapp
 
 
 def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[MappedFile, Tail], ...]]:
-    """Returns the log up to the last segment that holds a record, and what fills files after it if not zeros.
+    """Returns the log up to the last segment that contains a record, and what the files after it contain if not zeros.
 
-    A copy of another segment, or garbage, is data but no part of the log.
+    A copy of another segment, or garbage, is data but not part of the log.
     """
     known = store.layout.commit_log_size
     files = well_named(store.layout.segments, known.value if known else None)
@@ -296,11 +296,11 @@ def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
 
 
 def _unread_ledger(store: Store) -> bool:
-    """Whether there is a DLedger log that is not a part of the log, as it has no data files or is not in use."""
+    """Whether there is a DLedger log that is not part of the log, because it has no data files or is not in use."""
     return bool(store.layout.dledger_dirs) and not any(file.entries for file in store.layout.commit_log.files)
 
 
 def _has_rocksdb(root: Path) -> bool:
-    """A RocksDB keeps a file CURRENT in its directory."""
+    """Whether a directory contains a RocksDB database, recognised by its file CURRENT."""
     names = {entry.name for entry in list_directory(root / file_names.CONSUME_QUEUE)}
     return "CURRENT" in names

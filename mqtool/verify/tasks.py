@@ -1,7 +1,7 @@
-"""The reading of a store as independent tasks, run one after the other or by several processes or threads.
+"""Reads a store as independent tasks, sequentially or in several processes or threads.
 
-A task is one segment or a part of it, some queues, or one index file. Results are facts and sums: whatever the number
-of processes and the order in which they end, the same facts come together in the same order.
+A task is one segment or a part of it, some queues, or one index file. Results are facts and checksums: they are
+combined in the same order, whatever the number of processes and the order in which tasks finish.
 """
 
 import time
@@ -40,7 +40,7 @@ Tick = Callable[[int], None]
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A piece of the work.
+    """A unit of work.
 
     Attributes:
         kind: "segment", "queues" or "index".
@@ -64,7 +64,7 @@ class Task:
 
 @dataclass
 class SparseSums:
-    """Sums of the buckets that have any."""
+    """The sums of the buckets that are not empty."""
 
     where: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
     total: np.ndarray = field(default_factory=lambda: np.empty(0, np.uint64))
@@ -72,19 +72,19 @@ class SparseSums:
 
     @classmethod
     def of(cls, sums: Sums) -> "SparseSums":
-        """Keeps what is not zero."""
+        """Returns the sums that are not zero."""
         where = np.flatnonzero(sums.count)
         return cls(where, sums.total[where], sums.count[where])
 
     def add_to(self, sums: Sums) -> None:
-        """Adds to a whole table."""
+        """Adds the sums to a complete table."""
         sums.total[self.where] += self.total
         sums.count[self.where] += self.count
 
 
 @dataclass
 class Result:
-    """What a task found; the parts that are not its kind's are empty."""
+    """Result of a task; attributes of other kinds of tasks are empty."""
 
     segments: list[SegmentFacts] = field(default_factory=list)
     queues: list[QueueFacts] = field(default_factory=list)
@@ -142,15 +142,15 @@ def run_all(
     deadline: float | None,
     tick: Tick | None = None,
 ) -> dict[str, Result]:
-    """Carries out all tasks that are not done yet.
+    """Runs all tasks that are not done yet.
 
     Args:
         survey: the store.
         tasks: all of them.
-        jobs: processes or threads; 1 for this one.
+        jobs: number of processes or threads; 1 for this process alone.
         done: results of an earlier run, by key.
         finished: called with each new result.
-        deadline: `time.monotonic()` after which no task is begun; None for none.
+        deadline: `time.monotonic()` after which no new task is started; None for none.
         tick: receives the number of bytes that this process reads.
 
     Returns:
@@ -195,7 +195,7 @@ def _here(
 
 
 def _spread(survey: Survey, tasks: list[Task], jobs: int, deadline: float | None) -> Iterator[tuple[Task, Result]]:
-    """Runs tasks side by side, the longest first, and no more at a time than there are jobs."""
+    """Runs tasks in parallel, the longest first, at most `jobs` at a time."""
     queue = sorted(tasks, key=lambda task: -task.bytes)
     with _workers(survey, min(jobs, len(queue))) as (pool, work):
         yield from as_completed(pool, work, queue, jobs, may_begin=lambda: not _is_over(deadline))
@@ -203,7 +203,7 @@ def _spread(survey: Survey, tasks: list[Task], jobs: int, deadline: float | None
 
 @contextmanager
 def _workers(survey: Survey, count: int) -> "Iterator[tuple[Executor, Callable[[Task], Result]]]":
-    """Gives threads where compiled loops do the work, which run side by side in one process, else processes."""
+    """Yields threads if compiled loops do the work, since those run in parallel in one process; otherwise processes."""
     if kernels() is None:
         with worker_pool(count) as processes:
             yield processes, partial(run_task, survey)
@@ -213,7 +213,7 @@ def _workers(survey: Survey, count: int) -> "Iterator[tuple[Executor, Callable[[
 
 
 def _run_until(is_over: Event, survey: Survey, task: Task) -> Result:
-    """Runs a task, and ends it soon after the event was set."""
+    """Runs a task, and aborts it soon after the event is set."""
     from concurrent.futures import CancelledError  # noqa: PLC0415 - one thread does without
 
     def sleep(seconds: float) -> None:

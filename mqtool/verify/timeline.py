@@ -1,4 +1,4 @@
-"""Messages by topic over time, counted while the log is read; only for reports."""
+"""Counts messages by topic and time while the log is read; only for reports."""
 
 from collections import Counter
 from dataclasses import dataclass, field

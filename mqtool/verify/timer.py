@@ -1,4 +1,4 @@
-"""Timer wheel, timer log and timer checkpoint, against each other and the CommitLog.
+"""Checks timer wheel, timer log and timer checkpoint against each other and against the CommitLog.
 
 Source: TimerWheel, TimerLog, TimerMessageStore (5.5.0).
 """
@@ -22,19 +22,19 @@ _TOTAL, _PHYSICAL = commit_log.field_offset("total_size"), commit_log.field_offs
 
 
 class TimerCheck:
-    """Looks at a store's timer."""
+    """Checks a store's timer."""
 
     def __init__(
         self, survey: Survey, queue: QueueFacts | None, newest: int, precision: int | None, collector: FindingCollector
     ) -> None:
-        """Takes what was found before.
+        """Prepares the check.
 
         Args:
             survey: the store.
-            queue: of parked messages, None if there is none.
-            newest: latest store timestamp in the log, 0 if it holds no record.
-            precision: timerPrecisionMs, None if the configuration does not state it: then the slots do.
-            collector: where findings go.
+            queue: facts about the queue of parked messages, None if there is none.
+            newest: latest store timestamp in the log, 0 if it contains no record.
+            precision: timerPrecisionMs; None if it is not configured, in which case it is inferred from the slots.
+            collector: receives the findings.
         """
         self._survey = survey
         self._queue = queue
@@ -47,7 +47,7 @@ class TimerCheck:
 
     @property
     def is_there(self) -> bool:
-        """Whether the store has a timer, or had one that read parked messages."""
+        """Whether the store has a timer, or had one that has read parked messages."""
         if self._files or (self._survey.root / file_names.TIMER_WHEEL).exists():
             return True
         return self._queue is not None and self._saved().last_timer_queue_offset > 0
@@ -97,7 +97,7 @@ class TimerCheck:
         return np.array(found, _NO_UNITS.dtype)
 
     def _is_before(self, previous: int, position: int) -> bool:
-        """Whether a position can be that of an earlier unit; files that expired are not looked for."""
+        """Whether a position can be that of an earlier unit; positions in expired files are accepted."""
         if not 0 <= previous < position:
             return False
         file = next((file for file in self._files if file.base <= previous < file.end), None)
@@ -129,7 +129,7 @@ class TimerCheck:
         return self._survey.root / file_names.CONFIG / file_names.TIMER_CHECKPOINT
 
     def _saved(self) -> timer.TimerCheckpoint:
-        """Returns what config/timercheck states; zeros if it cannot be read, as the broker has it."""
+        """Returns the contents of config/timercheck; zeros if it cannot be read, as in the broker."""
         try:
             return timer.parse_checkpoint(read_file(self._checkpoint_path))
         except StoreError:
@@ -177,7 +177,7 @@ class TimerCheck:
         return len(waiting)
 
     def _inferred_precision(self, times: np.ndarray, last: np.ndarray) -> int:
-        """Returns the timerPrecisionMs with which most slots are those of their newest units."""
+        """Returns the timerPrecisionMs for which the most slots match the deliver time of their newest unit."""
         if not len(self._units) or not len(times):
             return timer.DEFAULT_PRECISION_MS
         at = np.minimum(np.searchsorted(self._units["position"], last), len(self._units) - 1)
@@ -186,11 +186,11 @@ class TimerCheck:
         return max(timer.PRECISIONS_MS, key=lambda precision: int((due // precision == times).sum()))
 
     def _parked(self, checkpoint: timer.TimerCheckpoint) -> None:
-        """Reports messages that the timer has read, that still wait, and that its log does not have.
+        """Reports messages that the timer has read and not delivered yet, but that are missing from the timer log.
 
-        A message that was due when the timer read it never gets a unit. One that is due after the newest record was
-        stored cannot be such a message. The broker deletes a file of the timer log only after the CommitLog has lost
-        the records of all its units (TimerMessageStore.start).
+        A message that was already due when the timer read it never gets a unit. One that is due after the newest
+        record was stored cannot be such a message. The broker deletes a file of the timer log only after the
+        CommitLog has lost the records of all its units (TimerMessageStore.start).
         """
         queue = next((queue for queue in self._survey.queues if queue.key == (TOPIC, 0) and not queue.is_batch), None)
         if queue is None or self._survey.live or self._survey.has_dledger:
@@ -215,7 +215,7 @@ class TimerCheck:
             self._collector.add("timer-missing-unit", self._survey.root / file_names.TIMER_LOG, words)
 
     def _due(self, physical: int, size: int) -> int | None:
-        """Returns the deliver time of a parked record, None if it is not one."""
+        """Returns the deliver time of a parked record; None if it is not a parked record."""
         segment = next((s for s in self._survey.segments if s.base <= physical < s.end), None)
         if segment is None or size > segment.end - physical:
             return None
@@ -230,5 +230,5 @@ class TimerCheck:
         return int(due) if is_parked and due.isascii() and due.isdigit() and len(due) < _MOST_DIGITS else None
 
     def _kept(self, position: int) -> bool:
-        """Whether the timer log should have a position: expired files are deleted."""
+        """Whether the timer log should still contain a position, because its file has not expired."""
         return not self._files or position >= self._files[0].base

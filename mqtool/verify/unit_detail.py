@@ -1,8 +1,8 @@
-"""Where queues and CommitLog disagree: unit by unit, what is wrong.
+"""Compares queues and CommitLog unit by unit in buckets whose checksums differ, and determines what is wrong.
 
-Both sides of some buckets are read again, so a store that was being written to has settled since. What is
-the same on both sides drops out; each unit left over is judged by the record it points at, each record left
-over by what lies in its place in the queue.
+Both sides of these buckets are read again, so changes by a running broker have settled. Units that are equal on both
+sides are removed. Each remaining unit is classified by the record that it points to, and each remaining record by
+the unit at its position in the queue.
 """
 
 from dataclasses import dataclass, field
@@ -27,17 +27,17 @@ Queue = tuple[str, int]
 
 @dataclass(slots=True)
 class OddUnits:
-    """Consecutive units that are not what dispatch would write, all in the same way.
+    """Consecutive units that differ from what dispatch would write, all in the same way.
 
     Attributes:
-        code: of the finding; "" if they point into damage and so prove what was there.
-        queue, is_batch: where they lie.
-        first, last: numbers of the units, both included.
-        first_offset, last_offset: queue offsets that they represent, both included.
-        start, end: least physical offset that they state, largest end.
-        evidence: expected and found, of the first.
+        code: of the finding; "" if they point into damage and so prove which messages were there.
+        queue, is_batch: the queue that contains them.
+        first, last: numbers of the units, inclusive.
+        first_offset, last_offset: queue offsets that they represent, inclusive.
+        start, end: minimum physical offset that they state, and maximum end.
+        evidence: expected and found, for the first.
         damage: number of the damaged range that they point into, -1 if none.
-        expected: queue and queue offset that the first's record states, if it is another.
+        expected: queue and queue offset that the first unit's record states, if different.
     """
 
     code: str
@@ -65,22 +65,22 @@ class OddUnits:
 
     @property
     def is_hole(self) -> bool:
-        """Whether they replace lost messages, all with the unit of the next remaining one."""
+        """Whether they are fill units for lost messages, i.e. copies of the unit of the next remaining message."""
         return self.code == "queue-filled-hole"
 
     def extend(self, other: "OddUnits") -> None:
-        """Takes the next unit in."""
+        """Appends the next unit."""
         self.last, self.last_offset = other.last, other.last_offset
         self.start, self.end = min(self.start, other.start), max(self.end, other.end)
 
 
 @dataclass(frozen=True, slots=True)
 class MissingUnit:
-    """Records of consecutive queue offsets without their units.
+    """Records with consecutive queue offsets whose units are missing.
 
     Attributes:
-        queue: whose.
-        first, last: queue offsets, both included.
+        queue: of the records.
+        first, last: queue offsets, inclusive.
         start, end: physical offsets of the records.
     """
 
@@ -93,7 +93,7 @@ class MissingUnit:
 
 @dataclass
 class Disagreement:
-    """What was found; lists grow group by group."""
+    """The differences found; the lists grow group by group."""
 
     odd: list[OddUnits] = field(default_factory=list)
     missing: list[MissingUnit] = field(default_factory=list)
@@ -118,10 +118,10 @@ class _Side:
 
 
 class UnitDetail:
-    """Compares one group of buckets after the other."""
+    """Compares the groups of buckets one by one."""
 
     def __init__(self, survey: Survey, facts: list[QueueFacts], damages: list[DamagedRange]) -> None:
-        """Takes what the first pass found.
+        """Starts with the results of the first pass.
 
         Args:
             survey: the store.
@@ -242,7 +242,7 @@ class UnitDetail:
         explained: np.ndarray,
         records: Records,
     ) -> None:
-        """Finds out what is wrong with one unit, and which absent units that explains."""
+        """Determines what is wrong with one unit, and which absent units that explains."""
         if record < 0:
             self._add(odd, index, *_points_at_nothing(records, int(odd.physical[index])))
             return
@@ -264,7 +264,7 @@ class UnitDetail:
         self._add(odd, index, code, evidence)
 
     def _is_other_delay(self, odd: _Side, index: int, stored: int) -> bool:
-        """Whether a delayed message is due as some messageDelayLevel has it, where none is configured."""
+        """Whether a delayed message's deliver time fits some other messageDelayLevel, if none is configured."""
         topic = self._facts[int(odd.queue[index])][0].topic
         known = topic != SCHEDULE_TOPIC or self._survey.delays_given
         return not known and is_possible_delay(int(odd.tags[index]) - stored)
@@ -273,7 +273,7 @@ class UnitDetail:
     def _without_unit(
         odd: _Side, index: int, record: int, records: Records
     ) -> tuple[str, str, tuple[Queue, int] | None]:
-        """A unit points at a record that has no unit of its own, or one in a queue that is not checked."""
+        """Classifies a unit that points to a record that has no unit, or only one in a queue that is not checked."""
         mine = np.flatnonzero(records.units.row == record)
         if not len(mine):
             return "queue-transaction-unit", "points at a prepared or rolled-back record", None

@@ -1,4 +1,4 @@
-"""The shape of a catalogue entry."""
+"""The structure of a catalogue entry."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ from mqtool.verify.findings import Area, Severity
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One code.
+    """One finding code.
 
     Attributes:
         code: stable name.
         area: which check reports it.
         severity: the default; `meaning` states when the check reports another one.
         meaning: what is wrong, and how the broker reacts to it.
-        remedy: what to do, in words.
-        next_step: the command to type; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`,
+        remedy: what to do, as text.
+        next_step: the command to run; `FindingCollector` fills in `{store}`, `{path}`, `{name}`, `{topic}`,
             `{queue_id}`, `{group}`, `{offsets}` and `{plan}`.
-        runbooks: ids of the runbooks for it, the most likely one first.
-        no_runbook: where there is none, why not.
+        runbooks: ids of its runbooks, most likely first.
+        no_runbook: if there is none, the reason.
     """
 
     code: str
@@ -53,5 +53,5 @@ COMPACTION = "A broker compacts the topic again from its log; no repair of the s
 
 
 def run(runbook: str) -> str:
-    """Returns the next step that runs a runbook, dry."""
+    """Returns the next step that runs a runbook without changing anything (dry run)."""
     return f"mqtool runbook run {runbook} {{store}}"

@@ -1,4 +1,4 @@
-"""Codes of the configuration that is given."""
+"""Codes of the given configuration."""
 
 from functools import partial
 

@@ -1,4 +1,4 @@
-"""Codes of the marks of a shutdown."""
+"""Codes of the files that mark a shutdown."""
 
 from functools import partial
 
