@@ -1,1 +1,1 @@
-"""Bytes to values and back: every layout of a message store. Opens no file."""
+"""Parses and builds every layout of a message store. Opens no file."""

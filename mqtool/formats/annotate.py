@@ -1,4 +1,4 @@
-"""The fields of one parsed layout with their bytes, for reading hex dumps."""
+"""Lists the fields of a parsed layout with their bytes, for annotated hex dumps."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -17,8 +17,8 @@ class FieldBytes:
         name: of the field.
         offset: from the start of the layout.
         data: its bytes.
-        value: what they mean: an integer, or the bytes again.
-        docs: the field's docs.
+        value: decoded: an integer, or the bytes unchanged.
+        docs: description of the field.
     """
 
     name: str
@@ -29,11 +29,11 @@ class FieldBytes:
 
 
 def annotate(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = "") -> list[FieldBytes]:
-    """Returns every field of a layout in order; their data joined is what the layout takes.
+    """Returns every field of a layout in order; the concatenation of their `data` is the whole layout.
 
     Args:
         layout: the declaration.
-        data: holds it.
+        data: contains the layout.
         position: where it starts.
         name: of the layout, for errors.
 

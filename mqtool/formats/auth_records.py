@@ -1,7 +1,7 @@
-"""Users and permissions (ACL 2.0) as the broker keeps them in config/users and config/acls: one JSON document a key.
+"""Users and permissions (ACL 2.0) as the broker stores them in config/users and config/acls: one JSON document per key.
 
-Source: User, Acl, Policy, PolicyEntry, Environment, Resource and their enums (rocketmq-auth 5.5.0). Its library sorts
-the members of an object, leaves out those that are null, and writes an enum as its code.
+Source: User, Acl, Policy, PolicyEntry, Environment, Resource and their enums (rocketmq-auth 5.5.0). Its JSON library
+sorts the members of an object, omits null members, and writes an enum as its code.
 """
 
 import json
@@ -15,28 +15,28 @@ from mqtool.formats.topics import RETRY_PREFIX
 
 
 class Word(IntEnum):
-    """A value that is stored as its code and shown as a word."""
+    """An enum value that is stored as a code and displayed as a word."""
 
     @property
     def word(self) -> str:
-        """The word, as requests and messages contain it."""
+        """The word used in requests and messages."""
         return self.name.capitalize()
 
     @classmethod
     def of(cls, word: object) -> Self | None:
-        """Returns the value of a word in any case, None if there is none."""
+        """Returns the value for a word in upper or lower case; None if there is none."""
         return cls.__members__.get(word.upper()) if isinstance(word, str) else None
 
 
 class UserType(Word):
-    """What a user is; SUPER may do everything."""
+    """Type of a user; SUPER has all permissions."""
 
     SUPER = 1
     NORMAL = 2
 
 
 class UserStatus(Word):
-    """Whether a user may do anything."""
+    """Whether a user is enabled."""
 
     ENABLE = 1
     DISABLE = 2
@@ -48,7 +48,7 @@ class UserStatus(Word):
 
 
 class ResourceType(Word):
-    """What a resource is."""
+    """Type of a resource."""
 
     UNKNOWN = 0
     ANY = 1
@@ -59,7 +59,7 @@ class ResourceType(Word):
 
 
 class Pattern(Word):
-    """Which names a resource stands for: all, one, or those with a prefix."""
+    """Which names a resource matches: all, one, or those with a prefix."""
 
     ANY = 1
     LITERAL = 2
@@ -67,7 +67,7 @@ class Pattern(Word):
 
 
 class Action(Word):
-    """What is done with a resource."""
+    """An operation on a resource."""
 
     UNKNOWN = 0
     ALL = 1
@@ -82,14 +82,14 @@ class Action(Word):
 
 
 class Decision(Word):
-    """What an entry of a policy says."""
+    """Whether a policy entry allows or denies."""
 
     ALLOW = 1
     DENY = 2
 
 
 class PolicyType(Word):
-    """A default policy counts only where no entry of the custom one matches."""
+    """The default policy applies only if no entry of the custom policy matches."""
 
     CUSTOM = 1
     DEFAULT = 2
@@ -107,8 +107,8 @@ class User:
 
     Attributes:
         username: the access key of its clients.
-        password: the secret key that they sign with.
-        user_type, status: None if a request does not name them.
+        password: the secret key with which they sign.
+        user_type, status: None if a request does not state them.
     """
 
     username: str
@@ -119,7 +119,7 @@ class User:
 
 @dataclass(frozen=True, slots=True)
 class Resource:
-    """What is accessed, or what an entry of a policy is about.
+    """A resource that is accessed, or to which a policy entry applies.
 
     Attributes:
         type: of the resource.
@@ -150,14 +150,14 @@ class Resource:
 
     @classmethod
     def topic(cls, name: str | None) -> "Resource":
-        """Returns the resource of a topic; that of the group for a retry topic."""
+        """Returns the resource of a topic; for a retry topic that of its group."""
         if name is not None and name.startswith(RETRY_PREFIX):
             return cls.group(name)
         return cls(ResourceType.TOPIC, name)
 
     @classmethod
     def group(cls, name: str | None) -> "Resource":
-        """Returns the resource of a group, which a retry topic may name."""
+        """Returns the resource of a group, given its name or its retry topic."""
         return cls(ResourceType.GROUP, None if name is None else name.removeprefix(RETRY_PREFIX))
 
     @property
@@ -170,7 +170,7 @@ class Resource:
         return f"{self.type.word}:{shown}"
 
     def covers(self, other: "Resource") -> bool:
-        """Whether a resource with one name is among those that this one stands for."""
+        """Whether this resource matches another one, which has a single name."""
         if self.type is ResourceType.ANY:
             return True
         if self.type is not other.type:
@@ -187,10 +187,11 @@ class PolicyEntry:
     """One rule.
 
     Attributes:
-        resource: what it is about.
-        actions: what is done with it.
-        decision: whether that is allowed.
-        source_ips: addresses and networks for which it counts, empty for all; None if the document has no environment.
+        resource: to which it applies.
+        actions: to which it applies.
+        decision: whether they are allowed.
+        source_ips: client addresses and networks to which it applies, empty for all; None if the document has no
+            environment.
     """
 
     resource: Resource
@@ -207,13 +208,13 @@ class Policy:
     entries: tuple[PolicyEntry, ...]
 
     def updated(self, entries: Iterable[PolicyEntry]) -> "Policy":
-        """Returns it with entries added, each in the place of an older one about the same resource."""
+        """Returns the policy with entries added; an entry replaces an older one for the same resource."""
         found = {one.resource: one for one in self.entries}
         found |= {one.resource: one for one in entries}
         return Policy(self.type, tuple(found.values()))
 
     def without(self, resource: Resource) -> "Policy":
-        """Returns it without the entry about a resource."""
+        """Returns the policy without the entry for a resource."""
         return Policy(self.type, tuple(one for one in self.entries if one.resource != resource))
 
 
@@ -234,7 +235,7 @@ class Acl:
         return next((one for one in self.policies if one.type is kind), None)
 
     def updated(self, policies: Iterable[Policy]) -> "Acl":
-        """Returns it with the entries of policies added or replaced."""
+        """Returns the ACL with the entries of policies added or replaced."""
         found = {one.type: one for one in self.policies}
         for one in policies:
             old = found.get(one.type)
@@ -242,13 +243,13 @@ class Acl:
         return Acl(self.username, tuple(found.values()))
 
     def without(self, kind: PolicyType, resource: Resource) -> "Acl":
-        """Returns it without the entry about a resource in the policy of a type, and without a policy left empty."""
+        """Returns the ACL without a policy's entry for a resource, and without the policy if it becomes empty."""
         changed = (one.without(resource) if one.type is kind else one for one in self.policies)
         return Acl(self.username, tuple(one for one in changed if one.type is not kind or one.entries))
 
 
 def build_user(user: User) -> bytes:
-    """Returns a user as the broker stores it, below its name as key."""
+    """Returns a user as the broker stores it; the key is the user name."""
     return _document(
         {
             "password": user.password,
@@ -261,7 +262,11 @@ def build_user(user: User) -> bytes:
 
 
 def parse_user(data: bytes) -> User:
-    """Returns a stored user; raises FormatError, which does not quote the document."""
+    """Parses a stored user.
+
+    Raises:
+        FormatError: it is not valid. The message does not quote the document, because it contains the password.
+    """
     document = _object(data, "user")
     name, password = document.get("username"), document.get("password")
     if not isinstance(name, str) or not isinstance(password, str | None):
@@ -275,7 +280,7 @@ def parse_user(data: bytes) -> User:
 
 
 def build_acl(acl: Acl) -> bytes:
-    """Returns the permissions of a user as the broker stores them, below `acl.subject` as key."""
+    """Returns the permissions of a user as the broker stores them; the key is `acl.subject`."""
     policies = [
         {"entries": [_entry_document(entry) for entry in one.entries], "policyType": one.type} for one in acl.policies
     ]
@@ -285,14 +290,14 @@ def build_acl(acl: Acl) -> bytes:
 
 
 def parse_acl(key: bytes, data: bytes) -> Acl:
-    """Returns the stored permissions of a subject.
+    """Parses the stored permissions of a subject.
 
     Args:
         key: of the document.
         data: the document.
 
     Raises:
-        FormatError: they are something else.
+        FormatError: they are not valid.
     """
     subject = key.decode("utf-8", "replace")
     if not subject.startswith(USER_PREFIX):

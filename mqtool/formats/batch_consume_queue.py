@@ -1,4 +1,4 @@
-"""BatchConsumeQueue: the 46-byte unit, of queues whose records hold whole batches and of compacted queues.
+"""BatchConsumeQueue: the 46-byte unit of queues whose records contain whole batches, and of compacted queues.
 
 Docs page: docs/formats/batch-consume-queue.md. Source: BatchConsumeQueue, SparseConsumeQueue (5.5.0).
 """
@@ -11,7 +11,7 @@ from mqtool.formats.fields import i16, i32, i64
 
 @dataclass(frozen=True, slots=True)
 class BatchConsumeQueueUnit:
-    """One unit: a record that holds `batch_size` messages."""
+    """One unit: refers to a record that contains `batch_size` messages."""
 
     physical_offset: int
     size: int
@@ -24,7 +24,7 @@ class BatchConsumeQueueUnit:
 
     @property
     def is_valid(self) -> bool:
-        """What the broker's recovery accepts (BatchConsumeQueue.recover)."""
+        """Whether the broker's recovery accepts the unit (BatchConsumeQueue.recover)."""
         return self.physical_offset >= 0 and self.size > 0 and self.base_queue_offset >= 0 and self.batch_size > 0
 
 

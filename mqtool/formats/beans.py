@@ -1,7 +1,7 @@
-"""Java beans in configuration files as frozen dataclasses, by one mechanical rule.
+"""Converts Java beans in configuration files to frozen dataclasses and back, by one mechanical rule.
 
-A field `read_queue_nums` is the member `readQueueNums`; None means that it is absent; members that
-the class does not know go to its `extra`. The broker writes members in alphabetical order.
+A field `read_queue_nums` is the member `readQueueNums`; None means that the member is absent; members unknown to the
+class are kept in its `extra`. The broker writes members in alphabetical order.
 """
 
 from dataclasses import fields
@@ -35,7 +35,7 @@ def bean_of(kind: type[T], value: Any, path: str) -> T:
 
 
 def document_of(bean: Any) -> Document:
-    """Returns the members of a bean, extra ones included, as the broker orders them."""
+    """Returns the members of a bean, including extra ones, in the broker's order."""
     found = dict(getattr(bean, _EXTRA, {}))
     for name, member, _ in _members(type(bean)):
         value = getattr(bean, name)
@@ -45,7 +45,7 @@ def document_of(bean: Any) -> Document:
 
 
 def table_of(document: Document, member: str, kind: type[T]) -> dict[str, T]:
-    """Takes a table of beans out of a document; an absent one is empty."""
+    """Removes a table of beans from a document and returns it; an absent one is empty."""
     found = document.pop(member, None)
     table = expect(dict, {} if found is None else found, member)
     return {str(name): bean_of(kind, value, f"{member}.{name}") for name, value in table.items()}

@@ -1,4 +1,4 @@
-"""The store's checkpoint: up to which times and offsets the files had been flushed.
+"""The store's checkpoint: times and offsets up to which the files have been flushed.
 
 Docs page: docs/formats/checkpoint.md. Source: StoreCheckpoint (4.9.7, 5.5.0).
 """
@@ -19,7 +19,7 @@ MIN_TIMESTAMP_MARGIN = 3000
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The six fields; releases that do not know one leave zero bytes there."""
+    """The six fields; a release that does not know a field leaves its bytes zero."""
 
     physic_msg_timestamp: int = 0
     logics_msg_timestamp: int = 0
@@ -30,7 +30,7 @@ class Checkpoint:
 
     @property
     def min_timestamp(self) -> int:
-        """Where 4.9 starts after a crash, in ms (StoreCheckpoint.getMinTimestamp); 5.5 uses other fields."""
+        """Time in ms from which 4.9 recovers after a crash (StoreCheckpoint.getMinTimestamp); 5.5 uses other fields."""
         return max(0, min(self.physic_msg_timestamp, self.logics_msg_timestamp) - MIN_TIMESTAMP_MARGIN)
 
 
@@ -47,15 +47,15 @@ CHECKPOINT = Unit(
 
 
 def is_possible_offset(offset: int, end: int) -> bool:
-    """Whether a field can state a physical offset in a log with this end, or one ahead of it, as a slave's does."""
+    """Whether a field's value is a possible physical offset: in a log with this end or ahead of it, as on a slave."""
     return 0 <= offset < end + FARTHEST_AHEAD
 
 
 def parse(data: Buffer) -> Checkpoint:
-    """Reads a checkpoint file of any length.
+    """Parses a checkpoint file of any length.
 
-    The broker maps the file at 4096 bytes, which lengthens a short one with zeros: missing
-    fields are 0. An empty file is one whose fields are all 0.
+    The broker maps the file at 4096 bytes, which extends a short one with zeros: missing fields are 0. In an empty
+    file all fields are 0.
     """
     head = bytes(memoryview(data)[: CHECKPOINT.size])
     return CHECKPOINT.parse(head.ljust(CHECKPOINT.size, b"\x00"))

@@ -1,4 +1,4 @@
-"""CRC-32 as the broker takes it: without the highest bit, so that it fits a Java int (UtilAll.crc32)."""
+"""CRC-32 as the broker computes it: without the highest bit, so that it fits a Java int (UtilAll.crc32)."""
 
 import zlib
 

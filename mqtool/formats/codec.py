@@ -1,9 +1,9 @@
-"""Parse and build declared layouts, and derive their fast readers.
+"""Parses and builds declared layouts, and derives their fast readers.
 
-A layout is declared once, as a construct `Struct` of the field helpers in `fields`. From that
-declaration this module derives what hot code needs (`struct.Struct`, numpy dtype, offsets) and
-what readers need (the offset table in docs/formats). It is the only module that catches
-construct's errors. construct itself never runs in a loop over records: it costs 5 to 40 µs each.
+A layout is declared once, as a construct `Struct` of the field helpers in `fields`. From that declaration this
+module derives what hot code needs (`struct.Struct`, numpy dtype, offsets) and what readers of the docs need (the
+offset table in docs/formats). It is the only module that catches construct's errors. construct itself never runs in
+a loop over records, because it takes 5 to 40 µs for each.
 """
 
 import struct
@@ -27,15 +27,15 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Field:
-    """One field of a layout at a fixed place.
+    """One field of a layout at a fixed offset.
 
     Attributes:
         name: field name, the broker's own in snake_case.
         offset: bytes from the start of the layout.
-        size: bytes.
+        size: in bytes.
         code: format character of the struct module, or "Ns" for N raw bytes.
         docs: what the field means.
-        order: ">" for big-endian, "<" for little-endian; of single bytes it means nothing.
+        order: ">" for big-endian, "<" for little-endian; irrelevant for single bytes.
     """
 
     name: str
@@ -51,7 +51,7 @@ def leading_fields(layout: cs.Struct, **context: int) -> tuple[Field, ...]:
 
     Args:
         layout: the declaration.
-        context: values that decide conditional fields, e.g. `sys_flag` for the width of host addresses.
+        context: values that determine conditional fields, e.g. `sys_flag` for the width of host addresses.
     """
     found: list[Field] = []
     offset = 0
@@ -67,7 +67,7 @@ def leading_fields(layout: cs.Struct, **context: int) -> tuple[Field, ...]:
 
 
 def all_fields(layout: cs.Struct) -> tuple[tuple[str, str, str], ...]:
-    """Returns (name, size in words, docs) of every field, variable ones included, for the format pages."""
+    """Returns (name, size as text, docs) of every field, including variable ones, for the format pages."""
     rows = []
     for member in layout.subcons:
         name, docs, plain = _unwrap(member)
@@ -77,7 +77,7 @@ def all_fields(layout: cs.Struct) -> tuple[tuple[str, str, str], ...]:
 
 
 def struct_of(chosen: tuple[Field, ...]) -> struct.Struct:
-    """Returns the reader of consecutive fields, in the byte order that they are declared in."""
+    """Returns a `struct.Struct` for consecutive fields, in their declared byte order."""
     orders = {field.order for field in chosen if field.size > 1 and not field.code.endswith("s")}
     if len(orders) > 1:
         raise TypeError(f"fields of two byte orders: {[field.name for field in chosen]}")
@@ -93,13 +93,13 @@ def dtype_of(chosen: tuple[Field, ...]) -> "np.dtype[np.void]":
 
 
 def parse(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = "") -> dict[str, Any]:
-    """Parses one layout with construct itself; the slow and complete way.
+    """Parses one layout with construct: complete, but slow.
 
     Returns:
         Field name to value.
 
     Raises:
-        TruncatedError: the bytes end too early.
+        TruncatedError: the bytes end before the layout does.
         FormatError: they do not fit for another reason.
     """
     label = name or str(layout.name or "layout")
@@ -113,7 +113,7 @@ def parse(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = "")
 
 
 def build(layout: cs.Struct, values: dict[str, Any], *, name: str = "") -> bytes:
-    """Builds one layout with construct itself.
+    """Builds one layout with construct.
 
     Raises:
         FormatError: a value does not fit its field.
@@ -163,10 +163,10 @@ class Unit(Generic[T]):
         return next(field.offset for field in self.fields if field.name == name)
 
     def parse(self, data: Buffer, position: int = 0) -> T:
-        """Reads one unit.
+        """Parses one unit.
 
         Raises:
-            TruncatedError: fewer than `size` bytes are there.
+            TruncatedError: fewer than `size` bytes are available.
         """
         try:
             return self.view(*self.struct.unpack_from(data, position))
@@ -199,7 +199,7 @@ def _unwrap(member: cs.Construct) -> tuple[str, str, cs.Construct]:
 
 
 def _code_of(plain: cs.Construct, context: dict[str, int]) -> str | None:
-    """Returns the struct code of a field whose size the context decides, else None."""
+    """Returns the struct code of a field whose size depends on the context, else None."""
     if isinstance(plain, cs.FormatField):
         return str(plain.fmtstr)[1:].replace("l", "i")
     if isinstance(plain, cs.Bytes) and isinstance(plain.length, int):
@@ -214,7 +214,7 @@ def _code_of(plain: cs.Construct, context: dict[str, int]) -> str | None:
 
 
 def _order_of(plain: cs.Construct) -> str:
-    """Returns the byte order of a field; raw bytes have none and go with big-endian."""
+    """Returns the byte order of a field; raw bytes have none and count as big-endian."""
     if isinstance(plain, cs.FormatField):
         return str(plain.fmtstr)[0]
     return ">"
@@ -225,7 +225,7 @@ def _words(code: str) -> str:
 
 
 def _alternatives(plain: cs.Construct) -> str:
-    """Returns the sizes in words of a field that has one of two or says its own, else "variable"."""
+    """Returns, as text, the sizes of a field that has one of two sizes or states its size, else "variable"."""
     if isinstance(plain, cs.Prefixed):
         return "ULEB128 and bytes" if plain.lengthfield is cs.VarInt else "i32 and bytes"
     if not isinstance(plain, cs.IfThenElse):

@@ -127,7 +127,7 @@ _TIME_READER = _reader_of("store_timestamp")
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """One record, field by field as stored; bytes stay bytes so that `build` gives them back."""
+    """One record, field by field as stored; bytes are not decoded, so `build` restores them exactly."""
 
     total_size: int
     magic_code: int
@@ -152,14 +152,14 @@ class Record:
 
 
 def parse_record(data: Buffer, position: int = 0) -> Record:
-    """Reads the record at a position by the derived readers.
+    """Parses the record at a position with the derived readers.
 
-    Nothing but the layout is checked: neither the CRC nor whether `physical_offset` is true.
+    Only the layout is checked: neither the CRC nor whether `physical_offset` is correct.
 
     Raises:
         TruncatedError: the record does not end inside `data`.
-        BadMagicError: no record starts here (a BLANK neither).
-        FormatError: the lengths inside do not add up to total_size.
+        BadMagicError: no record starts here; also raised for a BLANK.
+        FormatError: the inner lengths do not add up to total_size.
     """
     view = memoryview(data)
     total_size, magic_code = _frame(view, position)
@@ -190,18 +190,18 @@ def _read_whole(data: memoryview, *, is_v2: bool) -> Record:
 
 
 def read_fields(data: Buffer, *, is_v2: bool) -> tuple[Record, int]:
-    """Reads a record field by field, the one scalar decoder: neither magic code nor total_size is checked.
+    """Parses a record field by field without checking magic code or total_size. This is the only scalar decoder.
 
     Args:
-        data: begins with the record; body, topic and properties are shorter than stated where it ends.
-        is_v2: whether the topic's length has two bytes.
+        data: begins with the record; if it is truncated, body, topic and properties are shorter than stated.
+        is_v2: whether the topic length has two bytes.
 
     Returns:
         The record, and the position after its last field.
 
     Raises:
         struct.error: the bytes end before a fixed field or a length does.
-        FormatError: the topic's length is negative, of which Java cannot make a string.
+        FormatError: the topic length is negative, which Java cannot convert to a string.
     """
     values = _head_values(data)
     at = HEAD_STRUCTS[host_shape(values[_SYS_FLAG])].size
@@ -222,10 +222,10 @@ def read_fields(data: Buffer, *, is_v2: bool) -> tuple[Record, int]:
 
 
 def head_fields(data: Buffer) -> dict[str, Any]:
-    """Returns the fields of a record up to body_length by name, hosts as bytes.
+    """Returns the fields of a record up to body_length by name, with hosts as bytes.
 
     Raises:
-        struct.error: the bytes end before.
+        struct.error: the bytes end before body_length.
     """
     return dict(zip(_HEAD_NAMES, _head_values(data), strict=True))
 
@@ -247,9 +247,9 @@ _RECORD_MAGICS = (MAGIC_V1, MAGIC_V2)
 
 
 def frame_size(data: Buffer, position: int, left: int) -> int:
-    """Returns how many bytes lead from a frame, a record or a BLANK, to the next one; 0 if no frame begins there.
+    """Returns the number of bytes from a frame (record or BLANK) to the next one; 0 if no frame begins there.
 
-    This is the rule by which a log is followed. A record states its total_size; after a BLANK nothing follows in its
+    This is the rule by which a log is walked. A record states its total_size. After a BLANK nothing follows in its
     segment, whatever size it states.
 
     Args:
@@ -264,12 +264,12 @@ def frame_size(data: Buffer, position: int, left: int) -> int:
 
 
 def magic_code(data: Buffer, position: int = 0) -> int:
-    """Returns the magic code that is stored for a frame, which has at least 8 bytes."""
+    """Returns the magic code of a frame of at least 8 bytes."""
     return int(FRAME.unpack_from(data, position)[1])
 
 
 def is_blank(data: Buffer, position: int = 0) -> bool:
-    """Whether a BLANK begins at a position, which has at least 8 bytes."""
+    """Whether a BLANK begins at a position that has at least 8 bytes."""
     return magic_code(data, position) == MAGIC_BLANK
 
 
@@ -296,7 +296,7 @@ PROPERTIES_LENGTH = codec.struct_of(codec.leading_fields(cs.Struct(i16("properti
 
 
 def build_record(record: Record) -> bytes:
-    """Returns the bytes of a record exactly as its fields say; the inverse of `parse_record`.
+    """Returns the bytes of a record exactly as its fields state; the inverse of `parse_record`.
 
     Raises:
         FormatError: a value does not fit its field.
@@ -319,12 +319,12 @@ def build_record(record: Record) -> bytes:
 
 
 def build_blank(total_size: int) -> bytes:
-    """Returns the 8 bytes of a BLANK that covers the `total_size` bytes left in its segment."""
+    """Returns the 8 bytes of a BLANK that covers the remaining `total_size` bytes of its segment."""
     return FRAME.pack(total_size, MAGIC_BLANK)
 
 
 def body_crc(body: Buffer) -> int:
-    """Returns the CRC that a record stores of its body (UtilAll.crc32)."""
+    """Returns the CRC of a body as records store it (UtilAll.crc32)."""
     return checksums.crc32(body)
 
 

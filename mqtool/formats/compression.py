@@ -1,7 +1,7 @@
-"""Compressed bodies: zlib, LZ4 frames, zstd frames; which one is in the record's sys_flag.
+"""Compressed bodies: zlib, LZ4 frames, zstd frames; the record's sys_flag states which.
 
-Output is produced piecewise and bounded by the caller, so that a few bytes cannot fill the
-memory. Source: CompressionType, CompressorFactory, MessageSysFlag (4.9.7, 5.5.0).
+Output is produced incrementally and limited by the caller, so that a few bytes cannot fill the memory.
+Source: CompressionType, CompressorFactory, MessageSysFlag (4.9.7, 5.5.0).
 """
 
 import zlib
@@ -33,9 +33,9 @@ class CompressionType(IntEnum):
 
 
 def compression_type(sys_flag: int) -> CompressionType | None:
-    """Returns how a body is compressed, None if it is not.
+    """Returns how a body is compressed; None if it is not.
 
-    Type 0 means zlib: clients before 4.9.4 set no type (CompressionType.findByValue).
+    Type 0 means zlib, because clients before 4.9.4 do not set the type (CompressionType.findByValue).
 
     Raises:
         FormatError: the type is unknown.
@@ -54,10 +54,10 @@ def decode(body: Buffer, sys_flag: int, max_size: int = DEFAULT_MAX_SIZE) -> byt
     Args:
         body: as stored.
         sys_flag: the record's.
-        max_size: bytes that the result may have.
+        max_size: maximum bytes of the result.
 
     Raises:
-        TruncatedError: the compressed data ends too early.
+        TruncatedError: the compressed data is incomplete.
         FormatError: it is malformed, of an unknown type, or decodes to more than `max_size`.
     """
     kind = compression_type(sys_flag)

@@ -1,9 +1,8 @@
 """Typed views of config/*.json: topics, subscription groups, consumer offsets, delay offsets.
 
-A view keeps what it does not know in `extra`, so that building it gives back the broker's bytes.
-`config_json` reads and writes the text. Docs page: docs/formats/config-files.md. Source:
-TopicConfigManager, SubscriptionGroupManager, ConsumerOffsetManager, LmqConsumerOffsetManager,
-DelayOffsetSerializeWrapper, DataVersion (4.9.7, 5.5.0).
+A view keeps unknown members in `extra`, so that building it restores the broker's bytes. `config_json` reads and
+writes the text. Docs page: docs/formats/config-files.md. Source: TopicConfigManager, SubscriptionGroupManager,
+ConsumerOffsetManager, LmqConsumerOffsetManager, DelayOffsetSerializeWrapper, DataVersion (4.9.7, 5.5.0).
 """
 
 import json
@@ -61,13 +60,13 @@ class TopicConfig:
 
     @property
     def message_type(self) -> str:
-        """Kind of messages that the topic takes, e.g. "NORMAL" or "FIFO"."""
+        """Kind of messages that the topic accepts, e.g. "NORMAL" or "FIFO"."""
         return str((self.attributes or {}).get(MESSAGE_TYPE, "NORMAL"))
 
 
 @dataclass(frozen=True, slots=True)
 class GroupConfig:
-    """One subscription group; fields that are None belong to 5.x."""
+    """One subscription group; fields that are None exist only in 5.x."""
 
     group_name: str = ""
     consume_enable: bool = True
@@ -105,14 +104,14 @@ class SubscriptionGroups:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOffsets:
-    """consumerOffset.json, and lmqConsumerOffset.json which stands in for it with LMQ on.
+    """consumerOffset.json, or lmqConsumerOffset.json, which replaces it if LMQ is enabled.
 
     Attributes:
         offset_table: "topic@group" to next queue offset by queue id.
         lmq_offset_table: "topic@group" of an LMQ to next queue offset; None in consumerOffset.json.
-        pull_offset_table: offsets of last pulls, not commits; 5.5 only.
+        pull_offset_table: offsets of the last pulls, not of commits; 5.5 only.
         data_version: since 5.0.
-        extra: all else, e.g. `groupTopicMap`, which the broker derives and does not read.
+        extra: all other members, e.g. `groupTopicMap`, which the broker derives and does not read.
     """
 
     offset_table: dict[str, Offsets]
@@ -216,7 +215,7 @@ def build_delay_offsets(offsets: DelayOffsets, style: JsonStyle) -> bytes:
 
 
 def parse_broadcast_offsets(data: Buffer) -> dict[tuple[str, str, int], int]:
-    """Reads `offsets.json` of a client of a broadcasting group.
+    """Parses `offsets.json` of a client of a broadcasting group.
 
     Both releases of fastjson write the keys of its table as objects, which is not JSON.
     Source: LocalFileOffsetStore, OffsetSerializeWrapper (4.9.7, 5.5.0).
@@ -225,7 +224,7 @@ def parse_broadcast_offsets(data: Buffer) -> dict[tuple[str, str, int], int]:
         Next queue offset by topic, broker name and queue id.
 
     Raises:
-        FormatError: it is not such a file.
+        FormatError: it is not a valid file of this kind.
     """
     try:
         text = bytes(data).decode("utf-8")

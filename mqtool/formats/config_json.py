@@ -1,9 +1,8 @@
-"""The JSON dialect of the broker's configuration files, read and written.
+"""Reads and writes the JSON dialect of the broker's configuration files.
 
-fastjson writes map keys that are numbers without quotes, which is not JSON. Documents are plain
-Python values; such keys are `int`, and order is kept, so that writing gives back the broker's
-bytes. Docs page: docs/formats/config-files.md. Source: RemotingSerializable.toJson with fastjson
-1.2 (4.9.7) and fastjson2 (5.5.0).
+fastjson writes numeric map keys without quotes, which is not JSON. Documents are plain Python values; such keys are
+`int`, and order is preserved, so that writing restores the broker's bytes. Docs page: docs/formats/config-files.md.
+Source: RemotingSerializable.toJson with fastjson 1.2 (4.9.7) and fastjson2 (5.5.0).
 """
 
 import json
@@ -31,7 +30,7 @@ _ESCAPES |= {code: f"\\u{code:04X}" for code in range(0x20) if code not in _ESCA
 
 
 class JsonStyle(Enum):
-    """How a file is laid out."""
+    """Formatting style of a file."""
 
     COMPACT = "compact"
     """Everything on one line: timermetrics, transactionMetrics."""
@@ -42,13 +41,13 @@ class JsonStyle(Enum):
 
 
 def parse(data: Buffer) -> Document:
-    """Reads a configuration file.
+    """Parses a configuration file.
 
     Returns:
-        The outermost object; keys that stood without quotes are `int`.
+        The outermost object; unquoted keys are `int`.
 
     Raises:
-        FormatError: not UTF-8, not an object, or malformed; position is that in the text.
+        FormatError: not UTF-8, not an object, or malformed; `position` is in the text.
     """
     try:
         text = bytes(data).decode("utf-8")
@@ -82,7 +81,7 @@ def json_style(release: Release) -> JsonStyle:
 
 
 def style_of(data: Buffer) -> JsonStyle:
-    """Returns the style of a file that a broker wrote; where both pretty styles agree, the newer."""
+    """Returns the style of a file that a broker wrote; the newer one if it fits both pretty styles."""
     text = bytes(data).decode("utf-8", "replace")
     if "\n" not in text:
         return JsonStyle.COMPACT

@@ -49,7 +49,7 @@ __all__ = [
 
 @dataclass(frozen=True, slots=True)
 class ConsumeQueueUnit:
-    """One unit; number n of a queue starts at byte 20 · n of its files taken together."""
+    """One unit; unit n of a queue starts at byte 20 · n, counted over all files of the queue."""
 
     physical_offset: int
     size: int
@@ -71,7 +71,7 @@ PRE_BLANK = ConsumeQueueUnit(0, PRE_BLANK_SIZE_FIELD, 0)
 
 
 def round_up_file_size(configured: int) -> int:
-    """Returns the size of a queue's files: the configured one, up to a whole unit."""
+    """Returns the size of a queue's files: the configured one, rounded up to a multiple of the unit size."""
     return -(-configured // UNIT_SIZE) * UNIT_SIZE
 
 

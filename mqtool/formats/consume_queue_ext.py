@@ -53,14 +53,14 @@ LONGEST_UNIT = (1 << 15) - 1
 
 
 def parse_ext_unit(data: Buffer, position: int = 0) -> ConsumeQueueExtUnit | None:
-    """Reads the unit at a position of a file.
+    """Parses the unit at a position of a file.
 
     Returns:
-        The unit, or None where the file ends: a size of 0 (not written) or below (closed).
+        The unit; None at the end of the file's data: a size of 0 (not written) or negative (end of file mark).
 
     Raises:
         TruncatedError: the unit does not end inside `data`.
-        FormatError: size and bit map do not add up.
+        FormatError: its size and that of its bit map do not agree.
     """
     view = memoryview(data)
     _require(view, position, _SIZE.size)
@@ -85,7 +85,7 @@ def _require(view: memoryview, position: int, size: int) -> None:
 
 
 def build_ext_unit(unit: ConsumeQueueExtUnit) -> bytes:
-    """Returns the bytes of a unit exactly as its fields say.
+    """Returns the bytes of a unit exactly as its fields state.
 
     Raises:
         FormatError: a value does not fit its field.
@@ -104,7 +104,7 @@ def is_ext_address(tags_code: int) -> bool:
 
 
 def ext_offset(address: int) -> int:
-    """Returns the byte offset in the extension's files taken together."""
+    """Returns the byte offset of an address, counted over all files of the extension."""
     return address - java.LONG_MIN if is_ext_address(address) else address
 
 

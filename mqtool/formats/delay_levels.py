@@ -29,14 +29,14 @@ def parse_delay_levels(text: str) -> tuple[int, ...]:
 
 
 def due(store_timestamp: int, level: int, delays: tuple[int, ...]) -> int | None:
-    """Returns when a message of a delay level is due, ms since epoch; None if that is not a level.
+    """Returns the deliver time of a message with a delay level, ms since epoch; None if that is not a level.
 
-    The broker writes it into the unit in place of the tag's hash (CommitLog.checkMessageAndReturnSize,
+    The broker writes it into the unit instead of the tag's hash (CommitLog.checkMessageAndReturnSize,
     DefaultMessageStore.computeDeliverTimestamp).
 
     Args:
         store_timestamp: of its record.
-        level: as the record's DELAY states it; one beyond the last counts as the last.
+        level: as the record's DELAY states it; a level above the last counts as the last.
         delays: of the levels in ms.
     """
     level = min(level, len(delays))

@@ -1,8 +1,8 @@
-"""The DLedger log: entry header, end of a data file, index unit, and the two small text files next to them.
+"""The DLedger log: entry header, end of a data file, index unit, and its two small text files.
 
-An entry is this header and, as its body, one record of the CommitLog, which states its own place: the entry's
-position + 48. Docs page: docs/formats/dledger.md. Source: DLedgerEntryCoder, DLedgerMmapFileStore, MmapFileList,
-MemberState (dledger 0.3.1.2 of RocketMQ 4.9.7, 0.3.2 of 5.5.0), DLedgerCommitLog (4.9.7, 5.5.0).
+An entry consists of this header and, as its body, one record of the CommitLog. The record states its own position:
+the entry's position + 48. Docs page: docs/formats/dledger.md. Source: DLedgerEntryCoder, DLedgerMmapFileStore,
+MmapFileList, MemberState (dledger 0.3.1.2 of RocketMQ 4.9.7, 0.3.2 of 5.5.0), DLedgerCommitLog (4.9.7, 5.5.0).
 """
 
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class EntryHeader:
 
 @dataclass(frozen=True, slots=True)
 class BlankEntry:
-    """Closes a data file; the rest of the file is zeros."""
+    """Ends a data file; the rest of the file is zeros."""
 
     magic: int
     remaining: int
@@ -48,7 +48,7 @@ class BlankEntry:
 
 @dataclass(frozen=True, slots=True)
 class IndexUnit:
-    """Where an entry is; number n of the log is at byte 32 · n of the index files taken together."""
+    """Position of an entry; the unit of entry n is at byte 32 · n, counted over all index files."""
 
     magic: int
     position: int
@@ -59,11 +59,11 @@ class IndexUnit:
 
 @dataclass(frozen=True, slots=True)
 class LedgerState:
-    """How far the ledger is, by its file `checkpoint`.
+    """Progress of the ledger according to its file `checkpoint`.
 
     Attributes:
-        end_index: of the last entry, None if the file does not say.
-        committed_index: of the last one that a majority has.
+        end_index: of the last entry, None if the file does not state it.
+        committed_index: of the last entry that a majority has.
     """
 
     end_index: int | None
@@ -107,10 +107,10 @@ INDEX_UNIT_SIZE = INDEX_UNIT.size
 
 
 def parse_properties(data: Buffer) -> dict[str, str]:
-    """Reads `checkpoint` or `currterm`: lines of `name=value`, as IOUtils.properties2String writes them.
+    """Parses `checkpoint` or `currterm`: lines of `name=value`, as IOUtils.properties2String writes them.
 
     Raises:
-        FormatError: no text, or a line without `=`.
+        FormatError: not text, or a line without `=`.
     """
     try:
         lines = bytes(data).decode("ascii").splitlines()
@@ -129,20 +129,20 @@ def parse_properties(data: Buffer) -> dict[str, str]:
 
 
 def parse_state(data: Buffer) -> LedgerState:
-    """Reads `checkpoint`.
+    """Parses `checkpoint`.
 
     Raises:
-        FormatError: it is no such file.
+        FormatError: it is not a valid checkpoint.
     """
     found = parse_properties(data)
     return LedgerState(_number(found, "endIndex"), _number(found, COMMITTED_INDEX))
 
 
 def parse_current_term(data: Buffer) -> int | None:
-    """Returns the term that `currterm` names, None if it names none.
+    """Returns the term in `currterm`; None if it contains none.
 
     Raises:
-        FormatError: it is no such file.
+        FormatError: it is not a valid file of this kind.
     """
     return _number(parse_properties(data), "currTerm")
 

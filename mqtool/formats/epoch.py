@@ -17,17 +17,17 @@ _NOT_VERIFIED = 0
 
 @dataclass(frozen=True, slots=True)
 class EpochEntry:
-    """From `start_offset` on, records were written in an epoch."""
+    """An epoch and the physical offset from which records were written in it."""
 
     epoch: int
     start_offset: int
 
 
 def parse(data: Buffer) -> tuple[EpochEntry, ...]:
-    """Reads an epoch file.
+    """Parses an epoch file.
 
     Raises:
-        TruncatedError: there are fewer entries than the first line says.
+        TruncatedError: there are fewer entries than the first line states.
         ChecksumError: the CRC in the second line is neither 0 nor that of the entries.
         FormatError: a line is malformed, or there are more entries.
     """

@@ -35,12 +35,12 @@ class ChunkHeader:
 
     @property
     def start(self) -> int:
-        """Global position of the chunk's first data byte, by its own capacity."""
+        """Global position of the chunk's first data byte, computed from the chunk's own capacity."""
         return self.chunk_number * self.capacity
 
     @property
     def is_sound(self) -> bool:
-        """What ChunkHeader's constructor accepts."""
+        """Whether ChunkHeader's constructor accepts the header."""
         return self.chunk_number >= 0 and self.capacity > 0
 
 
@@ -61,7 +61,7 @@ class QueueEntry:
 
     @property
     def is_valid(self) -> bool:
-        """What the broker takes for an entry; 0 was never written."""
+        """Whether the broker accepts the entry; 0 means never written."""
         return self.position_plus_one > 0
 
     @property
@@ -114,12 +114,12 @@ def chunk_name(prefix: str, number: int) -> str:
 
 
 def is_chunk_name(name: str, prefix: str) -> bool:
-    """Whether the broker takes a file for a chunk: six digits are enough, and anything may follow them."""
+    """Whether the broker accepts a file as a chunk: six digits suffice, and anything may follow them."""
     return re.match(f"{prefix}[0-9]{{6}}", name) is not None
 
 
 def is_plain_name(name: str, prefix: str) -> bool:
-    """Whether a name is one that the broker itself gives."""
+    """Whether the broker itself would create a file with this name."""
     return re.fullmatch(f"{prefix}[0-9]{{9}}", name) is not None
 
 
@@ -130,9 +130,9 @@ def named_number(name: str) -> int | None:
 
 
 def data_size(data: Buffer) -> int | None:
-    """Returns the data size of a completed chunk's file, None if the file is not one.
+    """Returns the data size of a completed chunk's file; None if the chunk is not completed.
 
-    A file is completed if the footer at its end says exactly how long the file is.
+    A chunk is completed if the footer at the end of its file matches the file's length.
     """
     if len(data) < HEADER_SIZE + FOOTER_SIZE:
         return None
@@ -147,10 +147,10 @@ def build_frame(record: bytes) -> bytes:
 
 
 def tag_code(tag: str) -> int:
-    """Returns the hash of a tag that its queue entry holds.
+    """Returns the hash of a tag as stored in queue entries.
 
     Raises:
-        FormatError: the one hash value that has no absolute value, at which the broker fails too.
+        FormatError: the hash is the smallest int, which has no absolute value; the broker fails on it too.
     """
     if not tag:
         return 0

@@ -1,7 +1,7 @@
-"""EQueue's message record in its two known shapes, and message ids.
+"""EQueue's message record in its two known layouts, and message ids.
 
-A record is between two lengths (`equeue.build_frame`). Nothing in a file states its shape: a store has one
-shape, and `detect` finds it by its records. Docs page: docs/formats/equeue.md.
+A record is stored between two lengths (`equeue.build_frame`). No file states the layout: a store uses one, and
+`detect` infers it from its records. Docs page: docs/formats/equeue.md.
 Source: MessageLogRecord, QueueMessage, MessageIdUtil (EQueue 2.6.3, 2.2.0).
 """
 
@@ -22,7 +22,7 @@ MAX_TICKS = 3_155_378_975_999_999_999
 
 @dataclass(frozen=True, slots=True)
 class MessageRecord:
-    """One record as stored; bytes stay bytes so that `build` gives them back."""
+    """One record as stored; bytes are not decoded, so `build` restores them exactly."""
 
     log_position: int
     message_id: bytes
@@ -38,7 +38,7 @@ class MessageRecord:
 
     @property
     def is_decodable(self) -> bool:
-        """Whether the broker can make a message of it: both times are within DateTime's range."""
+        """Whether the broker can decode the message: both times are within the range of DateTime."""
         return 0 <= self.created_time <= MAX_TICKS and 0 <= self.stored_time <= MAX_TICKS
 
 
@@ -77,7 +77,7 @@ OLD_RECORD = Sequence("EQueue message record before 2016-09", _OldRecord, *_FIRS
 
 
 class Shape:
-    """One shape of record: reads and builds it.
+    """Parses and builds one layout of the record.
 
     Attributes:
         name: "2.6" or "2.2".
@@ -140,12 +140,12 @@ def detect(record: Buffer, position: int) -> Shape | None:
 
 @dataclass(frozen=True, slots=True)
 class MessageId:
-    """What a message id says.
+    """The contents of a message id.
 
     Attributes:
-        broker: name of the broker, or its address as `ip:port` in ids of before 2020-06.
+        broker: name of the broker, or its address as `ip:port` in ids from before 2020-06.
         position: global position of the frame.
-        by_address: whether the broker is an address.
+        by_address: whether `broker` is an address.
     """
 
     broker: str
@@ -217,7 +217,7 @@ def build_id(message_id: MessageId) -> bytes:
 
 
 def moved(record: MessageRecord, position: int) -> MessageRecord:
-    """Returns a record with another place: its position, and the position in its id where that can be read."""
+    """Returns a record with another position: its own field, and the one in its id if the id is valid."""
     try:
         found = build_id(replace(parse_id(record.message_id), position=position))
     except FormatError:
@@ -226,5 +226,5 @@ def moved(record: MessageRecord, position: int) -> MessageRecord:
 
 
 def ticks_to_millis(ticks: int) -> int:
-    """Returns ms since 1970 of ticks; of local time, as EQueue stores it, ms of that local time."""
+    """Converts ticks to ms since 1970; local time, as EQueue stores it, gives ms of that local time."""
     return (ticks - EPOCH_TICKS) // 10_000

@@ -1,7 +1,7 @@
-"""Field helpers for layouts: a name, a Java type, what it means.
+"""Declares the fields of layouts: name, Java type, description.
 
 All integers of the store are big-endian and signed, as `java.nio.ByteBuffer` writes them. Stores of .NET programs
-are little-endian, as `BinaryWriter` writes them: `le32` and its siblings.
+are little-endian, as `BinaryWriter` writes them: `le32` and similar functions.
 """
 
 from collections.abc import Callable
@@ -16,7 +16,7 @@ def i16(name: str, docs: str) -> cs.Construct:
 
 
 def u16(name: str, docs: str) -> cs.Construct:
-    """A Java short of which the low 16 bits count."""
+    """A Java short whose 16 bits are interpreted as unsigned."""
     return name / cs.Int16ub * docs
 
 
@@ -51,17 +51,17 @@ def le64(name: str, docs: str) -> cs.Construct:
 
 
 def raw(name: str, size: int, docs: str) -> cs.Construct:
-    """Bytes that are kept as they are."""
+    """Bytes that are not interpreted."""
     return name / cs.Bytes(size) * docs
 
 
 def either(
     name: str, test: Callable[[Any], Any], then: cs.Construct, otherwise: cs.Construct, docs: str
 ) -> cs.Construct:
-    """A field whose shape an earlier field decides."""
+    """A field whose layout depends on an earlier field."""
     return name / cs.IfThenElse(test, then, otherwise) * docs
 
 
 def sized(name: str, length_field: str, docs: str) -> cs.Construct:
-    """Bytes whose count an earlier field holds; a negative count means none, as in the broker."""
+    """Bytes whose length is in an earlier field; a negative length means none, as in the broker."""
     return name / cs.Bytes(lambda context: max(0, context[length_field])) * docs

@@ -1,7 +1,7 @@
-"""Names of directories and files in a store, and the two kinds of names that carry a number.
+"""Names of directories and files in a store, and the two kinds of file names that contain a number.
 
-Sources: StorePathConfigHelper, BrokerPathConfigHelper, UtilAll.offset2FileName,
-UtilAll.timeMillisToHumanString (4.9.7, 5.5.0).
+Sources: StorePathConfigHelper, BrokerPathConfigHelper, UtilAll.offset2FileName, UtilAll.timeMillisToHumanString
+(4.9.7, 5.5.0).
 """
 
 from datetime import datetime, tzinfo
@@ -59,7 +59,7 @@ def mapped_file_name(file_from_offset: int) -> str:
     """Returns the 20-digit name of the mapped file that starts at an offset.
 
     Raises:
-        FormatError: the offset is negative or beyond a Java long.
+        FormatError: the offset is negative or exceeds a Java long.
     """
     if not 0 <= file_from_offset < 1 << 63:
         raise FormatError(f"no file starts at offset {file_from_offset}", layout="file name")
@@ -75,12 +75,12 @@ def parse_mapped_file_name(name: str) -> int | None:
 
 
 def index_file_name(moment: datetime) -> str:
-    """Returns the name of an index file made at a moment, yyyyMMddHHmmssSSS in the moment's own zone."""
+    """Returns the name of an index file created at a time, yyyyMMddHHmmssSSS in the zone of `moment`."""
     return f"{moment.year:04d}{moment:%m%d%H%M%S}{moment.microsecond // 1000:03d}"
 
 
 def parse_index_file_name(name: str, zone: tzinfo) -> datetime | None:
-    """Returns the moment in an index file's name, or None if it is not one.
+    """Returns the time in an index file's name; None if it is not an index file name.
 
     Args:
         name: 17 digits.
@@ -95,7 +95,7 @@ def parse_index_file_name(name: str, zone: tzinfo) -> datetime | None:
 
 
 def is_directory_name(name: str) -> bool:
-    """Whether a topic can be the name of a directory: one that leads nowhere else and that the system takes."""
+    """Whether a topic is usable as a directory name: it stays inside its parent and the operating system accepts it."""
     encoded = name.encode("utf-8", "replace")
     return encoded not in (b"", b".", b"..") and not set(encoded) & set(b"/\0") and len(encoded) < 256
 

@@ -33,7 +33,7 @@ class Host(NamedTuple):
 
 @lru_cache(maxsize=4096)
 def parse(data: bytes) -> Host:
-    """Reads the 8 or 20 bytes of a host; an IPv4 address inside IPv6 stays IPv6.
+    """Parses the 8 or 20 bytes of a host; an IPv4-mapped IPv6 address remains IPv6.
 
     Raises:
         TruncatedError: neither 8 nor 20 bytes.

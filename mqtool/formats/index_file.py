@@ -1,4 +1,4 @@
-"""IndexFile: a hash index by key text; header, slots, then entries chained by hash slot.
+"""IndexFile: a hash index by key text. Header, slots, then entries chained by hash slot.
 
 Docs page: docs/formats/index-file.md. Source: IndexFile, IndexHeader, IndexService (4.9.7, 5.5.0).
 """
@@ -31,21 +31,21 @@ class IndexHeader:
 
     @property
     def entry_count(self) -> int:
-        """Entries that are there: numbers 1 to index_count - 1 (IndexHeader.load takes a count of 0 for 1)."""
+        """Number of entries: they are numbered 1 to index_count - 1 (IndexHeader.load reads a count of 0 as 1)."""
         return max(0, self.index_count - 1)
 
     @property
     def is_empty(self) -> bool:
-        """Whether no entry was put in yet; then times and offsets, if any, are those of the file before."""
+        """Whether the file has no entry yet; its times and offsets, if any, are then those of the previous file."""
         return self.index_count <= 1
 
     def after(self, first: "tuple[int, int]", last: "tuple[int, int]", entries: int, fresh: int) -> "IndexHeader":
-        """Returns the header after entries were put in (IndexFile.putKey).
+        """Returns the header after entries were added (IndexFile.putKey).
 
         Args:
             first, last: store timestamp and physical offset of the first and the last of the entries.
-            entries: how many.
-            fresh: slots that were empty before.
+            entries: number of entries added.
+            fresh: number of slots that were empty before.
         """
         begin = first if self.is_empty else (self.begin_timestamp, self.begin_physical_offset)
         slots, count = self.hash_slot_count + fresh, self.index_count + entries
@@ -59,7 +59,7 @@ class IndexHeader:
 
 @dataclass(frozen=True, slots=True)
 class IndexEntry:
-    """One entry; numbers start at 1, number 0 stays zero."""
+    """One entry; numbers start at 1, entry 0 remains zero."""
 
     key_hash: int
     physical_offset: int
@@ -97,32 +97,32 @@ ENTRY_SIZE = ENTRY.size
 
 
 def header_after(end_timestamp: int, end_physical_offset: int) -> IndexHeader:
-    """Returns the header of a new file that follows one with such an end; zeros for a store's first file.
+    """Returns the header of a new file after one with the given end; zeros for a store's first file.
 
-    Until the first entry is there the new header has the times and offsets of the one before, and the first entry's
-    time difference is measured against that (IndexFile, constructor).
+    Until it has an entry, the new header contains the times and offsets of the previous file, and the first entry's
+    time difference is relative to them (IndexFile, constructor).
     """
     time, offset = max(0, end_timestamp), max(0, end_physical_offset)
     return IndexHeader(time, time, offset, offset, 0, 1)
 
 
 def newest_before(stored: int, number: int) -> int:
-    """Returns the entry that a slot leads to before it gets entry `number`; 0 if what is stored cannot be one."""
+    """Returns the entry that a slot refers to before entry `number` is added; 0 if the stored value is invalid."""
     return stored if 0 < stored <= number else 0
 
 
 def file_size(slots: int, entries: int) -> int:
-    """Returns the bytes of a file with so many slots and so many places for entries (place 0 unused)."""
+    """Returns the size in bytes of a file with the given numbers of slots and entries (entry 0 is unused)."""
     return HEADER_SIZE + slots * SLOT_SIZE + entries * ENTRY_SIZE
 
 
 def slot_position(slot: int) -> int:
-    """Returns where a slot starts in the file."""
+    """Returns the position of a slot in the file."""
     return HEADER_SIZE + slot * SLOT_SIZE
 
 
 def entry_position(number: int, slots: int) -> int:
-    """Returns where an entry starts in a file with so many slots."""
+    """Returns the position of an entry in a file with the given number of slots."""
     return HEADER_SIZE + slots * SLOT_SIZE + number * ENTRY_SIZE
 
 
@@ -142,7 +142,7 @@ def key_hash(text: str) -> int:
 
 
 def time_diff(store_timestamp: int, begin_timestamp: int) -> int:
-    """Returns an entry's seconds since the header's begin, 0 while the header has none (IndexFile.putKey)."""
+    """Returns an entry's time in seconds after the header's begin; 0 if the header has none (IndexFile.putKey)."""
     if begin_timestamp <= 0:
         return 0
     return min(max(java.divide(store_timestamp - begin_timestamp, 1000), 0), java.INT_MAX)

@@ -1,8 +1,7 @@
-"""Java's arithmetic and strings, where the broker's files depend on them.
+"""Java's arithmetic and strings, as far as the broker's files depend on them.
 
-Integers wrap, strings are sequences of UTF-16 units, `split` drops trailing empties. Everything
-here is tested against known answers of the JVM. The columnar form of `string_hash` is in
-`mqtool.records.words`.
+Integers wrap, strings are sequences of UTF-16 units, `split` drops trailing empty strings. Everything here is tested
+against known results of the JVM. The columnar form of `string_hash` is in `mqtool.records.words`.
 """
 
 import re
@@ -23,12 +22,12 @@ _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
 def to_int32(value: int) -> int:
-    """Returns what the cast `(int)` keeps of an integer."""
+    """Returns the result of the Java cast `(int)`."""
     return ((value + 0x80000000) & 0xFFFFFFFF) - 0x80000000
 
 
 def to_int64(value: int) -> int:
-    """Returns what the cast `(long)` keeps of an integer."""
+    """Returns the result of the Java cast `(long)`."""
     return ((value + (1 << 63)) & ((1 << 64) - 1)) - (1 << 63)
 
 
@@ -39,7 +38,7 @@ def divide(dividend: int, divisor: int) -> int:
 
 
 def utf16_units(text: str) -> bytes:
-    """Returns the UTF-16 units of a string, big-endian, two bytes each; lone surrogates pass."""
+    """Returns the UTF-16 units of a string, big-endian, two bytes each; lone surrogates are kept."""
     return text.encode("utf-16-be", "surrogatepass")
 
 
@@ -93,7 +92,7 @@ def string_hash(text: str) -> int:
 def index_hash(text: str) -> int:
     """Returns the non-negative key hash of an index entry (IndexFile.indexKeyHashMethod).
 
-    `Math.abs` leaves the smallest int negative; the broker makes 0 of it.
+    `Math.abs` leaves the smallest int negative; the broker replaces it by 0.
     """
     value = abs(string_hash(text))
     return 0 if value > INT_MAX else value

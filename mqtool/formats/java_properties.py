@@ -14,16 +14,16 @@ _HEX = frozenset("0123456789abcdefABCDEF")
 
 
 def parse(data: bytes) -> dict[str, str]:
-    r"""Returns keys and values, in the order of the file; the last of equal keys counts.
+    r"""Returns keys and values, in file order; of duplicate keys the last one applies.
 
     Raises:
-        FormatError: `\u` without four hexadecimal digits, at which Java gives up the whole file.
+        FormatError: `\u` without four hexadecimal digits, at which Java rejects the whole file.
     """
     return dict(_split(line) for line in _logical_lines(data.decode("iso-8859-1")))
 
 
 def _logical_lines(text: str) -> Iterator[str]:
-    """Yields lines without comments, leading blanks and ends, each joined with those that continue it."""
+    """Yields lines without comments, leading blanks and line ends, each joined with its continuation lines."""
     line, continued = "", False
     for natural in _natural_lines(text):
         part = natural.lstrip(_BLANKS)

@@ -1,9 +1,8 @@
 """Batches: the body of a client's batch request, which is also the body of an inner batch.
 
-It is a run of small records with nothing around them. A broker splits it into ordinary records,
-or, in a topic whose queues are BatchCQ, stores it whole in one record. Docs page:
-docs/formats/message-batch.md. Source: MessageDecoder.encodeMessage/decodeMessage,
-SendMessageProcessor.sendBatchMessage (4.9.7, 5.5.0).
+It is a sequence of small records without header or padding. A broker splits it into ordinary records or, in a topic
+whose queues are BatchCQ, stores it unchanged in one record. Docs page: docs/formats/message-batch.md. Source:
+MessageDecoder.encodeMessage/decodeMessage, SendMessageProcessor.sendBatchMessage (4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterator
@@ -77,7 +76,7 @@ def parse(data: Buffer, position: int = 0) -> BatchedMessage:
 
 
 def build(message: BatchedMessage) -> bytes:
-    """Returns the bytes of one message exactly as its fields say.
+    """Returns the bytes of one message exactly as its fields state.
 
     Raises:
         FormatError: a value does not fit its field.
@@ -101,14 +100,14 @@ def split(body: Buffer) -> Iterator[BatchedMessage]:
 
 
 def is_inner_batch(sys_flag: int) -> bool:
-    """Whether a record holds a whole batch."""
+    """Whether a record contains an inner batch."""
     return bool(sys_flag & SysFlag.INNER_BATCH)
 
 
 def unwrap(body: Buffer, queue_offset: int) -> Iterator[tuple[int, BatchedMessage]]:
     """Yields the messages of an inner batch with their queue offsets (MessageDecoder.decodeMessage).
 
-    All else (hosts, timestamps, physical offset) is the record's.
+    All other fields (hosts, timestamps, physical offset) are the record's.
 
     Args:
         body: the record's body, decompressed.

@@ -1,8 +1,7 @@
-"""Message ids: the offset message id that a broker gives out, and the unique key that a client makes.
+"""Message ids: the offset message id that a broker assigns, and the unique key that a client creates.
 
-The two have equal lengths and no mark that distinguishes them. Docs page:
-docs/formats/message-id.md. Source: MessageDecoder.createMessageId/decodeMessageId,
-MessageClientIDSetter (4.9.7, 5.5.0).
+The two have equal lengths, and nothing in them distinguishes them. Docs page: docs/formats/message-id.md. Source:
+MessageDecoder.createMessageId/decodeMessageId, MessageClientIDSetter (4.9.7, 5.5.0).
 """
 
 import struct
@@ -16,7 +15,7 @@ from mqtool.formats.fields import i32, i64, raw, u16
 
 @dataclass(frozen=True, slots=True)
 class OffsetMessageId:
-    """Where a message is: the broker that stored it and the physical offset there."""
+    """The location of a message: the broker that stored it and the physical offset there."""
 
     address: bytes
     port: int
@@ -25,7 +24,7 @@ class OffsetMessageId:
 
 @dataclass(frozen=True, slots=True)
 class UniqueKey:
-    """What a client put into UNIQ_KEY."""
+    """The contents of UNIQ_KEY, as a client creates it."""
 
     address: bytes
     process_id: int

@@ -56,11 +56,11 @@ _CRC32_HEAD = CRC32.encode() + bytes((NAME_END,))
 
 
 def decode(data: Buffer) -> dict[str, str]:
-    """Reads a properties string by the broker's rules.
+    """Parses a properties string by the broker's rules.
 
-    Empty names and empty values are dropped, of equal names the last wins (at the place of the
-    first), a value may hold further 0x01, the last 0x02 may be missing. The broker decodes UTF-8
-    first; both separators are ASCII, so cutting the bytes gives the same pieces.
+    Empty names and empty values are dropped. Of equal names the last value applies, at the position of the first. A
+    value may contain further 0x01; the last 0x02 may be missing. The broker decodes UTF-8 first; both separators are
+    ASCII, so splitting the bytes gives the same result.
     """
     stored = bytes(data)
     try:
@@ -103,7 +103,7 @@ def encode_text(properties: Iterable[tuple[str, str]]) -> str:
 
 
 def terminated(encoded: bytes) -> bytes:
-    """Returns a properties string to which another one can be appended: a missing final 0x02 is added."""
+    """Returns a properties string to which another one can be appended: adds a missing final 0x02."""
     return encoded + b"\x02" if encoded and encoded[-1] != VALUE_END else encoded
 
 
@@ -114,15 +114,16 @@ def without(encoded: bytes, name: str) -> bytes:
 
 
 def mark(name: str) -> bytes:
-    """Returns the bytes before a property's value: where they do not occur in a string, it has no such property.
+    """Returns the bytes before a property's value; a string that does not contain them does not have the property.
 
-    Where they occur they may still be a part of another property, so that only `decode` knows.
+    A string that contains them need not have it, because they may be part of another property; only `decode` is
+    exact.
     """
     return name.encode() + b"\x01"
 
 
 def value_after(encoded: bytes, name_mark: bytes) -> bytes:
-    """Returns what follows the first occurrence of a `mark`, up to the end of that value; b"" if there is none."""
+    """Returns the value after the first occurrence of a `mark`; b"" if there is none."""
     start = encoded.find(name_mark)
     if start < 0:
         return b""
@@ -146,17 +147,17 @@ def crc32_tail(crc: int) -> bytes:
 
 
 def compute_crc32(record: Buffer) -> int:
-    """Returns the CRC that belongs in the tail of a whole record, whose last 20 bytes are left out."""
+    """Returns the CRC for the trailer of a complete record, computed without the record's last 20 bytes."""
     return checksums.crc32(memoryview(record)[: max(0, len(record) - CRC32_TAIL_SIZE)])
 
 
 def has_crc32_tail(record: Buffer) -> bool:
-    """Whether the last 20 bytes of a whole record are its `__CRC32#`, by their name."""
+    """Whether the last 20 bytes of a complete record are its `__CRC32#`, judged by the name."""
     return bytes(memoryview(record)[-CRC32_TAIL_SIZE:]).startswith(_CRC32_HEAD)
 
 
 def with_crc32(record: bytes) -> bytes:
-    """Returns a whole record with its CRC in its last 20 bytes, whatever they are now."""
+    """Returns a complete record with its CRC in its last 20 bytes, whatever they contain now."""
     return record[:-CRC32_TAIL_SIZE] + crc32_tail(compute_crc32(record))
 
 

@@ -1,7 +1,7 @@
 """ConsumeQueues in RocksDB (`storeType=defaultRocksDB`): keys and values of the two column families.
 
-A database of this kind lies in `consumequeue/`. Docs page: docs/formats/rocksdb-queue.md. Source:
-RocksDBConsumeQueueTable, RocksDBConsumeQueueOffsetTable, AbstractRocksDBStorage (5.5.0).
+The database is in `consumequeue/`. Docs page: docs/formats/rocksdb-queue.md. Source: RocksDBConsumeQueueTable,
+RocksDBConsumeQueueOffsetTable, AbstractRocksDBStorage (5.5.0).
 """
 
 import struct
@@ -24,7 +24,7 @@ _LAYOUT = "RocksDB queue key"
 
 @dataclass(frozen=True, slots=True)
 class RocksUnit:
-    """What a queue offset leads to."""
+    """The value for a queue offset: where its record is."""
 
     physical_offset: int
     size: int
@@ -58,12 +58,12 @@ ROCKS_BOUND = Unit(
 
 
 def queue_prefix(topic: bytes, queue_id: int) -> bytes:
-    """Returns what the keys of all units of a queue begin with."""
+    """Returns the common prefix of the keys of a queue's units."""
     return _I32.pack(len(topic)) + _SEPARATOR + topic + _SEPARATOR + _I32.pack(queue_id) + _SEPARATOR
 
 
 def unit_key(topic: bytes, queue_id: int, queue_offset: int) -> bytes:
-    """Returns the key of a unit; keys of one queue are in the order of their offsets."""
+    """Returns the key of a unit; the keys of one queue sort by queue offset."""
     return queue_prefix(topic, queue_id) + struct.pack(">q", queue_offset)
 
 
@@ -71,7 +71,7 @@ def parse_unit_key(key: bytes) -> tuple[bytes, int, int]:
     """Returns topic, queue id and queue offset of a unit's key.
 
     Raises:
-        FormatError: it is no such key.
+        FormatError: it is not the key of a unit.
     """
     topic = _topic_of(key)
     tail = key[_I32.size + 1 + len(topic) :]
@@ -93,7 +93,7 @@ def parse_bound_key(key: bytes) -> tuple[bytes, int, bytes]:
     """Returns topic, queue id, and `MIN` or `MAX`, of a bound's key.
 
     Raises:
-        FormatError: it is no such key.
+        FormatError: it is not the key of a bound.
     """
     topic = _topic_of(key)
     tail = key[_I32.size + 1 + len(topic) :]

@@ -1,8 +1,8 @@
-"""Layouts of fixed fields and bytes that carry their own length, with a derived fast reader.
+"""Layouts of fixed fields and length-prefixed bytes, with a derived fast reader.
 
-Declared like every layout; `Sequence` turns the declaration into a few `struct.Struct`s, so that a record costs
-microseconds and not the tens of them that construct takes. Used by the records of the .NET stores, whose strings
-are length and bytes.
+Declared like every layout. `Sequence` converts the declaration to a few `struct.Struct`s, so that a record takes
+microseconds instead of the tens of microseconds that construct takes. Used for the records of the .NET stores, whose
+strings are stored as length and bytes.
 """
 
 import struct
@@ -27,25 +27,25 @@ _LONGEST_VARINT = 5
 
 
 def bytes32(name: str, docs: str) -> cs.Construct:
-    """Bytes after their count, an i32, little-endian."""
+    """Bytes with a length prefix: an i32, little-endian."""
     return name / cs.Prefixed(cs.Int32sl, cs.GreedyBytes) * docs
 
 
 def bytes_leb(name: str, docs: str) -> cs.Construct:
-    """Bytes after their count, a ULEB128, as BinaryWriter writes strings."""
+    """Bytes with a length prefix: a ULEB128, as BinaryWriter writes strings."""
     return name / cs.Prefixed(cs.VarInt, cs.GreedyBytes) * docs
 
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """A run of fixed fields, and what follows it.
+    """A run of fixed fields, and the variable field after it.
 
     Attributes:
-        head: reads the fixed fields, and the count of the bytes after them if that is an i32.
+        head: reads the fixed fields, and the length of the bytes after them if that is an i32.
         fields: of the head.
         names: of the fixed fields.
         counted: name of the bytes that follow; "" if none do.
-        varint: their count is a ULEB128 after the head.
+        varint: their length is a ULEB128 after the head.
     """
 
     head: struct.Struct
@@ -68,8 +68,8 @@ class Sequence(Generic[T]):
     Attributes:
         name: for errors and docs.
         layout: the construct declaration.
-        minimum: bytes of the layout with nothing in its variable fields.
-        steps: its runs of fixed fields with what follows each, for who reads many at once.
+        minimum: size in bytes if all variable fields are empty.
+        steps: its runs of fixed fields with the variable field after each, for readers of many values at once.
     """
 
     def __init__(self, name: str, view: type[T], *members: cs.Construct) -> None:
@@ -84,12 +84,12 @@ class Sequence(Generic[T]):
         self.minimum = sum(step.head.size + step.varint for step in self.steps)
 
     def parse(self, data: Buffer, position: int = 0, end: int | None = None) -> tuple[T, int]:
-        """Reads one value.
+        """Parses one value.
 
         Args:
-            data: where it lies.
+            data: contains it.
             position: where it starts.
-            end: where it has to end at the latest; the end of the data by default.
+            end: position at which it must end at the latest; by default the end of the data.
 
         Returns:
             The value, and the position after it.
@@ -163,7 +163,7 @@ class Sequence(Generic[T]):
 
 
 def _steps(members: tuple[cs.Construct, ...]) -> Iterator[Step]:
-    """Yields the runs of fixed fields with what follows each."""
+    """Yields the runs of fixed fields with the variable field after each."""
     run: list[cs.Construct] = []
     for member in members:
         plain = member.subcon.subcon if isinstance(member.subcon, cs.Renamed) else member.subcon

@@ -1,10 +1,10 @@
-"""What the broker's background services expect of the messages in their own topics.
+"""The formats that the broker's background services expect of messages in their system topics.
 
-Delays, timers, transactions and POP keep their work in system topics. Clients and other stores can put anything there,
-so each service reads a message with one of these functions, and passes over a message that raises FormatError.
-`verify` calls the same functions. Numbers follow Java's `parseInt` and `parseLong`, and no allocation follows a number
-in a message. Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceImpl,
-PopReviveService (5.5.0).
+Delayed messages, timers, transactions and POP keep their work in system topics. Clients and other stores can write
+anything there, so each service parses messages with these functions, and skips a message that raises FormatError.
+`verify` calls the same functions. Numbers follow Java's `parseInt` and `parseLong`, and no memory is allocated in
+proportion to a number in a message. Source: ScheduleMessageService, TimerMessageStore,
+TransactionalMessageServiceImpl, PopReviveService (5.5.0).
 """
 
 import json
@@ -33,14 +33,14 @@ IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
 
 class Destination(NamedTuple):
-    """Where a waiting message belongs."""
+    """Topic and queue to which a waiting message will be delivered."""
 
     topic: str
     queue_id: int
 
 
 class QueueKey(NamedTuple):
-    """A queue as one group sees it."""
+    """A queue as consumed by one group."""
 
     group: str
     topic: str
@@ -49,17 +49,17 @@ class QueueKey(NamedTuple):
 
 @dataclass(slots=True)
 class CheckPoint:
-    """Messages of one queue that went out in one answer.
+    """A POP checkpoint: messages of one queue that were returned by one pop.
 
     Attributes:
         key: group and queue.
-        start: queue offset that the others are counted from.
+        start: queue offset to which the others are relative.
         offsets: queue offset of each message.
-        pop_time, invisible_ms: when they went out, ms since epoch, and for how long.
-        broker_name: of the broker that handed them out.
-        suspend: they come again without counting as tried.
-        revive_offset: where the check point lies in its revive queue.
-        done: those that are acknowledged, or came again already.
+        pop_time, invisible_ms: when they were popped, ms since epoch, and for how long they are invisible.
+        broker_name: of the broker that returned them.
+        suspend: they are redelivered without counting as a delivery attempt.
+        revive_offset: queue offset of the checkpoint in its revive queue.
+        done: messages that were acknowledged or already redelivered.
     """
 
     key: QueueKey
@@ -74,17 +74,17 @@ class CheckPoint:
 
     @property
     def revive_time(self) -> int:
-        """When what is not acknowledged comes again; ms since epoch."""
+        """When unacknowledged messages are redelivered; ms since epoch."""
         return self.pop_time + self.invisible_ms
 
     @property
     def identity(self) -> tuple[QueueKey, int, int, str]:
-        """What acknowledgements name it by."""
+        """Key by which acknowledgements refer to the checkpoint."""
         return self.key, self.start, self.pop_time, self.broker_name
 
 
 class Ack(NamedTuple):
-    """Messages of one check point that are consumed."""
+    """An acknowledgement of messages of one checkpoint."""
 
     key: QueueKey
     start: int
@@ -94,19 +94,19 @@ class Ack(NamedTuple):
 
     @property
     def identity(self) -> tuple[QueueKey, int, int, str]:
-        """That of their check point."""
+        """Key of the checkpoint that it refers to."""
         return self.key, self.start, self.pop_time, self.broker_name
 
 
 def destination(found: Mapping[str, str], *, default_queue: str | None = None) -> Destination:
-    """Returns the topic and queue of a waiting message.
+    """Returns the topic and queue to which a waiting message will be delivered.
 
     Args:
         found: its properties.
-        default_queue: stands for a missing REAL_QID; None demands one.
+        default_queue: replaces a missing REAL_QID; None if REAL_QID is required.
 
     Raises:
-        FormatError: REAL_TOPIC or REAL_QID is missing, or names no topic or queue.
+        FormatError: REAL_TOPIC or REAL_QID is missing or invalid.
     """
     topic = found.get(properties.REAL_TOPIC)
     if not topic or not file_names.is_directory_name(topic):
@@ -118,17 +118,17 @@ def destination(found: Mapping[str, str], *, default_queue: str | None = None) -
 
 
 def deliver_ms(found: Mapping[str, str]) -> int:
-    """Returns when a timer message is due, ms since epoch; raises FormatError if it does not say."""
+    """Returns the deliver time of a timer message, ms since epoch; raises FormatError if it is not stated."""
     return _number(found, properties.TIMER_OUT_MS, None, java.parse_long)
 
 
 def roll_times(found: Mapping[str, str]) -> int:
-    """Returns how often a timer message was put off; raises FormatError if that is not a number."""
+    """Returns how often a timer message was rolled; raises FormatError if that is not a number."""
     return _number(found, properties.TIMER_ROLL_TIMES, "0", java.parse_int)
 
 
 def lenient_number(text: str | None) -> int:
-    """Returns a number of a transaction's properties, -1 where the broker cannot parse it (getInt, getLong)."""
+    """Returns a number of a transaction's properties; -1 if the broker cannot parse it (getInt, getLong)."""
     try:
         return java.parse_long(text or "")
     except FormatError:
@@ -136,7 +136,7 @@ def lenient_number(text: str | None) -> int:
 
 
 def check_times(found: Mapping[str, str]) -> int:
-    """Returns how often the producer of a half message was asked; -1 if the property is not a number."""
+    """Returns how often the producer of a half message was checked; -1 if the property is not a number."""
     return lenient_number(found[CHECK_TIMES]) if CHECK_TIMES in found else 0
 
 
@@ -154,18 +154,18 @@ def op_offsets(body: bytes) -> list[int]:
 
 
 def revive_record(tag: str, body: bytes, broker_name: str = "") -> "CheckPoint | Ack | None":
-    """Reads a message of the revive topic.
+    """Parses a message of the revive topic.
 
     Args:
         tag: its tag.
         body: of the message.
-        broker_name: that of acknowledgements that name none.
+        broker_name: for acknowledgements that state none.
 
     Returns:
         None if the tag is not one of POP's: the broker ignores such a message.
 
     Raises:
-        FormatError: the body is not what its tag announces.
+        FormatError: the body does not have the format that its tag implies.
     """
     if tag not in (CHECK_POINT_TAG, ACK_TAG, BATCH_ACK_TAG):
         return None
@@ -179,7 +179,7 @@ def revive_record(tag: str, body: bytes, broker_name: str = "") -> "CheckPoint |
 
 
 def _told(error: Exception) -> str:
-    """What was wrong with the JSON of a record."""
+    """Returns a description of an error in the JSON of a record."""
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return "no JSON"
     if isinstance(error, RecursionError):
@@ -190,11 +190,11 @@ def _told(error: Exception) -> str:
 
 
 def check_revive_time(point: CheckPoint, stored: int, max_delay_s: int) -> None:
-    """Raises FormatError if a check point is for a time at which no pop could have put it.
+    """Raises FormatError if a checkpoint has a revive time that no pop could have set.
 
     Args:
-        point: it comes through the timer, when its own time is over.
-        stored: store time of its record, ms since epoch.
+        point: the checkpoint, which the timer delivers at its revive time.
+        stored: store timestamp of its record, ms since epoch.
         max_delay_s: timerMaxDelaySec.
     """
     if point.revive_time > stored + max_delay_s * 1000:
@@ -228,10 +228,10 @@ def _key(found: dict[str, Any]) -> QueueKey:
 
 
 def problem_of(topic: str, found: Mapping[str, str], body: bytes, stored: int, max_delay_s: int) -> str | None:
-    """Returns why the service of a system topic cannot use a message, None if it can or the topic has no service.
+    """Returns why the service of a system topic cannot process a message; None if it can, or the topic has no service.
 
     Args:
-        topic, body, stored: of the message; store time in ms since epoch.
+        topic, body, stored: of the message; store timestamp in ms since epoch.
         found: its properties.
         max_delay_s: timerMaxDelaySec.
     """
@@ -257,7 +257,11 @@ def problem_of(topic: str, found: Mapping[str, str], body: bytes, stored: int, m
 
 
 def scheduled_destination(found: Mapping[str, str]) -> Destination:
-    """Returns where a delayed message belongs; raises FormatError as `destination`, and for a half message's topic."""
+    """Returns where a delayed message will be delivered.
+
+    Raises:
+        FormatError: as `destination`, and for the topic of half messages.
+    """
     place = destination(found, default_queue="0")
     if place.topic == HALF_TOPIC:  # the broker discards it as well
         raise _unexpected(properties.REAL_TOPIC, "a topic of clients", place.topic)

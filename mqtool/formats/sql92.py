@@ -1,9 +1,10 @@
-"""SQL92 expressions of consumers, over a message's properties: parsed as the broker parses them.
+"""SQL92 expressions of consumers, over a message's properties, parsed as the broker parses them.
 
-Expressions are evaluated in `sql92_values`. Some of the broker's ways are odd, and kept: NOT binds tighter than
-a comparison, what follows a whole expression is not read, and constants that make no sense refuse the subscription.
-CONTAINS, STARTSWITH and ENDSWITH are words since 5.0; to 4.9 they are names of properties. Source: SelectorParser,
-ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression (filter module, 4.9.7, 5.5.0).
+Expressions are evaluated in `sql92_values`. Some peculiarities of the broker are reproduced: NOT binds more tightly
+than a comparison, text after a complete expression is ignored, and invalid constants make the broker refuse the
+subscription. CONTAINS, STARTSWITH and ENDSWITH are keywords since 5.0; up to 4.9 they are property names. Source:
+SelectorParser, ComparisonExpression, LogicExpression, UnaryExpression, ConstantExpression (filter module, 4.9.7,
+5.5.0).
 """
 
 import re
@@ -37,17 +38,17 @@ class Expression:
         """Compiles an expression.
 
         Args:
-            text: as a consumer subscribes with.
-            release: that reads it; 4.9 does not know CONTAINS and its like.
+            text: from a consumer's subscription.
+            release: whose grammar applies; 4.9 does not know CONTAINS and similar keywords.
 
         Raises:
-            UsageError: the broker would refuse the subscription; says what was expected where.
+            UsageError: the broker would refuse the subscription; states what was expected at which position.
         """
         self.text = text
         self._node = _Parser(text, release=release).whole()
 
     def matches(self, properties: dict[str, str]) -> bool:
-        """Whether the expression is true; neither false nor unknown, nor without a value."""
+        """Whether the expression is true; false and unknown results count as no match."""
         try:
             return self._node.value(properties) is True
         except NotComparableError:
@@ -55,7 +56,7 @@ class Expression:
 
 
 class _Parser:
-    """Recursive descent, one token ahead: of what follows the expression, only one token is read."""
+    """Recursive descent parser with one token of lookahead: only one token after the expression is read."""
 
     def __init__(self, text: str, *, release: Release) -> None:
         self._text = text
@@ -66,7 +67,7 @@ class _Parser:
         self._move()
 
     def _move(self) -> None:
-        """Takes the next token as the one ahead."""
+        """Advances to the next token."""
         match = _SKIPPED.match(self._text, self._end)
         assert match is not None
         self._at = match.end()
@@ -97,7 +98,7 @@ class _Parser:
             raise self._unexpected(word)
 
     def whole(self) -> Node:
-        """Returns the expression that the text begins with."""
+        """Returns the expression at the beginning of the text."""
         return self._truth(self._or())
 
     def _truth(self, node: Node) -> Node:

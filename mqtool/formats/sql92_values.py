@@ -1,8 +1,9 @@
-"""Values of the parts of an SQL92 expression, given a message's properties.
+"""Evaluates the parts of an SQL92 expression for a message's properties.
 
-Three-valued: what needs a missing property is mostly unknown, None here. Properties are strings; compared with a number
-they are read as one of its kind, an Integer, a Long or a Double, and one that cannot be read so makes the expression
-fail. Source: ComparisonExpression, LogicExpression, UnaryExpression, BooleanExpression (filter module, 4.9.7, 5.5.0).
+Three-valued logic: most operations on a missing property are unknown, which is None here. Properties are strings.
+When one is compared with a number it is parsed as a number of the same type (Integer, Long or Double); if that
+fails, the expression fails. Source: ComparisonExpression, LogicExpression, UnaryExpression, BooleanExpression
+(filter module, 4.9.7, 5.5.0).
 """
 
 import math
@@ -34,11 +35,11 @@ _TEXT_TESTS: dict[str, Callable[[str, str], bool]] = {
 
 
 class NotComparableError(Exception):
-    """Two values of kinds that do not convert into each other: the broker's evaluation throws."""
+    """Two values have types that cannot be converted to each other; the broker's evaluation throws."""
 
 
 class Long(int):
-    """A whole number that is a Long to the broker; one that fits 32 bits is an Integer."""
+    """An integer that is a Long in the broker; one that fits into 32 bits is an Integer."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +47,10 @@ class Node:
     """A part of an expression.
 
     Attributes:
-        value: its value.
+        value: evaluates it.
         is_boolean: it is a condition.
-        is_property: it is the name of a property.
-        is_constant: it is written out; `constant` is what.
+        is_property: it is a property name.
+        is_constant: it is a literal; `constant` is its value.
     """
 
     value: Callable[[Properties], Any]
@@ -60,17 +61,17 @@ class Node:
 
 
 def constant(value: Value) -> Node:
-    """Returns a number, a string, TRUE, FALSE or NULL."""
+    """Returns a literal: a number, a string, TRUE, FALSE or NULL."""
     return Node(lambda _: value, is_boolean=value is None or isinstance(value, bool), is_constant=True, constant=value)
 
 
 def property_of(name: str) -> Node:
-    """Returns the property of a name."""
+    """Returns the property with a name."""
     return Node(lambda properties: properties.get(name), is_property=True)
 
 
 def cast(node: Node) -> Node:
-    """Returns a property as a condition: false if it is there, since none is a Boolean."""
+    """Returns a property as a condition: false if the property exists, since no property is a Boolean."""
 
     def value(properties: Properties) -> bool | None:
         found = node.value(properties)
@@ -102,7 +103,7 @@ def negated(node: Node) -> Node:
 
 
 def either(left: Node, right: Node, *, decisive: bool) -> Node:
-    """Returns OR, where one True decides, or AND, where one False does."""
+    """Returns OR (`decisive` is True: one true operand decides) or AND (False: one false operand decides)."""
 
     def value(properties: Properties) -> bool | None:
         first = left.value(properties)
@@ -117,7 +118,7 @@ def either(left: Node, right: Node, *, decisive: bool) -> Node:
 
 
 def equal(left: Node, right: Node) -> Node:
-    """Returns whether two values are equal: unknown if only the left one is missing, true if both are."""
+    """Compares two values for equality: unknown if only the left one is missing, true if both are."""
 
     def value(properties: Properties) -> bool | None:
         first, second = left.value(properties), right.value(properties)
@@ -129,7 +130,7 @@ def equal(left: Node, right: Node) -> Node:
 
 
 def ordered(left: Node, right: Node, sign: str) -> Node:
-    """Returns whether two values are in order; two strings are compared as numbers."""
+    """Compares two values by `<`, `<=`, `>` or `>=`; two strings are compared as numbers."""
     test = _ORDERS[sign]
 
     def value(properties: Properties) -> bool | None:
@@ -155,7 +156,7 @@ def member(left: Node, wanted: frozenset[str], *, inverted: bool) -> Node:
 
 
 def text_test(left: Node, part: str, word: str, *, inverted: bool) -> Node:
-    """Returns whether a string holds, begins or ends with another; never with an empty one, also if inverted."""
+    """Tests whether a string contains, starts with or ends with another; false for an empty one, even if inverted."""
     test = _TEXT_TESTS[word]
 
     def value(properties: Properties) -> bool:
@@ -166,7 +167,7 @@ def text_test(left: Node, part: str, word: str, *, inverted: bool) -> Node:
 
 
 def in_order(low: Value, high: Value) -> bool:
-    """Whether two constants can bound a range."""
+    """Whether two constants are valid bounds of a range."""
     if low is None or high is None:
         return False
     try:
@@ -177,7 +178,7 @@ def in_order(low: Value, high: Value) -> bool:
 
 
 def _compare(first: Any, second: Any) -> int | None:
-    """Returns the sign of a comparison; None for kinds that are never equal nor in an order."""
+    """Returns the sign of a comparison; None for types that are neither equal nor ordered."""
     if isinstance(first, str) and not isinstance(second, str):
         first = java.parse_boolean(first) if isinstance(second, bool) else _number_like(first, second)
     elif isinstance(second, str) and not isinstance(first, str):
@@ -192,7 +193,7 @@ def _compare(first: Any, second: Any) -> int | None:
 
 
 def _sign_of_doubles(first: float, second: float) -> int:
-    """As Double.compare: NaN is above all and equal to itself, -0.0 is below 0.0."""
+    """Compares as Double.compare does: NaN is largest and equal to itself, -0.0 is below 0.0."""
     if math.isnan(first) or math.isnan(second):
         return int(math.isnan(first)) - int(math.isnan(second))
     if first == second == 0:
@@ -210,7 +211,7 @@ def _number_like(text: str, other: Any) -> int | float:
 
 
 def _double(text: str) -> float:
-    """Reads a Double as Double.valueOf does."""
+    """Parses a Double as Double.valueOf does."""
     stripped = text.strip(_BLANKS)
     if _HEXADECIMAL.fullmatch(stripped):
         return float.fromhex(stripped.rstrip("fFdD"))  # the exponent is decimal: a letter after it is a suffix

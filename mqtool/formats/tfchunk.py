@@ -39,7 +39,7 @@ class ChunkHeader:
 
     @property
     def version(self) -> int:
-        """The version that counts: since 24.6 it has a byte of its own."""
+        """The effective version; since 24.6 it has a separate byte."""
         return self.own_version or self.lowest_version
 
     @property
@@ -60,7 +60,7 @@ class ChunkHeader:
 
 @dataclass(frozen=True, slots=True)
 class ChunkFooter:
-    """Last 128 bytes of a chunk file; zeros while it is written to."""
+    """Last 128 bytes of a chunk file; zeros while the chunk is being written."""
 
     flags: int
     physical_size: int
@@ -71,7 +71,7 @@ class ChunkFooter:
 
     @property
     def is_completed(self) -> bool:
-        """Whether the chunk is full, or has been made by a scavenge."""
+        """Whether the chunk is full, or was produced by a scavenge."""
         return bool(self.flags & _COMPLETED)
 
     @property
@@ -82,7 +82,7 @@ class ChunkFooter:
 
 @dataclass(frozen=True, slots=True)
 class MapEntry:
-    """Where a record that kept its log position really is.
+    """The actual position of a record that kept its log position.
 
     Attributes:
         actual: bytes after the header.
@@ -95,7 +95,7 @@ class MapEntry:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """The one number of a checkpoint file."""
+    """The number in a checkpoint file."""
 
     position: int
 
@@ -164,7 +164,7 @@ _NAME = re.compile(r"chunk-(\d{6})\.(\d{6})")
 
 @dataclass(frozen=True, slots=True)
 class ChunkName:
-    """What a chunk file's name says."""
+    """The contents of a chunk file's name."""
 
     number: int
     version: int
@@ -174,29 +174,29 @@ class ChunkName:
 
 
 def parse_name(name: str) -> ChunkName | None:
-    """Returns what a chunk file's name says, None if it is no such name."""
+    """Parses a chunk file's name; None if it is not one."""
     found = _NAME.fullmatch(name)
     return ChunkName(int(found[1]), int(found[2])) if found else None
 
 
 def parse_footer(data: Buffer, position: int = 0) -> ChunkFooter:
-    """Reads a footer in the shape that its own flags say.
+    """Parses a footer in the layout that its own flags state.
 
     Raises:
-        TruncatedError: fewer than 128 bytes are there.
+        TruncatedError: fewer than 128 bytes are available.
     """
     found = FOOTER.parse(data, position)
     return found if found.flags & _WIDE_MAP else NARROW_FOOTER.parse(data, position)
 
 
 def build_footer(footer: ChunkFooter) -> bytes:
-    """Returns the bytes of a footer; what is too much or lacks of the reserved bytes is cut or filled with zeros."""
+    """Returns the bytes of a footer; reserved bytes are truncated or padded with zeros to their length."""
     unit = FOOTER if footer.flags & _WIDE_MAP else NARROW_FOOTER
     size = unit.fields[-2].size
     return unit.build(replace(footer, reserved=footer.reserved[:size].ljust(size, b"\0")))
 
 
 def file_size(header: ChunkHeader, footer: ChunkFooter) -> int:
-    """Returns how long a completed chunk's file has to be."""
+    """Returns the required length of a completed chunk's file."""
     needed = HEADER_SIZE + footer.physical_size + footer.map_size + FOOTER_SIZE
     return needed if header.version == UNALIGNED else -(-needed // ALIGNMENT) * ALIGNMENT

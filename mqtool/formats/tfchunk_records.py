@@ -1,7 +1,7 @@
 """The records of EventStore's log: prepare, commit, system; each between two lengths as in EQueue's chunks.
 
-Version 0 (up to 3.x) holds two numbers of events in 32 bits that version 1 holds in 64. Docs page:
-docs/formats/tfchunk.md. Source: LogRecord, PrepareLogRecord, CommitLogRecord, SystemLogRecord (5.0.8, 3.9.4).
+Version 0 (up to 3.x) stores two event numbers in 32 bits, version 1 in 64. Docs page: docs/formats/tfchunk.md.
+Source: LogRecord, PrepareLogRecord, CommitLogRecord, SystemLogRecord (5.0.8, 3.9.4).
 """
 
 import enum
@@ -27,7 +27,7 @@ class RecordType(enum.IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class RecordHead:
-    """What every record begins with."""
+    """The common head of all records."""
 
     record_type: int
     version: int
@@ -56,7 +56,7 @@ class Prepare:
 
 @dataclass(frozen=True, slots=True)
 class Commit:
-    """Makes the events of a transaction count."""
+    """Commits the events of a transaction."""
 
     record_type: int
     version: int
@@ -70,7 +70,7 @@ class Commit:
 
 @dataclass(frozen=True, slots=True)
 class System:
-    """The server's own records, of epochs."""
+    """The server's own records, e.g. of epochs."""
 
     record_type: int
     version: int
@@ -159,7 +159,7 @@ LAST_OF_VERSION_0 = {
 
 
 def parse(data: Buffer, position: int = 0, end: int | None = None) -> tuple[Record, int]:
-    """Reads one record without its lengths; it has to fill the bytes up to `end`, as for the server.
+    """Parses one record without its lengths; as in the server, it must fill the bytes up to `end`.
 
     Raises:
         BadMagicError: another type or version.
@@ -186,7 +186,7 @@ def build(record: Record) -> bytes:
 
 
 def event_number(record: Prepare | Commit) -> int:
-    """Returns expected_version or first_event_number as version 1 would hold it."""
+    """Returns expected_version or first_event_number as version 1 would store it."""
     kind = RecordType(record.record_type)
     name, last = LAST_OF_VERSION_0[kind]
     value = int(getattr(record, name))

@@ -1,8 +1,8 @@
 """Tiered storage, POSIX provider: names of segment files, and the compacted index file.
 
-Segments of type COMMIT_LOG hold records as `commit_log`, those of CONSUME_QUEUE units as `consume_queue`, both with
-addresses of the tier. Docs page: docs/formats/tiered.md. Source: PosixFileSegment, MessageStoreUtil, IndexStoreFile,
-IndexItem (tieredstore of 5.5.0).
+Segments of type COMMIT_LOG contain records as in `commit_log`, those of type CONSUME_QUEUE units as in
+`consume_queue`, both with offsets of the tier. Docs page: docs/formats/tiered.md. Source: PosixFileSegment,
+MessageStoreUtil, IndexStoreFile, IndexItem (tieredstore of 5.5.0).
 """
 
 import hashlib
@@ -27,7 +27,7 @@ _CLUSTER = re.compile("([0-9a-f]{8})_(.+)")
 
 @dataclass(frozen=True, slots=True)
 class TieredIndexHeader:
-    """What an index file begins with."""
+    """Header of an index file."""
 
     magic: int
     begin_timestamp: int
@@ -38,7 +38,7 @@ class TieredIndexHeader:
 
 @dataclass(frozen=True, slots=True)
 class TieredIndexSlot:
-    """Where the entries of a slot are; zeros for a slot that is not used."""
+    """Position of the entries of a slot; zeros for an unused slot."""
 
     position: int
     length: int
@@ -58,7 +58,7 @@ class TieredIndexItem:
 
 @dataclass(frozen=True, slots=True)
 class TieredIndexNode:
-    """One key of one message in a file that is still written to, where entries of a slot form a chain."""
+    """One key of one message in a file that is still being written, in which the entries of a slot form a chain."""
 
     key_hash: int
     topic_id: int

@@ -20,7 +20,7 @@ PRECISIONS_MS = (1000, 500, 200, 100)
 
 
 def precision_ms(configured: int) -> int:
-    """Returns the precision that a broker takes from timerPrecisionMs (MessageStoreConfig.setTimerPrecisionMs)."""
+    """Returns the effective precision for a configured timerPrecisionMs (MessageStoreConfig.setTimerPrecisionMs)."""
     return next((one for one in PRECISIONS_MS if one <= configured), PRECISIONS_MS[-1])
 
 
@@ -39,7 +39,7 @@ class TimerMagic(IntFlag):
 
 @dataclass(frozen=True, slots=True)
 class TimerSlot:
-    """One slot of the wheel; live only while its time is the one that is asked for."""
+    """One slot of the wheel; valid only while its time equals the requested time."""
 
     time: int
     first_position: int
@@ -65,7 +65,7 @@ class TimerLogUnit:
 
 @dataclass(frozen=True, slots=True)
 class TimerLogEnd:
-    """Closes a file of the timer log; the rest of the file is unspecified."""
+    """Ends a file of the timer log; the rest of the file is unspecified."""
 
     remaining: int
     zero: int
@@ -74,7 +74,7 @@ class TimerLogEnd:
 
 @dataclass(frozen=True, slots=True)
 class TimerCheckpoint:
-    """How far the timer has read, enqueued and flushed."""
+    """Positions up to which the timer has read, enqueued and flushed."""
 
     last_read_time_ms: int = 0
     last_timer_log_flush_position: int = 0
@@ -149,7 +149,7 @@ def is_log_end(data: Buffer, position: int) -> bool:
 
 
 def is_magic_valid(magic: int) -> bool:
-    """What the broker accepts in a log unit (TimerMessageStore.isMagicOK)."""
+    """Whether the broker accepts the magic of a log unit (TimerMessageStore.isMagicOK)."""
     return magic | 0xF == 0xF
 
 
@@ -159,7 +159,7 @@ def last_unit_position(file_size: int) -> int:
 
 
 def parse_checkpoint(data: Buffer) -> TimerCheckpoint:
-    """Reads config/timercheck; what a short file lacks is 0, as in `checkpoint.parse`."""
+    """Parses config/timercheck; fields missing from a short file are 0, as in `checkpoint.parse`."""
     return CHECKPOINT.parse(bytes(memoryview(data)[: CHECKPOINT.size]).ljust(CHECKPOINT.size, b"\x00"))
 
 

@@ -1,4 +1,4 @@
-"""Names of the broker's own topics, and the prefixes of topics that are not a user's.
+"""Names of the broker's system topics, and the prefixes of topics that do not belong to users.
 
 Source: TopicValidator, MixAll, TransactionalMessageUtil, TimerMessageStore, PopAckConstants (4.9.7, 5.5.0).
 """
@@ -28,7 +28,7 @@ SYSTEM_PREFIX = "rmq_sys_"
 
 
 def is_lmq(name: str) -> bool:
-    """Whether a queue is a light message queue, of which only queue 0 exists."""
+    """Whether a name is that of a light message queue, which has only queue 0."""
     return name.startswith(LMQ_PREFIX)
 
 
@@ -46,10 +46,10 @@ def parts_of_lite_queue(name: str) -> tuple[str, str] | None:
 
 
 def group_of_retry(topic: str, groups: Collection[str]) -> str:
-    """Returns the group of a retry or dead letter topic.
+    """Returns the group of a retry or dead-letter topic.
 
     Retry topics of POP are named after group and topic, `%RETRY%group_topic` or `%RETRY%group+topic` (KeyBuilder,
-    5.5.0). In the former only a list of groups shows where the group ends.
+    5.5.0). In the former, only a list of groups determines where the group name ends.
 
     Args:
         topic: `%RETRY%…` or `%DLQ%…`.
