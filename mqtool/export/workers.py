@@ -37,7 +37,7 @@ class LocalRunner:
             for task in tasks:
                 done(run_task(task))
             return
-        # A fork would copy the locks of Arrow's threads as they happen to stand.
+        # A fork would copy the locks of Arrow's threads, some of which may be held.
         with process_pool(others, start_worker, copies=False) as pool:
             try:
                 for _, result in as_completed(pool, run_task, tasks, others * _AHEAD, helps=True):

@@ -102,7 +102,7 @@ def rebuild(
                     sink.resume(earlier)
                 return _run(store, sink, settings, wanted, options, state, surveyor, on_progress)
         except _NewBatchTopicsError as found:
-            # their queues began as ordinary ones: with this known, start over
+            # their queues were started as ConsumeQueues: start again, now that their kind is known
             _remove_output(out)
             rules = replace(settings.rules, batch_topics=settings.rules.batch_topics | found.topics)
             settings, earlier, surveyor = replace(settings, rules=rules), None, None

@@ -145,7 +145,7 @@ class Surveyor:
             for queue_id in np.unique(waiting[1]).tolist():
                 mine = waiting[1] == queue_id
                 offsets, done = waiting[2][mine].astype(np.int64), served[mine]
-                # messages of a level are delivered in their order: after the last one served nothing has been
+                # a level's messages are delivered in order: none after the last delivered one has been delivered
                 self.found.served[queue_id] = int(offsets[done].max()) + 1 if done.any() else int(offsets.min())
         return self.found
 

@@ -116,7 +116,7 @@ class Placement:
         """
         if self.held is not None:
             offsets = np.concatenate([self.held[0], offsets])
-            # numpy would give the result the byte order of the machine
+            # numpy would return the result in the machine's byte order
             units = np.concatenate([self.held[1], units], dtype=units.dtype)
             self.held = None
         if not len(offsets):

@@ -148,7 +148,7 @@ class _Rebuild:
         key = named.get(properties.UNIQUE_KEY, "")
         rolls = java.parse_long(named.get(properties.TIMER_ROLL_TIMES, "0"))
         if properties.TIMER_ENQUEUE_MS in named and properties.TIMER_OUT_MS in named and key:
-            # a message that was rolled counts one more than the unit from which it came
+            # a rolled message has a roll count one higher than that of the unit it came from
             before = rolls - 1 if is_parked else rolls
             self._enqueued[key, before] = java.parse_long(named[properties.TIMER_ENQUEUE_MS])
         if is_parked and record.queue_id == 0 and not record.sys_flag & SysFlag.TRANSACTION_PREPARED:
@@ -218,7 +218,7 @@ class _Rebuild:
             due = write_time + (self._window // 2 * self._precision if near else window)
         if message.is_delete:
             magic |= timer.TimerMagic.DELETE
-        # of a message without a key it is not known: it must not be delivered twice
+        # delivery of a message without a key cannot be determined: it must not be delivered twice
         left = not message.key or message.is_delete or (message.key, message.rolls) in self._enqueued
         return Placed(message, write_time, due, int(magic), left or message.key in self._cancelled)
 

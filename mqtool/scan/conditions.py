@@ -151,7 +151,7 @@ class _Parser:
             limit = 1 << field.type.bit_width - 1
             known = [value for value in known if -limit <= value < limit]
         found = column.isin(pa.array(known, field.type))
-        # a missing value is neither in a list nor not in it
+        # in SQL, null is neither IN a list nor NOT IN it
         return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), found)
 
     def _field(self) -> Any:

@@ -78,7 +78,7 @@ class Allocator:
         full = self._queue.last
         with self._making:
             prepared, self._next = self._next, None
-            # A broker started on the open store has deleted it: what is written into it would be lost.
+            # A broker that was started on the open store has deleted it; bytes written into it would be lost.
             if prepared is not None and not prepared.file.is_in_place:
                 _LOG.error("next file was removed by another process; made again path=%s", prepared.file.path)
                 prepared.file.close()

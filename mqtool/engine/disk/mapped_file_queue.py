@@ -113,7 +113,7 @@ class MappedFileQueue:
             file = files[index]
             if file.file_from_offset <= offset < file.end:
                 return file
-        # Only where a file in between is missing: then the numbers do not count.
+        # The computed index is wrong only if a file in between is missing.
         return next((file for file in files if file.file_from_offset <= offset < file.end), None)
 
     def next_base(self, start_offset: int) -> int:

@@ -101,7 +101,7 @@ class IndexWriter:
         self._reserve(first + count)
         hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
         if kernels() is not None and self._populated < self._reserved:
-            # so much was written that compiled loops are in use: all of the reserved part will be touched
+            # compiled loops are in use only after large writes, so all of the reserved part will be accessed
             self.file.populate(self._populated, self._reserved)
             self._populated = self._reserved
         heads = np.frombuffer(self._map, _HEAD, self.slots, index_file.HEADER_SIZE)

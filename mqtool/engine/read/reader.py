@@ -104,7 +104,7 @@ class Reader:
         try:
             return properties.decode(commit_log.parse_record(record).properties)
         except FormatError:
-            # A unit that points at 0 after the first file has gone leads to the start of the oldest one left.
+            # A unit that points to 0 after the first file was deleted refers to the start of the oldest remaining file.
             return {}
 
 

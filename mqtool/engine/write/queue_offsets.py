@@ -60,7 +60,7 @@ class QueueState:
         self.next_offset = 0
         self.is_batch = is_batch
         data = java.encode_utf8(topic)
-        # The real one counts UTF-16 units here and bytes there; a topic between the two would be a broken record.
+        # The broker picks the version by UTF-16 units but stores a length in bytes: topics in between break the record.
         self.magic_code = MAGIC_V2 if java.length(topic) > LONGEST_V1_TOPIC and release >= (5, 5) else MAGIC_V1
         self.refused = _refusal(topic, queue_id, data, self.magic_code)
         length = commit_log.TOPIC_LENGTH_V2 if self.magic_code == MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
