@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 PLAN_FILE = "plan.json"
-"""Where a printed `mqtool plan` writes to."""
+"""Output file of a suggested `mqtool plan`."""
 
 
 def command(*words: object) -> str:

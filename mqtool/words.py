@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 LONGEST = 2000
-"""Characters of a text that are shown; names in damaged files can be of any length."""
+"""Maximum number of characters shown; names in damaged files can have any length."""
 
 
 def size(count: int) -> str:

@@ -39,7 +39,7 @@ class PropertyOrder(Enum):
     GIVEN = "given"
     """In the given order; new ones at the end."""
     HASH = "hash"
-    """As the broker's HashMap iterates."""
+    """In the iteration order of the broker's HashMap."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -203,7 +203,7 @@ BROKER_KEYS = {
     "maxFilterMessageSize": "max_filter_bytes",
     "maxMsgsNumBatch": "max_query",
 }
-"""Broker's key to option; the keys of directories, pool, flush mode and retention are read apart."""
+"""Broker's key to option; the keys of directories, pool, flush mode and retention are read separately."""
 
 _TYPES = {field.name: type(field.default) for field in fields(StoreOptions)}
 

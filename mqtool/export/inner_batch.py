@@ -22,7 +22,7 @@ Reject = Callable[[Any, int, str, str], None]
 """Takes the batch, the row, the column and the reason of a rejected value."""
 
 Part = tuple[int, int | None, BatchedMessage | None]
-"""Row of the record, place in its batch, and the message; None if the record is a message of its own."""
+"""Row of the record, position in its batch, and the message; None if the record is not an inner batch."""
 
 
 def explode(whole: Any, rows: Rows, inner: np.ndarray, reject: Reject) -> Any:

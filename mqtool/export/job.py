@@ -14,7 +14,7 @@ from mqtool.export.sources import Source
 from mqtool.export.task import Task, TaskResult
 
 MOST_TASKS = 100_000
-"""Of one store. Each writes files of its own, and is planned and listed by one process."""
+"""Maximum tasks of one store. Each writes separate files, and one process plans and lists them all."""
 
 
 def check_split(split_bytes: int | None, log_bytes: int) -> None:

@@ -18,10 +18,10 @@ ROW_GROUP_BYTES = 32 << 20
 FILE_BYTES = 256 << 20
 
 _FEW_ROWS = 256
-"""Pieces of fewer rows are worth a copy: each costs the writer some time."""
+"""Batches of fewer rows are merged by a copy, because each batch costs the writer some time."""
 
 _ARROW_SCHEMA = "ARROW:schema"
-"""Where Arrow keeps its own types in a file."""
+"""Metadata key under which Arrow stores its types in a file."""
 
 _SORTED = ("topic", "queue_id", "queue_offset")
 _DICTIONARY = frozenset(
@@ -47,7 +47,7 @@ _DICTIONARY = frozenset(
         "reason",
     )
 )
-"""Columns of few values. A dictionary of the others costs time until it is given up."""
+"""Columns with few distinct values. For the others, building a dictionary wastes time before it is abandoned."""
 
 
 @dataclass(frozen=True, slots=True)

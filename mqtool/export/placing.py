@@ -21,7 +21,7 @@ NULL_DIRECTORY = "__HIVE_DEFAULT_PARTITION__"
 
 _ASCII_SPECIAL = re.compile(r"[\x00-\x20\x7f\"#$%&'*+,/:;<=>?@\\^`{|}\[\]]")
 _LONGEST = 240
-"""Bytes of a value in a directory's name; file systems take 255 with the column's name."""
+"""Maximum bytes of a value in a directory name; file systems accept 255 including the column's name."""
 _EPOCH = date(1970, 1, 1)
 _DAY, _HOUR = 86_400_000, 3_600_000
 

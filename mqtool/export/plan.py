@@ -20,11 +20,11 @@ from mqtool.store.cuts import Cut, Cuts
 from mqtool.store.selection import Selection
 
 SMALLEST, LARGEST = 32 << 20, 512 << 20
-"""Bytes of log in a partition, unless the caller says otherwise."""
+"""Bounds of the bytes of log in a partition, unless the caller specifies a size."""
 PARTITIONS = 16
-"""Partitions that are aimed at between those bounds."""
+"""Target number of partitions within those bounds."""
 CLOCK_MARGIN = 3_600_000
-"""ms: a segment is left out for its time only if it is this far from the times asked for."""
+"""A segment is skipped only if its times are at least this many ms outside the requested range."""
 
 
 @dataclass(frozen=True, slots=True)

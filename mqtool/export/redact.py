@@ -16,7 +16,7 @@ from mqtool.formats import properties
 from mqtool.records.columns import PROPERTY_COLUMNS
 
 SALT_VARIABLE = "MQTOOL_REDACT_SALT"
-"""Environment variable that makes hashes of several runs comparable; whoever knows it can try likely values."""
+"""Environment variable with the salt: equal salts make hashes comparable, and let their owner test likely values."""
 
 ALSO: dict[str, tuple[str, ...]] = {
     "body": ("body_crc",),
@@ -28,7 +28,7 @@ ALSO: dict[str, tuple[str, ...]] = {
     "store_host": ("offset_message_id",),
     "offset_message_id": ("store_host",),
 }
-"""What may be redacted, and which columns would give the value away."""
+"""Columns that can be redacted, each with the columns that would reveal its value."""
 
 COPIES: dict[str, tuple[str, ...]] = {
     "keys": (properties.KEYS,),
@@ -43,7 +43,7 @@ COPIES: dict[str, tuple[str, ...]] = {
     "born_host": ("__BORNHOST",),
     "offset_message_id": (properties.ORIGIN_MESSAGE_ID, "DLQ_ORIGIN_MESSAGE_ID"),
 }
-"""Properties in which a column's value stands too (MessageConst, 5.5.0)."""
+"""Properties that also contain a column's value (MessageConst, 5.5.0)."""
 
 
 def closure(columns: Iterable[str]) -> frozenset[str]:

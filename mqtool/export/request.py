@@ -8,7 +8,7 @@ from mqtool.export.schema import ALL_COLUMNS, Body, RecordClass, check_columns, 
 from mqtool.store.selection import Selection
 
 BATCH_BYTES = 8 << 20
-"""Record bytes of a batch at most, but for a single longer record."""
+"""Maximum record bytes of a batch, except for a single longer record."""
 BATCH_ROWS = 16384
 
 

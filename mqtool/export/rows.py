@@ -23,7 +23,7 @@ from mqtool.records import columns as scan_columns
 from mqtool.records.frames import Frames
 
 FIRST_MILLIS, LAST_MILLIS = -62_135_596_800_000, 253_402_300_799_999
-"""Years 1 to 9999: what every reader of Parquet can show. Clients may state any 64 bits."""
+"""Years 1 to 9999, which every Parquet reader can represent. Clients may set any 64-bit value."""
 
 PLACE = ("physical_offset", "topic", "queue_id", "queue_offset")
 

@@ -31,7 +31,7 @@ _PART_BYTES = 1 << 20
 Key = tuple[Any, ...]
 """Values of the partition columns, then topic and queue id."""
 Place = tuple[int, int, int]
-"""Queue offset, physical offset, place in the batch."""
+"""Queue offset, physical offset, position in the batch."""
 
 
 @dataclass(frozen=True, slots=True)

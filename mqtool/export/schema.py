@@ -23,24 +23,24 @@ class Body(enum.StrEnum):
     """How bodies are written."""
 
     BINARY = "binary"
-    """As the producer gave them, decompressed."""
+    """As the producer sent them, decompressed."""
     TEXT = "text"
-    """As a string; what is no UTF-8 becomes null and a rejected value."""
+    """As a string; a body that is not UTF-8 becomes null and a rejected value."""
     JSON = "json"
-    """As a string that holds one JSON value; all else becomes null and a rejected value."""
+    """As a string that contains one JSON value; any other body becomes null and a rejected value."""
 
 
 class RecordClass(enum.StrEnum):
     """Class of the record that a row comes from: values of the column `record_class`."""
 
     COMMITTED = "committed"
-    """A consumer can get it: it has a unit in the queue of an ordinary topic."""
+    """Visible to consumers: it has a unit in the queue of an ordinary topic."""
     HALF = "half"
-    """A prepared transaction message, whatever became of it: its commit is a record of its own."""
+    """A half message of a transaction, whatever its outcome; its commit is a separate record."""
     ROLLED_BACK = "rolled-back"
-    """sys_flag says rolled back (4.x before half topics, and hand-made logs)."""
+    """sys_flag states rollback (4.x before half topics, and artificial logs)."""
     SYSTEM = "system"
-    """A record of a system topic: waiting for its time, marking a transaction, keeping accounts."""
+    """A record of a system topic, e.g. a delayed message, an op message or a POP checkpoint."""
 
 
 HALF_TOPICS = frozenset((topics.HALF_TOPIC, topics.ROCKSDB_HALF_TOPIC))

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pyarrow.types as arrow_types
 
 WRITABLE = int(pa.__version__.split(".")[0]) >= 22
-"""Whether this Arrow's Parquet writer knows views (19 does not)."""
+"""Whether the Parquet writer of this Arrow release supports views (19 does not)."""
 
 _DENSE = 2
 """Views are worth their keep where they use at least one part in so many of the bytes that they keep in memory."""

@@ -8,7 +8,7 @@ from mqtool.export.task import Task, TaskResult, run_task
 from mqtool.jobs.pool import as_completed, available, process_pool, start_worker
 
 _AHEAD = 2
-"""Tasks handed to each process, so that it has work while this one is busy."""
+"""Tasks queued for each process, so that it has work while this process is busy."""
 
 
 class WorkerDiedError(WorkerError):

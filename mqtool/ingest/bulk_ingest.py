@@ -37,7 +37,7 @@ CHUNK = 1024
 
 _DELAYED_ONCE = properties.REAL_TOPIC.encode() + b"\1"
 _NO_MORE = (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.UNKNOWN_ERROR)
-"""Answers about the store, not about the message: the next ones would get them too."""
+"""Statuses that concern the store rather than the message, so that all further messages would get them too."""
 
 
 class Ack(NamedTuple):

@@ -64,7 +64,7 @@ class DispatchBatch:
 
 
 Look = Callable[[Dispatcher, Frames, Dispatched], None]
-"""Looks at some frames and at what their dispatch came to; the frames' bytes are gone after that."""
+"""Receives some frames and their dispatch result; the frames' bytes are valid only during the call."""
 
 
 class BatchBuilder:

@@ -31,7 +31,7 @@ KINDS = (
     file_names.BATCH_CONSUME_QUEUE,
     file_names.INDEX,
 )
-"""Directories that a rebuild makes."""
+"""Directories that a rebuild creates."""
 
 _STATE_VERSION = 1
 _AHEAD = 4

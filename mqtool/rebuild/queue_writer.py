@@ -14,7 +14,7 @@ from mqtool.rebuild.placement import Cut, HoleBudget, Note, NoteKind, Placement
 
 UNIT = CONSUME_QUEUE_UNIT.size
 _FILL = 1 << 16
-"""Units of filling that are written at a time."""
+"""Number of fill units written at a time."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,7 +17,7 @@ from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.dispatched import Oddity
 
 _BUFFERED = 64 << 20
-"""Bytes of all queues together that may wait to be written."""
+"""Maximum bytes buffered over all queues."""
 
 BitMaps = Callable[[str, Sequence[bytes], Sequence[int]], list[bytes]]
 """Returns the filter bit maps of a topic's messages from their properties and store timestamps."""

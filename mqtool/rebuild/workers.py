@@ -11,7 +11,7 @@ from mqtool.records.dispatched import DispatchRules
 from mqtool.store.commit_log import Segment
 
 _AHEAD = 2
-"""Parts beyond one for each process that may be walked before the writer comes to them."""
+"""Number of parts, in addition to one per process, that may be walked before the writer reaches them."""
 
 _of_process: list[BatchBuilder] = []
 

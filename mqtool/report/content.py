@@ -18,9 +18,9 @@ from mqtool.verify.facts import Facts
 from mqtool.verify.findings import LostRange
 
 MOST_ROWS = 500
-"""Rows of a table; the rest is counted."""
+"""Maximum number of rows of a table; further ones are only counted."""
 MOST_PLACES = 50
-"""Places of one code that are listed."""
+"""Maximum number of locations listed per code."""
 
 VERDICTS = {
     State.CLEAN: "Nothing is wrong.",

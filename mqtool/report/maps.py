@@ -12,7 +12,7 @@ MOST_CELLS = 480
 """Cells of the segment map; more segments than these share cells."""
 COLUMNS = 24
 WIDTH = 1000
-"""Of the damage map, in units of its own."""
+"""Width of the damage map, in SVG user units."""
 _NARROWEST = 4.0
 _RANK = ("missing", "unreadable", "damaged", "valid", "empty")
 

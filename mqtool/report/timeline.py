@@ -11,7 +11,7 @@ from mqtool.verify.timeline import MINUTE_MS, Timeline
 BINS = 60
 _FEWEST = 12
 MOST_TOPICS = 24
-"""Topics that are drawn, those with the most messages first; the table has all."""
+"""Maximum number of topics drawn, largest first; the table lists all."""
 _OUTSIDE = 0.001
 """Share of the messages at either end that may lie outside of the axis: a broken clock must not squeeze the rest."""
 

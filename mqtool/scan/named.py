@@ -16,9 +16,9 @@ from mqtool.store.commit_log import CommitLog
 from mqtool.store.remote import is_url
 
 _GAP, _REMOTE_GAP = 1 << 8, 1 << 20
-"""Bytes between two records that are rather read than skipped, here and in object storage."""
+"""Maximum gap in bytes that is read rather than skipped, on local disks and in object storage."""
 _SPAN, _RUN = 1 << 30, 8 << 20
-"""Bytes of log, and of records, that become one set of frames at most."""
+"""Maximum bytes of log, and of records, in one set of frames."""
 
 
 def named_frames(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Frames | Damage]:

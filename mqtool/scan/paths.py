@@ -24,14 +24,14 @@ from mqtool.store.find import indexed_offsets
 from mqtool.store.store import Store
 
 FOREVER = (1 << 63) - 1
-"""Where a range ends that goes on to the end of the log."""
+"""End of a range that extends to the end of the log."""
 _WORTH = 2
 """A queue is followed if its records are at most one part in so many of the log: else a walk costs no more."""
 _NEAR = 1 << 20
-"""Bytes in which the search for a time ends."""
+"""Range in bytes at which the search for a time stops."""
 
 _HEAD = 128
-"""Bytes of a record in which its store time is."""
+"""Bytes of a record up to the end of its store timestamp."""
 _MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 
 

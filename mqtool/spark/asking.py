@@ -24,7 +24,7 @@ else:
     Reader = TypeVar("Reader")
 
 FORMAT = "rocketmq-store"
-"""What `spark.read.format` calls the source."""
+"""Name of the source for `spark.read.format`."""
 
 _COMPARISONS = {
     "EqualTo": "=",

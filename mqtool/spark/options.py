@@ -16,7 +16,7 @@ from mqtool.scan.messages import Where, schema_of
 from mqtool.store.selection import Selection
 
 BATCH_BYTES, BATCH_ROWS = 4 << 20, 8192
-"""More costs memory in the JVM and no time less."""
+"""Larger batches take more JVM memory and are not faster."""
 SPLIT_BYTES = 128 << 20
 
 KNOWN = (

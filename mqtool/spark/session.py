@@ -28,7 +28,7 @@ SETTINGS = {
     "spark.sql.execution.pyspark.udf.faulthandler.enabled": "true",
     "spark.python.worker.faulthandler.enabled": "true",
 }
-"""Of every session that mqtool starts; `--conf` overrules."""
+"""Settings of every session that mqtool starts; `--conf` overrides them."""
 
 _LOGGING = Path(__file__).with_name("log4j2.properties")
 LOCAL_SETTINGS = {"spark.driver.bindAddress": "127.0.0.1", "spark.driver.host": "127.0.0.1"}

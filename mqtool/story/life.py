@@ -24,7 +24,7 @@ from mqtool.story.trace import Report, reports
 
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 MAX_LIVES = 20
-"""Messages of one key whose lives are told."""
+"""Maximum number of messages per key whose lives are returned."""
 
 
 @dataclass(slots=True)

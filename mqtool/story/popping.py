@@ -24,7 +24,7 @@ from mqtool.store.store import Store
 from mqtool.story.steps import Step, StepKind
 
 MAX_POINTS = 5_000
-"""Check points after a record that are read."""
+"""Maximum number of POP checkpoints read after a record."""
 
 
 def unit_of(queue: Queue, queue_offset: int) -> Unit | None:

@@ -13,7 +13,7 @@ from mqtool.store.store import Store
 from mqtool.story.steps import Step, StepKind
 
 MAX_OPS = 5_000
-"""Op messages after a half message that are read."""
+"""Maximum number of op messages read after a half message."""
 
 
 def ends(store: Store, records: Sequence[Message], *, is_complete: bool) -> Iterator[Step]:

@@ -52,9 +52,9 @@ _NOT_LISTED = {
 }
 """Codes of directories that cannot be listed."""
 _BIG = (Area.COMMIT_LOG, Area.CONSUME_QUEUE)
-"""Checks that are unknown when the reading was stopped early."""
+"""Checks that are unknown if reading was stopped early."""
 _READ = {*_BIG, Area.BATCH_CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.DLEDGER, Area.COMPACTION}
-"""Checks of what consumers read."""
+"""Checks of the files from which consumers are served."""
 
 
 class Classifier:

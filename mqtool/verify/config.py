@@ -47,7 +47,7 @@ _ALWAYS = (file_names.TOPICS,)
 _ROCKSDB = {file_names.TOPICS: "topics", file_names.CONSUMER_OFFSETS: "consumerOffsets"}
 """File to the directory that replaces it if the broker keeps its configuration in RocksDB."""
 _DELIVERY_MS = 5_000
-"""A message that was due so long before the newest record has been delivered."""
+"""A message that was due this many ms before the newest record must have been delivered."""
 SYSTEM_TOPICS = (
     topics.SYSTEM_PREFIX,
     "RMQ_SYS_",
@@ -57,7 +57,7 @@ SYSTEM_TOPICS = (
     "TRANS_CHECK_MAX_TIME_TOPIC",
     "OFFSET_MOVED_EVENT",
 )
-"""Topics that brokers make themselves, some of them without writing it down at once."""
+"""Topics that brokers create themselves, some without writing them to topics.json immediately."""
 
 
 def check_config_files(root: Path, collector: FindingCollector) -> tuple[str, frozenset[str]]:

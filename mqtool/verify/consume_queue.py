@@ -18,7 +18,7 @@ from mqtool.verify.survey import CHUNK_BYTES, QueueFiles, Survey, unit_chunks
 
 _LARGEST_RECORD = 1 << 28
 _FARTHEST = 1 << 45
-"""Maximum bytes past the end of the log at which a unit still counts as one whose record was lost."""
+"""A unit up to this many bytes past the end of the log counts as one whose record was lost, not as invalid."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,7 +24,7 @@ CHUNK = 1 << 15
 _SLOTS = 1 << 17
 """Slots that are read at a time."""
 MOST_NOTED = 1000
-"""Odd entries of one file that are kept."""
+"""Maximum number of invalid entries kept per file."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ from mqtool.verify.findings import NextStart, State
 from mqtool.verify.survey import Survey
 
 CLEAN_LOG = 128 << 20
-"""Bytes up to which the log of a store without errors and warnings is read once more."""
+"""Maximum bytes of log that are read again for a store without errors and warnings."""
 DAMAGED_LOG = 16 << 30
-"""Bytes up to which that of another store is: for each record some 60 bytes are kept in memory."""
+"""Maximum bytes of log that are read again for any other store: about 60 bytes per record are kept in memory."""
 _LIVE = (
     "a broker is running, and the start after it depends on how it stops; another one would fail at the lock, "
     "but only after it had cut and deleted files as for a start"

@@ -15,9 +15,9 @@ from mqtool.verify.record_rules import RecordRules
 from mqtool.verify.survey import Survey
 
 WINDOW = 1 << 20
-"""Bytes read at a time. Measured: of 128 KiB to 2 MiB all cost about the same, 8 MiB a tenth more."""
+"""Bytes read at a time. Measured: 128 KiB to 2 MiB take about the same time, 8 MiB a tenth more."""
 _STEP, _LONG_STEP = 4 << 20, 32 << 20
-"""Bytes of one call with and without a throttle; after each a task may end."""
+"""Bytes per call with and without a throttle; a task can be stopped between calls."""
 _MOST_KEYS = 1 << 15
 """Index keys of one record: a word of KEYS and the space after it take two bytes of at most 32,767."""
 

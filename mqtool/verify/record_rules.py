@@ -20,7 +20,7 @@ from mqtool.store.files import MappedFile
 from mqtool.verify.finding_collector import FindingCollector
 
 SPIKE_MS = MAX_STEP_BACK
-"""A record whose time differs by more from both neighbours, in opposite directions, is an odd one."""
+"""A record whose time differs by more than this from both neighbours, in opposite directions, is an outlier."""
 
 _CRC_HEAD = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE - 11], np.uint8)
 _POWERS = 10 ** np.arange(10, dtype=np.int64)

@@ -10,7 +10,7 @@ from mqtool.store import Store
 from mqtool.verify.survey import QueueFiles, Survey
 
 _FILES_SCANNED = 3
-"""Files of a queue, from the last, that recovery looks at."""
+"""Number of a queue's last files that recovery reads."""
 
 
 @dataclass(frozen=True)

@@ -18,11 +18,11 @@ from mqtool.verify.survey import Survey
 CODE = "log-unusable-message"
 
 MAX_PENDING = 100_000
-"""Messages of all queues that are read; where more wait, the rest is said to be unknown."""
+"""Maximum number of messages read over all queues; if more are waiting, the rest is reported as unknown."""
 UNKNOWN_DELAY_S = 366 * 86_400
 """Used for timerMaxDelaySec where no broker.conf is given: longer than brokers wait, shorter than made-up times."""
 MAX_PASSED = 10_000
-"""Messages of one queue before its service's position that are read too."""
+"""Number of messages before the service's offset in each queue that are read too."""
 
 _TOPICS = (
     topics.SCHEDULE_TOPIC,

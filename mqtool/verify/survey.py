@@ -31,7 +31,7 @@ from mqtool.verify import lock
 from mqtool.verify.index_shape import IndexPlan, plan_index
 
 CHUNK_BYTES = 1 << 20
-"""Units are read about this much at a time."""
+"""Approximate bytes of units read at a time."""
 
 
 @dataclass(frozen=True)

@@ -27,9 +27,9 @@ from mqtool.verify.survey import Survey
 _QUEUE_BYTES = 32 << 20
 """Bytes of queue files that one task reads."""
 _QUEUES = 512
-"""Queues of one task at most."""
+"""Maximum number of queues of one task."""
 _MANY = 8
-"""Segments for each process from which on none is cut: they keep all processes busy as they are."""
+"""Segments per process from which on none is divided: whole segments keep all processes busy."""
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor

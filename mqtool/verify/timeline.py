@@ -7,7 +7,7 @@ import numpy as np
 
 MINUTE_MS = 60_000
 MOST_SLOTS = 200_000
-"""(topic, minute) pairs that are kept; later ones go to the topic's total only."""
+"""Maximum number of (topic, minute) pairs; further ones are counted only in the topic's total."""
 
 
 @dataclass

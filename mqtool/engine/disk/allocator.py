@@ -19,11 +19,11 @@ from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 _LOG = logging.getLogger(__name__)
 
 FIRST_STEP = 1 << 18
-"""Bytes that a store prepares at first; each time the writer catches up it doubles."""
+"""Initial number of bytes prepared ahead; doubled each time the writer catches up."""
 
 
 BLOCKS_STEP = 4 << 20
-"""Bytes of blocks without pages that are reserved at once; a later write through the mapping meets their faults."""
+"""Bytes of blocks reserved at once without faulting in pages; a later write through the mapping takes the faults."""
 
 
 class Allocator:

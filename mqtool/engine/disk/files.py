@@ -19,7 +19,7 @@ from mqtool.store.files import open_regular
 
 _BLOCK = 1 << 20
 _NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
-"""How an open with O_TMPFILE fails where the file system, or an old kernel, does not know it."""
+"""Errors of an open with O_TMPFILE if the file system, or an old kernel, does not support it."""
 
 
 class File:

@@ -17,7 +17,7 @@ from mqtool.engine.write.commit_log import CommitLog
 from mqtool.store.get_message import Found, GetLimits, GetStatus
 
 _MOST = 256
-"""Maximum number of units that are looked at."""
+"""Maximum number of units that are examined."""
 
 _FOUND = GetStatus.FOUND
 _unpack_unit = UNIT.unpack_from

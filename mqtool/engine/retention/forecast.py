@@ -127,7 +127,7 @@ def forecast(
 
 
 _LAST = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp() * 1000)
-"""Files whose retention ends later are never deleted: `datetime` has no date for it."""
+"""Files whose retention ends later count as never deleted, because `datetime` cannot represent the date."""
 
 
 def _times(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigger: Trigger) -> list[int | None]:

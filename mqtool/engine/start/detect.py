@@ -33,7 +33,7 @@ _SIZES = {
 
 
 _FIRST = frozenset({file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP})
-"""What a start makes before anything else; a kill may leave nothing but that."""
+"""Files that a start creates before all others; a kill may leave only these."""
 
 
 def is_new(root: Path) -> bool:

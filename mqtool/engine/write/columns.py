@@ -37,7 +37,7 @@ PIECE = 2 << 20
 """Bytes of records that are written together; a longer record is written alone."""
 
 _COLUMNS = 6
-"""That `kernels.records.encode` fills."""
+"""Columns that `kernels.records.encode` fills."""
 
 
 @dataclass(frozen=True, slots=True)

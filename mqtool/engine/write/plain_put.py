@@ -24,14 +24,14 @@ from mqtool.kernels import Kernels
 from mqtool.records.crc import body_crc
 
 Append = Callable[..., PutResult | None]
-"""Takes the arguments of `MessageStore.put` but `wait`; returns None, with nothing changed, for another message."""
+"""Takes the arguments of `MessageStore.put` except `wait`; returns None, changing nothing, if not plain."""
 
 _OK = PutStatus.PUT_OK
 _APPENDED = AppendStatus.PUT_OK
 _BODY_AT = commit_log.BODY_POSITIONS[0]
 _SLOW_PATH_BITS = slow_path.BITS
 _INNER = b"INNER_"
-"""By which the names of properties begin that need the slow path: multi-dispatch and inner batches."""
+"""Prefix of the property names that need the slow path: multi-dispatch and inner batches."""
 _pack_head = record.HEAD_PACKERS[0].pack_into
 _new_tuple = tuple.__new__
 

@@ -27,7 +27,7 @@ BITS = int(
     | SysFlag.NEED_UNWRAP
     | SysFlag.INNER_BATCH
 )
-"""A sys_flag with one of these is not for the plain path."""
+"""A message with one of these bits in its sys_flag needs the slow path."""
 
 _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _INNER_MARK = properties.INNER_NUM.encode()

@@ -37,6 +37,6 @@ _AREAS = (
 )
 
 CATALOGUE: dict[str, Check] = {check.code: check for area in _AREAS for check in area.CHECKS}
-"""By code, in the order of the areas."""
+"""Checks by code, in the order of the areas."""
 
 __all__ = ["CATALOGUE", "Check"]
