@@ -77,7 +77,7 @@ class Surveyor:
         self._ranges(dispatcher, dispatched)
         self._flags(dispatcher, frames, dispatched)
         if self._waiting or (dispatched.topic == dispatcher.schedule).any():
-            self._delays(dispatcher, frames, dispatched)  # before the first parked message there is none delivered
+            self._delays(dispatcher, frames, dispatched)  # nothing was delivered before the first parked message
         found = self.found
         found.records += len(frames)
         found.last_record = int(frames.column("physical_offset")[-1])

@@ -105,7 +105,7 @@ def check_segment(
         number: of the segment.
         throttle: receives the number of bytes read.
         part: positions of the first record and after the last one, None for the segment's end. Facts that need the
-            complete segment are left to `segment_parts.join`.
+            complete segment are left to `segment_parts.put_together`.
     """
     return _Check(survey, number, throttle).run(*part)
 
