@@ -150,7 +150,7 @@ class Placement:
         at = stated - self.shift
         if len(units) == 1 and at != self.next:
             then = None if following is None else following - self.shift
-            is_last = then is None and at < self.next  # no later unit contradicts it: placing it loses less than dropping it
+            is_last = then is None and at < self.next  # nothing contradicts it: placing loses less
             if not is_last and (then == self.next or (then != self.next + 1 and stated > 0 and at < self.next)):
                 self._note(NoteKind.FOREIGN, stated, stated, units)
                 return
