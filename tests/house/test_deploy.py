@@ -229,6 +229,13 @@ def test_every_alert_says_what_to_do():
         assert set(rule["annotations"]) == {"summary", "description"}, rule["alert"]
 
 
+def test_each_alert_has_a_test_in_which_it_fires():
+    groups = yaml.safe_load((MONITORING / "alerts.yaml").read_text("utf-8"))["groups"]
+    tests = yaml.safe_load((MONITORING / "alerts.test.yaml").read_text("utf-8"))["tests"]
+    fires = {one["alertname"] for test in tests for one in test["alert_rule_test"] if one.get("exp_alerts")}
+    assert fires == {rule["alert"] for group in groups for rule in group["rules"]}
+
+
 def test_the_panels_of_the_dashboard_do_not_overlap():
     panels = json.loads((MONITORING / "dashboard.json").read_text("utf-8"))["panels"]
     taken = [
