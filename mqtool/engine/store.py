@@ -585,8 +585,8 @@ def open_store(
         hooks: called with every message before it is stored (`engine.write.hooks`).
         bit_map_of: computes filter bit maps, for queues with an extension.
         background: whether threads flush, dispatch and clean. Without them call `dispatch`, `flush` and `close`.
-                clock: source of the time; a test's own.
-                files: access to the file system; a test's own.
+        clock: source of the time; a test's own.
+        files: access to the file system; a test's own.
 
     Raises:
         StoreLockedError: a broker, or another mqtool, has it open.

@@ -27,12 +27,12 @@ class Written(NamedTuple):
 
     Attributes:
         view, base: the bytes that contain them, and the physical offset of the first byte.
-            store_timestamp: of all of them, ms since epoch.
-            sizes, rooms: bytes of each record, and of its properties.
-            queue_id: of each.
-            positions: of each record in the view.
-            physical_offset, queue_offset: of each.
-            topic_start, topic_length, properties_start: positions in the view, and bytes.
+        store_timestamp: of all of them, ms since epoch.
+        sizes, rooms: bytes of each record, and of its properties.
+        queue_id: of each.
+        positions: of each record in the view.
+        physical_offset, queue_offset: of each.
+        topic_start, topic_length, properties_start: positions in the view, and bytes.
     """
 
     view: memoryview
