@@ -1,8 +1,7 @@
 """Declares the output of a command: columns with types and docs, and its JSON Schema.
 
-A declaration serves every format: tables print the columns marked for them, CSV the names, JSON the values,
-`--format help`
-and docs/schemas the JSON Schema. Additions keep the version; removing a column or changing its meaning raises it.
+A declaration serves every format: tables print the columns marked for them, CSV the names, JSON the values, `--format
+help` and docs/schemas the JSON Schema. Additions keep the version; removing a column or changing its meaning raises it.
 """
 
 from collections.abc import Callable

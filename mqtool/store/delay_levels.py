@@ -2,9 +2,8 @@
 
 No file of a store states the delays. Instead of a tag's hash, a unit of SCHEDULE_TOPIC_XXXX contains the time at
 which the
-message is due: the record's store time plus the delay of the queue's level (CommitLog.checkMessageAndReturnSize,
-4.9.7 and
-5.5.0).
+message is due: the record's store time plus the delay of the queue's level (CommitLog.checkMessageAndReturnSize, 4.9.7
+and 5.5.0).
 """
 
 from collections import Counter

@@ -1,8 +1,7 @@
 """Decides the size of a store's files, for each kind from all of its files together. No other code does.
 
 A file that was emptied, cut, extended, or created without its size says nothing about the others. A possible size is
-never
-0 and always a whole number of units.
+never 0 and always a whole number of units.
 """
 
 from collections import Counter

@@ -70,8 +70,7 @@ def refilling_walk(
 ) -> SegmentWalk:
     """Returns a walk that reads every window into the same memory, for passes over a complete log.
 
-    Frames are valid only until the next item is taken. A wrong body CRC makes no damage. Other arguments are those
-    of
+    Frames are valid only until the next item is taken. A wrong body CRC makes no damage. Other arguments are those of
     `walk_file`.
 
     Args:

@@ -1,8 +1,7 @@
 """`Store`: one store directory, read and never written.
 
 Read first: `messages` (walks the log), `batches` (the same as Arrow columns), `get_message` (as a consumer),
-`query_message`
-(by key), `offset_in_queue_by_time`. Everything else describes the store.
+`query_message` (by key), `offset_in_queue_by_time`. Everything else describes the store.
 """
 
 import contextlib

@@ -246,9 +246,8 @@ class PopAcks:
         """Puts a message; a read-only broker instead only keeps the consumer offset in memory.
 
         Returns:
-            A future for the message's flush; a flush that times out is not a refusal (AckMessageProcessor). None if
-            no flush is
-            pending.
+            A future for the message's flush; a flush that times out is not a refusal (AckMessageProcessor). None if no
+            flush is pending.
 
         Raises:
             RefusalError: the message cannot be stored.
