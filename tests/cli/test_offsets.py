@@ -276,3 +276,17 @@ def test_a_broken_file_is_replaced_from_its_backup(mqtool, store, tmp_path):
     for offsets in known["pull-group"].values():
         offsets.update(dict.fromkeys(offsets, 0))
     assert offsets_of(store) == known
+
+
+@pytest.mark.parametrize(("change", "after"), [(("--delete",), {}), (("--shift", "-2"), {"%LMQ%one@G": 0})])
+def test_positions_in_light_queues_have_a_table_of_their_own(mqtool, store, tmp_path, change, after):
+    path, config = store / "config" / "lmqConsumerOffset.json", tmp_path / "broker.conf"
+    config.write_text("enableLmq=true\nenableMultiDispatch=true\n")
+    path.write_text(json.dumps({"lmqOffsetTable": {"%LMQ%one@G": 5}, "offsetTable": {}}))
+    before = path.read_bytes()
+    words = ("--config", config, "--group", "G", "--topic", "%LMQ%*")
+    assert mqtool("plan", "offsets", store, *words, *change, "-o", tmp_path / "plan.json").code == 0
+    assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
+    assert json.loads(path.read_text()) == {"lmqOffsetTable": after, "offsetTable": {}}
+    assert mqtool("undo", store).code == 0
+    assert path.read_bytes() == before

@@ -9,6 +9,8 @@ from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from tests.support.html_page import Page
 from tests.support.stores import FIXTURES, answers, copy_store, tree_digest
 
+SEGMENT = 262144
+
 
 def counted(rows):
     return {(row["kind"], row["topic"], row["group"]): row["messages"] for row in rows}
@@ -164,3 +166,16 @@ def test_a_store_where_nothing_waits_says_so(mqtool, tmp_path):
     result = mqtool("pending", root)
     assert "nothing waits" in result.stderr
     assert result.code == ExitCode.OK
+
+
+def test_a_message_whose_record_is_damaged_is_listed_and_says_why_it_is_unknown(mqtool, lives):
+    before = mqtool("pending", lives, "--list", "-f", "jsonl").lines
+    for row in before:
+        segment = lives / "commitlog" / f"{row['physical_offset'] // SEGMENT * SEGMENT:020}"
+        with segment.open("r+b") as file:
+            file.seek(row["physical_offset"] % SEGMENT)
+            file.write(b"\xff" * 8)
+    result = mqtool("pending", lives, "--list", "-f", "jsonl")
+    assert result.code == ExitCode.NO
+    assert [row["physical_offset"] for row in result.lines] == [row["physical_offset"] for row in before]
+    assert all("its record cannot be read: " in row["unknown"] for row in result.lines)

@@ -147,7 +147,7 @@ def test_refused_messages_are_listed_with_the_words_of_who_refused(server, tmp_p
     assert [position for position, _ in report.reasons] == [2, 3, 4, 5]
     for (_, reason), words in zip(
         report.reasons,
-        ["perm 4, 2 queues to write", "INVALID_PARAMETER: ", "MESSAGE_ILLEGAL: ", "a frame takes"],
+        ["perm 4, 2 queues to write", "INVALID_PARAMETER: ", "MESSAGE_ILLEGAL: ", "exceeds the frame limit"],
         strict=True,
     ):
         assert words in reason
