@@ -50,7 +50,7 @@ def wheel(tmp_path_factory) -> Path:
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", target, ROOT, cwd=target)
     monkeypatch.undo()
     [found] = target.glob("*.whl")
-    assert [path.name for path in target.glob("*.tar.gz")] == [f"rocketmq_mqtool-{mqtool.__version__}.tar.gz"]
+    assert {path.name for path in target.iterdir()} == {found.name, f"rocketmq_mqtool-{mqtool.__version__}.tar.gz"}
     return found
 
 
