@@ -46,11 +46,7 @@ def inlined(function: F) -> F:
 
 def called(function: F) -> F:
     """Makes a function that kernels call in many places: it is compiled once, which takes less time than `inlined`."""
-    dispatcher: Any = njit(function, **_OPTIONS)
-    template = dispatcher.get_call_template
-    # numba would compile the function again for each constant that it is called with; LLVM does that where it pays
-    dispatcher.get_call_template = lambda takes, named: template([types.unliteral(kind) for kind in takes], named)
-    return cast("F", dispatcher)
+    return cast("F", njit(function, **_OPTIONS))
 
 
 @intrinsic

@@ -100,7 +100,7 @@ def _is_plain(data: Any, start: int, length: int) -> bool:
     return odd == 0
 
 
-@called
+@inlined
 def _sequence(data: Any, start: int, left: int) -> int:
     """Returns the length of the UTF-8 sequence that begins with a byte above 0x7F; 0 if it is invalid."""
     first = data[start]
@@ -121,7 +121,7 @@ def _sequence(data: Any, start: int, left: int) -> int:
     return length
 
 
-@called
+@inlined
 def _put_ascii(target: Any, at: int, byte: Any) -> int:
     """Writes one ASCII character of a string, escaped as orjson does; returns the position after it."""
     short = 0
@@ -201,7 +201,7 @@ def _put_hexadecimal(data: Any, start: int, length: int, target: Any, at: int) -
     return at + 2 * length
 
 
-@called
+@inlined
 def _is_known(data: Any, start: int, length: int, known: Any, count: int) -> bool:
     """Whether a name is among the first ones of a table of positions and lengths."""
     for number in range(count):
@@ -248,13 +248,13 @@ def _put_properties(memcpy: Any, data: Any, start: int, end: int, target: Any, a
     return at
 
 
-@called
+@inlined
 def _put_text(memcpy: Any, texts: Any, number: int, target: Any, at: int) -> int:
     """Writes what stands between two values; returns the position after it."""
     return _move(memcpy, texts, _STARTS[number], _LENGTHS[number], target, at)
 
 
-@called
+@inlined
 def _put_line(memcpy: Any, data: Any, texts: Any, record: int, is_text: bool, target: Any, at: int, known: Any) -> int:
     """Writes the line of one record; returns the position after it, -1 if it takes more than that."""
     is_v2 = i32_at(data, record + _MAGIC) == V2
