@@ -1,7 +1,6 @@
 """`mqtool export` from the command line: reports, exit codes, refusals."""
 
 import json
-import os
 import subprocess
 import sys
 import time
@@ -11,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.support import lake
+from tests.support.environment import without_coverage
 from tests.support.stores import copy_store, fixture, store_fixture, tree_digest
 
 NAME = "orders-5.5.0"
@@ -172,8 +172,7 @@ def test_a_full_disk_is_named_with_its_file_and_leaves_nothing_that_looks_whole(
         "from mqtool.cli.app import run; sys.exit(run(sys.argv[1:]))"
     )
     command = [sys.executable, "-c", limited, "export", str(STORE), "--output", str(tmp_path / "lake"), "--jobs", "1"]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    ran = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    ran = subprocess.run(command, cwd=ROOT, env=without_coverage(), capture_output=True, text=True, check=False)
     assert (ran.returncode, ran.stderr.count("\n")) == (74, 1)
     assert f"{tmp_path}/lake/_mqtool/staging" in ran.stderr
     assert [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()] == ["lock"]

@@ -170,10 +170,15 @@ def fetched(url: str) -> Any:
             time.sleep(0.2)
 
 
+def alerts() -> list[dict[str, Any]]:
+    """The rules in alerts.yaml."""
+    groups = yaml.safe_load((MONITORING / "alerts.yaml").read_text("utf-8"))["groups"]
+    return [rule for group in groups for rule in group["rules"]]
+
+
 def expressions() -> list[str]:
     """Every PromQL expression of the alerts and the dashboard; variables of Grafana have a value."""
-    rules = yaml.safe_load((MONITORING / "alerts.yaml").read_text("utf-8"))["groups"]
-    found = [rule["expr"] for group in rules for rule in group["rules"]]
+    found = [rule["expr"] for rule in alerts()]
     dashboard = json.loads((MONITORING / "dashboard.json").read_text("utf-8"))
     found += [target["expr"] for panel in dashboard["panels"] for target in panel.get("targets", [])]
     found += [
@@ -218,11 +223,7 @@ def test_every_metric_that_alerts_and_dashboard_name_is_exported(exported):
 
 
 def test_every_alert_says_what_to_do():
-    rules = [
-        rule
-        for group in yaml.safe_load((MONITORING / "alerts.yaml").read_text("utf-8"))["groups"]
-        for rule in group["rules"]
-    ]
+    rules = alerts()
     assert len(rules) == len({rule["alert"] for rule in rules}) > 8
     for rule in rules:
         assert rule["labels"]["severity"] in {"warning", "critical"}
@@ -230,10 +231,9 @@ def test_every_alert_says_what_to_do():
 
 
 def test_each_alert_has_a_test_in_which_it_fires():
-    groups = yaml.safe_load((MONITORING / "alerts.yaml").read_text("utf-8"))["groups"]
     tests = yaml.safe_load((MONITORING / "alerts.test.yaml").read_text("utf-8"))["tests"]
     fires = {one["alertname"] for test in tests for one in test["alert_rule_test"] if one.get("exp_alerts")}
-    assert fires == {rule["alert"] for group in groups for rule in group["rules"]}
+    assert fires == {rule["alert"] for rule in alerts()}
 
 
 def test_the_panels_of_the_dashboard_do_not_overlap():

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.house.modules import ROOT
+from tests.support.environment import without_coverage
 
 HEAVY = (
     "pydantic",
@@ -26,8 +27,7 @@ HEAVY = (
 
 def loaded_by(*arguments: str) -> set[str]:
     """Names of all modules that this call of the interpreter imports, as it tells them itself."""
-    measured = {name: value for name, value in os.environ.items() if not name.startswith("COVERAGE_")}
-    environment = measured | {"NO_COLOR": "1", "COLUMNS": "100"}
+    environment = without_coverage() | {"NO_COLOR": "1", "COLUMNS": "100"}
     command = [sys.executable, "-X", "importtime", *arguments]
     result = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=True)
     return {line.rpartition("|")[2].strip() for line in result.stderr.splitlines() if line.startswith("import time:")}

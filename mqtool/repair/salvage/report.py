@@ -39,15 +39,7 @@ class QueueRow:
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the queue as JSON values."""
-        return {
-            "topic": self.topic,
-            "queue_id": self.queue_id,
-            "min_offset": self.min_offset,
-            "max_offset": self.max_offset,
-            "salvaged": self.salvaged,
-            "lost": self.lost,
-            "lost_offsets": _text(self.lost_offsets),
-        }
+        return asdict(self) | {"lost_offsets": _text(self.lost_offsets)}
 
 
 @dataclass
