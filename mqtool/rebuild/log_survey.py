@@ -15,7 +15,6 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules
 from mqtool.records.frames import Frames
-from mqtool.records.number_sets import among
 from mqtool.records.trailers import trailers_of
 from mqtool.records.words import java_hashes
 from mqtool.store.store import Store
@@ -141,13 +140,24 @@ class Surveyor:
         if self._waiting:
             waiting = np.concatenate(self._waiting, axis=1)
             delivered = np.concatenate(self._delivered)
-            served = among(waiting[0], delivered)
+            served = _all_delivered(waiting[0], delivered)
             for queue_id in np.unique(waiting[1]).tolist():
                 mine = waiting[1] == queue_id
                 offsets, done = waiting[2][mine].astype(np.int64), served[mine]
                 # a level's messages are delivered in order: none after the last delivered one has been delivered
                 self.found.served[queue_id] = int(offsets[done].max()) + 1 if done.any() else int(offsets.min())
         return self.found
+
+
+def _all_delivered(parked: np.ndarray, delivered: np.ndarray) -> np.ndarray:
+    """Returns a bool for each parked message: as many were delivered with its mark as were parked with it.
+
+    A group that failed twice on the same try of a message parks two records with one mark; one delivery proves neither.
+    """
+    marks, place, count = np.unique(parked, return_inverse=True, return_counts=True)
+    ordered = np.sort(delivered)
+    found = np.searchsorted(ordered, marks, "right") - np.searchsorted(ordered, marks, "left")
+    return np.asarray((found >= count)[place])
 
 
 def survey_log(store: Store, rules: DispatchRules, on_progress: OnProgress = ignore) -> LogSurvey:

@@ -191,13 +191,16 @@ class _Composer:
         return bound
 
     def delay_offsets(self) -> None:
-        """Keeps the next offset of each level, or uses the one after the last message that the log proves delivered."""
+        """Keeps the next offset of each level, unless the log proves that later messages are delivered.
+
+        A level without an offset gets the one after the last message that is proved to be delivered.
+        """
         known = self._metadata.delay_file
         table = dict(known.offset_table) if known else {}
         for queue_id, offset in sorted(self._survey.served.items()):
             level = queue_id + 1
             queue = self._ranges.get(QueueName(SCHEDULE_TOPIC, queue_id))
-            if level in table and queue is not None and queue.first <= table[level] <= queue.next:
+            if level in table and queue is not None and max(offset, queue.first) <= table[level] <= queue.next:
                 continue
             table[level] = offset
             self._guess(file_names.DELAY_OFFSETS, f"level {level}", offset, "no later message's delivery is in the log")

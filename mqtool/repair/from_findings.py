@@ -47,6 +47,7 @@ _CONFIG = (
     "config-offset-ahead",
     "config-offset-negative",
     "config-delay-ahead",
+    "config-delay-behind",
     "config-delay-expired",
     "config-delay-missing",
     "config-delay-orphan",

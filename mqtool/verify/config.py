@@ -4,15 +4,17 @@ Source: ConfigManager.load, TopicConfigManager, ConsumerOffsetManager, ConsumeQu
 5.5.0).
 """
 
+import bisect
 from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mqtool.errors import FormatError, StoreError, UnreadableError
-from mqtool.formats import config_files, config_json, file_names, topics
+from mqtool.formats import config_files, config_json, file_names, properties, topics
 from mqtool.formats.config_files import TopicConfig
 from mqtool.formats.topics import is_lmq
-from mqtool.store.consume_queue import has_record
+from mqtool.store.consume_queue import has_record, units_from
 from mqtool.store.files import list_directory, read_file
+from mqtool.store.message import Message
 from mqtool.store.metadata import Metadata
 from mqtool.store.named_files import kind_of
 from mqtool.store.store import Store
@@ -209,6 +211,8 @@ def check_delay_offsets(
                 collector.add("config-delay-orphan", path, f"level {level}: offset {offset}", queue=queue)
         elif not facts.failure:
             _delay_offset(path, level, offset, facts, collector)
+            if store.clean_stop and max(0, facts.min_offset or 0) <= offset < facts.end:
+                _delivered_again(path, store, level, offset, collector)
     if not store.clean_stop or store.metadata.topics_file is None or store.checkpoint is None:
         return
     now = store.checkpoint.physic_msg_timestamp - _DELIVERY_MS
@@ -233,6 +237,45 @@ def _due_before(store: Store, queue_id: int, time: int) -> int:
         units = queue.units_of(number)[first:]
         found += int((has_record(units) & (units["tags_code"] > 0) & (units["tags_code"] < time)).sum())
     return found
+
+
+def _delivered_again(path: Path, store: Store, level: int, offset: int, collector: FindingCollector) -> None:
+    """Reports messages of a level, from its position on, whose delivery the log proves.
+
+    A level is delivered in order, so the last delivered message is found by bisection. After a crash the position may
+    be ten seconds old, which is how brokers work and no finding.
+    """
+    queue = store.queue(topics.SCHEDULE_TOPIC, level - 1)
+    if queue is None or queue.is_batch:
+        return
+    offsets, physical = units_from(queue, offset)
+    next_offset = bisect.bisect_left(range(len(offsets)), True, key=lambda row: not _is_delivered(store, physical[row]))
+    if next_offset:
+        words = f"level {level}: offset {offset}, and messages up to {offsets[next_offset - 1]} have been delivered"
+        collector.add("config-delay-behind", path, words, queue=(topics.SCHEDULE_TOPIC, level - 1))
+
+
+def _is_delivered(store: Store, physical_offset: int) -> bool:
+    """Whether index and log prove that a delayed message is delivered, and so is every other one with its identity."""
+    try:
+        message = store.message_at(int(physical_offset))
+    except StoreError:
+        return False
+    target, key = message.properties.get(properties.REAL_TOPIC), message.unique_key
+    if target is None or key is None:
+        return False
+
+    def is_same(other: Message) -> bool:
+        there = other.unique_key, other.born_timestamp, other.reconsume_times
+        return there == (key, message.born_timestamp, message.reconsume_times)
+
+    parked = [
+        other
+        for other in store.query_message(topics.SCHEDULE_TOPIC, key)
+        if is_same(other) and other.properties.get(properties.REAL_TOPIC) == target
+    ]
+    delivered = [other for other in store.query_message(target, key) if is_same(other)]
+    return 0 < len(parked) <= len(delivered)
 
 
 def _delay_offset(path: Path, level: int, offset: int, facts: QueueFacts, collector: FindingCollector) -> None:

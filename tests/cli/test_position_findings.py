@@ -61,6 +61,11 @@ def typed(step, tmp_path, name):
             "config-delay-ahead",
             r"level 1: offset \d+, the queue ends at",
         ),
+        (
+            lambda table: table.update({1: table[1] - 2}),
+            "config-delay-behind",
+            r"level 1: offset \d+, and messages up to \d+ have been delivered",
+        ),
         (lambda table: table.update({1: -4}), "config-delay-missing", r"level 1: \d+ message\(s\) were due"),
         (lambda table: table.update({40: 3}), "config-delay-orphan", r"level 40: offset 3"),
     ],
@@ -81,6 +86,12 @@ def test_a_delay_level_against_its_queue_and_the_plan_for_it(mqtool, store, tmp_
     assert tree_digest(store) == before
     plan = mqtool("plan", "repair", store, "-o", tmp_path / "repair.json", "--format", "json")
     assert [step["path"] for step in plan.document["steps"]] == ["config/delayOffset.json"]
+
+
+def test_messages_that_a_crash_made_the_broker_forget_are_no_finding(store):
+    rewrite(store, lambda table: table.update({1: table[1] - 2}))
+    (store / "abort").touch()
+    assert findings(store) == []
 
 
 def test_lost_positions_of_all_levels_are_found(store):

@@ -13,7 +13,7 @@ START = 1_700_000_000.0
 """Wall clock at the loop's time 0, seconds since the epoch."""
 
 
-class _Selector(selectors.SelectSelector):
+class _Selector(selectors.DefaultSelector):
     """Returns at once; what would have been waited for is added to the loop's time."""
 
     loop: "SimulatedLoop"

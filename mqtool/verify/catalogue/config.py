@@ -92,6 +92,14 @@ CHECKS = (
         "RB-09",
     ),
     _warning(
+        "config-delay-behind",
+        "The position of a delay level is before messages that the log shows to be delivered: the broker delivers "
+        "them again. Reported after a clean stop only: a crash leaves positions up to ten seconds old.",
+        "Set the position to the first message that was not delivered.",
+        _DELAYS,
+        "RB-09",
+    ),
+    _warning(
         "config-delay-missing",
         "A delay level has messages in its queue and no position in delayOffset.json: the broker delivers all of them, "
         "also those that it has delivered before.",
