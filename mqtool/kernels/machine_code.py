@@ -8,6 +8,7 @@ is needed, and processes share its pages. Addresses of C functions that a kernel
 import ctypes
 import json
 import mmap
+import os
 import struct
 import sys
 from collections.abc import Callable, Iterator, Mapping
@@ -76,19 +77,26 @@ def functions_of(path: Path) -> dict[str, Any]:
         if magic != MAGIC:
             raise ValueError(f"{path}: no compiled kernels")
         about = json.loads(file.read(length))
-        file.seek(at)
-        if _digest(file.read()) != about["digest"]:
-            raise ValueError(f"{path}: the code is not what was written")
-        code = mmap.mmap(file.fileno(), about["size"], mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC, offset=at)
-    start = np.frombuffer(code, np.uint8).__array_interface__["data"][0]
-    _mapped.append(code)
+        state = os.fstat(file.fileno())
+        key = (state.st_dev, state.st_ino, state.st_size, state.st_mtime_ns)
+        if key not in _mapped:
+            file.seek(at)
+            if _digest(file.read()) != about["digest"]:
+                raise ValueError(f"{path}: the code is not what was written")
+            _mapped[key] = mmap.mmap(
+                file.fileno(), about["size"], mmap.MAP_PRIVATE, mmap.PROT_READ | mmap.PROT_EXEC, offset=at
+            )
+    start = np.frombuffer(_mapped[key], np.uint8).__array_interface__["data"][0]
     return functions_at(
         {name: (start + place, returns, takes) for name, (place, returns, takes) in about["kernels"].items()}
     )
 
 
-_mapped: list[mmap.mmap] = []
-"""Kept for the life of the process: another thread may be inside."""
+_mapped: dict[tuple[int, int, int, int], mmap.mmap] = {}
+"""Files with code by device, inode, size and change time. Each is mapped once, since every mapping has an open file.
+
+Kept for the life of the process: another thread may be inside.
+"""
 
 
 def functions_at(kernels: Mapping[str, tuple[int, Layout, Layout]]) -> dict[str, Any]:

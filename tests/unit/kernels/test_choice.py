@@ -3,6 +3,7 @@ sources."""
 
 import importlib.util
 import logging
+import os
 import shutil
 import subprocess
 import sys
@@ -124,6 +125,17 @@ def test_a_walk_looks_for_them_once(elsewhere, monkeypatch):
     assert len(asked) == 1
     kernels.start(kernels.COMPILE)
     assert len(asked) == 2
+
+
+@pytest.mark.skipif(not Path("/proc/self/fd").is_dir(), reason="counts open files in /proc")
+def test_uses_one_after_the_other_open_one_file(compiled):
+    def uses() -> int:
+        for _ in range(3):
+            with kernels.use(kernels.LARGE):
+                assert kernels.kernels() is not None
+        return len(os.listdir("/proc/self/fd"))
+
+    assert uses() == uses()
 
 
 @pytest.mark.slow
