@@ -77,7 +77,8 @@ class MessageStore:
         self._use_compiled()
 
     def _use_compiled(self) -> None:
-        """Uses the compiled forms of the plain puts if there are any."""
+        """Uses the compiled forms of plain puts and gets if there are any."""
+        self._components.reader.use_compiled()
         compiled = kernels.kernels()
         builtins = self._plain.compiled(compiled) if compiled is not None and self._is_plain else None
         if builtins is not None:

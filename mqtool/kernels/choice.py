@@ -36,7 +36,8 @@ class Kernels:
         encode: of `records`.
         find_bytes: of `objects`.
         plain_put, plain_batch: of `puts`; they return builtin functions, or None where the interpreter has none.
-        take_units, join_records, copy_records, hash_key, find_entries: of `gets`; builtin functions, or None.
+        plain_get: of `gets`; returns a builtin function, or None where the interpreter has none.
+        join_records, copy_records, hash_key, find_entries: of `gets`; builtin functions, or None.
         group: of `groups`.
         json_lines: of `json_lines`.
     """
@@ -51,7 +52,7 @@ class Kernels:
     find_bytes: Callable[..., Any]
     plain_put: Callable[..., Any]
     plain_batch: Callable[..., Any]
-    take_units: Callable[..., Any] | None
+    plain_get: Callable[..., Any]
     join_records: Callable[..., Any] | None
     copy_records: Callable[..., Any] | None
     hash_key: Callable[..., Any] | None

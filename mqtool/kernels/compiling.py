@@ -131,16 +131,25 @@ def prefetch(_context: Any, _address: Any) -> Any:
 
 def external(result: Any, *takes: Any) -> Any:
     """Returns a function for compiled code that calls the C function at the address in its first argument."""
+    return _external(None, result, takes)
 
+
+def external_at(place: int, result: Any, *takes: Any) -> Any:
+    """Returns the same, for a first argument that is a tuple of addresses with this one at a place."""
+    return _external(place, result, takes)
+
+
+def _external(place: int | None, result: Any, takes: tuple[Any, ...]) -> Any:
     @intrinsic
-    def call(_context: Any, _address: Any, *_arguments: Any) -> Any:
+    def call(_context: Any, address: Any, *_arguments: Any) -> Any:
         def generate(context: Any, builder: Any, _signature: Any, values: Any) -> Any:
+            start = values[0] if place is None else builder.extract_value(values[0], place)
             kinds = [context.get_value_type(kind) for kind in takes]
             pointer = ir.FunctionType(context.get_value_type(result), kinds).as_pointer()
-            rest = [builder.extract_value(values[1], place) for place in range(len(takes))]
-            return builder.call(builder.inttoptr(values[0], pointer), rest)
+            rest = [builder.extract_value(values[1], number) for number in range(len(takes))]
+            return builder.call(builder.inttoptr(start, pointer), rest)
 
-        return result(types.uint64, types.Tuple(takes)), generate
+        return result(types.uint64 if place is None else address, types.Tuple(takes)), generate
 
     return call
 

@@ -7,7 +7,8 @@ from numba import types
 
 from mqtool.formats import index_file
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.kernels.compiling import array_at, called, compiled, external, prefetch
+from mqtool.kernels import capi
+from mqtool.kernels.compiling import array_at, called, compiled, external, inlined, prefetch
 from mqtool.kernels.machine_code import OBJECT
 from mqtool.kernels.numbers import i32_at, i64_at
 
@@ -24,65 +25,217 @@ _PHYSICAL_AT, _TIME_AT, _PREVIOUS_AT = (
 _INT_MAX = (1 << 31) - 1
 
 _copy = external(types.uint64, types.uint64, types.uint64, types.uint64)
-_number = external(types.int64, types.uint64)
-_object = external(types.uint64, types.uint64)
-_from_number = external(types.uint64, types.int64)
-_from_memory = external(types.uint64, types.uint64, types.int64)
-_new = external(types.uint64, types.int64)
-_set_item = external(types.int32, types.uint64, types.int64, types.uint64)
-_append = external(types.int32, types.uint64, types.uint64)
-_text = external(types.uint64, types.uint64, types.uint64)
-_drop = external(types.void, types.uint64)
-_do = external(types.void)
-_ask = external(types.uint64)
 
-_NUMBERS = ("@PyLong_AsLongLong", "@PyLong_FromLongLong")
+_MOST = 256
+"""Maximum number of units that a plain get examines; more are for the slow path."""
+
+_SINK = ("uint64",) * 23
+(
+    _NONE,
+    _FALSE,
+    _TRUE,
+    _QUEUES,  # ConsumeQueue or another kind, by topic and queue id
+    _KIND,  # ConsumeQueue
+    _LOG,  # MappedFileQueue of the log
+    _READER,  # its `limits` are `store.get_message.GetLimits`
+    _FOUND,  # the status
+    _RESULT,  # GetResult
+    _NEW_TUPLE,  # tuple.__new__
+    _VIEWS,  # RecordViews
+    _RANGE,
+    _FILES_NAME,
+    _MIN_OFFSET_NAME,
+    _BASE_NAME,
+    _SIZE_NAME,
+    _WROTE_NAME,
+    _COMMITTED_NAME,
+    _BUFFER_NAME,
+    _AVAILABLE_NAME,
+    _FILE_NAME,
+    _PIN_NAME,
+    _LIMITS_NAME,
+) = range(len(_SINK))
 
 
-@compiled(OBJECT, "@PyBytes_AsString", *_NUMBERS, "@PyTuple_New", "@PyTuple_SetItem")
-def take_units(data_of: Any, to_number: Any, from_number: Any, new: Any, set_item: Any, arguments: Any) -> Any:
-    """Counts the messages that an unfiltered get returns, by the rules of `store.get_message`.
+@inlined
+def _number(api: Any, owner: Any, name: Any) -> Any:
+    return capi.to_number(api, capi.attribute(api, owner, name))
 
-    The arguments of a call:
-        units: bytes of the units.
+
+@called
+def _read_end(api: Any, sink: Any, file: Any) -> Any:
+    """Returns the offset up to which a MappedFile may be read."""
+    is_direct = capi.attribute(api, file, sink[_BUFFER_NAME]) == sink[_NONE]
+    position = _number(api, file, sink[_WROTE_NAME] if is_direct else sink[_COMMITTED_NAME])
+    return _number(api, file, sink[_BASE_NAME]) + position
+
+
+@called
+def _file_at(api: Any, sink: Any, files: Any, offset: Any) -> Any:
+    """Returns the MappedFile that contains an offset; 0 if none does, or if one in between is missing."""
+    count = capi.tuple_size(api, files)
+    if count == 0 or offset < 0:
+        return np.uint64(0)
+    first = capi.tuple_item(api, files, 0)
+    size = _number(api, first, sink[_SIZE_NAME])
+    index = offset // size - _number(api, first, sink[_BASE_NAME]) // size
+    if index < 0 or index >= count:
+        return np.uint64(0)
+    file = capi.tuple_item(api, files, index)
+    base = _number(api, file, sink[_BASE_NAME])
+    return file if base <= offset < base + size else np.uint64(0)
+
+
+@called
+def _end_of(api: Any, sink: Any, files: Any) -> Any:
+    """Returns the offset up to which a MappedFileQueue may be read, 0 if it is empty."""
+    count = capi.tuple_size(api, files)
+    return _read_end(api, sink, capi.tuple_item(api, files, count - 1)) if count > 0 else np.int64(0)
+
+
+@called
+def _pin_of(api: Any, sink: Any, file: Any) -> Any:
+    """Returns the pin of a MappedFile's mapping and the address of its first byte; 0 if it was never mapped."""
+    pin = capi.attribute(api, capi.attribute(api, file, sink[_FILE_NAME]), sink[_PIN_NAME])
+    if pin == sink[_NONE]:
+        return np.uint64(0), np.int64(0)
+    return pin, capi.to_number(api, capi.tuple_item(api, pin, 1))
+
+
+@called
+def _take(data: Any, count: Any, most: Any, most_bytes: Any, base: Any, end: Any, memory: Any, limits: Any) -> Any:
+    """Counts the units that an unfiltered get takes, by the rules of `store.get_message`.
+
+    Args:
+        data: the units.
         count: how many there are.
         most, most_bytes: maximum number of messages, and maximum sum of their sizes.
         base, end: physical offsets between which the records must be.
-        in_memory_from: physical offset from which records count as being in memory.
-        bytes_in_memory, count_in_memory, bytes_on_disk, count_on_disk: `store.get_message.GetLimits`.
+        memory: physical offset from which records count as being in memory.
+        limits: bytes and messages in memory, bytes and messages on disk.
 
     Returns:
         How many, the sum of their sizes, and the physical offset of the last; 0 of them where a unit leads to
         elsewhere.
     """
-    count, most = _number(to_number, arguments[1]), _number(to_number, arguments[2])
-    most_bytes = _number(to_number, arguments[3])
-    base, end = _number(to_number, arguments[4]), _number(to_number, arguments[5])
-    in_memory_from = _number(to_number, arguments[6])
-    bytes_in_memory, count_in_memory = _number(to_number, arguments[7]), _number(to_number, arguments[8])
-    bytes_on_disk, count_on_disk = _number(to_number, arguments[9]), _number(to_number, arguments[10])
-    data = array_at(np.int64(_object(data_of, arguments[0])), (count * _UNIT,), np.uint8)
     taken, total, last = np.int64(0), np.int64(0), np.int64(0)
     while taken < count:
         at = taken * _UNIT
         physical, size = i64_at(data, at), i32_at(data, at + _SIZE_AT)
         if taken > 0:
-            in_memory = physical >= in_memory_from
-            limit = bytes_in_memory if in_memory else bytes_on_disk
-            if taken >= min(most, count_in_memory if in_memory else count_on_disk):
+            in_memory = physical >= memory
+            if taken >= min(most, limits[1] if in_memory else limits[3]):
                 break
-            if total + size > min(limit, most_bytes):
+            if total + size > min(limits[0] if in_memory else limits[2], most_bytes):
                 break
         if size <= 0 or physical < base or physical + size > end:
-            taken, total, last = np.int64(0), np.int64(0), np.int64(0)
-            break
+            return np.int64(0), np.int64(0), np.int64(0)
         taken, total, last = taken + 1, total + size, physical
-    found = _new(new, 3)
-    if found != 0:
-        _set_item(set_item, found, 0, _from_number(from_number, taken))
-        _set_item(set_item, found, 1, _from_number(from_number, total))
-        _set_item(set_item, found, 2, _from_number(from_number, last))
-    return found
+    return taken, total, last
+
+
+@called
+def _views(api: Any, sink: Any, pin: Any, base: Any, units: Any, taken: Any, size: Any) -> Any:
+    """Returns RecordViews; takes over the references to pin and units."""
+    arguments = capi.new_tuple(api, 5)
+    if arguments == 0:
+        return arguments
+    capi.set_tuple_item(api, arguments, 0, pin)
+    capi.set_tuple_item(api, arguments, 1, capi.from_number(api, base))
+    capi.set_tuple_item(api, arguments, 2, units)
+    capi.set_tuple_item(api, arguments, 3, capi.from_number(api, taken))
+    capi.set_tuple_item(api, arguments, 4, capi.from_number(api, size))
+    return capi.called_with(api, sink[_VIEWS], arguments)
+
+
+@called
+def _get_result(api: Any, sink: Any, bounds: Any, views: Any, size: Any, is_old: Any) -> Any:
+    """Returns a GetResult; takes over the reference to the views.
+
+    Args:
+        api, sink: of the kernel.
+        bounds: queue offsets: the first, the one after the last, minimum and maximum of the queue.
+        views: RecordViews.
+        size: sum of the records' sizes.
+        is_old: whether the last record is older than the part of the log in memory.
+    """
+    fields = capi.new_tuple(api, 8)
+    if fields == 0 or views == 0:
+        return np.uint64(0)
+    numbers = capi.pair(api, capi.from_number(api, bounds[0]), capi.from_number(api, bounds[1]))
+    capi.set_tuple_item(api, fields, 0, capi.kept(api, sink[_FOUND]))
+    capi.set_tuple_item(api, fields, 1, capi.from_number(api, bounds[1]))
+    capi.set_tuple_item(api, fields, 2, capi.from_number(api, bounds[2]))
+    capi.set_tuple_item(api, fields, 3, capi.from_number(api, bounds[3]))
+    capi.set_tuple_item(api, fields, 4, views)
+    capi.set_tuple_item(api, fields, 5, capi.called_with(api, sink[_RANGE], numbers))
+    capi.set_tuple_item(api, fields, 6, capi.from_number(api, size))
+    capi.set_tuple_item(api, fields, 7, capi.kept(api, sink[_TRUE] if is_old else sink[_FALSE]))
+    return capi.called_with(api, sink[_NEW_TUPLE], capi.pair(api, capi.kept(api, sink[_RESULT]), fields))
+
+
+@compiled(OBJECT, capi.API, _SINK, "int64", "int64")
+def plain_get(api: Any, sink: Any, shortest: Any, longest: Any, arguments: Any) -> Any:
+    """Returns messages of a ConsumeQueue that are in one segment, unfiltered, by the rules of `store.get_message`.
+
+    The interpreter keeps its lock and runs no other code from the look at the files until the units are copied and the
+    mapping of the records is held.
+
+    Args:
+        api: C functions.
+        sink: what is read, and what results are made of.
+        shortest, longest: bounds of the maximum sum of the sizes.
+        arguments: objects: topic, queue id, queue offset, maximum number of messages, maximum sum of their sizes.
+
+    Returns:
+        GetResult, or None if the get is not for here.
+    """
+    none = capi.kept(api, sink[_NONE])  # returned where the get is not for here, and given back below where it is
+    offset, most = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
+    most_bytes = capi.to_number(api, arguments[4])
+    if (offset == -1 or most == -1 or most_bytes == -1) and capi.has_failed(api):
+        return none
+    most_bytes = max(shortest, min(most_bytes, longest))
+    queue = capi.item_of(api, sink[_QUEUES], arguments[0], arguments[1])
+    if queue == 0 or capi.is_instance(api, queue, sink[_KIND]) != 1:
+        return none
+    files = capi.attribute(api, capi.attribute(api, queue, sink[_FILES_NAME]), sink[_FILES_NAME])
+    lowest, highest = _number(api, queue, sink[_MIN_OFFSET_NAME]), _end_of(api, sink, files) // _UNIT
+    if offset < lowest or offset >= highest:
+        return none
+    file = _file_at(api, sink, files, offset * _UNIT)
+    if file == 0:
+        return none
+    count = min(most, _MOST, highest - offset, _read_end(api, sink, file) // _UNIT - offset)
+    pin, start = _pin_of(api, sink, file)
+    if pin == 0 or count <= 0:
+        return none
+    start += offset * _UNIT - _number(api, file, sink[_BASE_NAME])
+    data = array_at(start, (count * _UNIT,), np.uint8)
+    log = capi.attribute(api, sink[_LOG], sink[_FILES_NAME])
+    segment = _file_at(api, sink, log, i64_at(data, 0))
+    if segment == 0 or capi.attribute(api, segment, sink[_AVAILABLE_NAME]) == sink[_FALSE]:
+        return none
+    limits = capi.attribute(api, sink[_READER], sink[_LIMITS_NAME])
+    memory = capi.tuple_item(api, limits, 5)
+    in_memory_from = _end_of(api, sink, log) - capi.to_number(api, memory) if memory != none else np.int64(0)
+    bounds = (
+        capi.to_number(api, capi.tuple_item(api, limits, 0)),
+        capi.to_number(api, capi.tuple_item(api, limits, 1)),
+        capi.to_number(api, capi.tuple_item(api, limits, 2)),
+        capi.to_number(api, capi.tuple_item(api, limits, 3)),
+    )
+    base = _number(api, segment, sink[_BASE_NAME])
+    end = _read_end(api, sink, segment)
+    taken, size, last = _take(data, count, most, most_bytes, base, end, in_memory_from, bounds)
+    pin, _ = _pin_of(api, sink, segment)
+    if taken == 0 or taken == _MOST < most or pin == 0:
+        return none
+    capi.keep(api, pin)
+    units = capi.new_bytes(api, np.uint64(start), taken * _UNIT)
+    views = _views(api, sink, pin, base, units, taken, size)
+    capi.drop(api, none)
+    return _get_result(api, sink, (offset, offset + taken, lowest, highest), views, size, last < in_memory_from)
 
 
 @called
@@ -103,69 +256,58 @@ def _copy_records(memcpy: Any, units: Any, count: Any, shift: Any, target: Any) 
             done += size
 
 
-@compiled(OBJECT, "@memcpy", "@PyBytes_AsString", "@PyLong_AsLongLong", "@PyBytes_FromStringAndSize")
-def join_records(memcpy: Any, data_of: Any, to_number: Any, from_memory: Any, arguments: Any) -> Any:
+@compiled(OBJECT, "@memcpy", capi.API)
+def join_records(memcpy: Any, api: Any, arguments: Any) -> Any:
     """Returns records as one bytes object.
 
     The arguments of a call:
-        units: bytes of the units that lead to them, as `take_units` counted them.
+        units: bytes of the units that lead to them, as `plain_get` counted them.
         count: how many.
         shift: address of the segment's first byte less its physical offset.
         size: sum of their sizes.
     """
-    found = _from_memory(from_memory, np.uint64(0), _number(to_number, arguments[3]))
+    found = capi.new_bytes(api, np.uint64(0), capi.to_number(api, arguments[3]))
     if found != 0:
-        count, shift = _number(to_number, arguments[1]), _number(to_number, arguments[2])
-        _copy_records(memcpy, _object(data_of, arguments[0]), count, shift, _object(data_of, found))
+        count, shift = capi.to_number(api, arguments[1]), capi.to_number(api, arguments[2])
+        _copy_records(memcpy, capi.bytes_address(api, arguments[0]), count, shift, capi.bytes_address(api, found))
     return found
 
 
-@compiled(OBJECT, "@memcpy", "@PyBytes_AsString", "@PyLong_AsLongLong", "@PyByteArray_AsString", "@PyLong_FromLongLong")
-def copy_records(memcpy: Any, data_of: Any, to_number: Any, memory_of: Any, from_number: Any, arguments: Any) -> Any:
+@compiled(OBJECT, "@memcpy", capi.API)
+def copy_records(memcpy: Any, api: Any, arguments: Any) -> Any:
     """Copies records into a bytearray; returns the position after them.
 
     The arguments of a call:
         units, count, shift, size: as `join_records`.
         target, at: a bytearray, and a position with room for them.
     """
-    count, shift = _number(to_number, arguments[1]), _number(to_number, arguments[2])
-    at = _number(to_number, arguments[5])
-    target = _object(memory_of, arguments[4]) + np.uint64(at)
-    _copy_records(memcpy, _object(data_of, arguments[0]), count, shift, target)
-    return _from_number(from_number, at + _number(to_number, arguments[3]))
+    count, shift = capi.to_number(api, arguments[1]), capi.to_number(api, arguments[2])
+    at = capi.to_number(api, arguments[5])
+    target = capi.bytearray_address(api, arguments[4]) + np.uint64(at)
+    _copy_records(memcpy, capi.bytes_address(api, arguments[0]), count, shift, target)
+    return capi.from_number(api, at + capi.to_number(api, arguments[3]))
 
 
-@compiled(
-    OBJECT,
-    "@PyUnicode_AsUTF8AndSize",
-    "@PyUnicode_GetLength",
-    "@PyLong_FromLongLong",
-    "@PyErr_Clear",
-    "@Py_IncRef",
-    "@_Py_NoneStruct",
-)
-def hash_key(text_of: Any, length_of: Any, from_number: Any, clear: Any, keep: Any, none: Any, arguments: Any) -> Any:
+@compiled(OBJECT, capi.API, "@_Py_NoneStruct")
+def hash_key(api: Any, none: Any, arguments: Any) -> Any:
     """Returns the hash of a key text as `formats.index_file.key_hash`; None if it is not ASCII."""
-    data = _text(text_of, arguments[0], np.uint64(0))
-    length = _number(length_of, arguments[0]) if data != 0 else np.int64(0)
+    data = capi.text_address(api, arguments[0], np.uint64(0))
+    length = capi.text_length(api, arguments[0]) if data != 0 else np.int64(0)
     text = array_at(np.int64(data), (length,), np.uint8)
     value, seen = np.uint32(0), np.uint8(0)
     for at in range(length):
         value = value * np.uint32(31) + np.uint32(text[at])
         seen |= text[at]
     if data == 0 or seen > 0x7F:
-        _do(clear)
-        _drop(keep, none)
-        return none
+        capi.clear_error(api)
+        return capi.kept(api, none)
     signed = np.int64(np.int32(value))
     found = -signed if signed < 0 else signed
-    return _from_number(from_number, found if found <= _INT_MAX else np.int64(0))
+    return capi.from_number(api, found if found <= _INT_MAX else np.int64(0))
 
 
-@compiled(OBJECT, *_NUMBERS, "@PyList_New", "@PyList_Append", "@PyErr_Occurred", "@Py_DecRef")
-def find_entries(
-    to_number: Any, from_number: Any, new: Any, append: Any, occurred: Any, drop: Any, arguments: Any
-) -> Any:
+@compiled(OBJECT, capi.API)
+def find_entries(api: Any, arguments: Any) -> Any:
     """Finds entries in an index file, by the rules of `records.index_lookup.offsets_in_chain`.
 
     The arguments of a call:
@@ -178,18 +320,18 @@ def find_entries(
     Returns:
         A list of physical offsets, newest first; OverflowError is raised for a number that is no int64.
     """
-    found = _new(new, 0)
+    found = capi.new_list(api, 0)
     if found == 0:
         return found
-    slots, file_begin = _number(to_number, arguments[1]), _number(to_number, arguments[2])
-    highest, key_hash = _number(to_number, arguments[3]), _number(to_number, arguments[4])
-    begin, end = _number(to_number, arguments[5]), _number(to_number, arguments[6])
-    most = _number(to_number, arguments[7])
-    if _ask(occurred) != 0:
-        _drop(drop, found)
+    slots, file_begin = capi.to_number(api, arguments[1]), capi.to_number(api, arguments[2])
+    highest, key_hash = capi.to_number(api, arguments[3]), capi.to_number(api, arguments[4])
+    begin, end = capi.to_number(api, arguments[5]), capi.to_number(api, arguments[6])
+    most = capi.to_number(api, arguments[7])
+    if capi.error(api) != 0:
+        capi.drop(api, found)
         return np.uint64(0)
     entries = _HEADER + slots * _SLOT
-    data = array_at(_number(to_number, arguments[0]), (entries + (highest + 1) * _ENTRY,), np.uint8)
+    data = array_at(capi.to_number(api, arguments[0]), (entries + (highest + 1) * _ENTRY,), np.uint8)
     number, count = i32_at(data, _HEADER + key_hash % slots * _SLOT), np.int64(0)
     while 0 < number <= highest and count < most:
         at = entries + number * _ENTRY
@@ -198,9 +340,9 @@ def find_entries(
         if diff < 0:
             break
         if i32_at(data, at) == key_hash and begin <= time <= end:
-            offset = _from_number(from_number, i64_at(data, at + _PHYSICAL_AT))
-            _append(append, found, offset)
-            _drop(drop, offset)
+            offset = capi.from_number(api, i64_at(data, at + _PHYSICAL_AT))
+            capi.append(api, found, offset)
+            capi.drop(api, offset)
             count += 1
         if time < begin or previous >= number:
             break

@@ -15,54 +15,11 @@ from numba import types
 from mqtool.formats import commit_log, message_batch
 from mqtool.formats.checksums import CRC_MASK
 from mqtool.formats.codec import leading_fields, struct_of
+from mqtool.kernels import capi
 from mqtool.kernels.compiling import array_at, called, compiled, external, inlined, word_at
 from mqtool.kernels.machine_code import CRC32, OBJECT
 from mqtool.kernels.numbers import i16_at, i32_at, put_number
 
-_API = (
-    "@PyObject_CallNoArgs",
-    "@PyObject_Call",
-    "@PyObject_IsInstance",
-    "@PyObject_GetAttr",
-    "@PyObject_SetAttr",
-    "@PyDict_GetItemWithError",
-    "@PyTuple_New",
-    "@PyTuple_SetItem",
-    "@PyTuple_GetItem",
-    "@PyList_Append",
-    "@PyList_Size",
-    "@PyList_GetItem",
-    "@PyBytes_AsString",
-    "@PyBytes_Size",
-    "@PyLong_AsLongLong",
-    "@PyLong_FromLongLong",
-    "@PyErr_Occurred",
-    "@PyErr_Clear",
-    "@Py_IncRef",
-    "@Py_DecRef",
-)
-(
-    _CALL_EMPTY,
-    _CALL,
-    _IS_INSTANCE,
-    _GET,
-    _SET,
-    _FIND,
-    _NEW,
-    _SET_ITEM,
-    _TUPLE_ITEM,
-    _APPEND,
-    _LIST_SIZE,
-    _LIST_ITEM,
-    _DATA,
-    _BYTES,
-    _TO_NUMBER,
-    _FROM_NUMBER,
-    _OCCURRED,
-    _CLEAR,
-    _KEEP,
-    _DROP,
-) = range(len(_API))
 _LIBRARY = (CRC32, "@memcpy", "@memmem")
 
 _SINK = ("uint64",) * 19
@@ -125,43 +82,13 @@ _WINDOW_BASE, _WINDOW_LIMIT, _WINDOW_FILE = 8, 16, 24
 _copy = external(types.uint64, types.uint64, types.uint64, types.uint64)
 _crc32 = external(types.uint32, types.uint32, types.uint64, types.uint64)
 _search = external(types.uint64, types.uint64, types.uint64, types.uint64, types.uint64)
-_object_of = external(types.uint64, types.uint64)
-_object_of_two = external(types.uint64, types.uint64, types.uint64)
-_object_of_three = external(types.uint64, types.uint64, types.uint64, types.uint64)
-_item = external(types.uint64, types.uint64, types.int64)
-_set_item = external(types.int32, types.uint64, types.int64, types.uint64)
-_set_attribute = external(types.int32, types.uint64, types.uint64, types.uint64)
-_test = external(types.int32, types.uint64, types.uint64)
-_number_of = external(types.int64, types.uint64)
-_count = external(types.void, types.uint64)
-_from_number = _new = external(types.uint64, types.int64)
-_ask = external(types.uint64)
-_do = external(types.void)
-
-
-@inlined
-def _attribute(api: Any, owner: Any, name: Any) -> Any:
-    """Returns an attribute, which its owner keeps alive; 0 with an error if there is none."""
-    found = _object_of_two(api[_GET], owner, name)
-    if found != 0:
-        _count(api[_DROP], found)
-    return found
 
 
 @inlined
 def _set_number(api: Any, owner: Any, name: Any, value: Any) -> None:
-    number = _from_number(api[_FROM_NUMBER], value)
-    _set_attribute(api[_SET], owner, name, number)
-    _count(api[_DROP], number)
-
-
-@inlined
-def _has_failed(api: Any) -> bool:
-    """Whether a number was none, or not in the range of int64; forgets that."""
-    if _ask(api[_OCCURRED]) == 0:
-        return False
-    _do(api[_CLEAR])
-    return True
+    number = capi.from_number(api, value)
+    capi.set_attribute(api, owner, name, number)
+    capi.drop(api, number)
 
 
 @inlined
@@ -172,48 +99,41 @@ def _is_int32(value: Any) -> bool:
 @called
 def _now(api: Any, sink: Any) -> Any:
     """Returns the time in ms, -1 if the clock has failed."""
-    ticks = _object_of(api[_CALL_EMPTY], sink[_CLOCK])
+    ticks = capi.call_without_arguments(api, sink[_CLOCK])
     if ticks == 0:
-        _do(api[_CLEAR])
+        capi.clear_error(api)
         return np.int64(-1)
-    found = _number_of(api[_TO_NUMBER], ticks) // 1_000_000
-    _count(api[_DROP], ticks)
+    found = capi.to_number(api, ticks) // 1_000_000
+    capi.drop(api, ticks)
     return found
 
 
 @called
 def _host(api: Any, sink: Any, given: Any, which: int) -> Any:
     """Returns a host as given, or the default; 0 if it is not 8 bytes."""
-    host = _item(api[_TUPLE_ITEM], sink[_DEFAULT_HOSTS], which) if given == sink[_NONE] else given
-    is_plain = _test(api[_IS_INSTANCE], host, sink[_BYTES_KIND]) == 1 and _number_of(api[_BYTES], host) == _HOST
+    host = capi.tuple_item(api, sink[_DEFAULT_HOSTS], which) if given == sink[_NONE] else given
+    is_plain = capi.is_instance(api, host, sink[_BYTES_KIND]) == 1 and capi.bytes_size(api, host) == _HOST
     return host if is_plain else np.uint64(0)
 
 
 @called
 def _lead(api: Any, sink: Any, topic: Any, queue_id: Any) -> Any:
     """Returns the QueueState of a topic and queue id and the address of its lead; 0 if there is none or it is empty."""
-    key = _new(api[_NEW], 2)
-    _count(api[_KEEP], topic)
-    _count(api[_KEEP], queue_id)
-    _set_item(api[_SET_ITEM], key, 0, topic)
-    _set_item(api[_SET_ITEM], key, 1, queue_id)
-    state = _object_of_two(api[_FIND], sink[_STATES], key)
-    _count(api[_DROP], key)
+    state = capi.item_of(api, sink[_STATES], topic, queue_id)
     if state == 0:
-        _do(api[_CLEAR])
         return state, state
-    lead = _attribute(api, state, sink[_LEAD_NAME])
-    if _number_of(api[_BYTES], lead) == 0:
+    lead = capi.attribute(api, state, sink[_LEAD_NAME])
+    if capi.bytes_size(api, lead) == 0:
         return np.uint64(0), np.uint64(0)
-    return state, _object_of(api[_DATA], lead)
+    return state, capi.bytes_address(api, lead)
 
 
 @called
 def _is_free(api: Any, sink: Any) -> bool:
     """Whether puts are accepted and nobody holds the append lock."""
-    refuses = _attribute(api, sink[_FLAGS], sink[_REFUSES_NAME])
-    locked = _object_of(api[_CALL_EMPTY], sink[_LOCKED])
-    _count(api[_DROP], locked)
+    refuses = capi.attribute(api, sink[_FLAGS], sink[_REFUSES_NAME])
+    locked = capi.call_without_arguments(api, sink[_LOCKED])
+    capi.drop(api, locked)
     return refuses == sink[_FALSE] and locked == sink[_FALSE]
 
 
@@ -256,8 +176,8 @@ def _put_record(library: Any, to: Any, lead: Any, pieces: Any, fields: Any, host
 @inlined
 def _note(api: Any, sink: Any, physical: Any) -> Any:
     """Adds the start of a record to the record boundaries; returns its physical offset as an object."""
-    start = _from_number(api[_FROM_NUMBER], physical)
-    _test(api[_APPEND], sink[_STARTS], start)
+    start = capi.from_number(api, physical)
+    capi.append(api, sink[_STARTS], start)
     return start
 
 
@@ -271,30 +191,21 @@ def _result(api: Any, sink: Any, numbers: Any, host: Any, offsets: Any) -> Any:
         host: the store host.
         offsets: the physical offsets; the result takes over the reference, and that of the first number.
     """
-    fields = _new(api[_NEW], 8)
-    arguments = _new(api[_NEW], 2)
-    if fields == 0 or arguments == 0:
+    fields = capi.new_tuple(api, 8)
+    if fields == 0:
         return np.uint64(0)
-    _count(api[_KEEP], sink[_PUT_OK])
-    _count(api[_KEEP], sink[_APPEND_OK])
-    _count(api[_KEEP], sink[_RESULT])
-    _count(api[_KEEP], host)
-    _set_item(api[_SET_ITEM], fields, 0, sink[_PUT_OK])
-    _set_item(api[_SET_ITEM], fields, 1, sink[_APPEND_OK])
-    _set_item(api[_SET_ITEM], fields, 2, numbers[0])
-    _set_item(api[_SET_ITEM], fields, 3, _from_number(api[_FROM_NUMBER], numbers[1]))
-    _set_item(api[_SET_ITEM], fields, 4, _from_number(api[_FROM_NUMBER], numbers[2]))
-    _set_item(api[_SET_ITEM], fields, 5, _from_number(api[_FROM_NUMBER], numbers[3]))
-    _set_item(api[_SET_ITEM], fields, 6, host)
-    _set_item(api[_SET_ITEM], fields, 7, offsets)
-    _set_item(api[_SET_ITEM], arguments, 0, sink[_RESULT])
-    _set_item(api[_SET_ITEM], arguments, 1, fields)
-    found = _object_of_three(api[_CALL], sink[_NEW_TUPLE], arguments, np.uint64(0))
-    _count(api[_DROP], arguments)
-    return found
+    capi.set_tuple_item(api, fields, 0, capi.kept(api, sink[_PUT_OK]))
+    capi.set_tuple_item(api, fields, 1, capi.kept(api, sink[_APPEND_OK]))
+    capi.set_tuple_item(api, fields, 2, numbers[0])
+    capi.set_tuple_item(api, fields, 3, capi.from_number(api, numbers[1]))
+    capi.set_tuple_item(api, fields, 4, capi.from_number(api, numbers[2]))
+    capi.set_tuple_item(api, fields, 5, capi.from_number(api, numbers[3]))
+    capi.set_tuple_item(api, fields, 6, capi.kept(api, host))
+    capi.set_tuple_item(api, fields, 7, offsets)
+    return capi.called_with(api, sink[_NEW_TUPLE], capi.pair(api, capi.kept(api, sink[_RESULT]), fields))
 
 
-@compiled(OBJECT, _LIBRARY, _API, _SINK, "int64", "int64", "int64", "int64", "int64")
+@compiled(OBJECT, _LIBRARY, capi.API, _SINK, "int64", "int64", "int64", "int64", "int64")
 def plain_put(
     library: Any,
     api: Any,
@@ -321,18 +232,18 @@ def plain_put(
         PutResult, or None if the message is not for here.
     """
     none = sink[_NONE]
-    _count(api[_KEEP], none)  # returned where the message is not for here, and given back below where it is
+    capi.keep(api, none)  # returned where the message is not for here, and given back below where it is
     topic, queue_id, body, held = arguments[0], arguments[1], arguments[2], arguments[3]
-    if _test(api[_IS_INSTANCE], body, sink[_BYTES_KIND]) != 1 or _test(api[_IS_INSTANCE], held, sink[_BYTES_KIND]) != 1:
+    if capi.is_instance(api, body, sink[_BYTES_KIND]) != 1 or capi.is_instance(api, held, sink[_BYTES_KIND]) != 1:
         return none
-    size, room = _number_of(api[_BYTES], body), _number_of(api[_BYTES], held)
-    flag, sys_flag = _number_of(api[_TO_NUMBER], arguments[4]), _number_of(api[_TO_NUMBER], arguments[5])
-    reconsumed, prepared = _number_of(api[_TO_NUMBER], arguments[9]), _number_of(api[_TO_NUMBER], arguments[10])
+    size, room = capi.bytes_size(api, body), capi.bytes_size(api, held)
+    flag, sys_flag = capi.to_number(api, arguments[4]), capi.to_number(api, arguments[5])
+    reconsumed, prepared = capi.to_number(api, arguments[9]), capi.to_number(api, arguments[10])
     now = _now(api, sink)
-    born = now if arguments[6] == none else _number_of(api[_TO_NUMBER], arguments[6])
-    if (flag == -1 or sys_flag == -1 or reconsumed == -1 or prepared == -1 or born == -1) and _has_failed(api):
+    born = now if arguments[6] == none else capi.to_number(api, arguments[6])
+    if (flag == -1 or sys_flag == -1 or reconsumed == -1 or prepared == -1 or born == -1) and capi.has_failed(api):
         return none
-    held_at = _object_of(api[_DATA], held)
+    held_at = capi.bytes_address(api, held)
     if (
         now < 0
         or size > longest_body
@@ -354,41 +265,41 @@ def plain_put(
     total = _HEAD + size + np.int64(word_at(lead + np.uint64(_LEAD_TOPIC_LENGTH))) + _ROOM + room
     if limit < 0 or total > longest:
         return none
-    wrote = _number_of(api[_TO_NUMBER], _attribute(api, file, sink[_WROTE_NAME]))
+    wrote = capi.to_number(api, capi.attribute(api, file, sink[_WROTE_NAME]))
     if wrote + total > limit:
         return none
-    number = _number_of(api[_TO_NUMBER], _attribute(api, state, sink[_NEXT_NAME]))
+    number = capi.to_number(api, capi.attribute(api, state, sink[_NEXT_NAME]))
     physical = np.int64(word_at(np.uint64(window + _WINDOW_BASE))) + wrote
-    pieces = _object_of(api[_DATA], body), size, held_at, room
+    pieces = capi.bytes_address(api, body), size, held_at, room
     fields = flag, number, physical, sys_flag, born, now, reconsumed, prepared
-    hosts = _object_of(api[_DATA], born_host), _object_of(api[_DATA], host)
+    hosts = capi.bytes_address(api, born_host), capi.bytes_address(api, host)
     _put_record(library, word_at(np.uint64(window)) + np.uint64(wrote), lead, pieces, fields, hosts)
     _set_number(api, file, sink[_STORED_NAME], now)
     _set_number(api, file, sink[_WROTE_NAME], wrote + total)
     _set_number(api, state, sink[_NEXT_NAME], number + 1)
     start = _note(api, sink, physical)
-    _count(api[_DROP], none)
-    _count(api[_KEEP], sink[_EMPTY])
+    capi.drop(api, none)
+    capi.keep(api, sink[_EMPTY])
     return _result(api, sink, (start, total, number, now), host, sink[_EMPTY])
 
 
 @inlined
 def _piece(api: Any, sink: Any, item: Any) -> Any:
     """Returns address and length of a bytes object; length -1 if it is none."""
-    if item == 0 or _test(api[_IS_INSTANCE], item, sink[_BYTES_KIND]) != 1:
+    if item == 0 or capi.is_instance(api, item, sink[_BYTES_KIND]) != 1:
         return np.uint64(0), np.int64(-1)
-    return _object_of(api[_DATA], item), _number_of(api[_BYTES], item)
+    return capi.bytes_address(api, item), capi.bytes_size(api, item)
 
 
 @called
 def _batched(api: Any, sink: Any, messages: Any, kind: Any, row: int) -> Any:
     """Returns body, properties, each with its length (-1: not bytes), and the flag of a message in a list."""
-    item = _item(api[_LIST_ITEM], messages, row)
-    if item == 0 or _test(api[_IS_INSTANCE], item, kind) != 1:
+    item = capi.list_item(api, messages, row)
+    if item == 0 or capi.is_instance(api, item, kind) != 1:
         return np.uint64(0), np.int64(-1), np.uint64(0), np.int64(-1), np.int64(0)
-    body, size = _piece(api, sink, _item(api[_TUPLE_ITEM], item, 0))
-    held, room = _piece(api, sink, _item(api[_TUPLE_ITEM], item, 1))
-    return body, size, held, room, _number_of(api[_TO_NUMBER], _item(api[_TUPLE_ITEM], item, 2))
+    body, size = _piece(api, sink, capi.tuple_item(api, item, 0))
+    held, room = _piece(api, sink, capi.tuple_item(api, item, 1))
+    return body, size, held, room, capi.to_number(api, capi.tuple_item(api, item, 2))
 
 
 @called
@@ -413,7 +324,7 @@ def _encoded(data: Any, start: Any, at: Any, end: Any) -> Any:
 def _rows(api: Any, messages: Any, list_kind: Any, data: Any, start: Any, end: Any) -> Any:
     """Returns how many messages a list or a client's batch has; 0 if it is neither."""
     if end < 0:
-        return _number_of(api[_LIST_SIZE], messages) if _test(api[_IS_INSTANCE], messages, list_kind) == 1 else 0
+        return capi.list_size(api, messages) if capi.is_instance(api, messages, list_kind) == 1 else 0
     found, at = np.int64(0), np.int64(0)
     while at < end:
         _, size, _, room, _, at = _encoded(data, start, at, end)
@@ -438,16 +349,16 @@ def _batch_size(
         if size < 0 or room < 0 or size > longest_body or room > _LONGEST_PROPERTIES or not _is_int32(flag):
             total = np.int64(-1)
             break
-        if flag == -1 and _has_failed(api):
+        if flag == -1 and capi.has_failed(api):
             total = np.int64(-1)
             break
         total += size + room
-    if _has_failed(api):
+    if capi.has_failed(api):
         total = np.int64(-1)
     return total
 
 
-@compiled(OBJECT, _LIBRARY, _API, _SINK, "int64", "uint64", "uint64", "int64", "int64")
+@compiled(OBJECT, _LIBRARY, capi.API, _SINK, "int64", "uint64", "uint64", "int64", "int64")
 def plain_batch(
     library: Any,
     api: Any,
@@ -472,12 +383,12 @@ def plain_batch(
         PutResult, or None if the batch is not for here.
     """
     none = sink[_NONE]
-    _count(api[_KEEP], none)
+    capi.keep(api, none)
     topic, queue_id, messages = arguments[0], arguments[1], arguments[2]
-    sys_flag, reconsumed = _number_of(api[_TO_NUMBER], arguments[3]), _number_of(api[_TO_NUMBER], arguments[7])
+    sys_flag, reconsumed = capi.to_number(api, arguments[3]), capi.to_number(api, arguments[7])
     now = _now(api, sink)
-    born = now if arguments[4] == none else _number_of(api[_TO_NUMBER], arguments[4])
-    if (sys_flag == -1 or reconsumed == -1 or born == -1) and _has_failed(api):
+    born = now if arguments[4] == none else capi.to_number(api, arguments[4])
+    if (sys_flag == -1 or reconsumed == -1 or born == -1) and capi.has_failed(api):
         return none
     if now < 0 or sys_flag & _TRANSACTION != 0 or not (_is_int32(sys_flag) and _is_int32(reconsumed)):
         return none
@@ -487,26 +398,26 @@ def plain_batch(
     start, end = _piece(api, sink, messages)
     data = array_at(np.int64(start), (max(end, 0),), np.uint8)
     rows = _rows(api, messages, list_kind, data, start, end)
-    offsets = _new(api[_NEW], rows)
+    offsets = capi.new_tuple(api, rows)
     if rows == 0 or offsets == 0:
-        _count(api[_DROP], offsets)
+        capi.drop(api, offsets)
         return none
     state, lead = _lead(api, sink, topic, queue_id)
     # From here on no other thread runs until the records are complete.
     total = _batch_size(api, sink, messages, message_kind, data, (start, end), rows, longest_body)
     limit = np.int64(word_at(np.uint64(window + _WINDOW_LIMIT)))
     if total < 0 or state == 0 or limit < 0 or not _is_free(api, sink):
-        _count(api[_DROP], offsets)
+        capi.drop(api, offsets)
         return none
     total += rows * (_HEAD + np.int64(word_at(lead + np.uint64(_LEAD_TOPIC_LENGTH))) + _ROOM)
     file = word_at(np.uint64(window + _WINDOW_FILE))
-    wrote = _number_of(api[_TO_NUMBER], _attribute(api, file, sink[_WROTE_NAME]))
+    wrote = capi.to_number(api, capi.attribute(api, file, sink[_WROTE_NAME]))
     if total > longest or wrote + total > limit:
-        _count(api[_DROP], offsets)
+        capi.drop(api, offsets)
         return none
-    number = _number_of(api[_TO_NUMBER], _attribute(api, state, sink[_NEXT_NAME]))
+    number = capi.to_number(api, capi.attribute(api, state, sink[_NEXT_NAME]))
     base, segment = np.int64(word_at(np.uint64(window + _WINDOW_BASE))), word_at(np.uint64(window))
-    hosts = _object_of(api[_DATA], born_host), _object_of(api[_DATA], host)
+    hosts = capi.bytes_address(api, born_host), capi.bytes_address(api, host)
     position, at = wrote, np.int64(0)
     for row in range(rows):
         if end < 0:
@@ -514,11 +425,11 @@ def plain_batch(
         else:
             body, size, held, room, flag, at = _encoded(data, start, at, end)
         fields = flag, number + row, base + position, sys_flag & ~_V6, born, now, reconsumed, np.int64(0)
-        _set_item(api[_SET_ITEM], offsets, row, _note(api, sink, base + position))
+        capi.set_tuple_item(api, offsets, row, _note(api, sink, base + position))
         position += _put_record(library, segment + np.uint64(position), lead, (body, size, held, room), fields, hosts)
     _set_number(api, file, sink[_STORED_NAME], now)
     _set_number(api, file, sink[_WROTE_NAME], position)
     _set_number(api, state, sink[_NEXT_NAME], number + rows)
-    _count(api[_DROP], none)
-    first = _from_number(api[_FROM_NUMBER], base + wrote)
+    capi.drop(api, none)
+    first = capi.from_number(api, base + wrote)
     return _result(api, sink, (first, total, number, now), host, offsets)

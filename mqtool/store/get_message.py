@@ -140,7 +140,7 @@ class Found(NamedTuple, Generic[R]):
     min_offset: int
     max_offset: int
     records: Sequence[R]
-    queue_offsets: list[int]
+    queue_offsets: Sequence[int]
     size: int = 0
     suggest_slave: bool = False
 

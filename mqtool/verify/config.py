@@ -248,17 +248,17 @@ def _delivered_again(path: Path, store: Store, level: int, offset: int, collecto
     queue = store.queue(topics.SCHEDULE_TOPIC, level - 1)
     if queue is None or queue.is_batch:
         return
-    offsets, physical = units_from(queue, offset)
-    next_offset = bisect.bisect_left(range(len(offsets)), True, key=lambda row: not _is_delivered(store, physical[row]))
-    if next_offset:
-        words = f"level {level}: offset {offset}, and messages up to {offsets[next_offset - 1]} have been delivered"
+    offsets, physical = (column.tolist() for column in units_from(queue, offset))
+    delivered = bisect.bisect_left(physical, True, key=lambda at: not _is_delivered(store, at))
+    if delivered:
+        words = f"level {level}: offset {offset}, and messages up to {offsets[delivered - 1]} have been delivered"
         collector.add("config-delay-behind", path, words, queue=(topics.SCHEDULE_TOPIC, level - 1))
 
 
 def _is_delivered(store: Store, physical_offset: int) -> bool:
     """Whether index and log prove that a delayed message is delivered, and so is every other one with its identity."""
     try:
-        message = store.message_at(int(physical_offset))
+        message = store.message_at(physical_offset)
     except StoreError:
         return False
     target, key = message.properties.get(properties.REAL_TOPIC), message.unique_key

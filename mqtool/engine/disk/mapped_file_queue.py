@@ -108,10 +108,11 @@ class MappedFileQueue:
         files = self.files
         if not files:
             return None
-        index = offset // self.file_size - files[0].file_from_offset // self.file_size
+        size = self.file_size
+        index = offset // size - files[0].file_from_offset // size
         if 0 <= index < len(files):
             file = files[index]
-            if file.file_from_offset <= offset < file.end:
+            if 0 <= offset - file.file_from_offset < size:  # all files have this size
                 return file
         # The computed index is wrong only if a file in between is missing.
         return next((file for file in files if file.file_from_offset <= offset < file.end), None)

@@ -5,7 +5,6 @@ crash left half full is dropped and built again, so nothing here is durable befo
 Docs page: docs/engine.md. Source: IndexFile, IndexHeader (4.9.7, 5.5.0).
 """
 
-from contextlib import suppress
 from dataclasses import replace
 
 import numpy as np
@@ -148,10 +147,13 @@ class IndexWriter:
         if compiled is not None and compiled.find_entries is not None:
             pin = self.file.pin  # its view keeps the bytes mapped
             highest = min(header.index_count, self.entries - 1)
-            with suppress(OverflowError):  # times that are no int64
+            try:
                 found: list[int] = compiled.find_entries(
                     pin[1], self.slots, header.begin_timestamp, highest, key_hash, begin, end, max_num
                 )
+            except OverflowError:  # times that are no int64
+                pass
+            else:
                 return found
         (newest,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
         wanted = key_hash, begin, end

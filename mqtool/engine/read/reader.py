@@ -10,7 +10,7 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
 from mqtool.engine.queue.queues import Queues
-from mqtool.engine.read.get_fast_path import fast_get
+from mqtool.engine.read.get_fast_path import FastGet, fast_get_of, no_fast_get
 from mqtool.engine.statuses import GetResult
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.errors import FormatError
@@ -18,7 +18,7 @@ from mqtool.formats import commit_log, properties
 from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
 from mqtool.store.filters import MessageFilter
-from mqtool.store.get_message import LONGEST_PULL, SHORTEST_PULL, GetLimits, get_message
+from mqtool.store.get_message import LONGEST_PULL, GetLimits, get_message
 
 
 def physical_memory() -> int:
@@ -38,7 +38,12 @@ class Reader:
     def __init__(self, options: StoreOptions, log: CommitLog, queues: Queues) -> None:
         self.log = log
         self._queues = queues
+        self._fast_get: FastGet = no_fast_get
         self.change_limits(options)
+
+    def use_compiled(self) -> None:
+        """Uses the compiled form of plain gets if there is one."""
+        self._fast_get = fast_get_of(self._queues, self)
 
     def change_limits(self, options: StoreOptions) -> None:
         """Applies the limits of other options from now on."""
@@ -62,17 +67,16 @@ class Reader:
         max_bytes: int = LONGEST_PULL,
     ) -> GetResult:
         """Returns messages of a queue; arguments and result as for `MessageStore.get_message`."""
+        if message_filter is None:
+            found = self._fast_get(topic, queue_id, queue_offset, max_msg_nums, max_bytes)
+            if found is not None:
+                return found
         queue = self._queues.get(topic, queue_id)
         if queue is None:
             return get_message(None, self, queue_offset, max_msg_nums)
         if isinstance(queue, BatchQueue):
             view: _Units | _BatchUnits = _BatchUnits(queue)
         else:
-            if message_filter is None and queue.min_offset <= queue_offset < (highest := queue.max_offset):
-                bound = max(SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
-                found = fast_get(self.limits, self.log, queue, queue_offset, highest, max_msg_nums, bound)
-                if found is not None:
-                    return found
             view = _Units(queue)
         return get_message(view, self, queue_offset, max_msg_nums, message_filter, max_bytes, self.limits)
 

@@ -6,13 +6,12 @@ from functools import cache
 from operator import add, sub
 from typing import overload
 
-from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.queue.consume_queue import UNIT
 from mqtool.kernels import kernels
 
 
 @cache
-def units_struct(count: int) -> struct.Struct:
+def _units_struct(count: int) -> struct.Struct:
     """Returns the layout of `count` consecutive units, as one flat sequence of fields."""
     return struct.Struct(UNIT.format[:1] + UNIT.format[1:] * count)
 
@@ -22,17 +21,18 @@ class RecordViews(Sequence[memoryview]):
 
     __slots__ = ("_base", "_count", "_made", "_pin", "_size", "_units")
 
-    def __init__(self, file: MappedFile, units: bytes, count: int, size: int) -> None:
+    def __init__(self, pin: tuple[memoryview, int], base: int, units: bytes, count: int, size: int) -> None:
         """Creates no view yet.
 
         Args:
-            file: the segment.
+            pin: `File.pin` of the segment.
+            base: physical offset of the segment's first byte.
             units: that point to the records; all records must be complete.
-            count: number of units to use.
+            count: number of units.
             size: sum of the records' sizes.
         """
-        self._pin = file.file.pin
-        self._base = file.file_from_offset
+        self._pin = pin
+        self._base = base
         self._units = units
         self._count = count
         self._size = size
@@ -40,7 +40,7 @@ class RecordViews(Sequence[memoryview]):
 
     def _views(self) -> list[memoryview]:
         if self._made is None:
-            found = units_struct(self._count).unpack_from(self._units)
+            found = _units_struct(self._count).unpack(self._units)
             view = self._pin[0]
             starts = list(map(sub, found[0::3], [self._base] * self._count))
             self._made = [view[at:end] for at, end in zip(starts, map(add, starts, found[1::3]), strict=True)]

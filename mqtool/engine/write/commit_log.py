@@ -263,4 +263,4 @@ class CommitLog:
         position = physical_offset - file.file_from_offset
         if size < 0 or position + size > file.read_position:
             return None
-        return memoryview(file.file.mapping)[position : position + size]
+        return file.file.pin[0][position : position + size]

@@ -3,7 +3,6 @@ sources."""
 
 import importlib.util
 import logging
-import os
 import shutil
 import subprocess
 import sys
@@ -133,7 +132,7 @@ def test_uses_one_after_the_other_open_one_file(compiled):
         for _ in range(3):
             with kernels.use(kernels.LARGE):
                 assert kernels.kernels() is not None
-        return len(os.listdir("/proc/self/fd"))
+        return len([*Path("/proc/self/fd").iterdir()])
 
     assert uses() == uses()
 

@@ -126,7 +126,7 @@ class PopProcessor:
             point = CheckPoint(
                 key,
                 min(at, found.queue_offsets[0]),
-                found.queue_offsets,
+                list(found.queue_offsets),
                 pop_time,
                 request.invisible_ms,
                 self._broker.settings.text("brokerName"),

@@ -1,0 +1,110 @@
+"""The C API of the interpreter for kernels that are builtin functions: its functions, and short sequences of them.
+
+A kernel takes the addresses of all of them as one tuple, `api`, with the layout `API`. Objects are addresses. Functions
+return new references, except `tuple_item`, `list_item`, `dict_item` and `attribute`: what they return belongs to the
+container.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import types
+
+from mqtool.kernels.compiling import called, external_at, inlined
+
+_names: list[str] = []
+
+
+def _function(name: str, result: Any, *takes: Any) -> Callable[..., Any]:
+    _names.append(f"@{name}")
+    return external_at(len(_names) - 1, result, *takes)
+
+
+_object, _number = types.uint64, types.int64
+
+call_without_arguments = _function("PyObject_CallNoArgs", _object, _object)
+call = _function("PyObject_Call", _object, _object, _object, _object)
+is_instance = _function("PyObject_IsInstance", types.int32, _object, _object)
+get_attribute = _function("PyObject_GetAttr", _object, _object, _object)
+set_attribute = _function("PyObject_SetAttr", types.int32, _object, _object, _object)
+dict_item = _function("PyDict_GetItemWithError", _object, _object, _object)
+new_tuple = _function("PyTuple_New", _object, _number)
+set_tuple_item = _function("PyTuple_SetItem", types.int32, _object, _number, _object)
+tuple_item = _function("PyTuple_GetItem", _object, _object, _number)
+tuple_size = _function("PyTuple_Size", _number, _object)
+new_list = _function("PyList_New", _object, _number)
+append = _function("PyList_Append", types.int32, _object, _object)
+list_size = _function("PyList_Size", _number, _object)
+list_item = _function("PyList_GetItem", _object, _object, _number)
+new_bytes = _function("PyBytes_FromStringAndSize", _object, types.uint64, _number)
+bytes_address = _function("PyBytes_AsString", types.uint64, _object)
+bytes_size = _function("PyBytes_Size", _number, _object)
+bytearray_address = _function("PyByteArray_AsString", types.uint64, _object)
+text_address = _function("PyUnicode_AsUTF8AndSize", types.uint64, _object, types.uint64)
+text_length = _function("PyUnicode_GetLength", _number, _object)
+to_number = _function("PyLong_AsLongLong", _number, _object)
+from_number = _function("PyLong_FromLongLong", _object, _number)
+error = _function("PyErr_Occurred", _object)
+clear_error = _function("PyErr_Clear", types.void)
+keep = _function("Py_IncRef", types.void, _object)
+drop = _function("Py_DecRef", types.void, _object)
+
+API = tuple(_names)
+"""Layout of the addresses."""
+
+
+@inlined
+def attribute(api: Any, owner: Any, name: Any) -> Any:
+    """Returns an attribute, which its owner keeps alive; 0 with an error if there is none."""
+    found = get_attribute(api, owner, name)
+    if found != 0:
+        drop(api, found)
+    return found
+
+
+@inlined
+def has_failed(api: Any) -> bool:
+    """Whether a number was none, or not in the range of int64; forgets that."""
+    if error(api) == 0:
+        return False
+    clear_error(api)
+    return True
+
+
+@inlined
+def kept(api: Any, value: Any) -> Any:
+    """Returns an object with one more reference, for a container or a caller that takes it over."""
+    keep(api, value)
+    return value
+
+
+@called
+def pair(api: Any, first: Any, second: Any) -> Any:
+    """Returns a tuple of two objects, 0 without memory; it takes over one reference to each."""
+    found = new_tuple(api, 2)
+    if found != 0:
+        set_tuple_item(api, found, 0, first)
+        set_tuple_item(api, found, 1, second)
+    return found
+
+
+@called
+def item_of(api: Any, table: Any, first: Any, second: Any) -> Any:
+    """Returns the value of a dictionary at a key of two objects; 0 if there is none."""
+    key = pair(api, kept(api, first), kept(api, second))
+    found = dict_item(api, table, key)
+    drop(api, key)
+    if found == 0:
+        clear_error(api)
+    return found
+
+
+@called
+def called_with(api: Any, function: Any, arguments: Any) -> Any:
+    """Returns what a function returns for a tuple of arguments, which is given up; 0 with an error if it fails."""
+    if arguments == 0:
+        return np.uint64(0)
+    found = call(api, function, arguments, np.uint64(0))
+    drop(api, arguments)
+    return found
