@@ -203,3 +203,18 @@ def test_a_store_that_grew_is_read_to_the_bound_of_its_load(spark, tmp_path):
     before = frame.count()
     lake.grow(name, store, ends[-1])
     assert (before, frame.count(), read(spark, store, include="all").count()) == (71, 71, len(ends))
+
+
+def test_a_segment_that_is_deleted_after_planning_lacks_its_rows_and_nothing_else(spark, tmp_path):
+    store = copy_store("rollover-5.5.0", tmp_path)
+    planned = read(spark, store, include="all", splitSize=20_000).rdd
+    assert planned.getNumPartitions() > 1
+    segment = sorted((store / "commitlog").iterdir())[1]
+    first = int(segment.name)
+    expected = Counter(
+        row["physical_offset"]
+        for row in lake.expected_rows("rollover-5.5.0", every_class=True, broker="b")
+        if not first <= row["physical_offset"] < first + segment.stat().st_size
+    )
+    segment.unlink()
+    assert Counter(row["physical_offset"] for row in planned.collect()) == expected
