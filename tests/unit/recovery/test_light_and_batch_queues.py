@@ -2,6 +2,9 @@
 
 import json
 import shutil
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -10,6 +13,8 @@ from mqtool.engine.options import options_from_config
 from mqtool.formats.properties import encode
 from mqtool.recovery import predict
 from mqtool.recovery.settings import read_config
+from mqtool.store import Message, Store
+from tests.unit.recovery.stores import patch
 
 KEYS = {
     "mappedFileSizeCommitLog": 1 << 16,
@@ -22,13 +27,20 @@ KEYS = {
 }
 
 
+SMALL_SEGMENTS = KEYS | {"mappedFileSizeCommitLog": 1 << 12}
+
+
 @pytest.fixture
 def store(tmp_path):
-    root = tmp_path / "store"
+    return written(tmp_path / "store", KEYS)
+
+
+def written(root: Path, keys: Mapping[str, Any]) -> Path:
+    """A store with thirty messages in light queues and thirty in a batch queue."""
     (root / "config").mkdir(parents=True)
     batched = {"topicName": "Batched", "attributes": {"queue.type": "BatchCQ"}}
     (root / "config" / "topics.json").write_text(json.dumps({"topicConfigTable": {"Batched": batched}}))
-    with open_store(root, options()) as opened:
+    with open_store(root, options(keys)) as opened:
         for number in range(30):
             names = "%LMQ%a,%LMQ%b" if number % 3 else "%LMQ%b"
             held = encode([("INNER_MULTI_DISPATCH", names), ("KEYS", f"k{number}")])
@@ -37,8 +49,25 @@ def store(tmp_path):
     return root
 
 
-def options() -> StoreOptions:
-    return options_from_config(read_config(KEYS))
+def options(keys: Mapping[str, Any]) -> StoreOptions:
+    return options_from_config(read_config(keys))
+
+
+def batched(store: Path) -> list[Message]:
+    with Store(store) as opened:
+        return [found for found in opened.messages() if found.topic == "Batched"]
+
+
+def bounds_after_start(store: Path, keys: Mapping[str, Any] = KEYS) -> dict[str, tuple[int, int]]:
+    """Bounds of the queues after a start by the engine, which are those that were predicted."""
+    predicted = predict(store, "5.5", keys)
+    with open_store(store, options(keys)) as opened:
+        queues = opened._components.queues.all()
+        bounds = {
+            f"{queue.topic}/{queue.queue_id}": opened.queue_bounds(queue.topic, queue.queue_id) for queue in queues
+        }
+    assert {key: (one.min_offset, one.max_offset) for key, one in predicted.queues.items()} == bounds
+    return bounds
 
 
 @pytest.mark.parametrize(
@@ -48,11 +77,33 @@ def test_the_queues_are_predicted_as_the_engine_then_has_them(store, gone):
     assert (store / gone).is_dir()
     shutil.rmtree(store / gone)
     (store / "abort").touch()
-    predicted = predict(store, "5.5", KEYS)
-    with open_store(store, options()) as opened:
-        queues = opened._components.queues.all()
-        bounds = {
-            f"{queue.topic}/{queue.queue_id}": opened.queue_bounds(queue.topic, queue.queue_id) for queue in queues
-        }
-    assert {key: (one.min_offset, one.max_offset) for key, one in predicted.queues.items()} == bounds
+    bounds = bounds_after_start(store)
     assert [bounds[key] for key in ("%LMQ%a/0", "%LMQ%b/0", "Batched/0")] == [(0, 20), (0, 30), (0, 30)]
+
+
+@pytest.mark.parametrize("crashed", [False, True])
+def test_units_past_the_end_of_a_torn_log_are_cut(store, crashed):
+    torn = batched(store)[12]
+    patch(store / "commitlog" / f"{0:020}", torn.physical_offset, bytes(8))
+    if crashed:
+        (store / "abort").touch()
+    assert bounds_after_start(store)["Batched/0"] == (0, 12)
+
+
+def test_messages_of_deleted_segments_have_expired(tmp_path):
+    store = written(tmp_path / "store", SMALL_SEGMENTS)
+    (store / "commitlog" / f"{0:020}").unlink()
+    first = batched(store)[0].queue_offset
+    assert first > 0
+    assert bounds_after_start(store, SMALL_SEGMENTS)["Batched/0"] == (first, 30)
+
+
+def test_without_a_log_the_files_of_all_queues_are_deleted(store):
+    shutil.rmtree(store / "commitlog")
+    predicted = predict(store, "5.5", KEYS)
+    assert {(one.min_offset, one.max_offset) for one in predicted.queues.values()} == {(0, 0), (-1, 0)}
+    open_store(store, options(KEYS)).close()
+    kept = [
+        path for name in ("consumequeue", "batchconsumequeue") for path in (store / name).rglob("0*/") if path.is_file()
+    ]
+    assert kept == []
