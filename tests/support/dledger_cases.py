@@ -9,6 +9,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+from mqtool.formats.checkpoint import CHECKPOINT
+from mqtool.formats.commit_log import build_blank, field_offset
 from mqtool.recovery import Outcome
 from tests.support.rocketmq import RocketMQ, free_ports
 from tests.support.stores import copy_store, fixture, read_lines, shape_keys, store_fixture
@@ -91,6 +93,36 @@ def _body(number: int) -> Callable[[Ledger], None]:
         store.write(position + HEADER.size + (size - HEADER.size) // 2, b"\xa5\x5a\xa5\x5a")
 
     return damage
+
+
+def _too_large(store: Ledger) -> None:
+    position, _, index, term = store.middle(-1)
+    store.write(position, HEADER.pack(1, SIZE + 1, index, term, position, 0, 0, 0, SIZE + 1 - HEADER.size))
+
+
+def _short_rest(store: Ledger) -> None:
+    """The last entry of the last file but one ends 20 bytes before the file does, which do not say that it ends."""
+    position, _, index, term = store.of_file(-2)[-1]
+    size = SIZE - position % SIZE - 20
+    store.write(position, HEADER.pack(1, size, index, term, position, 0, 0, 0, size - HEADER.size))
+    store.write(position + size, b"\0\0\0\5" * 5)
+
+
+def _negative_numbers(store: Ledger) -> None:
+    for number, (position, size, _, term) in enumerate(store.entries[:4], -2):
+        store.write(position, HEADER.pack(1, size, number, term, position, 0, 0, 0, size - HEADER.size))
+
+
+def _large_record(store: Ledger) -> None:
+    store.write(store.middle(-1)[0] + HEADER.size, b"\x30\0\0\0")
+
+
+def _bare_record(store: Ledger) -> None:
+    """A record of the first file has no header of an entry."""
+    position, size, _, _ = store.middle(0)
+    record = bytearray(store.data[0].read_bytes()[position + HEADER.size : position + size])
+    struct.pack_into(">q", record, field_offset("physical_offset"), position)
+    store.write(position, record + bytes(HEADER.size))
 
 
 def _record_magic(store: Ledger) -> None:
@@ -178,6 +210,46 @@ def _used(path: Path) -> int:
     return len(path.read_bytes().rstrip(b"\0")) // 20 * 20 + 20 if int(path.name) == 0 else 0
 
 
+def _fourth_file(store: Ledger) -> None:
+    """Fills the last file up, and has another one follow with twenty entries again."""
+    again = store.of_file(-1)[:20]
+    last, number, term = store.data[-1], store.entries[-1][2], store.entries[-1][3]
+    copies = last.read_bytes()
+    end = sum(store.entries[-1][:2])
+    store.write(end, struct.pack(">ii", -1, SIZE - end % SIZE))
+    position = int(last.name) + SIZE
+    last.with_name(f"{position:020}").write_bytes(bytes(SIZE))
+    for before, size, _, _ in again:
+        number += 1
+        entry = bytearray(copies[before % SIZE : before % SIZE + size])
+        HEADER.pack_into(entry, 0, 1, size, number, term, position, 0, 0, 0, size - HEADER.size)
+        struct.pack_into(">q", entry, HEADER.size + field_offset("physical_offset"), position + HEADER.size)
+        store.write(position, entry)
+        overwrite(store.index, UNIT * number, struct.pack(">iqiqq", 1, position, size, number, term))
+        store.entries.append((position, size, number, term))
+        position += size
+
+
+def _unit_of(file: int) -> Callable[[Ledger], None]:
+    return lambda store: overwrite(store.index, UNIT * store.of_file(file)[0][2], bytes(UNIT))
+
+
+def _first_entry_of(file: int) -> Callable[[Ledger], None]:
+    return lambda store: store.write(store.of_file(file)[0][0], b"\0\0\0\0")
+
+
+def _queues_reach_far(store: Ledger) -> None:
+    """The checkpoint says that the queues reach beyond the log."""
+    overwrite(store.root / "checkpoint", CHECKPOINT.offset("logics_physical_offset"), (1 << 40).to_bytes(8, "big"))
+
+
+def _blank_end(store: Ledger) -> None:
+    """A blank record ends the last segment of the ordinary log."""
+    path = max((store.root / "commitlog").iterdir())
+    end = len(path.read_bytes().rstrip(b"\0"))
+    overwrite(path, end, build_blank(path.stat().st_size - end))
+
+
 def _both(*parts: Callable[[Ledger], None]) -> Callable[[Ledger], None]:
     def damage(store: Ledger) -> None:
         for part in parts:
@@ -201,6 +273,9 @@ _LEDGER: dict[str, Callable[[Ledger], None]] = {
     "entry-term-lower": _field(-1, 3, -3),
     "entry-position": _field(-1, 4, 5),
     "entry-body-length": _field(-1, 8, 12),
+    "entry-too-large": _too_large,
+    "entry-short-rest": _short_rest,
+    "entry-negative-numbers": _negative_numbers,
     "entry-crc-fields": _field(-1, 7, 99),
     "entry-position-in-first": _field(0, 4, 5),
     "entry-index-in-last-but-one": _field(-2, 2, 5),
@@ -210,6 +285,9 @@ _LEDGER: dict[str, Callable[[Ledger], None]] = {
     "record-magic": _record_magic,
     "record-magic-abort": _both(_record_magic, _abort),
     "record-magic-no-queues": _both(_record_magic, _remove("consumequeue")),
+    "record-size": _large_record,
+    "record-size-abort": _both(_large_record, _abort),
+    "record-bare-no-queues-abort": _both(_bare_record, _remove("consumequeue"), _abort),
     "torn": _torn,
     "torn-abort": _both(_torn, _abort),
     "last-header": _no_last_header,
@@ -222,6 +300,7 @@ _LEDGER: dict[str, Callable[[Ledger], None]] = {
     "short-data": _short_data,
     "short-index": _short_index,
     "no-index": _remove("dledger-n0/index"),
+    "no-index-no-first-data": _both(_remove("dledger-n0/index"), _remove_data(0)),
     "no-index-abort": _both(_remove("dledger-n0/index"), _abort),
     "unit": _unit,
     "first-unit": _first_unit,
@@ -235,6 +314,9 @@ _LEDGER: dict[str, Callable[[Ledger], None]] = {
     "committed-many": _ledger_checkpoint("committedIndex=1000000\n"),
     "committed-negative": _ledger_checkpoint("committedIndex=-7\n"),
     "committed-word": _ledger_checkpoint("committedIndex=x\n"),
+    "committed-escape": _ledger_checkpoint("committedIndex=\\u00zz\n"),
+    "end-word": _ledger_checkpoint("endIndex=x\ncommittedIndex=5\n"),
+    "queues-reach-far-abort": _both(_queues_reach_far, _abort),
     "no-queues": _remove("consumequeue"),
     "no-queues-abort": _both(_remove("consumequeue"), _abort),
     "no-queues-no-ledger-checkpoint": _both(_remove("consumequeue"), _remove("dledger-n0/checkpoint")),
@@ -244,6 +326,18 @@ _LEDGER: dict[str, Callable[[Ledger], None]] = {
     "no-index-files": _remove("index"),
     "no-index-files-abort": _both(_remove("index"), _abort),
 }
+
+_FOUR = {
+    "": [],
+    "-abort": [_abort],
+    "-unit": [_unit_of(1)],
+    "-header": [_first_entry_of(1)],
+    "-committed-without-unit": [_unit_of(0), _ledger_checkpoint("committedIndex=0\n")],
+    "-no-index": [_remove("dledger-n0/index")],
+    "-no-first-data": [_remove_data(0)],
+    "-bare-record-no-queues-abort": [_bare_record, _remove("consumequeue", "checkpoint"), _abort],
+}
+_LEDGER |= {f"four-files{name}": _both(_fourth_file, *damage) for name, damage in _FOUR.items()}
 
 _MIXED = {
     name: _LEDGER[name]
@@ -265,7 +359,12 @@ _MIXED = {
     )
 } | {"no-plain": _remove("commitlog"), "no-plain-no-queues": _both(_remove("commitlog"), _remove("consumequeue"))}
 
-_PLAIN = _EVERYWHERE | {"no-queues": _remove("consumequeue"), "no-queues-abort": _both(_remove("consumequeue"), _abort)}
+_PLAIN = _EVERYWHERE | {
+    "blank-end": _blank_end,
+    "blank-end-abort": _both(_blank_end, _abort),
+    "no-queues": _remove("consumequeue"),
+    "no-queues-abort": _both(_remove("consumequeue"), _abort),
+}
 
 CASES = {"dledger": _LEDGER, "dledger-mixed": _MIXED, "hosts": _PLAIN}
 
