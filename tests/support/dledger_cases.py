@@ -6,11 +6,12 @@ What RocketMQ made of each is recorded in `fixtures/damage/dledger-starts`; `ans
 import shutil
 import struct
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mqtool.formats.checkpoint import CHECKPOINT
-from mqtool.formats.commit_log import build_blank, field_offset
+from mqtool.formats.commit_log import build_blank, build_record, field_offset, frame_size, parse_record
 from mqtool.recovery import Outcome
 from tests.support.rocketmq import RocketMQ, free_ports
 from tests.support.stores import copy_store, fixture, read_lines, shape_keys, store_fixture
@@ -100,12 +101,16 @@ def _too_large(store: Ledger) -> None:
     store.write(position, HEADER.pack(1, SIZE + 1, index, term, position, 0, 0, 0, SIZE + 1 - HEADER.size))
 
 
-def _short_rest(store: Ledger) -> None:
-    """The last entry of the last file but one ends 20 bytes before the file does, which do not say that it ends."""
-    position, _, index, term = store.of_file(-2)[-1]
-    size = SIZE - position % SIZE - 20
-    store.write(position, HEADER.pack(1, size, index, term, position, 0, 0, 0, size - HEADER.size))
-    store.write(position + size, b"\0\0\0\5" * 5)
+def _rest(count: int) -> Callable[[Ledger], None]:
+    """The last entry of the last file but one ends `count` bytes before the file does, and no blank entry follows."""
+
+    def damage(store: Ledger) -> None:
+        position, _, index, term = store.of_file(-2)[-1]
+        size = SIZE - position % SIZE - count
+        store.write(position, HEADER.pack(1, size, index, term, position, 0, 0, 0, size - HEADER.size))
+        store.write(position + size, b"\5" * count)
+
+    return damage
 
 
 def _negative_numbers(store: Ledger) -> None:
@@ -250,6 +255,18 @@ def _blank_end(store: Ledger) -> None:
     overwrite(path, end, build_blank(path.stat().st_size - end))
 
 
+def _full_end(store: Ledger) -> None:
+    """The last record of the ordinary log ends with its segment."""
+    path = max((store.root / "commitlog").iterdir())
+    data = path.read_bytes()
+    starts = [0]
+    while size := frame_size(data, starts[-1], len(data) - starts[-1]):
+        starts.append(starts[-1] + size)
+    last, rest = parse_record(data, starts[-2]), len(data) - starts[-1]
+    longer = {"total_size": last.total_size + rest, "properties_length": last.properties_length + rest}
+    overwrite(path, starts[-2], build_record(replace(last, properties=last.properties + b"x" * rest, **longer)))
+
+
 def _both(*parts: Callable[[Ledger], None]) -> Callable[[Ledger], None]:
     def damage(store: Ledger) -> None:
         for part in parts:
@@ -274,7 +291,8 @@ _LEDGER: dict[str, Callable[[Ledger], None]] = {
     "entry-position": _field(-1, 4, 5),
     "entry-body-length": _field(-1, 8, 12),
     "entry-too-large": _too_large,
-    "entry-short-rest": _short_rest,
+    "entry-before-4-bytes": _rest(4),
+    "entry-before-20-bytes": _rest(20),
     "entry-negative-numbers": _negative_numbers,
     "entry-crc-fields": _field(-1, 7, 99),
     "entry-position-in-first": _field(0, 4, 5),
@@ -287,6 +305,7 @@ _LEDGER: dict[str, Callable[[Ledger], None]] = {
     "record-magic-no-queues": _both(_record_magic, _remove("consumequeue")),
     "record-size": _large_record,
     "record-size-abort": _both(_large_record, _abort),
+    "record-size-no-queues": _both(_large_record, _remove("consumequeue")),
     "record-bare-no-queues-abort": _both(_bare_record, _remove("consumequeue"), _abort),
     "torn": _torn,
     "torn-abort": _both(_torn, _abort),
@@ -329,6 +348,7 @@ _LEDGER: dict[str, Callable[[Ledger], None]] = {
 
 _FOUR = {
     "": [],
+    "-no-last-data": [_remove_data(-1)],
     "-abort": [_abort],
     "-unit": [_unit_of(1)],
     "-header": [_first_entry_of(1)],
@@ -361,6 +381,7 @@ _MIXED = {
 
 _PLAIN = _EVERYWHERE | {
     "blank-end": _blank_end,
+    "full-end": _full_end,
     "blank-end-abort": _both(_blank_end, _abort),
     "no-queues": _remove("consumequeue"),
     "no-queues-abort": _both(_remove("consumequeue"), _abort),
