@@ -1,11 +1,16 @@
 """The broker's list of files: what it refuses, finds, cuts and makes."""
 
+import errno
+import os
 from pathlib import Path
+from typing import Never
 
 import pytest
 
+from mqtool.errors import UnreadableError
 from mqtool.formats.release import V4_9, V5_5, Release
 from mqtool.recovery.action_log import Action, ActionLog, StartEnds
+from mqtool.recovery.dledger_files import LedgerFiles
 from mqtool.recovery.mapped_files import Entry, Segments, list_entries
 
 SIZE = 1000
@@ -138,3 +143,25 @@ def test_what_is_no_directory_lists_as_null(tmp_path):
 def test_a_link_that_leads_nowhere_is_an_empty_file(tmp_path):
     (tmp_path / "link").symlink_to(tmp_path / "absent")
     assert list_entries(tmp_path) == [Entry(tmp_path / "link", 0, is_directory=False)]
+
+
+def test_a_ledgers_index_loses_the_files_before_its_first_entry():
+    files = LedgerFiles(DIRECTORY, SIZE, ActionLog())
+    files.load([entry(name(base)) for base in (2000, 0, 1000)])
+    files.reset(1250)
+    assert [(file.base, file.start) for file in files.files] == [(1000, 250), (2000, 0)]
+    assert files.min_offset == 1250
+    assert [(step.action, step.path.name) for step in files._actions.steps] == [(Action.DELETE, name(0))]
+
+
+def test_a_directory_that_cannot_be_listed_is_not_taken_as_empty(tmp_path, monkeypatch):
+    def denied(_path: Path) -> Never:
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "scandir", denied)
+    with pytest.raises(UnreadableError, match="cannot be listed: Permission denied"):
+        list_entries(tmp_path)
+
+
+def test_a_path_with_a_nul_does_not_exist(tmp_path):
+    assert list_entries(tmp_path / "a\0b") is None

@@ -1,6 +1,7 @@
 """A whole start, on stores of a few records."""
 
 import os
+import shutil
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ from mqtool.recovery import Outcome, predict
 from mqtool.recovery.losses import Claims, places
 from tests.support.damage import held_lock
 from tests.support.stores import tree_digest
-from tests.unit.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, patch
+from tests.unit.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, named, patch
 
 KEYS = {
     "mappedFileSizeCommitLog": SEGMENT,
@@ -328,3 +329,68 @@ def test_a_topic_whose_queues_are_of_another_type_is_refused_by_5_5(store):
 def test_a_relative_path_is_read_as_well(store, monkeypatch):
     monkeypatch.chdir(store.root.parent)
     assert predict(Path("store"), "5.5", KEYS).runs
+
+
+def test_a_node_of_dledger_is_named_by_a_plain_word(store):
+    with pytest.raises(UsageError, match=r"dLegerSelfId: expected the name of a node, such as n0, found '\.\./n0'"):
+        start(store, keys={"enableDLegerCommitLog": "true", "dLegerSelfId": "../n0"})
+
+
+def test_a_database_of_queues_is_not_followed(store):
+    (store.root / "consumequeue" / "CURRENT").write_text("MANIFEST-000001\n")
+    with pytest.raises(UnsupportedFormatError, match="holds a RocksDB database"):
+        start(store)
+    assert start(store, keys={"storeType": "default"}).runs
+
+
+def test_what_a_start_also_uses_is_left_open(store):
+    (store.root / "epochFileCheckpoint").write_text("")
+    (store.root / "timerwheel").write_bytes(b"")
+    undecided = start(store, keys={"enableConsumeQueueExt": "true"}).undecided
+    assert [question.split(":")[0].split(" ")[0] for question in undecided] == [
+        "timerwheel",
+        "consumequeue_ext",
+        "epochFileCheckpoint",
+    ]
+
+
+@BOTH
+def test_a_queue_whose_directory_is_a_file_gets_no_units(store, release):
+    shutil.rmtree(store.root / "consumequeue" / "Orders")
+    (store.root / "consumequeue" / "Orders").write_bytes(b"")
+    found = start(crashed(store), release)
+    assert (
+        sum("consumequeue/Orders is not a directory: its messages are in no queue" in one for one in found.accepted)
+        == 1
+    )
+    assert found.lost == {"Orders/0": ((0, LAST),)}
+
+
+@BOTH
+def test_an_index_that_is_a_file_makes_the_store_read_only(store, release):
+    store.put(stored=named(KEYS="k"))
+    (store.root / "index").write_bytes(b"")
+    found = start(crashed(store), release)
+    assert any("index/ is not a directory: no index file can be created" in one for one in found.why)
+    assert found.lost == {}
+
+
+def test_whether_an_index_file_is_full_is_left_open_where_its_size_says_nothing(store):
+    (store.root / "index").mkdir()
+    (store.root / "index" / "20260101000000000").write_bytes(bytes(100))
+    store.put(stored=named(KEYS="k"))
+    found = predict(crashed(store).root, "5.5")
+    assert any(one.startswith("when an index file is full") for one in found.undecided)
+
+
+def test_a_directory_in_place_of_the_lock_ends_the_start(store):
+    (store.root / "lock").mkdir()
+    found = start(store)
+    assert (found.exit, found.refusal) == (-3, f"java.io.FileNotFoundException: {store.root / 'lock'} (Is a directory)")
+
+
+def test_dispatch_ends_at_a_further_queue_whose_offset_is_no_number(store):
+    store.put(stored=named(INNER_MULTI_DISPATCH="%LMQ%a", INNER_MULTI_QUEUE_OFFSET="x"))
+    found = start(store, "4.9", keys={"enableLmq": "true", "enableMultiDispatch": "true"})
+    assert found.hung is not None
+    assert 'For input string: "x"' in found.hung
