@@ -1,5 +1,6 @@
 """Retention, rule by rule: clock and disk usage are set, files are counted; readers and the last file keep theirs."""
 
+import json
 import os
 from datetime import UTC
 
@@ -10,6 +11,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, look_at_disks, policy_from_config, trigger_of
 from mqtool.errors import UsageError
 from mqtool.store import broker_config
+from tests.support.engine import records_of
 
 MIDNIGHT = 1_700_006_400_000
 """2023-11-15 00:00 UTC."""
@@ -30,15 +32,19 @@ def policy(**more):
 
 
 @pytest.fixture
-def filled(opened, clock):
+def filled(opened, clock, in_memory):
     """A store of six log files, each an hour older than the next; the newest is as old as `age` hours."""
 
-    def fill(age, used=0.1, **rules):
+    def fill(age, used=0.1, *, topic="T", **rules):
+        config = in_memory / "store" / "config"
+        config.mkdir(parents=True)
+        topics = {"T": {"topicName": "T"}, "B": {"topicName": "B", "attributes": {"queue.type": "BatchCQ"}}}
+        (config / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
         store = opened(files=Disks(used), policy=policy(**rules))
         clock.time = MIDNIGHT + 12 * HOUR_MS
         for number in range(36):
             clock.time += 1
-            store.put("T", number % 2, b"x" * 500, b"KEYS\x01k%d\x02" % number)
+            store.put(topic, number % 2, b"x" * 500, b"KEYS\x01k%d\x02" % number)
         store.dispatch()
         files = sorted((store.path / "commitlog").iterdir())
         assert len(files) == 6
@@ -201,3 +207,31 @@ def test_a_policy_is_read_from_the_brokers_keys():
     )
     with pytest.raises(UsageError, match="deleteWhen"):
         policy_from_config(broker_config.load({"deleteWhen": "at night"}))
+
+
+def test_a_batch_queue_loses_the_files_of_deleted_segments(filled):
+    store = filled(200, topic="B")
+    directory = store.path / "batchconsumequeue" / "B" / "0"
+    assert len(list(directory.iterdir())) == 2
+    store.clean_soon()
+    store.clean()
+    kept = [
+        record.queue_offset for _, record in records_of([store.path / "commitlog"]) if record and record.queue_id == 0
+    ]
+    assert store.queue_bounds("B", 0) == (kept[0], 18)
+    assert [path.name for path in directory.iterdir()] == [f"{460:020d}"]
+    assert store.get_message("B", 0, kept[0] - 1).status is GetStatus.OFFSET_TOO_SMALL
+    assert store.get_message("B", 0, kept[0]).queue_offsets == kept
+
+
+def test_a_batch_queue_whose_segments_are_all_deleted_ends_where_it_ended(filled):
+    store = filled(200, topic="B")
+    for _ in range(9):
+        store.put("T", 0, b"x" * 500)
+    store.dispatch()
+    for path in (store.path / "commitlog").iterdir():
+        os.utime(path, (0, 0))
+    store.clean_soon()
+    store.clean()
+    assert store.queue_bounds("B", 0) == (18, 18)
+    assert store.get_message("B", 0, 17).status is GetStatus.OFFSET_TOO_SMALL
