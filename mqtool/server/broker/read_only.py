@@ -91,7 +91,7 @@ class ReadOnlyMessages:
         """Returns messages by key; the arguments are those of `MessageStore.query_message`."""
         found = self._store.query_message(topic, f"T#{key}" if tag else key, max_num, begin, end)
         files = self._store.index_files()
-        newest = files[-1].header if files else None
+        newest = files[-1].header if files and found else None
         updated = (newest.end_timestamp, newest.end_physical_offset) if newest is not None else (0, 0)
         offsets = [message.physical_offset for message in found]
         records = [data for data in map(self.message_at, offsets) if data is not None]
