@@ -86,7 +86,7 @@ class SendProcessor:
         header = header_of(command)
         existing = self._broker.topics.get(header.topic)
         config = self._topic(header)
-        if header.topic.startswith(names.RETRY_PREFIX) and header.max_reconsume_times is not None:
+        if header.topic.startswith(names.RETRY_PREFIX) and not header.batch:  # a batch is refused
             header, config = self._exhausted(header, config)
         if existing is None:
             return self._after_creation(command, peer, header, config)

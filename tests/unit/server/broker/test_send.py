@@ -1,10 +1,12 @@
 """Sending: the forms of a message, what is refused with which code, and what comes back on reading."""
 
+import json
 import struct
 
 import pytest
 
-from tests.support.remoting import bodies, records
+from mqtool.server.testing import MqServer
+from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
 
 
@@ -159,3 +161,74 @@ def test_a_reply_to_nobody_says_so(client, topic):
         325, b"x", a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, j=0, i="REPLY_TO_CLIENT\x01gone\x02"
     )
     assert (answer.code, "<gone> not found" in answer.remark) == (1, True)
+
+
+def stored_as(client, answer):
+    """What the stored message says of itself."""
+    ((facts, _),) = records(client.call(33, topic="", offset=int(answer.fields["msgId"][-16:], 16)))
+    return facts
+
+
+@pytest.mark.parametrize(
+    ("times", "limit", "kept"), [(3, 3, True), (4, 3, False), (16, None, True), (17, None, False), (17, 20, True)]
+)
+def test_a_retry_past_its_limit_or_the_group_s_is_a_dead_letter(client, times, limit, kept):
+    more = {} if limit is None else {"l": limit}
+    answer = client.put("%RETRY%GLimit", properties={"DELAY": "3", "KEYS": "k"}, j=times, **more)
+    facts = stored_as(client, answer)
+    if kept:
+        assert (facts["topic"], facts["properties"]["REAL_TOPIC"]) == ("SCHEDULE_TOPIC_XXXX", "%RETRY%GLimit")
+    else:
+        assert (facts["topic"], facts["reconsume_times"], facts["properties"]["KEYS"]) == ("%DLQ%GLimit", times, "k")
+
+
+def test_a_retry_of_a_group_that_holds_locks_is_a_dead_letter(client, topic):
+    locked = {
+        "consumerGroup": "GOrdered",
+        "clientId": "c@1",
+        "mqSet": [{"topic": topic, "brokerName": "b", "queueId": 0}],
+    }
+    assert client.call(41, json.dumps(locked).encode()).json["lockOKMQSet"] != []
+    assert stored_as(client, client.put("%RETRY%GOrdered", j=0, l=16))["topic"] == "%DLQ%GOrdered"
+
+
+def test_a_batch_of_retries_is_refused(client):
+    answer = client.put("%RETRY%GLimit", batch_of(b"a"), code=320, m=True, j=17)
+    assert (answer.code, answer.remark) == (13, "batch request does not support retry group %RETRY%GLimit")
+
+
+def test_a_retry_of_a_group_that_is_not_to_be_created_is_refused():
+    with MqServer(autoCreateSubscriptionGroup="false") as server, Client(server.broker_address) as client:
+        answer = client.put("%RETRY%GNone", j=0, l=16)
+    assert (answer.code, answer.remark) == (26, "subscription group not exist, GNone")
+
+
+@pytest.mark.parametrize(("priority", "queue"), [("2", 2), ("9", 3), ("-1", 1), ("high", 1)])
+def test_a_priority_is_the_number_of_the_queue(client, topic, priority, queue):
+    answer = client.put(topic, queue=1, properties={"_SYS_MSG_PRIORITY_": priority})
+    assert (answer.code, answer.fields["queueId"]) == (0, str(queue))
+    assert stored_as(client, answer)["properties"]["_SYS_MSG_PRIORITY_"] == priority
+
+
+def test_a_message_of_a_sharding_key_has_no_priority(client, topic):
+    answer = client.put(topic, queue=1, properties={"_SYS_MSG_PRIORITY_": "3", "__SHARDINGKEY": "a"})
+    assert answer.fields["queueId"] == "1"
+    assert "_SYS_MSG_PRIORITY_" not in stored_as(client, answer)["properties"]
+
+
+def test_a_batch_that_is_none_is_refused_for_a_topic_of_batch_queues(client, server):
+    made = client.call(
+        17,
+        topic="InnerNone",
+        defaultTopic="TBW102",
+        readQueueNums=1,
+        writeQueueNums=1,
+        perm=6,
+        topicFilterType="SINGLE_TAG",
+        topicSysFlag=0,
+        order=False,
+        attributes="+queue.type=BatchCQ",
+    )
+    assert made.code == 0
+    answer = client.put("InnerNone", b"no batch", code=320, m=True)
+    assert answer.code == 13
