@@ -10,6 +10,7 @@ import pytest
 from mqtool.engine import Compat, StoreOptions, open_store
 from mqtool.formats import timer
 from mqtool.formats.timer import TimerMagic
+from mqtool.server.broker.delay.recall_handle import RecallHandle
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.delay.timer_files import TimerFiles
 from mqtool.server.testing import MqServer
@@ -230,3 +231,46 @@ def test_a_broker_of_4_9_does_not_know_the_request(tmp_path):
     with MqServer(tmp_path / "store") as server, Client(server.broker_address) as client:
         answer = client.call(60)
     assert (answer.code, answer.remark) == (3, " request type 60 not supported")
+
+
+def handle(topic, *, broker="broker-a", after_ms=60_000):
+    return RecallHandle(topic, broker, now_ms() + after_ms, "0A").text
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"topic": "Other"}, "topic not match"),
+        ({"broker": "broker-b"}, "broker service not available"),
+        ({"after_ms": -1}, "timestamp invalid"),
+        ({"after_ms": 3 * 86_400_000 + 10_000}, "timestamp invalid"),
+    ],
+    ids=["other topic", "other broker", "over", "too late"],
+)
+def test_a_recall_that_cannot_meet_its_message_is_refused(client, server, topic, changed, words):
+    answer = client.call(370, topic=topic, recallHandle=handle(**{"topic": topic, **changed}))
+    assert (answer.code, answer.remark) == (604, f"recall failed, {words}")
+
+
+def test_a_recall_for_a_topic_that_does_not_exist_is_refused(client):
+    answer = client.call(370, topic="None", recallHandle=handle("None"))
+    assert (answer.code, answer.remark) == (17, "recall failed, topic[None] not exist")
+
+
+def test_a_broker_without_a_timer_refuses_messages_for_later(tmp_path):
+    with MqServer(tmp_path / "store", timerWheelEnable="false") as server, Client(server.broker_address) as client:
+        refused = client.put("Later", properties={"TIMER_DELAY_MS": "1000"})
+        assert (refused.code, refused.remark) == (1, "accurate timer message is not enabled, timerWheelEnable is false")
+        assert client.put("Later", properties={"TIMER_DELAY_MS": "1000", "DELAY": "1"}).code == 0
+
+
+def test_a_message_beyond_the_wheel_goes_round_until_its_time_is_within(tmp_path, monkeypatch):
+    monkeypatch.setattr("mqtool.server.broker.delay.timer._ROLL_WINDOW_SLOTS", 3)
+    monkeypatch.setattr("mqtool.server.broker.delay.timer._PERIOD_S", 0.02)
+    with MqServer(tmp_path / "store", timerPrecisionMs="100") as server, Client(server.broker_address) as client:
+        due = now_ms() + 900
+        assert client.put("Later", b"round", properties={"TIMER_DELIVER_MS": str(due)}).code == 0
+        ((facts, body),) = records(client.pull("Later", hold_ms=20_000))
+    assert body == b"round"
+    assert facts["stored"] >= due
+    assert int(facts["properties"]["TIMER_ROLL_TIMES"]) >= 2
