@@ -145,7 +145,11 @@ class Transactions:
         self._commit(half_at)
 
     async def _settle(self, half: Stored, now: int) -> bool:
-        """Asks the producer about a half message, or gives up on it; returns False if it and later ones are too new."""
+        """Asks the producer about a half message, or gives up on it.
+
+        Returns:
+            False if it and later ones are too new, or if the store refuses it: the next round looks at it again.
+        """
         settings, found = self._broker.settings, half.properties
         try:
             place = service_records.destination(found)
@@ -160,13 +164,13 @@ class Transactions:
         immunity = settings.number("transactionTimeOut")
         own = service_records.lenient_number(found.get(service_records.IMMUNITY))
         if age < own * 1000:  # within its own immunity time; must not delay later ones
-            await self._put_back(half, checked)
-            return True
+            return await self._put_back(half, checked) is not None
         if age < immunity:
             return False
         put = await self._put_back(half, checked + 1)
-        if put is not None:
-            self._ask(half, place, *put)
+        if put is None:
+            return False
+        self._ask(half, place, *put)
         return True
 
     async def _put_back(self, half: Stored, times: int) -> tuple[int, int] | None:

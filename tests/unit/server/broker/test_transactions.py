@@ -2,7 +2,9 @@
 
 import pytest
 
-from tests.support.remoting import bodies, records
+from mqtool.engine import PutResult, PutStatus
+from mqtool.server.testing import MqServer
+from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
 
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
@@ -82,3 +84,44 @@ def test_what_is_done_with_is_passed_over_for_good(client, server, topic):
     at_ops = {**position, "topic": "RMQ_SYS_TRANS_OP_HALF_TOPIC"}
     until(lambda: client.call(14, **at_ops).fields["offset"] == ops)
     assert int(client.call(14, **position).fields["offset"]) > where[1]
+
+
+def test_a_half_that_was_asked_about_too_often_is_kept_in_a_topic_of_its_own(tmp_path):
+    keys = {"transactionCheckInterval": "30", "transactionTimeOut": "10", "transactionCheckMax": "2"}
+    with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
+        half(client, "Given", b"given up")
+        until(lambda: client.pull("TRANS_CHECK_MAX_TIME_TOPIC").code == 0)
+        ((facts, body),) = records(client.pull("TRANS_CHECK_MAX_TIME_TOPIC"))
+    assert body == b"given up"
+    assert (facts["properties"]["REAL_TOPIC"], facts["properties"]["TRANSACTION_CHECK_TIMES"]) == ("Given", "2")
+
+
+def test_a_half_in_its_own_immunity_time_does_not_keep_later_ones_waiting(client, topic):
+    client.heartbeat("tx@2", producers=("PImmune",))
+    first = client.put(
+        topic,
+        b"immune",
+        group="PImmune",
+        sys_flag=4,
+        properties={"TRAN_MSG": "true", "PGROUP": "PImmune", "CHECK_IMMUNITY_TIME_IN_SECONDS": "600"},
+    )
+    assert first.code == 0
+    half(client, topic, b"later", "PImmune")
+    assert bodies(client.request(39)) == [b"later"]
+
+
+def test_a_half_that_the_store_refuses_to_put_back_is_asked_about_later(client, server, topic, monkeypatch):
+    """Passing over it would lose it: nothing else refers to it."""
+    store, refused = server.broker.writer.store, []
+
+    async def refusing(message):
+        if message.topic == "RMQ_SYS_TRANS_HALF_TOPIC" and message.body == b"refused" and len(refused) < 3:
+            refused.append(message)
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        return await store(message)
+
+    monkeypatch.setattr(server.broker.writer, "store", refusing)
+    client.heartbeat("tx@3", producers=("PRefused",))
+    half(client, topic, b"refused", "PRefused")
+    assert bodies(client.request(39)) == [b"refused"]
+    assert len(refused) == 3
