@@ -139,7 +139,7 @@ def _cut_queue(queue: Queue, cut: Cut, out: Path, built: Built) -> int | None:
     """Cuts one queue; returns the queue offset at which it continues, None if it does not change."""
     layout = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
     first: int | None = None
-    count = 0
+    count, is_empty = 0, False
     for number, file in enumerate(queue.files):
         data = read_file(file.path, 1 << 32)
         units = np.frombuffer(data, layout.dtype, len(data) // layout.size)
@@ -158,10 +158,10 @@ def _cut_queue(queue: Queue, cut: Cut, out: Path, built: Built) -> int | None:
         built.remove(file.path)
         if number == 0 and file.base:
             built.notes.append(f"{queue.topic}/{queue.queue_id}: no message is left, the queue will begin at 0 again")
-            first = 0
+            is_empty = True
     if first is not None:
         built.notes.append(f"{queue.topic}/{queue.queue_id}: {count} units from queue offset {first} on go")
-    return first
+    return 0 if is_empty else first
 
 
 def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, built: Built) -> None:
