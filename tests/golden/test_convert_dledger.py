@@ -156,3 +156,20 @@ def test_the_command_reports_and_verifies_the_new_store(tmp_path, capsys):
         206,
     )
     assert document["left_behind"] == []
+
+
+def test_a_commit_record_whose_half_message_is_damaged_keeps_its_address_and_is_counted(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    into_ledger(root)
+    with mqtool.open(root) as store:
+        half = next(m.prepared_transaction_offset for m in store.messages() if m.prepared_transaction_offset)
+        users = sum(m.prepared_transaction_offset == half for m in store.messages())
+        segment = next(one for one in reversed(store.commit_log.segments) if one.base <= half)
+    with segment.path.open("r+b") as file:
+        file.seek(half - segment.base)
+        file.write(bytes(60))
+    with mqtool.open(root) as store:
+        found = convert(store, tmp_path / "plain")
+    assert (found.damage.count, found.unresolved) == (1, users)
+    with mqtool.open(tmp_path / "plain") as made:
+        assert sum(m.prepared_transaction_offset == half for m in made.messages()) == users
