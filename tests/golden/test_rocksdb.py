@@ -199,6 +199,37 @@ def test_differences_between_files_and_log_are_listed(tmp_path):
     assert "Orders/0 at 0" in found.differences.items[0]
 
 
+def test_a_unit_that_is_missing_in_rocksdb_leaves_its_place_in_the_file_empty(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    put(root, unit_key(b"Rocks", 0, 7), None)
+    with mqtool.open(root) as store:
+        found = into_files(store, tmp_path / "files")
+    assert found.differences.items == ["queue Rocks/0: no unit from 7 to 7"]
+    with mqtool.open(ROOT) as whole, mqtool.open(tmp_path / "files") as made:
+        known, now = (store.queue("Rocks", 0) for store in (whole, made))
+        assert (now.min_offset, now.max_offset) == (known.min_offset, known.max_offset)
+        units = [queue.units_of(0)[: known.max_offset].tolist() for queue in (known, now)]
+        assert [at for at in range(known.max_offset) if units[0][at] != units[1][at]] == [7]
+        assert units[1][7] == (0, 0, 0)
+
+
+def test_damage_and_tables_that_are_no_json_stop_no_conversion(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        damaged = list(store.messages())[20]
+        intact = sum(queue.max_offset - queue.min_offset for queue in store.queues()) - 1
+    segment = max(path for path in (root / "commitlog").iterdir() if int(path.name) <= damaged.physical_offset)
+    with segment.open("r+b") as file:
+        file.seek(damaged.physical_offset - int(segment.name))
+        file.write(bytes(8))
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "topics.json").write_bytes(b"{")
+    with mqtool.open(root) as store:
+        found = into_rocksdb(store, tmp_path / "rocks")
+    assert (found.damage.count, found.units) == (1, intact)
+    assert (tmp_path / "rocks" / "config" / "topics.json").read_bytes() == b"{"
+
+
 @pytest.mark.parametrize("name", ["cqext-4.9.7", "cqext-5.5.0"])
 def test_tags_codes_that_an_extension_holds_are_no_differences(name, tmp_path):
     root = copy_store(name, tmp_path)
@@ -223,6 +254,10 @@ def test_a_queue_in_rocksdb_need_not_have_a_topic_that_can_be_a_directory(topic,
         [queue] = describe(store)["queues"]
         assert (queue["topic"], queue["min_offset"], queue["max_offset"]) == (topic, 0, 4)
         assert not any("foreign" in oddity for oddity in oddities(store))
+        found = into_files(store, tmp_path / "made" / "files")
+    assert found.differences.items == [f"queue {topic!r}/0: the topic cannot be the name of a directory"]
+    assert found.queues == 0
+    assert sorted(path.name for path in (tmp_path / "made").iterdir()) == ["0", "files", "store"]
 
 
 def test_the_wrong_kind_of_source_is_refused(tmp_path):
