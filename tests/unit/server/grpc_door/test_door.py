@@ -16,6 +16,7 @@ from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.admin import metrics
 from mqtool.server.broker.tables.topics import typed_topic
+from mqtool.server.grpc import receipts
 from mqtool.server.grpc.producing import consistent_hash
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
@@ -426,6 +427,65 @@ def test_a_pull_consumer_reads_and_commits(client, topic):
         assert code(client.call("UpdateOffset", group=named("GPull"), message_queue=queue, offset=end)) == "OK"
         assert client.call("GetOffset", group=named("GPull"), message_queue=queue).offset == end
     assert sorted(bodies) == [b"0", b"1", b"2", b"3"]
+
+
+def test_offsets_are_found_by_their_time(client, topic):
+    queue = d.MessageQueue(topic=named(topic), id=0)
+    for number in range(6):
+        client.send(topic, b"%d" % number)
+
+    def at(seconds):
+        return client.call(
+            "QueryOffset", message_queue=queue, query_offset_policy=d.TIMESTAMP, timestamp={"seconds": seconds}
+        ).offset
+
+    begin, end = (
+        client.call("QueryOffset", message_queue=queue, query_offset_policy=one).offset for one in (d.BEGINNING, d.END)
+    )
+    assert (begin, at(0), at(int(time.time()) + 60)) == (0, 0, end)
+
+
+@pytest.mark.parametrize(
+    ("rpc", "fields", "status"),
+    [
+        ("PullMessage", {"offset": -1}, "ILLEGAL_OFFSET"),
+        ("PullMessage", {"offset": 5}, "ILLEGAL_OFFSET"),
+        ("PullMessage", {"offset": 1}, "MESSAGE_NOT_FOUND"),
+        ("PullMessage", {"filter_expression": {"expression": "a >", "type": d.SQL}}, "ILLEGAL_FILTER_EXPRESSION"),
+        ("PullMessage", {"queue": 2}, "INTERNAL_SERVER_ERROR"),
+        ("UpdateOffset", {"offset": -1}, "ILLEGAL_OFFSET"),
+        ("UpdateOffset", {"queue": 2}, "BAD_REQUEST"),
+        ("GetOffset", {"queue": -1}, "BAD_REQUEST"),
+    ],
+)
+def test_what_a_pull_consumer_asks_for_that_is_not_there_is_said(client, topic, rpc, fields, status):
+    while (
+        client.call("QueryOffset", message_queue={"topic": named(topic), "id": 0}, query_offset_policy=d.END).offset < 1
+    ):
+        client.send(topic, b"x")
+    given = {"group": named("GPullNone"), "message_queue": {"topic": named(topic), "id": fields.get("queue", 0)}}
+    answer = client.call(rpc, **given, **{name: value for name, value in fields.items() if name != "queue"})
+    assert code(answer[0] if rpc == "PullMessage" else answer) == status
+
+
+def test_what_a_client_works_on_is_made_invisible_again_until_it_is_acknowledged(client, topic, monkeypatch):
+    changes, change = [], receipts.change
+
+    async def counted(*arguments, **more):
+        changes.append(arguments)
+        return await change(*arguments, **more)
+
+    monkeypatch.setattr(receipts, "change", counted)
+    monkeypatch.setattr(receipts, "PERIOD_S", 0.05)
+    monkeypatch.setattr(receipts, "AHEAD_MS", 1 << 40)  # always due
+    client.consume("GRenewed", topic, d.PUSH_CONSUMER)
+    client.send(topic, b"long work")
+    received = client.receive("GRenewed", topic, auto_renew=True)[0]
+    until(lambda: len(changes) >= 3)
+    assert code(client.ack("GRenewed", topic, received)) == "OK"
+    seen = len(changes)
+    time.sleep(0.2)
+    assert len(changes) <= seen + 1
 
 
 def test_an_ordered_group_is_assigned_queues_and_others_the_broker(server, client, topic):
