@@ -7,6 +7,8 @@ import pytest
 
 import mqtool as library
 from mqtool.cli.document import SECTION_ROWS
+from mqtool.server.testing import MqServer
+from tests.support.remoting import Client
 from tests.support.stores import copy_store, fixture, tree_digest
 from tests.unit.formats.test_client_offsets import BY_5_5_0
 
@@ -290,3 +292,72 @@ def test_positions_in_light_queues_have_a_table_of_their_own(mqtool, store, tmp_
     assert json.loads(path.read_text()) == {"lmqOffsetTable": after, "offsetTable": {}}
     assert mqtool("undo", store).code == 0
     assert path.read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def broker():
+    """A broker with ten messages in T/0."""
+    with MqServer() as server, Client(server.broker_address) as client:
+        server.create_topic("T", queues=1)
+        for number in range(10):
+            assert client.put("T", b"%d" % number).code == 0
+        yield server
+
+
+@pytest.fixture
+def position(broker, request):
+    """A group named after the test, at first at position 8, and what reads its position."""
+    group = request.node.name
+    broker.create_group(group)
+    with Client(broker.broker_address) as client:
+        where = {"consumerGroup": group, "topic": "T", "queueId": 0}
+        assert client.call(15, commitOffset=8, **where).code == 0
+        yield group, lambda: int(client.call(14, **where).fields["offset"])
+
+
+def test_a_plan_for_a_broker_is_applied_and_undone(mqtool, broker, position, tmp_path):
+    group, now = position
+    plan, undo, redo = (tmp_path / f"{name}.json" for name in ("plan", "plan.undo", "plan.redo"))
+    ask = ("plan", "offsets", "--broker", broker.broker_address, "--group", group, "--topic", "T", "--format", "json")
+    made = mqtool(*ask, "--shift", "-3", "--list", "-o", plan).document
+    assert [(row["before"], row["after"]) for row in made["positions"]] == [(8, 5)]
+    assert [row["queue_offset"] for row in made["messages"]] == [5, 6, 7]
+    looked = mqtool("apply", plan, "--dry-run", "--format", "json").document
+    assert (looked["moved"], looked["undo"], now()) == (1, None, 8)
+    assert (mqtool("apply", plan).code, now()) == (4, 8), "nothing without --yes"
+    assert mqtool("apply", plan, "--yes", "--format", "json").document["undo"] == str(undo)
+    assert now() == 5
+    assert mqtool("apply", undo, "--yes", "--format", "json").document["undo"] == str(redo)
+    assert now() == 8
+
+
+def test_the_undo_file_of_another_plan_is_not_written_over(mqtool, broker, position, tmp_path):
+    group, now = position
+    plan, undo = tmp_path / "plan.json", tmp_path / "plan.undo.json"
+    undo.write_text("another")
+    words = ("--broker", broker.broker_address, "--group", group, "--topic", "T", "--shift", "-1", "-o", plan)
+    assert mqtool("plan", "offsets", *words).code == 0
+    refused = mqtool("apply", plan, "--yes")
+    assert (refused.code, now(), undo.read_text()) == (4, 8, "another")
+    assert "the undo file of another plan exists" in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--delete"], "stop the broker and plan for its store"),
+        (["--to", "8"], "already has the requested value"),
+    ],
+    ids=["delete", "nothing to do"],
+)
+def test_what_cannot_be_planned_for_a_broker_is_refused(mqtool, broker, tmp_path, words, said):
+    broker.create_group("GNone")
+    with Client(broker.broker_address) as client:
+        client.call(15, consumerGroup="GNone", topic="T", queueId=0, commitOffset=8)
+    plan = tmp_path / "plan.json"
+    answer = mqtool(
+        "plan", "offsets", "--broker", broker.broker_address, "--group", "GNone", "-t", "T", *words, "-o", plan
+    )
+    assert answer.code != 0
+    assert said in answer.stderr
+    assert not plan.exists()
