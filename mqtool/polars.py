@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 _OPERATORS = {"Eq": "==", "Lt": "<", "LtEq": "<=", "Gt": ">", "GtEq": ">="}
 _MIRRORED = {"Eq": "Eq", "Lt": "Gt", "LtEq": "GtEq", "Gt": "Lt", "GtEq": "LtEq"}
-_MICROS = {"Nanoseconds": (1, 1000), "Microseconds": (1, 1), "Milliseconds": (1000, 1)}
+_MICROS = {"Microseconds": 1, "Milliseconds": 1000}
 
 
 def scan_store(
@@ -144,6 +144,5 @@ def _value(literal: Mapping[str, Any]) -> Any:
     kind, value = next(iter(literal["Scalar"].items() if "Scalar" in literal else literal["Dyn"].items()))
     if kind == "Datetime":
         count, unit, _ = value
-        factor, divisor = _MICROS[unit]
-        return moment(count * factor) if count % divisor == 0 and divisor == 1 else None
+        return moment(count * _MICROS[unit]) if unit in _MICROS else None
     return value if isinstance(value, str | int) and not isinstance(value, bool) else None

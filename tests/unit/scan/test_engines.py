@@ -2,6 +2,7 @@
 
 import os
 import re
+from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 
@@ -34,6 +35,7 @@ from tests.support.questions import (
     questions,
     store_of,
 )
+from tests.support.stores import answers as recorded_answers
 from tests.support.stores import copy_store
 
 F = pc.field
@@ -83,6 +85,23 @@ def test_polars_hands_over_columns_conditions_and_limits():
     assert facts_of(pl.col("topic").str.starts_with("a"))["topic"] == Bounds()
     either = facts_of((pl.col("topic") == "a") | (pl.col("queue_id") == 1))
     assert either["topic"] == either["queue_id"] == Bounds()
+
+
+@pytest.mark.parametrize(("unit", "low"), [("ms", 1_790_000_000_000), ("us", 1_790_000_000_000), ("ns", None)])
+def test_polars_hands_over_times_of_milliseconds_and_microseconds(unit, low):
+    moment = pl.lit(datetime.fromtimestamp(1_790_000_000, UTC), pl.Datetime(unit, "UTC"))
+    assert facts_of(pl.col("store_timestamp") >= moment)["store_timestamp"] == Bounds(low=low)
+
+
+def test_units_of_batch_queues_have_the_offset_of_their_first_message(tmp_path):
+    path = copy_store("bcq-5.5.0", tmp_path)
+    words = "SELECT queue_id, queue_offset, physical_offset, size FROM queue_units WHERE topic = 'BatchTopic'"
+    with Session(path) as session:
+        found = [tuple(row.values()) for batch in session.ask(words)[1] for row in batch.to_pylist()]
+    recorded = [line for line in recorded_answers("bcq-5.5.0", "batchqueue") if line["kind"] == "unit"]
+    assert sorted(found) == sorted(
+        (line["queueId"], line["baseOffset"], line["phyOffset"], line["size"]) for line in recorded
+    )
 
 
 def test_polars_stops_at_a_row_limit(tmp_path):
