@@ -12,7 +12,7 @@ from mqtool.formats import checkpoint, commit_log
 from mqtool.recovery import Outcome, predict
 from mqtool.recovery.losses import Claims, places
 from tests.support.damage import held_lock
-from tests.support.stores import tree_digest
+from tests.support.stores import copy_store, shape_keys, store_fixture, tree_digest
 from tests.unit.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, named, patch
 
 KEYS = {
@@ -394,3 +394,14 @@ def test_dispatch_ends_at_a_further_queue_whose_offset_is_no_number(store):
     found = start(store, "4.9", keys={"enableLmq": "true", "enableMultiDispatch": "true"})
     assert found.hung is not None
     assert 'For input string: "x"' in found.hung
+
+
+@pytest.mark.parametrize(("force", "end"), [("false", 47_784), ("true", 35_292)])
+def test_verified_properties_end_the_log_at_a_record_whose_properties_changed(tmp_path, force, end):
+    """The ends are those after a start of the real 5.5.0."""
+    root, config = copy_store("propcrc-5.5.0", tmp_path), store_fixture("propcrc-5.5.0").config
+    log = root / "commitlog" / f"{0:020d}"
+    at = log.read_bytes().index(b"KEYS\x01", 35_292)
+    patch(log, at + 9, bytes([log.read_bytes()[at + 9] ^ 1]))
+    found = predict(root, "5.5.0", {**shape_keys(config), "forceVerifyPropCRC": force})
+    assert found.after_start == (0, end)
