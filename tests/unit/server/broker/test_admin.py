@@ -213,3 +213,28 @@ def test_a_connection_on_which_nothing_is_asked_ends_with_the_admin_port(admin):
         stop()
         assert not http._asked
         assert silent.recv(1) == b""
+
+
+def test_a_consumer_s_positions_are_asked_from_its_members(client, connect, topic):
+    members = {name: connect() for name in ("c@1", "c@2")}
+    for name, member in members.items():
+        member.heartbeat(name, consumers={"GStatus": [topic]})
+    for wanted, asked in (("", ["c@1", "c@2"]), ("c@2", ["c@2"])):
+        opaque = client.send(223, topic=topic, group="GStatus", clientAddr=wanted)
+        for name in asked:
+            request = members[name].request(221)
+            assert (request.fields["topic"], request.fields["group"]) == (topic, "GStatus")
+            key = '{"brokerName":"b","queueId":0,"topic":"T"}'
+            members[name].reply(request, body=b'{"messageQueueTable":{' + key.encode() + b":%d}}" % len(name))
+        answer = client.answer(opaque)
+        assert answer.code == 0
+        found = bare(answer.body)["consumerTable"]
+        assert {name: list(table.values()) for name, table in found.items()} == {name: [3] for name in asked}
+
+
+def test_a_message_that_does_not_exist_is_not_consumed_directly(client, connect, topic):
+    connect().heartbeat("direct@2", consumers={"GDirectNone": [topic]})
+    fields = {"consumerGroup": "GDirectNone", "clientId": "direct@2"}
+    for named in ("0" * 31, "7F00000100002A9F" + "0" * 8 + "FFFFFFFF"):
+        answer = client.call(309, msgId=named, **fields)
+        assert (answer.code, answer.remark) == (1, f"there is no message {named}")
