@@ -9,9 +9,8 @@ space; until then `DispatchLoop.relieve` blocks the writer."""
 
 
 class RunningFlag(IntFlag):
-    """A reason for refusing messages."""
+    """A reason for refusing messages; the broker's first flag, NOT_READABLE, is never set."""
 
-    NOT_READABLE = 1
     NOT_WRITEABLE = 2
     LOGICS_QUEUE_ERROR = 4
     INDEX_FILE_ERROR = 8
@@ -20,7 +19,6 @@ class RunningFlag(IntFlag):
     LOGIC_DISK_FULL = 64
 
 
-_STOPS_PUTS = ~RunningFlag.NOT_READABLE & 0x7F
 _STOPS_QUEUES = (
     RunningFlag.NOT_WRITEABLE
     | RunningFlag.LOGICS_QUEUE_ERROR
@@ -46,14 +44,9 @@ class RunningFlags:
     def __contains__(self, flag: RunningFlag) -> bool:
         return flag in self._flags
 
-    @property
-    def readable(self) -> bool:
-        """Whether gets are answered."""
-        return RunningFlag.NOT_READABLE not in self._flags
-
     def only(self, flag: RunningFlag) -> bool:
         """Whether this is the only reason that stops puts."""
-        return not self._flags & _STOPS_PUTS & ~flag
+        return not self._flags & ~flag
 
     def set(self, flag: RunningFlag) -> None:
         """Adds a reason."""
@@ -65,7 +58,7 @@ class RunningFlags:
 
     def _changed(self, flags: RunningFlag) -> None:
         self._flags = flags
-        self.refuses = bool(flags & _STOPS_PUTS)
+        self.refuses = bool(flags)
         self.flush_has_failed = RunningFlag.NOT_WRITEABLE in flags
         self.queue_writeable = not flags & _STOPS_QUEUES
 

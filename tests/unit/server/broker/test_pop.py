@@ -278,6 +278,37 @@ def test_in_order_a_queue_is_blocked_until_everything_is_acknowledged(client, to
     assert bodies(client.answer(held)) == [b"p2"]
 
 
+def acks(client, *entries):
+    return client.call(200151, json.dumps({"brokerName": "broker-a", "acks": entries}).encode())
+
+
+def test_in_order_many_are_acknowledged_at_once(client, topic):
+    fill(client, topic)
+    how = {"order": True, "group": "GOrderMany", "queue": 0}
+    answer = pop(client, topic, count=2, **how)
+    entry = {
+        "b": base64.b64encode(bytes([0b11])).decode(),
+        "c": "GOrderMany",
+        "t": topic,
+        "r": "0",
+        "so": 0,
+        "q": 0,
+        "rq": 999,
+        "pt": int(answer.fields["popTime"]),
+        "it": 60_000,
+    }
+    assert acks(client, entry).code == 0
+    assert bodies(pop(client, topic, **how)) == [b"p2"]
+
+
+@pytest.mark.parametrize("changed", [{"b": "A"}, {"so": "x"}, {"pt": None}, {"q": 1 << 40}, {"rq": 1.5}])
+def test_what_is_no_list_of_acknowledgements_is_refused(client, topic, changed):
+    entry = {"b": "AQ==", "c": "G", "t": topic, "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1}
+    answer = acks(client, entry | changed)
+    assert answer.code == 1
+    assert answer.remark.startswith("body is not a list of acknowledgements")
+
+
 def test_in_order_what_is_not_acknowledged_comes_again_from_its_queue_and_counts(client, topic):
     fill(client, topic)
     how = {"order": True, "group": "GOrder2", "queue": 0}
