@@ -49,7 +49,7 @@ class Ledger:
         """The index file."""
         return next((self.root / "dledger-n0" / "index").iterdir())
 
-    def write(self, position: int, data: bytes) -> None:
+    def write(self, position: int, data: bytes | bytearray) -> None:
         """Overwrites bytes of the log."""
         path = next(path for path in self.data if int(path.name) <= position < int(path.name) + SIZE)
         overwrite(path, position - int(path.name), data)
@@ -65,7 +65,7 @@ class Ledger:
         return found[len(found) // 2]
 
 
-def overwrite(path: Path, position: int, data: bytes) -> None:
+def overwrite(path: Path, position: int, data: bytes | bytearray) -> None:
     """Overwrites bytes of a file."""
     with path.open("r+b") as file:
         file.seek(position)
@@ -263,8 +263,13 @@ def _full_end(store: Ledger) -> None:
     while size := frame_size(data, starts[-1], len(data) - starts[-1]):
         starts.append(starts[-1] + size)
     last, rest = parse_record(data, starts[-2]), len(data) - starts[-1]
-    longer = {"total_size": last.total_size + rest, "properties_length": last.properties_length + rest}
-    overwrite(path, starts[-2], build_record(replace(last, properties=last.properties + b"x" * rest, **longer)))
+    made = replace(
+        last,
+        total_size=last.total_size + rest,
+        properties_length=last.properties_length + rest,
+        properties=last.properties + b"x" * rest,
+    )
+    overwrite(path, starts[-2], build_record(made))
 
 
 def _both(*parts: Callable[[Ledger], None]) -> Callable[[Ledger], None]:
@@ -346,7 +351,7 @@ _LEDGER: dict[str, Callable[[Ledger], None]] = {
     "no-index-files-abort": _both(_remove("index"), _abort),
 }
 
-_FOUR = {
+_FOUR: dict[str, list[Callable[[Ledger], None]]] = {
     "": [],
     "-no-last-data": [_remove_data(-1)],
     "-abort": [_abort],
