@@ -1,4 +1,4 @@
-"""Messages a second through the gRPC door of `mqtool serve`, and the processor time of the server for one.
+"""Messages a second through the gRPC endpoint of `mqtool serve`, and the processor time of the server for one.
 
     python benchmarks/serve_grpc.py [--seconds 3] [--size 1024] [--jobs send-1,send-8,send-32,send-256,receive,rest]
 

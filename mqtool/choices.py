@@ -26,7 +26,7 @@ class FileKind(enum.StrEnum):
     MARKER = "marker"
 
 
-class Way(enum.StrEnum):
+class SearchMethod(enum.StrEnum):
     """Search strategy."""
 
     AUTO = "auto"

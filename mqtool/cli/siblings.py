@@ -23,7 +23,7 @@ from mqtool.siblings.registry import Kind
 from mqtool.siblings.tables import Row, Table
 
 if TYPE_CHECKING:
-    from mqtool.siblings.base import Opened
+    from mqtool.siblings.base import OpenedStore
     from mqtool.verify.findings import Finding
 
 _OPTIONS = ("offset", "time", "topic", "queue", "tag", "key", "unique_key", "user_property", "grep", "max_bytes")
@@ -165,7 +165,7 @@ def _nothing_matches(report: DamageReport) -> None:
     report.missing()
 
 
-def _table(opened: "Opened", name: str | None) -> Table:
+def _table(opened: "OpenedStore", name: str | None) -> Table:
     names = [table.name for table in opened.tables]
     if name is not None and name not in names:
         raise UsageError(f"--table: expected one of {', '.join(names)}, found {name}")
@@ -179,7 +179,11 @@ def _body_view(view: MessageView, default: Body | None = None) -> BodyView:
 
 
 def _selected(
-    opened: "Opened", table: Table, filters: Filters, report: DamageReport, items: Iterator[Row | Damage] | None = None
+    opened: "OpenedStore",
+    table: Table,
+    filters: Filters,
+    report: DamageReport,
+    items: Iterator[Row | Damage] | None = None,
 ) -> Iterator[Row]:
     """Yields the rows that pass every given option; damage goes to the report."""
     columns = dict(table.selected_by)
@@ -192,7 +196,7 @@ def _selected(
             yield item
 
 
-def _tests(opened: "Opened", table: Table, filters: Filters, columns: dict[str, str]) -> list[Any]:
+def _tests(opened: "OpenedStore", table: Table, filters: Filters, columns: dict[str, str]) -> list[Any]:
     """Returns a predicate for each option that was given."""
     from mqtool.store.globs import Globs
 
@@ -217,7 +221,7 @@ def _tests(opened: "Opened", table: Table, filters: Filters, columns: dict[str, 
     return tests
 
 
-def _bounds(opened: "Opened", table: Table, column: str) -> tuple[int, int]:
+def _bounds(opened: "OpenedStore", table: Table, column: str) -> tuple[int, int]:
     """Returns the first and one past the last value of a column, to which ranges are relative."""
     first, end = None, 0
     for item in opened.rows(table.name):

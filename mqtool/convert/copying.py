@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from mqtool.errors import StoreError, UsageError
-from mqtool.jobs.atomic import built_aside
+from mqtool.jobs.atomic import staged_directory
 from mqtool.store.files import ReadFile, list_directory
 from mqtool.store.real_path import is_inside
 
@@ -34,7 +34,7 @@ def staged(store: Path, target: Path) -> Iterator[Path]:
         raise UsageError(f"{target}: expected a new or empty directory")
     if not target.name:
         raise UsageError(f"{target}: expected a name; the result is renamed to it")
-    with built_aside(target, into_empty=True) as work:
+    with staged_directory(target, into_empty=True) as work:
         yield work / "store"
 
 

@@ -30,9 +30,9 @@ from mqtool.engine.retention.cleaner import Cleaner
 from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.service import DispatchLoop, Service
 from mqtool.engine.start import admission
-from mqtool.engine.start.lock import AbortMark, LeftBy, StoreLock
-from mqtool.engine.start.power_cut import distrust
-from mqtool.engine.start.recovery_executor import Recovered, RecoveryExecutor
+from mqtool.engine.start.lock import AbortMark, LastShutdown, StoreLock
+from mqtool.engine.start.power_cut import drop_unflushed
+from mqtool.engine.start.recovery_executor import RecoveryExecutor, RecoveryResult
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import ReadOnlyStoreError, StoreError, StoreLockedError
@@ -50,7 +50,7 @@ class Components:
 
     root: Path
     options: StoreOptions
-    recovered: Recovered
+    recovered: RecoveryResult
     lock: StoreLock
     abort: AbortMark
     flags: RunningFlags
@@ -97,7 +97,7 @@ def assemble(
         lock.test()
         admission.check(root, options)
         try:
-            components = _put_together(root, options, policy, clock, files, bit_map_of, lock, background=background)
+            components = _assemble_locked(root, options, policy, clock, files, bit_map_of, lock, background=background)
         except BaseException:
             lock.release()
             raise
@@ -107,7 +107,7 @@ def assemble(
     return components
 
 
-def _put_together(
+def _assemble_locked(
     root: Path,
     options: StoreOptions,
     policy: RetentionPolicy,
@@ -120,7 +120,7 @@ def _put_together(
 ) -> Components:
     writable = options.commit_log_dirs or (root / file_names.COMMIT_LOG,)
     abort = AbortMark(files, root, release=options.release)
-    executor, left_by = _locked_plan(root, options, (*writable, *options.read_only_dirs), files, abort, lock)
+    executor, last_shutdown = _locked_plan(root, options, (*writable, *options.read_only_dirs), files, abort, lock)
     flags, checkpoint = RunningFlags(), StoreCheckpoint(files, root / file_names.CHECKPOINT, release=options.release)
     batch_topics = ConfigFiles(root, files, release=options.release).batch_topics()
     log_files = MappedFileQueue(files, writable, options.commit_log_file_size, options.read_only_dirs)
@@ -128,10 +128,10 @@ def _put_together(
     index = None
     if options.index:
         index = Index(options, files, root / file_names.INDEX, clock, background=background)
-    recovered = executor.carry_out(files, log_files, queues, index, left_by, clock.now())
+    recovered = executor.carry_out(files, log_files, queues, index, last_shutdown, clock.now())
     checkpoint.set(**executor.checkpoint_fields())
     if not recovered.clean_stop:
-        _settle(log_files, queues)
+        _flush_leftovers(log_files, queues)
         checkpoint.advance(logics_physical_offset=recovered.end)
     offsets = QueueOffsets(release=options.release, batch_topics=batch_topics)
     for queue in queues.all():
@@ -143,7 +143,7 @@ def _put_together(
     flusher = Flusher(options, log, queues, dispatcher, checkpoint, flags, clock)
     if index is not None:
         index.when_full = flusher.index_file_is_full
-        index.settle(checkpoint.values.index_msg_timestamp)
+        index.flush_full_files(checkpoint.values.index_msg_timestamp)
     loop = DispatchLoop(options, log, dispatcher, flusher, flags, clock)
     log.before_roll = loop.relieve
     cleaner = Cleaner(policy, files, log, queues, index, flags, clock, root)
@@ -181,7 +181,7 @@ def _locked_plan(
     files: Files,
     abort: AbortMark,
     lock: StoreLock,
-) -> tuple[RecoveryExecutor, LeftBy]:
+) -> tuple[RecoveryExecutor, LastShutdown]:
     """Locks the store; after a power cut, removes what may be half written.
 
     Returns:
@@ -190,20 +190,20 @@ def _locked_plan(
     Raises:
         StoreLockedError: another process has opened the store in the meantime.
     """
-    left_by = abort.left_by()
+    last_shutdown = abort.last_shutdown()
     # The plan checks the lock file as a broker does, so the lock is taken after it; a process that opened the store in
     # between has left its mark.
     executor = _planned(root, options, directories)
     files.make_directory(root)
     lock.acquire()
-    if abort.left_by() is not left_by:
+    if abort.last_shutdown() is not last_shutdown:
         raise StoreLockedError("a broker or another mqtool has just had the store open; try again", root)
-    if left_by is LeftBy.POWER_CUT:
-        distrust(root, options, directories, files)
+    if last_shutdown is LastShutdown.POWER_CUT:
+        drop_unflushed(root, options, directories, files)
         lock.release()
         executor = _planned(root, options, directories)
         lock.acquire()
-    return executor, left_by
+    return executor, last_shutdown
 
 
 def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> RecoveryExecutor:
@@ -214,7 +214,7 @@ def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -
     return executor
 
 
-def _settle(log: MappedFileQueue, queues: Queues) -> None:
+def _flush_leftovers(log: MappedFileQueue, queues: Queues) -> None:
     """Flushes what the last process had written: recovery read it from the page cache, so it may not be on disk yet."""
     for file in (*log.files, *(file for queue in queues.all() for file in queue.files.files)):
         file.file.sync()

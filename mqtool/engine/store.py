@@ -191,7 +191,7 @@ class MessageStore:
         born, host = message.born_host or self._born_host, message.store_host or self._store_host
         result = slow_path.append_slowly(log, state, message._replace(born_host=born, store_host=host))
         if self._is_plain and state.is_plain and result.ok:
-            state.learn_tail(len(message.properties))
+            state.cache_trailer(len(message.properties))
         return self._finish(result, message.properties, wait=wait)
 
     async def put_async(  # noqa: PLR0917 - in the order of `put`
@@ -505,7 +505,7 @@ class MessageStore:
 
     def clean_soon(self) -> None:
         """Makes the next runs of retention delete expired files at any hour (not only at `delete_hours`)."""
-        self._open.cleaner.ask()
+        self._open.cleaner.request()
 
     def retention(self) -> list[Verdict]:
         """Returns what the next run of retention would do to each segment, and why."""

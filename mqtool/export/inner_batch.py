@@ -25,18 +25,18 @@ Part = tuple[int, int | None, BatchedMessage | None]
 """Row of the record, position in its batch, and the message; None if the record is not an inner batch."""
 
 
-def explode(whole: Any, rows: Rows, inner: np.ndarray, reject: Reject) -> Any:
+def explode(columns: Any, rows: Rows, inner: np.ndarray, reject: Reject) -> Any:
     """Returns the columns with inner batches expanded into one row per message, in CommitLog order.
 
     A batch that cannot be parsed stays one row with its body as stored, and is reported as a rejected value.
 
     Args:
-        whole: a row for each record.
+        columns: a row for each record.
         rows: the records.
         inner: which records are inner batches.
         reject: called with rejected values.
     """
-    bodies = whole["body"] if "body" in whole.schema.names else BODY.build(rows)
+    bodies = columns["body"] if "body" in columns.schema.names else BODY.build(rows)
     parts: list[Part] = []
     for index, packed in enumerate(inner.tolist()):
         found: list[BatchedMessage] = []
@@ -44,11 +44,11 @@ def explode(whole: Any, rows: Rows, inner: np.ndarray, reject: Reject) -> Any:
             try:
                 found = list(message_batch.split(bodies[index].as_py()))
             except FormatError as error:
-                reject(whole, index, "body", f"the inner batch cannot be taken apart: {error}")
+                reject(columns, index, "body", f"the inner batch cannot be taken apart: {error}")
         parts.extend((index, place, message) for place, message in enumerate(found))
         if not found:
             parts.append((index, None, None))
-    return _with_parts(whole.take(pa.array([index for index, _, _ in parts], pa.int64())), parts)
+    return _with_parts(columns.take(pa.array([index for index, _, _ in parts], pa.int64())), parts)
 
 
 def _with_parts(rows: Any, parts: list[Part]) -> Any:

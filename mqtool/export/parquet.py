@@ -8,7 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from mqtool.errors import UsageError
-from mqtool.export.placing import check_partition_by, directory
+from mqtool.export.partitioning import check_partition_by, directory
 from mqtool.export.schema import Table
 from mqtool.export.target import Target
 from mqtool.export.views import size_of, writable, writable_schema

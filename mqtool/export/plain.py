@@ -13,7 +13,7 @@ from mqtool.export import commit as protocol
 from mqtool.export import tables
 from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import ExportRequest, ExportResult, Runner, check_split
-from mqtool.export.run import Run
+from mqtool.export.run import ExportRun
 from mqtool.export.target import target_of
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
@@ -57,7 +57,7 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
         state = protocol.starting_state(last, saved, request.state, request.target)
         protocol.check_shape(state, request.shape(), request.target)
         opened.enter_context(kernels.use(sum(log_bytes(store) for store in stores)))
-        result = Run(request, target, state, last).go(stores, runner, on_progress)
+        result = ExportRun(request, target, state, last).run(stores, runner, on_progress)
         if result.committed and request.table is not None:
             tables.publish(request.table, target)
         return result if result.committed else replace(result, finished_earlier=finished)

@@ -41,7 +41,7 @@ def read_partition(
         for item in walk_span(span, start_index):
             if isinstance(item, Damage):
                 if not _is_outside(item, request.selection):
-                    yield accept(item, request)
+                    yield check_tolerated(item, request)
                 continue
             chosen = _selected(item, request.selection)
             for frames in pieces(chosen if narrow is None else narrow(chosen), request):
@@ -50,7 +50,7 @@ def read_partition(
                     yield rows
 
 
-def accept(damage: Damage, request: ReadRequest) -> Damage:
+def check_tolerated(damage: Damage, request: ReadRequest) -> Damage:
     """Returns the damage if the request tolerates damage.
 
     Raises:

@@ -92,7 +92,7 @@ def redact_batch(batch: Any, columns: frozenset[str], salt: bytes) -> Any:
     return batch
 
 
-def stand_in(value: bytes, salt: bytes) -> str:
+def pseudonym(value: bytes, salt: bytes) -> str:
     """Returns the replacement of a value."""
     return f"redacted:{hashlib.blake2b(value, digest_size=8, key=salt).hexdigest()}"
 
@@ -104,7 +104,7 @@ def _hidden(values: Any, salt: bytes) -> Any:
         return pa.nulls(len(values), values.type)
     coded = values.dictionary_encode()
     plain = coded.dictionary.cast(pa.binary()).to_pylist()
-    return pa.array([stand_in(value, salt) for value in plain], pa.string()).cast(values.type).take(coded.indices)
+    return pa.array([pseudonym(value, salt) for value in plain], pa.string()).cast(values.type).take(coded.indices)
 
 
 def _properties(values: Any, names: set[str] | None, salt: bytes) -> Any:

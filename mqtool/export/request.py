@@ -46,7 +46,7 @@ class ReadRequest:
                 "an export selects only by topic, queue, offset and time; select the rest when you read it"
             )
 
-    def wants(self, record_class: RecordClass) -> bool:
+    def includes(self, record_class: RecordClass) -> bool:
         """Whether records of a class are read."""
         return self.every_class or record_class is RecordClass.COMMITTED
 

@@ -26,7 +26,7 @@ class History:
         self._target = target
         self._manifests: list[Manifest] | None = None
 
-    def agreed(self, store: Store, broker: str) -> tuple[Mark | None, list[FileEntry]]:
+    def matching_mark(self, store: Store, broker: str) -> tuple[Mark | None, list[FileEntry]]:
         """Returns the newest watermark that matches the log, and the files that were written after it.
 
         Args:
@@ -39,20 +39,20 @@ class History:
         if self._manifests is None:
             self._manifests = all_manifests(self._target)
         end = log_end(store, Cuts(store))
-        known = [manifest for manifest in self._manifests if broker in manifest.stores]
-        for manifest in reversed(known):
+        manifests = [manifest for manifest in self._manifests if broker in manifest.stores]
+        for manifest in reversed(manifests):
             mark = manifest.state.marks.get(broker)
             if mark is not None and self._holds(store, mark, end):
-                self._require_there(store, mark.offset)
+                self._require_in_log(store, mark.offset)
                 return mark, self._since(manifest.state.sequence, broker)
-        self._require_there(store, min((int(one.stores[broker]["start"]) for one in known), default=0))
+        self._require_in_log(store, min((int(one.stores[broker]["start"]) for one in manifests), default=0))
         return None, self._since(0, broker)
 
-    def _require_there(self, store: Store, agreed: int) -> None:
+    def _require_in_log(self, store: Store, offset: int) -> None:
         first = store.commit_log.min_offset
-        if first > agreed:
+        if first > offset:
             raise ExportError(
-                f"the log agrees with the export up to physical offset {agreed} and begins at {first} now: the "
+                f"the log agrees with the export up to physical offset {offset} and begins at {first} now: the "
                 "removed rows could not be exported again; export into a new directory, with a new state",
                 store.path,
             )

@@ -65,7 +65,7 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
         rows, topics = scan_columns.Rows(frames), topics.filter(pa.array(wanted))
     converts = "body" in request.columns and request.body is not Body.BINARY
     needed = tuple(dict.fromkeys((*request.columns, *KEY_COLUMNS, *(("body_decoded",) if converts else ()))))
-    maker = Maker(broker, request, needed)
+    maker = RowBuilder(broker, request, needed)
     inner = (frames.column("sys_flag") & SysFlag.INNER_BATCH) != 0
     if inner.any():
         made = explode(maker.batch(rows, topics, classes), rows, inner, maker.reject)
@@ -82,11 +82,11 @@ def _classes(frames: Frames, topics: Any, request: ReadRequest) -> tuple[Any, np
     code = np.asarray(topics.indices, np.int64) * 16 + flags
     distinct, back = np.unique(code, return_inverse=True)
     found = [class_of(names[value // 16], value % 16) for value in distinct.tolist()]
-    wanted = np.array([request.wants(one) for one in found], bool)[back]
+    wanted = np.array([request.includes(one) for one in found], bool)[back]
     return pa.DictionaryArray.from_arrays(pa.array(back.astype(np.int32)), pa.array(map(str, found))), wanted
 
 
-class Maker:
+class RowBuilder:
     """Builds columns for one set of frames and collects rejected values."""
 
     def __init__(self, broker: str, request: ReadRequest, names: tuple[str, ...]) -> None:

@@ -11,7 +11,7 @@ from mqtool.export.commit import Manifest
 from mqtool.export.job import ExportRequest, ExportResult, Runner
 from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
 from mqtool.export.plan import StorePlan, partitions
-from mqtool.export.read import accept
+from mqtool.export.read import check_tolerated
 from mqtool.export.resume import plan_since
 from mqtool.export.rewind import History
 from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
@@ -24,7 +24,7 @@ from mqtool.records.damage import Damage
 from mqtool.store import Store
 
 
-class Run:
+class ExportRun:
     """One run."""
 
     def __init__(self, request: ExportRequest, target: Target, state: State, last: Manifest | None) -> None:
@@ -46,7 +46,7 @@ class Run:
         self._history = History(target)
         self._removed: list[str] = []
 
-    def go(self, stores: list[Store], runner: Runner, on_progress: OnProgress) -> ExportResult:
+    def run(self, stores: list[Store], runner: Runner, on_progress: OnProgress) -> ExportResult:
         """Plans, runs and commits; closes the stores once planning is complete."""
         plans, damage, marks = self._plan(stores)
         tasks = self._tasks(plans)
@@ -89,7 +89,7 @@ class Run:
                 plan = self._plan_one(source, store)
                 mark = mark_at(store, plan.end)
             plans.append(plan)
-            damage.extend((source, accept(one, self._request.read)) for one in plan.damage)
+            damage.extend((source, check_tolerated(one, self._request.read)) for one in plan.damage)
             if mark is not None:
                 marks[source.broker] = mark
         return plans, damage, marks
@@ -102,7 +102,7 @@ class Run:
         except ExportError:
             if not self._request.rewind:
                 raise
-        mark, entries = self._history.agreed(store, source.broker)
+        mark, entries = self._history.matching_mark(store, source.broker)
         self._removed.extend(entry.path for entry in entries)
         return plan_since(store, source, selection, mark, target=target)
 

@@ -16,7 +16,7 @@ from typing import IO, Any, Self
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from mqtool.export.placing import group_edges, partition_columns
+from mqtool.export.partitioning import group_edges, partition_columns
 from mqtool.export.rows import Rows
 from mqtool.export.schema import SORT_COLUMNS
 from mqtool.export.views import compact, concatenate, take
@@ -30,12 +30,12 @@ _PART_BYTES = 1 << 20
 
 Key = tuple[Any, ...]
 """Values of the partition columns, then topic and queue id."""
-Place = tuple[int, int, int]
+SortPosition = tuple[int, int, int]
 """Queue offset, physical offset, position in the batch."""
 
 
 @dataclass(frozen=True, slots=True)
-class Piece:
+class SortedRows:
     """Sorted rows of one group.
 
     Attributes:
@@ -83,7 +83,7 @@ class SortedRuns:
         if self._waiting_bytes >= self._run_bytes:
             self._seal()
 
-    def merged(self) -> Iterator[Piece]:
+    def merged(self) -> Iterator[SortedRows]:
         """Yields all rows, sorted by group; nothing may be added afterwards."""
         self._seal()
         where: dict[Key, list[tuple[_Run, _Group]]] = {}
@@ -91,11 +91,11 @@ class SortedRuns:
             for group in run.groups:
                 where.setdefault(group.key, []).append((run, group))
         for key in sorted(where, key=_nulls_last):
-            last: Place | None = None
+            last: SortPosition | None = None
             for run, group in where[key]:
                 steps_back = last is not None and group.first < last
                 for batch in run.slices(group.start, group.stop):
-                    yield Piece(key, batch, steps_back)
+                    yield SortedRows(key, batch, steps_back)
                     steps_back = False
                 last = group.last
 
@@ -128,8 +128,8 @@ class _Group:
     key: Key
     start: int
     stop: int
-    first: Place
-    last: Place
+    first: SortPosition
+    last: SortPosition
 
 
 def _groups(keys: Any, partition_by: tuple[str, ...]) -> list[_Group]:
@@ -145,7 +145,7 @@ def _groups(keys: Any, partition_by: tuple[str, ...]) -> list[_Group]:
     ]
 
 
-def _places(keys: Any) -> list[Place]:
+def _places(keys: Any) -> list[SortPosition]:
     columns = [keys["queue_offset"], keys["physical_offset"], pc.fill_null(keys["batch_index"], -1)]
     return list(zip(*(column.to_pylist() for column in columns), strict=True))
 

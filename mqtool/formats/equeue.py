@@ -39,7 +39,7 @@ class ChunkHeader:
         return self.chunk_number * self.capacity
 
     @property
-    def is_sound(self) -> bool:
+    def is_valid(self) -> bool:
         """Whether ChunkHeader's constructor accepts the header."""
         return self.chunk_number >= 0 and self.capacity > 0
 

@@ -174,11 +174,11 @@ def revive_record(tag: str, body: bytes, broker_name: str = "") -> "CheckPoint |
         return _check_point(found) if tag == CHECK_POINT_TAG else _ack(found, tag, broker_name)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FormatError(
-            f"body: expected {tag!r} of POP, found {_told(error)}"[:300], layout="revive record"
+            f"body: expected {tag!r} of POP, found {_message_of(error)}"[:300], layout="revive record"
         ) from error
 
 
-def _told(error: Exception) -> str:
+def _message_of(error: Exception) -> str:
     """Returns a description of an error in the JSON of a record."""
     if isinstance(error, json.JSONDecodeError | UnicodeDecodeError):
         return "no JSON"

@@ -111,7 +111,7 @@ class PutValidator:
 def check(rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
     """Yields the store's answer to each row; writes nothing."""
     for row in rows:
-        yield _judged(row, validator)[1]
+        yield _checked(row, validator)[1]
 
 
 def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
@@ -132,7 +132,7 @@ def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) ->
     while chunk := list(islice(iterator, CHUNK)):
         messages: list[tuple[Row, OutgoingMessage]] = []
         for row in chunk:
-            message, answer = _judged(row, validator)
+            message, answer = _checked(row, validator)
             if message is None:
                 yield from _put(store, messages)
                 messages = []
@@ -142,7 +142,7 @@ def append(store: MessageStore, rows: Iterable[Row], validator: PutValidator) ->
         yield from _put(store, messages)
 
 
-def _judged(row: Row, validator: PutValidator) -> tuple[OutgoingMessage | None, Ack]:
+def _checked(row: Row, validator: PutValidator) -> tuple[OutgoingMessage | None, Ack]:
     if row.message is None:
         return None, Ack(row.number, None, row.reason)
     found = validator.prepared(row.message)

@@ -207,7 +207,7 @@ def _write(descriptor: int, data: bytes) -> None:
 
 
 @contextlib.contextmanager
-def built_aside(target: Path, *, into_empty: bool = False) -> Iterator[Path]:
+def staged_directory(target: Path, *, into_empty: bool = False) -> Iterator[Path]:
     """Yields a directory to build in. On exit without an error its `store` is renamed to the target, durably.
 
     Args:

@@ -17,14 +17,14 @@ if TYPE_CHECKING:
     from concurrent.futures import Executor, ProcessPoolExecutor, ThreadPoolExecutor
 
 
-class Begun(Protocol):
+class StartedTask(Protocol):
     """A started piece of work, here or in a worker; a future is one."""
 
     def done(self) -> bool:
         """Whether its result is available without waiting."""
 
 
-Piece = TypeVar("Piece", bound=Begun)
+Piece = TypeVar("Piece", bound=StartedTask)
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 
@@ -43,11 +43,11 @@ def start_worker() -> None:
     """Initializes a worker process: it uses one processor, and leaves Ctrl-C to its parent."""
     import pyarrow as pa  # noqa: PLC0415 - the parent need not load it
 
-    leave_interrupts()
+    ignore_interrupts()
     pa.set_cpu_count(1)
 
 
-def leave_interrupts() -> None:
+def ignore_interrupts() -> None:
     """Makes a process leave Ctrl-C to its parent, and end when its parent tells it to."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, signal.SIG_DFL)  # a copy has its parent's handler
@@ -56,7 +56,7 @@ def leave_interrupts() -> None:
 
 @contextmanager
 def worker_pool(
-    count: int, initializer: Callable[..., object] = leave_interrupts, arguments: tuple[Any, ...] = ()
+    count: int, initializer: Callable[..., object] = ignore_interrupts, arguments: tuple[Any, ...] = ()
 ) -> "Iterator[ProcessPoolExecutor]":
     """Yields a pool of processes that are copies of this one where that is safe, otherwise new ones.
 
@@ -87,7 +87,7 @@ def process_pool(
 
     Args:
         count: number of processes.
-        initializer: called first in each, with `arguments`; it calls `leave_interrupts`.
+        initializer: called first in each, with `arguments`; it calls `ignore_interrupts`.
         arguments: of the initializer.
         copies: copies of this process instead of new ones.
 

@@ -8,7 +8,7 @@ from multiprocessing.context import BaseContext, ForkContext, ForkProcess, Spawn
 
 
 @contextmanager
-def held(*numbers: signal.Signals) -> Iterator[None]:
+def signals_blocked(*numbers: signal.Signals) -> Iterator[None]:
     """Blocks signals; a process that is started meanwhile blocks them permanently."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, numbers)
     try:
@@ -17,27 +17,29 @@ def held(*numbers: signal.Signals) -> Iterator[None]:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
-class _Copy(ForkProcess):
+class _ForkedProcess(ForkProcess):
     def start(self) -> None:
-        with held(signal.SIGINT, signal.SIGTERM):  # a copy has its parent's handler of SIGTERM until `leave_interrupts`
+        with signals_blocked(
+            signal.SIGINT, signal.SIGTERM
+        ):  # a copy has its parent's handler of SIGTERM until `leave_interrupts`
             super().start()
 
 
-class _New(SpawnProcess):
+class _SpawnedProcess(SpawnProcess):
     def start(self) -> None:
         resource_tracker.ensure_running()  # else `start` begins it, and lets SIGINT through again
-        with held(signal.SIGINT):
+        with signals_blocked(signal.SIGINT):
             super().start()
 
 
-class _Copies(ForkContext):
-    Process = _Copy
+class _ForkContext(ForkContext):
+    Process = _ForkedProcess
 
 
-class _News(SpawnContext):
-    Process = _New
+class _SpawnContext(SpawnContext):
+    Process = _SpawnedProcess
 
 
 def context(*, copies: bool) -> BaseContext:
     """Returns the multiprocessing context for copies of this process or for new ones."""
-    return _Copies() if copies else _News()
+    return _ForkContext() if copies else _SpawnContext()

@@ -18,7 +18,7 @@ from mqtool.store.globs import Globs
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RebuildScope:
     """Which derived files to rebuild, and from which records.
 
     Attributes:
@@ -70,7 +70,7 @@ Look = Callable[[Dispatcher, Frames, Dispatched], None]
 class BatchBuilder:
     """Converts windows of records into dispatch batches."""
 
-    def __init__(self, rules: DispatchRules, wanted: Wanted, look: Look | None = None) -> None:
+    def __init__(self, rules: DispatchRules, wanted: RebuildScope, look: Look | None = None) -> None:
         """Starts before the first record.
 
         Args:

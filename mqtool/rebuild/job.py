@@ -13,7 +13,7 @@ from mqtool.formats import file_names
 from mqtool.jobs.pool import ahead
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.jobs.resume import ResumeFile
-from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, Wanted
+from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import Surveyor
 from mqtool.rebuild.parts import parts_of, walk_part
@@ -60,7 +60,7 @@ def rebuild(
     store: Store,
     out: Path,
     settings: Settings,
-    wanted: Wanted | None = None,
+    wanted: RebuildScope | None = None,
     options: Options | None = None,
     *,
     bit_maps: BitMaps | None = None,
@@ -87,7 +87,7 @@ def rebuild(
             would replace another file.
         StoreError: a file cannot be read or written.
     """
-    wanted, options = replace(wanted or Wanted(), properties=bit_maps is not None), options or Options()
+    wanted, options = replace(wanted or RebuildScope(), properties=bit_maps is not None), options or Options()
     check(store, out, resume=options.resume)
     state = earlier = None
     if options.state is not None:
@@ -186,7 +186,7 @@ def _run(
     store: Store,
     sink: Sink,
     settings: Settings,
-    wanted: Wanted,
+    wanted: RebuildScope,
     options: Options,
     state: _State | None,
     surveyor: Surveyor | None,
@@ -212,7 +212,7 @@ def _run(
 
 
 def _batches(
-    store: Store, settings: Settings, wanted: Wanted, jobs: int, surveyor: Surveyor | None
+    store: Store, settings: Settings, wanted: RebuildScope, jobs: int, surveyor: Surveyor | None
 ) -> Iterator[DispatchBatch]:
     batches = _walked(store, settings, wanted, surveyor)
     if jobs > 1 and kernels.kernels() is not None:
@@ -226,7 +226,9 @@ def _batches(
     yield from batches
 
 
-def _walked(store: Store, settings: Settings, wanted: Wanted, surveyor: Surveyor | None) -> Iterator[DispatchBatch]:
+def _walked(
+    store: Store, settings: Settings, wanted: RebuildScope, surveyor: Surveyor | None
+) -> Iterator[DispatchBatch]:
     builder = BatchBuilder(settings.rules, wanted, surveyor.look if surveyor else None)
     for part in parts_of(store.commit_log, wanted, cut=False):
         for batch in walk_part(part, builder, wanted):
@@ -238,7 +240,7 @@ def _walked(store: Store, settings: Settings, wanted: Wanted, surveyor: Surveyor
         surveyor.is_complete = True
 
 
-def _fingerprint(store: Store, settings: Settings, wanted: Wanted) -> dict[str, Any]:
+def _fingerprint(store: Store, settings: Settings, wanted: RebuildScope) -> dict[str, Any]:
     """Returns what must be unchanged when a run is resumed."""
     return {
         "store": str(real_path(store.path)),

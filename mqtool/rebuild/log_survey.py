@@ -7,7 +7,7 @@ import numpy as np
 from mqtool.formats import properties as names
 from mqtool.formats.commit_log import SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.dispatch_batch import BatchBuilder, Wanted
+from mqtool.rebuild.dispatch_batch import BatchBuilder, RebuildScope
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.queue_writer import QueueName
@@ -168,7 +168,7 @@ def survey_log(store: Store, rules: DispatchRules, on_progress: OnProgress = ign
         rules: for dispatch.
         on_progress: called with bytes of the log.
     """
-    surveyor, log, nothing = Surveyor(), store.commit_log, Wanted(queues=False, index=False)
+    surveyor, log, nothing = Surveyor(), store.commit_log, RebuildScope(queues=False, index=False)
     builder = BatchBuilder(rules, nothing, surveyor.look)
     for part in parts_of(log, nothing, cut=False):
         for batch in walk_part(part, builder, nothing):

@@ -7,7 +7,7 @@ import numpy as np
 from mqtool.errors import UsageError
 from mqtool.formats import file_names, index_file
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, Wanted
+from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.index_writer import IndexWriter
 from mqtool.rebuild.job import check
@@ -45,7 +45,7 @@ def rebuild_index_file(
     earlier = [file for file in store.disk_index_files() if file.path.name < name]
     before = max(earlier, key=lambda file: file.path.name, default=None)
     builder, start, skip = _beginning(before, settings)
-    wanted = Wanted(queues=False, start=start)
+    wanted = RebuildScope(queues=False, start=start)
     result, total = Result(index_files=[name]), store.commit_log.bytes_in_use
     with OutputFiles(out) as output:
         writer = IndexWriter(output, settings.index_slots, settings.index_entries)

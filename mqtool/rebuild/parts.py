@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from mqtool.errors import StoreError
 from mqtool.jobs.parts import PART_BYTES
-from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, Wanted
+from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.commit_log import CommitLog, Segment, gap_between
@@ -37,7 +37,7 @@ class Part:
     gap: Damage | None = None
 
 
-def parts_of(log: CommitLog, wanted: Wanted, *, cut: bool) -> Iterator[Part]:
+def parts_of(log: CommitLog, wanted: RebuildScope, *, cut: bool) -> Iterator[Part]:
     """Yields the parts of a log, in order.
 
     Args:
@@ -74,7 +74,7 @@ def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
     return start - segment.base
 
 
-def walk_part(part: Part, builder: BatchBuilder, wanted: Wanted) -> Iterator[DispatchBatch]:
+def walk_part(part: Part, builder: BatchBuilder, wanted: RebuildScope) -> Iterator[DispatchBatch]:
     """Walks a part; yields a batch for each window, and for damage.
 
     The `end` of the last batch is where the walk ended. It differs from the part's end if no record begins there.
@@ -96,11 +96,11 @@ def walk_part(part: Part, builder: BatchBuilder, wanted: Wanted) -> Iterator[Dis
         yield DispatchBatch(walk.end)
 
 
-def _overlaps(damage: Damage, wanted: Wanted) -> bool:
+def _overlaps(damage: Damage, wanted: RebuildScope) -> bool:
     return (wanted.start is None or damage.end > wanted.start) and (wanted.end is None or damage.start < wanted.end)
 
 
-def _inside(frames: Frames, wanted: Wanted) -> Frames:
+def _inside(frames: Frames, wanted: RebuildScope) -> Frames:
     if wanted.start is None and wanted.end is None:
         return frames
     offsets = frames.positions + frames.base

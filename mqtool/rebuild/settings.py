@@ -9,7 +9,7 @@ from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.dispatched import DispatchRules
 from mqtool.store.delay_levels import KEY
 from mqtool.store.dispatch_rules import rules_of
-from mqtool.store.file_sizes import Known
+from mqtool.store.file_sizes import KnownSize
 from mqtool.store.recovered import index_shape
 from mqtool.store.store import Store
 
@@ -50,7 +50,7 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
     """
     evidence: dict[str, str] = {}
 
-    def size(name: str, known: Known | None, default: int) -> int:
+    def size(name: str, known: KnownSize | None, default: int) -> int:
         evidence[name] = known.evidence if known else DEFAULT
         return known.value if known else default
 

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.formats.topics import is_lmq
-from mqtool.rebuild.dispatch_batch import DispatchBatch, Wanted
+from mqtool.rebuild.dispatch_batch import DispatchBatch, RebuildScope
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.index_writer import IndexWriter
 from mqtool.rebuild.listing import LISTED
@@ -33,7 +33,12 @@ class Sink:
     """
 
     def __init__(
-        self, output: OutputFiles, settings: Settings, wanted: Wanted, log_bytes: int, bit_maps: BitMaps | None = None
+        self,
+        output: OutputFiles,
+        settings: Settings,
+        wanted: RebuildScope,
+        log_bytes: int,
+        bit_maps: BitMaps | None = None,
     ) -> None:
         """Starts with nothing written.
 

@@ -4,8 +4,8 @@ from collections.abc import Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass, replace
 
-from mqtool.jobs.pool import in_order, leave_interrupts, worker_pool
-from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, Wanted
+from mqtool.jobs.pool import ignore_interrupts, in_order, worker_pool
+from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.rebuild.parts import Part, walk_part
 from mqtool.records.dispatched import DispatchRules
 from mqtool.store.commit_log import Segment
@@ -16,7 +16,9 @@ _AHEAD = 2
 _of_process: list[BatchBuilder] = []
 
 
-def batches_of_workers(parts: list[Part], rules: DispatchRules, wanted: Wanted, jobs: int) -> Iterator[DispatchBatch]:
+def batches_of_workers(
+    parts: list[Part], rules: DispatchRules, wanted: RebuildScope, jobs: int
+) -> Iterator[DispatchBatch]:
     """Yields the batches of all parts in order, as a single process without parts would.
 
     If the walk over a part does not end where the next one begins, the cut was not at a record. This process then
@@ -47,14 +49,14 @@ class _Walk:
     future: "Future[list[DispatchBatch]]"
 
     def done(self) -> bool:
-        """See `pool.Begun`."""
+        """See `pool.StartedTask`."""
         return self.future.done()
 
 
-def _start(rules: DispatchRules, wanted: Wanted) -> None:
-    leave_interrupts()
+def _start(rules: DispatchRules, wanted: RebuildScope) -> None:
+    ignore_interrupts()
     _of_process.append(BatchBuilder(rules, wanted))
 
 
-def _walk(part: Part, wanted: Wanted) -> list[DispatchBatch]:
+def _walk(part: Part, wanted: RebuildScope) -> list[DispatchBatch]:
     return list(walk_part(part, _of_process[0], wanted))

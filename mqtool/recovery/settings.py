@@ -17,7 +17,7 @@ from mqtool.recovery import scope
 from mqtool.recovery.dledger_place import LedgerPlace, ledger_place
 from mqtool.store import broker_config, layout
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.file_sizes import Known
+from mqtool.store.file_sizes import KnownSize
 from mqtool.store.index_file import list_index_files
 from mqtool.store.recovery_rules import recovery_rules
 
@@ -152,8 +152,8 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, found: layout.StoreLayout
     return (default,) if default in detected or not detected else detected
 
 
-def _known(found: Known | None, default: int) -> Known:
-    return found or Known(default, "the broker's default")
+def _known(found: KnownSize | None, default: int) -> KnownSize:
+    return found or KnownSize(default, "the broker's default")
 
 
 def _index_sizes(root: Path, config: BrokerConfig) -> tuple[int | None, int | None]:

@@ -8,7 +8,7 @@ import numpy as np
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
-from mqtool.rebuild.dispatch_batch import Wanted
+from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.result import Result
@@ -31,7 +31,7 @@ def rebuild_queues(store: Store, change: RebuildQueues, out: Path, built: Built)
     check_queues(store)
     settings = settings_of(store)
     bit_maps = bit_maps_of(store) if settings.has_extension else None
-    wanted = Wanted(index=False, topics=change.topics, queue_id=change.queue_id)
+    wanted = RebuildScope(index=False, topics=change.topics, queue_id=change.queue_id)
     result = rebuild(store, out, settings, wanted, bit_maps=bit_maps)
     _tell(result, built)
     if bit_maps is not None:
@@ -141,7 +141,7 @@ def rebuild_index(store: Store, change: RebuildIndex, out: Path, built: Built) -
         if previous:
             built.reads[built.name(max(previous))] = True
     else:
-        _tell(rebuild(store, out, settings, Wanted(queues=False)), built)
+        _tell(rebuild(store, out, settings, RebuildScope(queues=False)), built)
         replace_index(
             store, sorted((out / file_names.INDEX).iterdir()) if (out / file_names.INDEX).is_dir() else [], built
         )

@@ -16,7 +16,7 @@ import numpy as np
 
 from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
 from mqtool.formats import checkpoint, file_names, timer
-from mqtool.rebuild.dispatch_batch import Wanted
+from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
@@ -201,7 +201,7 @@ def _move_index(store: Store, out: Path, built: Built) -> None:
     if not store.disk_index_files():
         return
     with open_store(out / _NEW) as made:
-        rebuild(made, out / _DERIVED, settings_of(store), Wanted(queues=False))
+        rebuild(made, out / _DERIVED, settings_of(store), RebuildScope(queues=False))
     directory = out / _DERIVED / file_names.INDEX
     replace_index(store, sorted(directory.iterdir()) if directory.is_dir() else [], built)
 

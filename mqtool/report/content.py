@@ -123,7 +123,7 @@ def gather(
     store: Store, answer: Verification, facts: Facts, made: str, advice: tuple[str, ...] | None = None
 ) -> Content:
     """Collects the contents of the page."""
-    store.go_on_without_unreadable()  # the findings state what is unknown then
+    store.skip_unreadable()  # the findings state what is unknown then
     survey, losses = facts.survey, answer.losses
     groups = grouped(answer.findings)
     lint = tuple(group for group in groups if CATALOGUE[group.code].area is Area.LINT)

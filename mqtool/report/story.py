@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from mqtool import __version__, words
 from mqtool.pages import templates
-from mqtool.story import Life, Step, StepKind
+from mqtool.story import MessageHistory, Step, StepKind
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -36,17 +36,17 @@ class Dot:
 
 
 @dataclass(frozen=True)
-class Picture:
+class Diagram:
     """The diagram of one life.
 
     Attributes:
-        life: the life that is drawn.
+        history: the life that is drawn.
         lanes: name and centre of each lane: producer, broker, each consumer group.
         dots: one for each step.
         width, height: in pixels.
     """
 
-    life: Life
+    history: MessageHistory
     lanes: tuple[tuple[str, int], ...]
     dots: tuple[Dot, ...]
     width: int
@@ -58,20 +58,20 @@ class Picture:
         return " ".join(f"{dot.x},{dot.y}" for dot in self.dots if dot.step.kind is not StepKind.UNKNOWN)
 
 
-def story(store: str, address: str, lives: Sequence[Life], notes: Sequence[str]) -> str:
+def story(store: str, address: str, histories: Sequence[MessageHistory], notes: Sequence[str]) -> str:
     """Returns the page as HTML.
 
     Args:
         store, address: as the user gave them.
-        lives, notes: from `mqtool.story.tell`.
+        histories, notes: from `mqtool.story.histories_of`.
     """
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
-    pictures = [picture(life) for life in lives]
+    diagrams = [diagram(life) for life in histories]
     template = _environment().get_template("story.html")
-    return template.render(store=store, address=address, pictures=pictures, notes=notes, made=made)
+    return template.render(store=store, address=address, pictures=diagrams, notes=notes, made=made)
 
 
-def picture(life: Life) -> Picture:
+def diagram(life: MessageHistory) -> Diagram:
     """Computes the positions of a life's steps and lanes."""
     names = [PRODUCER, BROKER, *dict.fromkeys(lane_of(step) for step in life.steps)]
     lanes = {name: LANE_WIDTH // 2 + LANE_WIDTH * at for at, name in enumerate(dict.fromkeys(names))}
@@ -79,7 +79,7 @@ def picture(life: Life) -> Picture:
         Dot(lanes[lane_of(step)], 48 + ROW_HEIGHT * row, step, _time(step.at), _time(step.due))
         for row, step in enumerate(life.steps)
     )
-    return Picture(life, tuple(lanes.items()), dots, LANE_WIDTH * len(lanes), 48 + ROW_HEIGHT * len(dots))
+    return Diagram(life, tuple(lanes.items()), dots, LANE_WIDTH * len(lanes), 48 + ROW_HEIGHT * len(dots))
 
 
 def lane_of(step: Step) -> str:

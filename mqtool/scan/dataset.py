@@ -108,14 +108,14 @@ class _Scanner:
 class _Fragment:
     """A dataset as its only fragment, for engines that read datasets by fragment, such as DataFusion."""
 
-    def __init__(self, dataset: "_Lazy") -> None:
+    def __init__(self, dataset: "_LazyDataset") -> None:
         self._dataset = dataset
 
     def scanner(self, _schema: Any = None, **options: Any) -> Any:
         return self._dataset.scanner(**options)
 
 
-class _Lazy(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
+class _LazyDataset(ds.Dataset):  # type: ignore[misc]  # pyarrow has no types
     """A dataset whose rows are produced by a function."""
 
     def __init__(self, stores: Stores, schema: Any, batches: Callable[[list[str], Any], Iterator[Any]]) -> None:
@@ -172,7 +172,7 @@ def _require_computable(condition: Any, schema: Any) -> None:
         raise UsageError(f"condition {condition}: {str(error).splitlines()[0]}") from error
 
 
-class MessagesDataset(_Lazy):
+class MessagesDataset(_LazyDataset):
     """The table of messages; conditions limit what is read."""
 
     def __init__(self, stores: Stores, *, keyed: bool = False) -> None:
@@ -190,7 +190,7 @@ class MessagesDataset(_Lazy):
         return self._stores.messages(names, Where.of(where, self._schema), self._options)
 
 
-class TableDataset(_Lazy):
+class TableDataset(_LazyDataset):
     """A table that is always read completely, batch by batch."""
 
     def __init__(self, stores: Stores, schema: Any, made: Callable[[Stores], Iterator[Any]]) -> None:

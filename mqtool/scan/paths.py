@@ -36,7 +36,7 @@ _MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 
 
 @dataclass(frozen=True, slots=True)
-class Walk:
+class RangeScan:
     """A range of the log that is read sequentially, record by record.
 
     Attributes:
@@ -48,7 +48,7 @@ class Walk:
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class PointReads:
     """Records that are read individually.
 
     Attributes:
@@ -74,7 +74,7 @@ class Path:
 
     name: str
     why: str
-    parts: tuple[Walk | Named, ...] = ()
+    parts: tuple[RangeScan | PointReads, ...] = ()
 
 
 @dataclass
@@ -104,7 +104,7 @@ class Planner:
         low, high, clock = self._range
         found = self._named(low, high) or self._by_alternatives(low, high)
         if found is None:
-            return Path("walk", f"{self._refused}{clock}", (Walk(low, high),))
+            return Path("walk", f"{self._refused}{clock}", (RangeScan(low, high),))
         return Path(found.name, found.why + clock, found.parts)
 
     @property
@@ -115,7 +115,7 @@ class Planner:
         if self._is_queued and Trust.QUEUES not in self.trust:
             return "queues may lack units; trust the queues to use them"
         if self._is_queued or self._keys:
-            return self._distrust or "there is no index"
+            return self._distrust_reason or "there is no index"
         return "no condition on a key, a topic or a tag"
 
     @cached_property
@@ -175,7 +175,7 @@ class Planner:
         if not files or any(not file.slot_count for file in files):
             return None
         if any(queue.is_batch for queue in self.store.queues()):
-            self._distrust = "there are queues of batches, and keys inside a batch are not indexed"
+            self._distrust_reason = "there are queues of batches, and keys inside a batch are not indexed"
             return None
         log = self.store.commit_log
         first = min(file.header.begin_physical_offset for file in files)
@@ -183,16 +183,16 @@ class Planner:
         topics = self._topics or {queue.topic for queue in self.store.queues()} | set(self.store.metadata.topics)
         named = sorted(indexed_offsets(files, topics, self._keys))
         offsets = np.array([at for at in named if max(low, log.min_offset, first) <= at < min(high, last)], np.int64)
-        parts = (Walk(low, min(first, high)), self._indexed(offsets), Walk(max(last, low), high))
+        parts = (RangeScan(low, min(first, high)), self._indexed(offsets), RangeScan(max(last, low), high))
         return Path("index", f"{len(files)} index files for {len(self._keys)} keys", parts)
 
-    def _indexed(self, offsets: np.ndarray) -> Named:
+    def _indexed(self, offsets: np.ndarray) -> PointReads:
         """Returns the records at the given offsets, with the sizes that they state."""
         log, size = self.store.commit_log, commit_log.FRAME.size
         heads = [log.read(offset, size) for offset in offsets.tolist()]
         sizes = np.array([commit_log.FRAME.unpack(head)[0] if len(head) == size else 0 for head in heads], np.int64)
         kept = sizes >= commit_log.MIN_RECORD_SIZE
-        return Named(offsets[kept], sizes[kept], by_index=True)
+        return PointReads(offsets[kept], sizes[kept], by_index=True)
 
     @cached_property
     def _named_queues(self) -> list[Queue]:
@@ -202,7 +202,7 @@ class Planner:
         return [queue for queue in found if self.every_class or class_of(queue.topic, 0) is RecordClass.COMMITTED]
 
     @cached_property
-    def _distrust(self) -> str:
+    def _distrust_reason(self) -> str:
         """Returns the evidence in the queues themselves against trusting them; "" if there is none."""
         if self.store.rocksdb and self.store.rocksdb.is_there:
             return "queues in RocksDB are not completed after a crash"
@@ -218,7 +218,7 @@ class Planner:
         return ""
 
     def _by_queues(self, low: int, high: int) -> Path | None:
-        if not self._is_queued or Trust.QUEUES not in self.trust or self._distrust:
+        if not self._is_queued or Trust.QUEUES not in self.trust or self._distrust_reason:
             return None
         parts = [self._units(queue, low, high) for queue in self._named_queues]
         if any(part is None for part in parts):
@@ -228,10 +228,10 @@ class Planner:
         sizes = np.concatenate([part[1] for part in known]) if known else np.empty(0, np.int64)
         extent = min(high, self.store.commit_log.max_offset) - low
         if int(sizes.sum()) * _WORTH > extent > 0:
-            self._distrust = "the records that the queues name are most of the log"
+            self._distrust_reason = "the records that the queues name are most of the log"
             return None
         offsets, which = np.unique(offsets, return_index=True)
-        return Path("queues", f"{len(known)} queues with {len(offsets)} units", (Named(offsets, sizes[which]),))
+        return Path("queues", f"{len(known)} queues with {len(offsets)} units", (PointReads(offsets, sizes[which]),))
 
     def _units(self, queue: Queue, low: int, high: int) -> tuple[np.ndarray, np.ndarray] | None:
         """Returns physical offsets and sizes of the units that may match; None if the queue has a hole."""
@@ -244,7 +244,7 @@ class Planner:
             live = (numbers >= queue.min_offset) & (numbers < queue.max_offset)
             physical = units["physical_offset"].astype(np.int64)
             if not has_record(units)[live].all() or (np.diff(physical[live], prepend=before) <= 0).any():
-                self._distrust = f"queue {queue.topic}/{queue.queue_id} has a hole or goes backwards"
+                self._distrust_reason = f"queue {queue.topic}/{queue.queue_id} has a hole or goes backwards"
                 return None
             if live.any():
                 before = int(physical[live][-1])
@@ -259,33 +259,34 @@ class Planner:
         return np.concatenate(offsets), np.concatenate(sizes)
 
 
-def _union(parts: list[Walk | Named]) -> tuple[Walk | Named, ...]:
+def _union(parts: list[RangeScan | PointReads]) -> tuple[RangeScan | PointReads, ...]:
     """Merges parts of several paths: each record once, by physical offset."""
-    walks: list[Walk] = []
-    for walk in sorted((part for part in parts if isinstance(part, Walk)), key=lambda walk: walk.low):
+    walks: list[RangeScan] = []
+    for walk in sorted((part for part in parts if isinstance(part, RangeScan)), key=lambda walk: walk.low):
         if walks and walk.low <= walks[-1].high:
-            walks[-1] = Walk(walks[-1].low, max(walk.high, walks[-1].high))
+            walks[-1] = RangeScan(walks[-1].low, max(walk.high, walks[-1].high))
         elif walk.low < walk.high:
             walks.append(walk)
-    named = sorted((part for part in parts if isinstance(part, Named)), key=lambda part: part.by_index)
+    named = sorted((part for part in parts if isinstance(part, PointReads)), key=lambda part: part.by_index)
     offsets, first = np.unique(np.concatenate([part.offsets for part in named]), return_index=True)
     sizes = np.concatenate([part.sizes for part in named])[first]
     by_index = np.concatenate([np.full(len(part.offsets), part.by_index) for part in named])[first]
-    found: list[Walk | Named] = list(walks)
+    found: list[RangeScan | PointReads] = list(walks)
     edges = np.array([edge for walk in walks for edge in (walk.low, walk.high)], np.int64)
     gap = np.searchsorted(edges, offsets, side="right")  # odd inside of a walk
     runs = np.flatnonzero((np.diff(gap) != 0) | (np.diff(by_index) != 0)) + 1
     for low, high in pairwise([0, *runs.tolist(), len(offsets)]):
         if low < high and gap[low] % 2 == 0:
-            found.append(Named(offsets[low:high], sizes[low:high], bool(by_index[low])))
-    return tuple(sorted(found, key=lambda part: part.low if isinstance(part, Walk) else int(part.offsets[0])))
+            found.append(PointReads(offsets[low:high], sizes[low:high], bool(by_index[low])))
+    return tuple(sorted(found, key=lambda part: part.low if isinstance(part, RangeScan) else int(part.offsets[0])))
 
 
-def _extent(parts: tuple[Walk | Named, ...], store: Store) -> int:
+def _extent(parts: tuple[RangeScan | PointReads, ...], store: Store) -> int:
     """Returns how many bytes of the log the parts read."""
     end = store.commit_log.max_offset
     return sum(
-        max(0, min(part.high, end) - part.low) if isinstance(part, Walk) else int(part.sizes.sum()) for part in parts
+        max(0, min(part.high, end) - part.low) if isinstance(part, RangeScan) else int(part.sizes.sum())
+        for part in parts
     )
 
 

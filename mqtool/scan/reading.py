@@ -9,8 +9,8 @@ from mqtool.formats import commit_log
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import NO_FACTS, Facts
-from mqtool.scan.named import named_frames
-from mqtool.scan.paths import Named, Path, Walk
+from mqtool.scan.paths import Path, PointReads, RangeScan
+from mqtool.scan.point_reads import frames_at_offsets
 from mqtool.scan.zones import Zone, Zones
 from mqtool.store.commit_log import CommitLog, Segment, gap_between
 
@@ -38,22 +38,22 @@ class Reading:
     def items(self, path: Path) -> Iterator[Frames | Damage]:
         """Yields records that may match, by physical offset, and damage; frames are valid until the next item."""
         for part in path.parts:
-            yield from self._walk(part) if isinstance(part, Walk) else self.named(part)
+            yield from self._walk(part) if isinstance(part, RangeScan) else self.read_points(part)
 
-    def named(self, part: Named) -> Iterator[Frames | Damage]:
+    def read_points(self, part: PointReads) -> Iterator[Frames | Damage]:
         """Yields the records that a queue or an index names."""
         self.segments_read.update(_bases(self._log, part.offsets))
-        for item in named_frames(self._log, part.offsets, part.sizes):
+        for item in frames_at_offsets(self._log, part.offsets, part.sizes):
             if not part.by_index:
                 yield item
             elif isinstance(item, Frames):
-                kept = item.select(np.array([self._stands(item, at) for at in range(len(item))], bool))
+                kept = item.select(np.array([self._is_outermost(item, at) for at in range(len(item))], bool))
                 if len(kept):
                     yield kept
             elif item.kind is DamageKind.BAD_CRC:
                 yield item
 
-    def _stands(self, frames: Frames, at: int) -> bool:
+    def _is_outermost(self, frames: Frames, at: int) -> bool:
         """Whether a record is not inside the body of another record."""
         start = int(frames.positions[at])
         record = commit_log.parse_record(frames.view[start : start + int(frames.sizes[at])])
@@ -65,7 +65,7 @@ class Reading:
             return False
         return True
 
-    def _walk(self, part: Walk) -> Iterator[Frames | Damage]:
+    def _walk(self, part: RangeScan) -> Iterator[Frames | Damage]:
         """Walks segment by segment, skips those that cannot contain a match, and records the zones of complete ones."""
         log, low, high = self._log, part.low, part.high
         if low >= high:
@@ -84,7 +84,7 @@ class Reading:
             self.segments_read.add(segment.base)
             yield from self._walk_one(segment, part, notes=is_all and known is None)
 
-    def _walk_one(self, segment: Segment, part: Walk, *, notes: bool) -> Iterator[Frames | Damage]:
+    def _walk_one(self, segment: Segment, part: RangeScan, *, notes: bool) -> Iterator[Frames | Damage]:
         zone = Zone()
         start, end = max(part.low, segment.base), min(part.high, segment.end)
         for item in self._log.walk(start, end, refills=True):

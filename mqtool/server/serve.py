@@ -51,7 +51,7 @@ from mqtool.store.store import Store
 from mqtool.store.store import open_store as open_for_reading
 
 if TYPE_CHECKING:
-    from mqtool.server.grpc.door import Door
+    from mqtool.server.grpc.endpoint import GrpcEndpoint
 
 _LOG = logging.getLogger(__name__)
 
@@ -138,7 +138,7 @@ class Server:
         self._slaves: HaListener | None = None
         self._fast: Listener | None = None
         self._grpc: Listener | None = None
-        self._door: Door | None = None
+        self._endpoint: GrpcEndpoint | None = None
 
     async def start(self) -> None:
         """Opens the store, starts listening, registers the broker; returns when clients are served.
@@ -263,15 +263,15 @@ class Server:
                 "a gRPC connection: the accounts of --acl are for remoting clients only; "
                 "set authenticationEnabled and migrateAuthFromV1Enabled to import them"
             )
-        if self._door is None:
+        if self._endpoint is None:
             try:
-                from mqtool.server.grpc.door import Door  # noqa: PLC0415 - imported only if needed
+                from mqtool.server.grpc.endpoint import GrpcEndpoint  # noqa: PLC0415 - imported only if needed
             except ImportError as error:
                 raise ForeignProtocolError(
                     f"a gRPC connection: install 'rocketmq-mqtool[serve]' to serve it ({error})"
                 ) from error
-            self._door = Door(self.service, self._handlers, self._guard)
-        return self._door.connection(peer, endpoint)
+            self._endpoint = GrpcEndpoint(self.service, self._handlers, self._guard)
+        return self._endpoint.connection(peer, endpoint)
 
     async def _listen_for_slaves(self, settings: Settings) -> None:
         """Listens for slaves if `haListenPort` is set; a real slave queries topics on the port two below."""

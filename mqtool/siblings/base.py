@@ -1,6 +1,6 @@
 """The interface of a kind of store: recognise, layout, rows with damage, single rows, verify.
 
-To add a kind, write a package with the modules `kind` (a subclass of `Opened`, named by `KIND`) and `columns`
+To add a kind, write a package with the modules `kind` (a subclass of `OpenedStore`, named by `KIND`) and `columns`
 (`TABLES`), and add a row to `registry.KINDS`. Commands and `export` use only this interface.
 """
 
@@ -63,7 +63,7 @@ def missing_chunks(
     return missing
 
 
-class Opened(ABC):
+class OpenedStore(ABC):
     """A store of one kind, opened for reading. Use it as a context manager.
 
     Attributes:

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 from mqtool.errors import ExportError
 from mqtool.records.damage import Damage
 from mqtool.siblings.arrow import arrow_schema
-from mqtool.siblings.base import Opened
+from mqtool.siblings.base import OpenedStore
 from mqtool.siblings.tables import Row, Table
 
 __all__ = ["arrow_schema", "batches", "export", "export_part", "write"]
@@ -19,7 +19,7 @@ BATCH_ROWS = 8192
 
 
 def batches(
-    opened: Opened,
+    opened: OpenedStore,
     table: str | None = None,
     at_damage: Callable[[Damage], None] = lambda _: None,
     *,
@@ -72,7 +72,7 @@ def _write(found: "Iterator[pa.RecordBatch]", table: Table, target: Path) -> int
 
 
 def export(
-    opened: Opened,
+    opened: OpenedStore,
     target: Path,
     table: str | None = None,
     at_damage: Callable[[Damage], None] = lambda _: None,
@@ -86,7 +86,7 @@ def export(
 
 
 def export_part(
-    opened: Opened,
+    opened: OpenedStore,
     target: Path,
     table: str | None = None,
     at_damage: Callable[[Damage], None] = lambda _: None,
@@ -101,7 +101,7 @@ def export_part(
     return _write(batches(opened, table, at_damage, part=part), opened.table(table), target)
 
 
-def _valid(opened: Opened, table: Table, at_damage: Callable[[Damage], None]) -> Iterator[Row]:
+def _valid(opened: OpenedStore, table: Table, at_damage: Callable[[Damage], None]) -> Iterator[Row]:
     for item in opened.rows(table.name):
         if isinstance(item, Damage):
             at_damage(item)

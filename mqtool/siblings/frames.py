@@ -38,20 +38,20 @@ class Frame:
 
 
 @dataclass(frozen=True, slots=True)
-class NoFrame:
+class InvalidFrame:
     """Why there is no valid frame at a data position.
 
     Attributes:
         kind: "no-room", "length", "too-long", "past-end" or "lengths-differ".
         detail: what was expected and what was found.
         length: the length that was read at the data position.
-        other: the length at the other end of the frame.
+        end_length: the length at the other end of the frame.
     """
 
     kind: str
     detail: str
     length: int = 0
-    other: int = 0
+    end_length: int = 0
 
 
 class FrameFile:
@@ -63,11 +63,11 @@ class FrameFile:
         path: path of the file.
         size: size of the file in bytes.
         start: global position, in the whole store, of data position 0; set by the subclass.
-        states_at: distance in bytes from the start of a frame to the field in which its record states its own position.
+        position_field: distance in bytes from the start of a frame to the field that states the position of its record.
     """
 
     start: int
-    states_at: int
+    position_field: int
 
     def __init__(self, path: Path) -> None:
         """Opens the file.
@@ -103,7 +103,7 @@ class FrameFile:
         """
         return scan_frames(self._file.read(HEADER_SIZE + start, max(0, min(window, end - start))), start, limit)
 
-    def frame_at(self, start: int, end: int, limit: int) -> Frame | NoFrame:
+    def frame_at(self, start: int, end: int, limit: int) -> Frame | InvalidFrame:
         """Reads the frame that begins at a data position, as the broker does (Chunk.TryReadForwardInternal).
 
         Args:
@@ -112,20 +112,20 @@ class FrameFile:
             limit: maximum size of a record in bytes.
         """
         if start + FRAME_OVERHEAD > end:
-            return NoFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
+            return InvalidFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
         length = _length(self.read(start, LENGTH.size))
         wrong = _implausible(length, end - start - FRAME_OVERHEAD, limit)
         if wrong is not None:
             return wrong
         data = self.read(start + LENGTH.size, length + LENGTH.size)
         if len(data) < length + LENGTH.size:
-            return NoFrame("past-end", f"the file ends inside the record of {length} bytes", length)
+            return InvalidFrame("past-end", f"the file ends inside the record of {length} bytes", length)
         other = _length(data[length:])
         if other != length:
-            return NoFrame("lengths-differ", f"length {length} before the record, {other} after it", length, other)
+            return InvalidFrame("lengths-differ", f"length {length} before the record, {other} after it", length, other)
         return Frame(start, data[:length])
 
-    def frame_before(self, end: int, start: int, limit: int) -> Frame | NoFrame:
+    def frame_before(self, end: int, start: int, limit: int) -> Frame | InvalidFrame:
         """Reads the frame that ends at a data position, by the length after its record.
 
         Args:
@@ -134,7 +134,7 @@ class FrameFile:
             limit: maximum size of a record in bytes.
         """
         if end - FRAME_OVERHEAD < start:
-            return NoFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
+            return InvalidFrame("no-room", f"{end - start} bytes are left, a frame needs at least {FRAME_OVERHEAD + 1}")
         length = _length(self.read(end - LENGTH.size, LENGTH.size))
         wrong = _implausible(length, end - start - FRAME_OVERHEAD, limit)
         if wrong is not None:
@@ -142,7 +142,9 @@ class FrameFile:
         first = end - FRAME_OVERHEAD - length
         found = self.frame_at(first, end, limit)
         if isinstance(found, Frame) and found.end != end:
-            return NoFrame("lengths-differ", f"length {len(found.record)} before the record, {length} after it", length)
+            return InvalidFrame(
+                "lengths-differ", f"length {len(found.record)} before the record, {length} after it", length
+            )
         return found
 
     def last_used(self, start: int, end: int) -> int:
@@ -158,12 +160,12 @@ class FrameFile:
             at += len(data)
         return used
 
-    def stating(self, start: int, end: int) -> Iterator[int]:
+    def candidates(self, start: int, end: int) -> Iterator[int]:
         """Yields data positions in a range at which a frame may begin, because the bytes there state this position.
 
         This finds frames after damage, at any position. It reads little if the first candidate is near.
         """
-        first, after = self.states_at, self.states_at + 7
+        first, after = self.position_field, self.position_field + 7
         at, window = start, _FIRST_WINDOW
         while at < end:
             data = np.frombuffer(self._file.read(HEADER_SIZE + at, min(window, end - at) + after), np.uint8)
@@ -187,11 +189,13 @@ def _length(data: Buffer) -> int:
     return int(_UNPACK(data)[0]) if len(data) >= LENGTH.size else 0
 
 
-def _implausible(length: int, room: int, limit: int) -> NoFrame | None:
+def _implausible(length: int, room: int, limit: int) -> InvalidFrame | None:
     if length <= 0:
-        return NoFrame("length", f"expected a length above 0, found {length}", length)
+        return InvalidFrame("length", f"expected a length above 0, found {length}", length)
     if length > limit:
-        return NoFrame("too-long", f"length {length} is above the limit of {limit}", length)
+        return InvalidFrame("too-long", f"length {length} is above the limit of {limit}", length)
     if length > room:
-        return NoFrame("past-end", f"a record of {length} bytes does not end within the {room} that are left", length)
+        return InvalidFrame(
+            "past-end", f"a record of {length} bytes does not end within the {room} that are left", length
+        )
     return None

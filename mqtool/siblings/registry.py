@@ -10,7 +10,7 @@ from mqtool.formats import file_names
 from mqtool.siblings.tables import Table
 
 if TYPE_CHECKING:
-    from mqtool.siblings.base import Opened
+    from mqtool.siblings.base import OpenedStore
 
 COMMANDS = ("info", "dump", "get", "find", "verify", "explain-start", "rebuild", "salvage", "export")
 """Verbs that are commands; the other verbs are functions of the kind's package."""
@@ -42,7 +42,7 @@ class Kind:
         """Whether a path is a store of this kind, or a file of one. Reads only names and first bytes."""
         return self._class.recognises(path)
 
-    def open(self, path: Path) -> "Opened":
+    def open(self, path: Path) -> "OpenedStore":
         """Opens a store for reading.
 
         Raises:
@@ -57,8 +57,8 @@ class Kind:
         return found
 
     @property
-    def _class(self) -> "type[Opened]":
-        found: type[Opened] = import_module(f"{self.package}.kind").KIND
+    def _class(self) -> "type[OpenedStore]":
+        found: type[OpenedStore] = import_module(f"{self.package}.kind").KIND
         return found
 
 

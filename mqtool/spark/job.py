@@ -76,7 +76,7 @@ class SparkJob(Generic[Item, Answer]):
         thread.start()
         try:
             while not ended.wait(_INTERVAL) and not told.value:
-                self._tell(items)
+                self._report_progress(items)
         except BaseException:
             self._cancel(ended)
             raise
@@ -98,7 +98,7 @@ class SparkJob(Generic[Item, Answer]):
             return 1
         return int(self._context.getConf().get("spark.task.maxFailures") or 4)
 
-    def _tell(self, items: list[Item]) -> None:
+    def _report_progress(self, items: list[Item]) -> None:
         tracker = self._context.statusTracker()
         completed = 0
         for job in tracker.getJobIdsForGroup(self._group):
@@ -127,8 +127,8 @@ class _Attempts:
     Without this, Spark would raise a Java exception that contains the error's message somewhere in its text.
     """
 
-    def __init__(self, work: Callable[[Iterable[Any]], Iterator[Any]], told: Any, most: int) -> None:
-        self._work, self._told, self._most = work, told, most
+    def __init__(self, work: Callable[[Iterable[Any]], Iterator[Any]], errors: Any, most: int) -> None:
+        self._work, self._errors, self._most = work, errors, most
 
     def __call__(self, items: Iterable[Any]) -> Iterator[Any]:
         try:
@@ -138,7 +138,7 @@ class _Attempts:
             again = context is not None and context.attemptNumber() + 1 < self._most
             if again and not isinstance(error, CorruptionError):
                 raise
-            self._told.add([error])
+            self._errors.add([error])
 
 
 def _translated(error: BaseException) -> BaseException:

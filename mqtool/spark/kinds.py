@@ -121,7 +121,7 @@ def parts_of(root: str, table: Table) -> list[Part]:
 
 
 @dataclass(frozen=True, slots=True)
-class Written:
+class WriteResult:
     """A part that was written: number of rows, and its damage as text."""
 
     rows: int
@@ -130,7 +130,7 @@ class Written:
 
 def export_table(
     session: "SparkSession", root: str, table: Table, target: Path, on_progress: OnProgress = ignore
-) -> list[Written]:
+) -> list[WriteResult]:
     """Writes a table as a directory of Parquet files, one per part, on executors.
 
     Args:
@@ -141,7 +141,7 @@ def export_table(
         on_progress: see `SparkJob`.
     """
     target.mkdir(parents=True)
-    job: SparkJob[tuple[int, Part], Written] = SparkJob(session, GROUP, _Writer(target), lambda _: 1, on_progress)
+    job: SparkJob[tuple[int, Part], WriteResult] = SparkJob(session, GROUP, _Writer(target), lambda _: 1, on_progress)
     return job.run(list(enumerate(parts_of(root, table))), f"export {table.name}")
 
 
@@ -151,14 +151,14 @@ class _Writer:
 
     target: Path
 
-    def __call__(self, items: Iterable[tuple[int, Part]]) -> Iterator[Written]:
+    def __call__(self, items: Iterable[tuple[int, Part]]) -> Iterator[WriteResult]:
         for number, part in items:
             file = self.target / f"part-{number:05}.parquet"
             file.unlink(missing_ok=True)  # of an attempt that failed
             damage: list[Damage] = []
             with _kind_of(part.root).open(Path(part.root)) as opened:
                 rows = export_part(opened, file, part.table, damage.append, part=part.name)
-            yield Written(rows, tuple(map(str, damage)))
+            yield WriteResult(rows, tuple(map(str, damage)))
 
 
 def _chosen(tables: tuple[Table, ...], name: str) -> Table:

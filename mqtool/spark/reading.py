@@ -13,7 +13,7 @@ from pyspark.sql.datasource import InputPartition
 
 from mqtool.errors import ExportError
 from mqtool.export.plan import Partition, StorePlan, partitions
-from mqtool.export.read import accept, pieces, read_partition
+from mqtool.export.read import check_tolerated, pieces, read_partition
 from mqtool.export.rows import Rows, rows_of
 from mqtool.export.schema import BY_NAME, REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.sources import Source
@@ -21,7 +21,7 @@ from mqtool.export.task import damage_batch
 from mqtool.export.views import compact
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
-from mqtool.scan.paths import Named
+from mqtool.scan.paths import PointReads
 from mqtool.scan.reading import Reading
 from mqtool.scan.zones import possible
 from mqtool.spark.options import SourceOptions, narrowed
@@ -37,13 +37,13 @@ class Split(InputPartition):
     Attributes:
         partition: spans of the log; None if there are none.
         damage: found by planning.
-        source, named: a store, and its records that a queue or an index names; None if there are none.
+        source, points: a store, and its records that a queue or an index names; None if there are none.
     """
 
     partition: Partition | None = None
     damage: tuple[tuple[Source, Damage], ...] = ()
     source: Source | None = None
-    named: Named | None = None
+    points: PointReads | None = None
 
 
 def splits_of(plans: list[StorePlan], split_bytes: int) -> list[Split]:
@@ -53,12 +53,15 @@ def splits_of(plans: list[StorePlan], split_bytes: int) -> list[Split]:
     return [*found, Split(None, gaps)] if gaps else found
 
 
-def splits_of_named(source: Source, named: Named, split_bytes: int) -> list[Split]:
+def splits_of_points(source: Source, points: PointReads, split_bytes: int) -> list[Split]:
     """Returns the tasks that read named records of a store."""
-    number = np.cumsum(named.sizes) // split_bytes
+    number = np.cumsum(points.sizes) // split_bytes
     edges = [0, *(np.flatnonzero(np.diff(number)) + 1).tolist(), len(number)]
     parts = (slice(low, high) for low, high in pairwise(edges) if low < high)
-    return [Split(source=source, named=Named(named.offsets[part], named.sizes[part], named.by_index)) for part in parts]
+    return [
+        Split(source=source, points=PointReads(points.offsets[part], points.sizes[part], points.by_index))
+        for part in parts
+    ]
 
 
 def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_on_loss: bool = False) -> Iterator[Any]:
@@ -76,14 +79,14 @@ def read_split(split: Split, options: SourceOptions, names: list[str], *, fail_o
     """
     shape = _Shape(options, names)
     for where, damage in split.damage:
-        _require_there(damage, where, fail_on_loss=fail_on_loss)
-        yield from shape.damage(accept(damage, options.read), where)
+        _require_no_loss(damage, where, fail_on_loss=fail_on_loss)
+        yield from shape.damage(check_tolerated(damage, options.read), where)
     source = split.source if split.partition is None else split.partition.source
     if source is None:
         return
     for item in _items(split, shape):
         if isinstance(item, Damage):
-            _require_there(item, source, fail_on_loss=fail_on_loss)
+            _require_no_loss(item, source, fail_on_loss=fail_on_loss)
             yield from shape.damage(item, source)
         else:
             yield from shape.rows(item, source)
@@ -93,12 +96,12 @@ def _items(split: Split, shape: "_Shape") -> Iterator[Rows | Damage]:
     """Yields the rows of a task that may match, and damage."""
     if split.partition is not None:
         yield from read_partition(split.partition, shape.request, shape.narrow)
-    if split.source is None or split.named is None:
+    if split.source is None or split.points is None:
         return
     with split.source.open() as store:
-        for item in Reading(store.commit_log).named(split.named):
+        for item in Reading(store.commit_log).read_points(split.points):
             if isinstance(item, Damage):
-                yield accept(item, shape.request)
+                yield check_tolerated(item, shape.request)
                 continue
             for frames in pieces(shape.narrow(shape.request.selection.narrow(item)), shape.request):
                 rows = rows_of(frames, split.source.broker, shape.request)
@@ -106,7 +109,7 @@ def _items(split: Split, shape: "_Shape") -> Iterator[Rows | Damage]:
                     yield rows
 
 
-def _require_there(damage: Damage, source: Source, *, fail_on_loss: bool) -> None:
+def _require_no_loss(damage: Damage, source: Source, *, fail_on_loss: bool) -> None:
     if fail_on_loss and damage.kind is DamageKind.MISSING:
         lost = (
             f"data loss: {damage.end - damage.start} bytes of the log from physical offset {damage.start} are missing"

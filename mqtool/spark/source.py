@@ -19,11 +19,11 @@ from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import check_split
 from mqtool.export.plan import StorePlan, plan_store
 from mqtool.export.sources import Source
-from mqtool.scan.paths import FOREVER, Named, Path, Planner, Walk
+from mqtool.scan.paths import FOREVER, Path, Planner, PointReads, RangeScan
 from mqtool.spark.asking import FORMAT
 from mqtool.spark.kinds import KindReader, source_of
 from mqtool.spark.options import SourceOptions, parse
-from mqtool.spark.reading import Split, read_split, splits_of, splits_of_named
+from mqtool.spark.reading import Split, read_split, splits_of, splits_of_points
 from mqtool.spark.schema import require_subset, table_schema
 from mqtool.store.cuts import Cuts
 from mqtool.store.selection import Selection
@@ -124,14 +124,14 @@ def splits_of_all(options: SourceOptions) -> list[Split]:
         for source, store in zip(options.sources, stores, strict=True):
             check_split(options.split_bytes, store.commit_log.max_offset - store.commit_log.min_offset)
             for part in _parts(options, source, store):
-                if isinstance(part, Named):
-                    named += splits_of_named(source, part, options.split_bytes)
+                if isinstance(part, PointReads):
+                    named += splits_of_points(source, part, options.split_bytes)
                 else:
                     plans.append(plan_store(store, source, part, target=options.split_bytes))
     return splits_of(plans, options.split_bytes) + named
 
 
-def _parts(options: SourceOptions, source: Source, store: Store) -> Iterator[Selection | Named]:
+def _parts(options: SourceOptions, source: Source, store: Store) -> Iterator[Selection | PointReads]:
     """Yields what is read of a store: ranges of its log, and records that a queue or an index names."""
     selection, facts = options.read.selection, options.where.facts
     if facts.is_impossible or not facts["broker"].admits(source.broker):
@@ -141,11 +141,11 @@ def _parts(options: SourceOptions, source: Source, store: Store) -> Iterator[Sel
     if len(path.parts) > 1 and not _begin_at_records(store, path):  # then two tasks might read a record
         path = Planner(store, facts, options.trust - {Trust.INDEX}, every_class=every).path()
     for part in path.parts:
-        if isinstance(part, Named):
+        if isinstance(part, PointReads):
             kept = part.offsets >= (selection.start or 0)
             if selection.end is not None:
                 kept &= part.offsets < selection.end
-            yield Named(part.offsets[kept], part.sizes[kept], part.by_index)
+            yield PointReads(part.offsets[kept], part.sizes[kept], part.by_index)
             continue
         start, end = max(part.low, selection.start or 0), part.high
         end = end if selection.end is None else min(end, selection.end)
@@ -156,7 +156,7 @@ def _parts(options: SourceOptions, source: Source, store: Store) -> Iterator[Sel
 def _begin_at_records(store: Store, path: Path) -> bool:
     """Whether the ranges of a path with several parts begin and end at records, as far as they are in the log."""
     log, cuts = store.commit_log, Cuts(store)
-    edges = {edge for part in path.parts if isinstance(part, Walk) for edge in (part.low, part.high)}
+    edges = {edge for part in path.parts if isinstance(part, RangeScan) for edge in (part.low, part.high)}
     return all(cuts.is_start(edge) for edge in edges if log.min_offset < edge < log.max_offset)
 
 

@@ -21,23 +21,23 @@ GRAMMAR = (
 
 
 @dataclass(frozen=True, slots=True)
-class Resolved:
+class AddressMatches:
     """The messages at an address.
 
     Attributes:
         messages: none, one, or several with the same unique key.
-        how: how the address was interpreted, and why nothing was found.
+        method: how the address was interpreted, and why nothing was found.
         damage: found in place of a message or in it.
-        certain: the address has only one interpretation.
+        is_unambiguous: the address has only one interpretation.
     """
 
     messages: list[Message]
-    how: str
+    method: str
     damage: list[Damage]
-    certain: bool = False
+    is_unambiguous: bool = False
 
 
-def resolve(store: Store, address: str) -> Resolved:
+def resolve(store: Store, address: str) -> AddressMatches:
     """Returns the messages at an address.
 
     Args:
@@ -51,7 +51,7 @@ def resolve(store: Store, address: str) -> Resolved:
         UsageError: the address looks like an incomplete place in a queue, and no message has it as its unique key.
     """
     if _NUMBER.fullmatch(address) and int(address) <= _LARGEST:
-        return replace(_checked(store.message_at(int(address)), "physical offset"), certain=True)
+        return replace(_checked(store.message_at(int(address)), "physical offset"), is_unambiguous=True)
     place = _PLACE.fullmatch(address)
     if place:
         return _in_queue(store, place["topic"], int(place["queue"]), int(place["offset"]))
@@ -65,7 +65,7 @@ def resolve(store: Store, address: str) -> Resolved:
         return by_key
     found = by_id.messages[0].offset_message_id
     how = f"offset message id of another broker address: the record there has {found}"
-    return Resolved(by_id.messages, how, by_id.damage)
+    return AddressMatches(by_id.messages, how, by_id.damage)
 
 
 def is_unique_key(address: str) -> bool:
@@ -79,12 +79,12 @@ def is_unique_key(address: str) -> bool:
     return False
 
 
-def _checked(message: Message, how: str) -> Resolved:
+def _checked(message: Message, how: str) -> AddressMatches:
     damage = crc_damage(message)
-    return Resolved([message], how, [damage] if damage else [])
+    return AddressMatches([message], how, [damage] if damage else [])
 
 
-def _by_offset_id(store: Store, address: str) -> Resolved | None:
+def _by_offset_id(store: Store, address: str) -> AddressMatches | None:
     try:
         found = message_id.parse_offset_id(address)
         return _checked(store.message_at(found.physical_offset), "offset message id")
@@ -92,24 +92,24 @@ def _by_offset_id(store: Store, address: str) -> Resolved | None:
         return None
 
 
-def _by_unique_key(store: Store, address: str) -> Resolved:
+def _by_unique_key(store: Store, address: str) -> AddressMatches:
     found = find_messages(store, unique_keys=[address])
     items = list(found.items)
     messages = [item for item in items if isinstance(item, Message)]
     damage = [item for item in items if isinstance(item, Damage)]
-    how = f"unique key, by {' and '.join(found.ways)}"
-    return Resolved(messages, how, damage)
+    how = f"unique key, by {' and '.join(found.methods)}"
+    return AddressMatches(messages, how, damage)
 
 
-def _in_queue(store: Store, topic: str, queue_id: int, queue_offset: int) -> Resolved:
+def _in_queue(store: Store, topic: str, queue_id: int, queue_offset: int) -> AddressMatches:
     if store.queue(topic, queue_id) is None:
-        return Resolved([], f"there is no queue {queue_id} of topic {topic}", [])
+        return AddressMatches([], f"there is no queue {queue_id} of topic {topic}", [])
     result = store.get_message(topic, queue_id, queue_offset, 1)
     if result.damage:
-        return Resolved([], f"queue offset; its record is damaged: {result.damage[0].detail}", result.damage)
+        return AddressMatches([], f"queue offset; its record is damaged: {result.damage[0].detail}", result.damage)
     if result.status is not GetStatus.FOUND:
         bounds = f"the queue has {result.min_offset} to {result.max_offset}, end exclusive"
-        return Resolved([], f"queue offset; {result.status.value}: {bounds}", [])
+        return AddressMatches([], f"queue offset; {result.status.value}: {bounds}", [])
     messages = [part for message in result.messages for part in explode(message) if part.queue_offset == queue_offset]
     damage = [bad for message in result.messages if (bad := crc_damage(message))]
-    return Resolved(messages or result.messages, "queue offset", damage, certain=True)
+    return AddressMatches(messages or result.messages, "queue offset", damage, is_unambiguous=True)

@@ -30,24 +30,24 @@ _DOUBLE = re.compile(
 )
 
 
-class Misread(NamedTuple):
+class MisreadValue(NamedTuple):
     """A value that does not mean to the broker what it says.
 
     Attributes:
         key: the key.
         value: as the file states it.
-        becomes: what the broker uses instead, in words.
+        effect: what the broker uses instead, in words.
     """
 
     key: str
     value: str
-    becomes: str
+    effect: str
 
     def __str__(self) -> str:
-        return f"{self.key}={self.value!r}: {self.becomes}"
+        return f"{self.key}={self.value!r}: {self.effect}"
 
 
-def taken(key: str, value: str, release: Release | None = None) -> str | None:
+def effective_value(key: str, value: str, release: Release | None = None) -> str | None:
     """Returns the value that a broker takes from a text, None if it ignores the text and keeps the default.
 
     Args:
@@ -74,7 +74,7 @@ def taken(key: str, value: str, release: Release | None = None) -> str | None:
             return value
 
 
-def misread(values: Mapping[str, str], release: Release | None = None) -> list[Misread]:
+def misread(values: Mapping[str, str], release: Release | None = None) -> list[MisreadValue]:
     """Returns the values that do not mean to the broker what they say, in the order of the keys.
 
     Args:
@@ -83,21 +83,21 @@ def misread(values: Mapping[str, str], release: Release | None = None) -> list[M
     """
     found = []
     for key, value in values.items():
-        becomes = _becomes(key, value, release)
+        becomes = _effect(key, value, release)
         if becomes:
-            found.append(Misread(key, value, becomes))
+            found.append(MisreadValue(key, value, becomes))
     return found
 
 
-def _becomes(key: str, value: str, release: Release | None) -> str:
+def _effect(key: str, value: str, release: Release | None) -> str:
     """Returns in words what the broker uses instead of a value; empty if it uses the value as stated."""
-    text = taken(key, value, release)
+    text = effective_value(key, value, release)
     match KEYS.get(key):
         case Type.FLAG if value.lower() not in ("true", "false"):
             meant = value.strip().lower() in ("true", "false")
             return "the broker reads false" + ("; remove the blanks" if meant else "; write true or false")
         case Type.INT | Type.LONG as kind if text is None:
-            trimmed = taken(key, value.strip(), release) is not None
+            trimmed = effective_value(key, value.strip(), release) is not None
             hint = "remove the blanks" if trimmed else f"write a whole number that fits a Java {kind.value}"
             return f"the broker ignores it and keeps its default; {hint}"
         case Type.INT if key == "timerPrecisionMs" and text != value.lstrip("+"):
@@ -137,13 +137,13 @@ class BrokerConfig:
         """Returns the keys that no broker reads; old spellings that brokers still read do not count."""
         return unknown_keys(self.values)
 
-    def misread(self, release: Release | None = None) -> list[Misread]:
+    def misread(self, release: Release | None = None) -> list[MisreadValue]:
         """Returns the values that a broker misreads; None stands for any release."""
         return misread(self.values, release)
 
-    def taken(self, release: Release | None = None) -> dict[str, str]:
+    def effective_values(self, release: Release | None = None) -> dict[str, str]:
         """Returns keys and values as a broker uses them, without those that it ignores."""
-        found = {key: taken(key, value, release) for key, value in self.values.items()}
+        found = {key: effective_value(key, value, release) for key, value in self.values.items()}
         return {key: value for key, value in found.items() if value is not None}
 
     def integer(self, key: str) -> int | None:
@@ -158,7 +158,7 @@ class BrokerConfig:
             value = next((self.values[old] for old in legacy), None)
         if value is None:
             return None
-        number = taken(key, value)
+        number = effective_value(key, value)
         if number is None and self.directory is None:
             raise UsageError(f"{self.source or 'configuration'}: {key}: expected a whole number, found {value!r}")
         return None if number is None else int(number)
@@ -181,7 +181,7 @@ class BrokerConfig:
         value = self.values.get(key)
         if value is None:
             return None
-        found = taken(key, value, release)
+        found = effective_value(key, value, release)
         if found is None and self.directory is None:
             choices = ", ".join(CHOICES[key])
             raise UsageError(f"{self.source or 'configuration'}: {key}: expected one of {choices}, found {value!r}")

@@ -313,7 +313,7 @@ class CommitLog:
             return str(error)
         return ""
 
-    def go_on_past_unreadable(self) -> None:
+    def skip_unreadable(self) -> None:
         """From now on, yields unreadable parts as damage instead of raising; the log's end must be known."""
         self.unreadable = self.unreadable or UnreadableParts()
         while self._open:

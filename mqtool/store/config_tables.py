@@ -10,7 +10,7 @@ from typing import TypeVar
 from mqtool.errors import FormatError, StoreError, UnavailableError
 from mqtool.formats import file_names
 from mqtool.store import rocksdb
-from mqtool.store.files import noting_unlisted, read_file
+from mqtool.store.files import read_file, recording_unlisted
 
 T = TypeVar("T")
 Parse = Callable[[bytes], T]
@@ -37,7 +37,7 @@ def from_file(directory: Path, name: str, parse: Parse[T], problems: list[str]) 
 def from_database(directory: Path, name: str, parse: Parse[T], problems: list[str]) -> T | None:
     """Returns the content of the RocksDB that a broker keeps instead of a file; arguments as in `from_file`."""
     try:
-        with noting_unlisted(None):
+        with recording_unlisted(None):
             kept = rocksdb.table(directory, name)
         return None if kept is None else parse(kept)
     except (FormatError, StoreError, UnavailableError, OSError) as error:

@@ -13,7 +13,7 @@ from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
 from mqtool.store.consume_queue import Queue
 from mqtool.store.entries import unit_positions
-from mqtool.store.file_sizes import Known
+from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import ReadFile, list_mapped_files, read_file
 from mqtool.store.store import Store
 
@@ -79,7 +79,7 @@ def _last_time(store: Store) -> int | None:
 def _layout(store: Store) -> list[Description]:
     rows = []
     for name in _SIZES:
-        known: Known | None = getattr(store.layout, name)
+        known: KnownSize | None = getattr(store.layout, name)
         if known is not None:
             rows.append({"name": name, "value": known.value, "evidence": known.evidence})
     for file in store.disk_index_files()[-1:]:

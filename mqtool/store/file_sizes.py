@@ -16,7 +16,7 @@ from mqtool.store.files import MappedFile
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownSize:
     """A size and where it comes from."""
 
     value: int
@@ -43,7 +43,7 @@ class FileSize:
         """Whether files can have this size in bytes."""
         return self.minimum <= size <= java.INT_MAX and size % self.unit == 0
 
-    def decide(self, config: BrokerConfig, files: Iterable[MappedFile], oddities: list[str]) -> Known | None:
+    def decide(self, config: BrokerConfig, files: Iterable[MappedFile], oddities: list[str]) -> KnownSize | None:
         """Returns the size of all files of the kind, None if neither files nor configuration show it.
 
         The configuration is decisive; then the majority of files whose name and length agree; then the distance of
@@ -64,7 +64,7 @@ class FileSize:
             odd = sum(count for size, count in counted.items() if size != configured)
             if odd:
                 oddities.append(f"{odd} {self.directory} file(s) are not of the configured {configured} bytes")
-            return Known(configured, "configuration")
+            return KnownSize(configured, "configuration")
         if len(counted) > 1:
             most = counted.most_common(_LISTED)
             sizes = ", ".join(f"{n} × {s} bytes" for s, n in sorted(most))
@@ -82,7 +82,7 @@ class FileSize:
             return consume_queue.round_up_file_size(value)
         return value
 
-    def _by_lengths(self, files: list[MappedFile], counted: "Counter[int]") -> Known | None:
+    def _by_lengths(self, files: list[MappedFile], counted: "Counter[int]") -> KnownSize | None:
         likely = [size for size, _ in counted.most_common() if self.is_possible(size)][:_LISTED]
         if not likely:
             return None
@@ -92,15 +92,15 @@ class FileSize:
             return sum(file.size == size for file in fitting), len(fitting), size
 
         size = max(likely, key=agreeing)
-        return Known(size, f"{counted[size]} of {len(files)} {self.directory} files")
+        return KnownSize(size, f"{counted[size]} of {len(files)} {self.directory} files")
 
-    def _by_names(self, files: list[MappedFile]) -> Known | None:
+    def _by_names(self, files: list[MappedFile]) -> KnownSize | None:
         bases = sorted({file.base for file in files})
         steps = Counter(after - before for before, after in pairwise(bases))
         possible = [(count, step) for step, count in steps.items() if self.is_possible(step)]
         if not possible:
             return None
-        return Known(max(possible)[1], f"the names of {len(files)} {self.directory} files")
+        return KnownSize(max(possible)[1], f"the names of {len(files)} {self.directory} files")
 
 
 _LISTED = 20

@@ -238,7 +238,7 @@ _unlisted: ContextVar[dict[Path, str] | None] = ContextVar("unlisted", default=N
 
 
 @contextmanager
-def noting_unlisted(noted: dict[Path, str] | None) -> Iterator[None]:
+def recording_unlisted(noted: dict[Path, str] | None) -> Iterator[None]:
     """Within the context, directories that cannot be listed count as empty and are noted with the reason.
 
     This is for descriptions, which say what is unknown. None makes it an error again, which is the default.

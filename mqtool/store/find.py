@@ -7,7 +7,7 @@ tested, and the ends of the log that it does not cover are scanned.
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from mqtool.choices import Way
+from mqtool.choices import SearchMethod
 from mqtool.errors import StoreError, UnreadableError, UsageError
 from mqtool.formats import commit_log, index_file
 from mqtool.records.damage import Damage, DamageKind
@@ -21,44 +21,44 @@ _ALL = 1 << 31
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class SearchResult:
     """An answer in progress.
 
     Attributes:
-        ways: how each part of the log is searched, in words.
+        methods: how each part of the log is searched, in words.
         items: messages by physical offset, and damage found on the way.
     """
 
-    ways: list[str]
+    methods: list[str]
     items: Iterator[Message | Damage]
 
 
-def find_messages(store: Store, way: Way = Way.AUTO, **wanted: object) -> Found:
+def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **criteria: object) -> SearchResult:
     """Finds messages.
 
     Args:
         store: the store.
-        way: AUTO uses the index if keys or unique keys are given and an index exists.
-        wanted: as for `Store.messages`.
+        method: AUTO uses the index if keys or unique keys are given and an index exists.
+        criteria: as for `Store.messages`.
 
     Raises:
         UsageError: the index is requested but cannot serve, or the selection is invalid.
     """
-    selection = Selection.of(**wanted)
+    selection = Selection.of(**criteria)
     files = [file for file in store.index_files() if file.entry_count]
     terms = selection.unique_keys or selection.keys
-    if way is Way.INDEX and not (terms and files):
+    if method is SearchMethod.INDEX and not (terms and files):
         why = "there is no index file with entries" if terms else "it knows keys and unique keys only"
         raise UsageError(f"the index cannot serve this search: {why}; look by scan")
-    if way is Way.SCAN or not terms or not files:
-        why = "" if way is Way.SCAN else "; no key was given" if not terms else "; there is no index"
-        return Found([f"scan of {_extent(store, selection)} bytes{why}"], store.messages(**wanted))
-    search = _IndexSearch(store, selection, files, terms, scans_rest=way is Way.AUTO)
-    return Found(search.ways(), _limited(search.items(), selection.limit))
+    if method is SearchMethod.SCAN or not terms or not files:
+        why = "" if method is SearchMethod.SCAN else "; no key was given" if not terms else "; there is no index"
+        return SearchResult([f"scan of {_extent(store, selection)} bytes{why}"], store.messages(**criteria))
+    search = _IndexSearch(store, selection, files, terms, scans_rest=method is SearchMethod.AUTO)
+    return SearchResult(search.methods(), _limited(search.items(), selection.limit))
 
 
 @dataclass(frozen=True, slots=True)
-class Named:
+class KeyMatches:
     """The records that a term names.
 
     Attributes:
@@ -74,7 +74,7 @@ class Named:
     more: int = 0
 
 
-def messages_named(store: Store, term: str, most_scanned: int = 8 << 20, most_read: int = 10_000) -> Named:
+def messages_by_key(store: Store, term: str, most_scanned: int = 8 << 20, most_read: int = 10_000) -> KeyMatches:
     """Returns the records of all topics that have a term as unique key or key, by the index.
 
     Args:
@@ -100,7 +100,7 @@ def messages_named(store: Store, term: str, most_scanned: int = 8 << 20, most_re
         if isinstance(item, Message) and (item.unique_key == term or term in item.keys)
     }
     damage = list(dict.fromkeys(item for item in items if isinstance(item, Damage)))
-    return Named([named[offset] for offset in sorted(named)], damage, unread, len(offsets[most_read:]))
+    return KeyMatches([named[offset] for offset in sorted(named)], damage, unread, len(offsets[most_read:]))
 
 
 def covered_range(store: Store, files: list[IndexFile]) -> tuple[int, int]:
@@ -172,7 +172,7 @@ class _IndexSearch:
         parts = [(low, min(first, high)), (max(last, low), high)]
         return [(start, end) for start, end in parts if start < end]
 
-    def ways(self) -> list[str]:
+    def methods(self) -> list[str]:
         """Returns what will be done, in words."""
         first, last = self._covered
         said = [f"index: {len(self.files)} files, {len(self.topics)} topics, physical offsets {first} to {last}"]

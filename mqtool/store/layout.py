@@ -15,14 +15,21 @@ from typing import Any
 from mqtool.errors import LayoutError, NotAStoreError, StoreError
 from mqtool.formats import commit_log, dledger, file_names
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, FileSize, Known
+from mqtool.store.file_sizes import (
+    BATCH_CONSUME_QUEUE,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    FileSize,
+    KnownSize,
+)
 from mqtool.store.files import (
     MappedFile,
     MappedFileList,
     ReadFile,
     list_directory,
     list_mapped_files,
-    noting_unlisted,
+    recording_unlisted,
     require_directory,
     subdirectories,
 )
@@ -74,10 +81,10 @@ class StoreLayout:
     root: Path
     commit_log_dirs: tuple[Path, ...]
     commit_log: MappedFileList
-    commit_log_size: Known | None
-    consume_queue_size: Known | None
-    consume_queue_ext_size: Known | None
-    batch_consume_queue_size: Known | None
+    commit_log_size: KnownSize | None
+    consume_queue_size: KnownSize | None
+    consume_queue_ext_size: KnownSize | None
+    batch_consume_queue_size: KnownSize | None
     dledger_dirs: tuple[Path, ...]
     oddities: tuple[str, ...]
     misplaced: tuple[MappedFile, ...] = ()
@@ -114,7 +121,7 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     listed = with_ledger(plain, ledger_in_use(ledgers, config))
     oddities = [f"{path.name} in {path.parent.name}/ is not a segment" for path in listed.strays]
 
-    def size(kind: FileSize, files: Sequence[MappedFile] | None = None) -> Known | None:
+    def size(kind: FileSize, files: Sequence[MappedFile] | None = None) -> KnownSize | None:
         return kind.decide(config, _queue_files(root / kind.directory) if files is None else files, oddities)
 
     commit_log_size = size(COMMIT_LOG, listed.files)
@@ -199,7 +206,7 @@ def _segments_in(root: Path, size: int | None) -> list[Path]:
 def _holds_records(directory: Path) -> bool:
     """Whether a directory of unknown name contains CommitLog segments."""
     try:
-        with noting_unlisted(None):
+        with recording_unlisted(None):
             files = list_mapped_files(directory).files
         for file in files[:1]:
             with ReadFile(file.path) as opened:

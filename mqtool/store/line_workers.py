@@ -49,7 +49,7 @@ class Block:
 def in_threads(items: Iterator[Frames | Damage], make: LineMaker, workers: int) -> Iterator[Lines | Damage]:
     """Yields the lines of each block of frames, and damage, in order; `workers` threads build the lines."""
     with thread_pool(workers) as (pool, _):
-        begun = (_Here(item) if isinstance(item, Damage) else pool.submit(make, item) for item in items)
+        begun = (_BuiltBlock(item) if isinstance(item, Damage) else pool.submit(make, item) for item in items)
         for piece in in_order(begun, workers + _AHEAD):
             yield piece.result()
 
@@ -77,13 +77,13 @@ def spread(
     started = pool.submit(_ready)
     asked: list[Future[Lines | None]] = []
 
-    def begun() -> Iterator[_Here | _Elsewhere]:
+    def begun() -> Iterator[_BuiltBlock | _WorkerBlock]:
         for item in items:
             asked[:] = [future for future in asked if not future.done()]
             is_free = started.done() and len(asked) < workers * _AHEAD
-            piece = _elsewhere(item, log, make, pool) if is_free and not isinstance(item, Damage) else None
+            piece = _submit(item, log, make, pool) if is_free and not isinstance(item, Damage) else None
             if piece is None:
-                yield _Here(item if isinstance(item, Damage) else make(item))
+                yield _BuiltBlock(item if isinstance(item, Damage) else make(item))
             else:
                 asked.append(piece.future)
                 yield piece
@@ -93,22 +93,22 @@ def spread(
 
 
 @dataclass(frozen=True, slots=True)
-class _Here:
+class _BuiltBlock:
     """Lines that this process has built."""
 
-    made: Damage | Lines
+    lines: Damage | Lines
 
     def done(self) -> bool:
-        """See `pool.Begun`."""
+        """See `pool.StartedTask`."""
         return True
 
     def result(self) -> Damage | Lines:
         """Returns the lines."""
-        return self.made
+        return self.lines
 
 
 @dataclass(frozen=True, slots=True)
-class _Elsewhere:
+class _WorkerBlock:
     """A block handed to a worker; its frames are kept in case the worker cannot build the lines."""
 
     future: "Future[Lines | None]"
@@ -116,7 +116,7 @@ class _Elsewhere:
     make: LineMaker
 
     def done(self) -> bool:
-        """See `pool.Begun`."""
+        """See `pool.StartedTask`."""
         return self.future.done()
 
     def result(self) -> Lines:
@@ -128,13 +128,13 @@ class _Elsewhere:
         return self.make(self.frames) if made is None else made
 
 
-def _elsewhere(frames: Frames, log: CommitLog, make: LineMaker, pool: Executor) -> _Elsewhere | None:
+def _submit(frames: Frames, log: CommitLog, make: LineMaker, pool: Executor) -> _WorkerBlock | None:
     """Hands a block to a worker; returns None if no worker can build its lines."""
     block = _block(log, frames)
     if block is None:
         return None
     try:
-        return _Elsewhere(pool.submit(_make, block, make), frames, make)
+        return _WorkerBlock(pool.submit(_make, block, make), frames, make)
     except BrokenProcessPool:
         return None
 

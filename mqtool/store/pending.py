@@ -21,7 +21,7 @@ from mqtool.store.kv_popped import KvPopped
 from mqtool.store.message import Message
 from mqtool.store.popped import open_check_points, open_offsets
 from mqtool.store.store import Store
-from mqtool.store.waiting import Waiting, WaitingKind, waiting_messages
+from mqtool.store.waiting import WaitingKind, WaitingMessages, waiting_messages
 
 
 class PendingKind(StrEnum):
@@ -138,7 +138,7 @@ def pending_counts(store: Store) -> list[PendingCount]:
     return [*rows, *_unknown(store, from_database.unknown)]
 
 
-def _messages_of(store: Store, one: Waiting) -> Iterator[PendingMessage]:
+def _messages_of(store: Store, one: WaitingMessages) -> Iterator[PendingMessage]:
     if one.kind is WaitingKind.DELAY:
         yield from _delayed(store, one)
     elif one.kind is WaitingKind.TIMER:
@@ -167,7 +167,7 @@ def _first(one: int | None, other: int | None) -> int | None:
     return min((value for value in (one, other) if value is not None), default=None)
 
 
-def timer_offsets(waiting: list[Waiting]) -> list[int]:
+def timer_offsets(waiting: list[WaitingMessages]) -> list[int]:
     """Returns the physical offsets of waiting timer messages."""
     return [at for one in waiting if one.kind is WaitingKind.TIMER for at in one.physical_offsets.tolist()]
 
@@ -175,7 +175,7 @@ def timer_offsets(waiting: list[Waiting]) -> list[int]:
 # -- messages of the broker's services ----------------------------------------------------------------------------
 
 
-def _delayed(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
+def _delayed(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]:
     """Yields messages of a delay level; those for a retry topic are retries."""
     queue = store.queue(waiting.topic, waiting.queue_id)
     groups = known_groups(store)
@@ -201,7 +201,7 @@ def _delayed(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
         )
 
 
-def _timers(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
+def _timers(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]:
     """Yields messages of the timer, without POP's own records and recall requests."""
     for place in _places(waiting):
         found = _decoded(store, place[3])
@@ -230,7 +230,7 @@ def _timers(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
         )
 
 
-def _transactions(store: Store, waiting: Waiting) -> Iterator[PendingMessage]:
+def _transactions(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]:
     for place in _places(waiting):
         found = _decoded(store, place[3])
         if isinstance(found, str):
@@ -359,7 +359,7 @@ def _tags_code(queue: Queue, queue_offset: int) -> int | None:
     return None if unit is None else unit.tags_code
 
 
-def _places(waiting: Waiting) -> Iterator[tuple[str, int, int, int]]:
+def _places(waiting: WaitingMessages) -> Iterator[tuple[str, int, int, int]]:
     pairs = np.column_stack((waiting.queue_offsets, waiting.physical_offsets)).tolist()
     for offset, physical in pairs:
         yield waiting.topic, waiting.queue_id, offset, physical

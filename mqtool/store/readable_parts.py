@@ -15,7 +15,7 @@ _PAGE = 4096
 
 
 @dataclass(slots=True)
-class _Noted:
+class _UnreadableFile:
     reason: str
     parts: dict[int, int] = field(default_factory=dict)
 
@@ -24,7 +24,7 @@ class UnreadableParts:
     """The unreadable parts of some files found so far."""
 
     def __init__(self) -> None:
-        self._noted: dict[Path, _Noted] = {}
+        self._noted: dict[Path, _UnreadableFile] = {}
 
     def open(self, path: Path, size: int) -> ReadFile:
         """Opens a file of a known size; a file that cannot be opened reads as zeros."""
@@ -32,7 +32,7 @@ class UnreadableParts:
 
     def note(self, path: Path, position: int, size: int, reason: str) -> None:
         """Notes bytes of a file; the first of several reasons is kept."""
-        self._noted.setdefault(path, _Noted(reason)).parts[position] = size
+        self._noted.setdefault(path, _UnreadableFile(reason)).parts[position] = size
 
     def ranges(self, path: Path, base: int) -> list[tuple[int, int]]:
         """Returns start and end of each unreadable range of a file, as physical offsets."""

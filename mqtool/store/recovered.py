@@ -69,7 +69,7 @@ def pending_units(
         start = _next_record(log, max(end, log.min_offset))
     if start >= log.max_offset or log.max_offset - start > MOST_QUEUE_BYTES:
         return {}
-    lacking = _Lacking({(queue.topic, queue.queue_id): queue for queue in queues}, rules)
+    lacking = _MissingUnits({(queue.topic, queue.queue_id): queue for queue in queues}, rules)
     dispatcher = Dispatcher(rules)
     for found in _dispatch(log, dispatcher, start, keys=False):
         lacking.add(dispatcher, found.units)
@@ -97,7 +97,7 @@ def _dispatch(log: CommitLog, dispatcher: Dispatcher, start: int, *, keys: bool)
             yield dispatcher.dispatch(item, keys=keys)
 
 
-class _Lacking:
+class _MissingUnits:
     """Appends units to queues by the broker's rules, in memory."""
 
     def __init__(self, queues: dict[QueueKey, Queue], rules: DispatchRules) -> None:

@@ -27,7 +27,7 @@ from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.delay_levels import delay_levels
 from mqtool.store.dispatch_rules import rules_of
-from mqtool.store.files import noting_unlisted
+from mqtool.store.files import recording_unlisted
 from mqtool.store.index_file import IndexFile, list_index_files
 from mqtool.store.lags import Lag, lags_of
 from mqtool.store.message import Message, from_record
@@ -65,7 +65,7 @@ def open_readable(path: str | Path, config: broker_config.ConfigSource = None) -
         NotAStoreError, LayoutError, ConfigFileError: see `open_store`.
     """
     unlisted: dict[Path, str] = {}
-    with noting_unlisted(unlisted), open_store(path, config) as store:
+    with recording_unlisted(unlisted), open_store(path, config) as store:
         store.unlisted = unlisted
         yield store
 
@@ -196,7 +196,7 @@ class Store:
         """Returns all queues by topic and queue id; after a crash as a broker's start will complete them."""
         return [self._queues[key] for key in sorted(self._queues)]
 
-    def go_on_without_unreadable(self) -> list[str]:
+    def skip_unreadable(self) -> list[str]:
         """Answers from the readable parts if an unreadable segment decides the log's end or what a start adds.
 
         The log then ends at the end of its last file, the queues are those on disk, and walks yield unreadable parts
@@ -216,7 +216,7 @@ class Store:
         except StoreError as error:
             self._queues = self._disk_queues
             unknown.append(f"what a start adds to the queues is unknown: {error}")
-        self.commit_log.go_on_past_unreadable()
+        self.commit_log.skip_unreadable()
         return unknown
 
     def unlisted_parts(self, *, of_log: bool = False) -> list[str]:

@@ -52,7 +52,7 @@ def detect(root: Path, metadata: Metadata, checkpoint: Checkpoint | None, first_
     if _has_state_version(metadata):
         return Version("5", "configuration files carry a stateVersion")
     for name in (file_names.ABORT_BACKUP, file_names.TIMER_WHEEL, f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}"):
-        if _is_there(root / name):
+        if _exists(root / name):
             return Version("5", f"{name} exists")
     if metadata.topics_file or metadata.groups_file:
         return Version("4.9", "configuration files carry no stateVersion")
@@ -63,7 +63,7 @@ def detect(root: Path, metadata: Metadata, checkpoint: Checkpoint | None, first_
     return Version(None, "unknown from the store")
 
 
-def _is_there(path: Path) -> bool:
+def _exists(path: Path) -> bool:
     with contextlib.suppress(OSError):  # its directory may not be searched: then it proves nothing
         return path.exists()
     return False

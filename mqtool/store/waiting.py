@@ -31,7 +31,7 @@ class WaitingKind(Enum):
 
 
 @dataclass(frozen=True, slots=True)
-class Waiting:
+class WaitingMessages:
     """Waiting messages of one queue, in order of queue offset.
 
     Attributes:
@@ -86,7 +86,7 @@ def waiting_by_segment(store: Store) -> list[tuple[MappedFile, tuple[Undelivered
     return [(segment, tuple(held)) for segment, held in zip(segments, found, strict=True)]
 
 
-def waiting_messages(store: Store) -> list[Waiting]:
+def waiting_messages(store: Store) -> list[WaitingMessages]:
     """Returns the messages that a broker on this store would still deliver or ask about, by queue.
 
     Raises:
@@ -95,7 +95,7 @@ def waiting_messages(store: Store) -> list[Waiting]:
     return [found for found in _all(store) if len(found.queue_offsets)]
 
 
-def _all(store: Store) -> Iterator[Waiting]:
+def _all(store: Store) -> Iterator[WaitingMessages]:
     timers: list[int] = []
     for queue in store.queues():
         if queue.topic == topics.SCHEDULE_TOPIC:
@@ -110,7 +110,7 @@ def _all(store: Store) -> Iterator[Waiting]:
     yield from _popped(store, timers)
 
 
-def _popped(store: Store, timers: list[int]) -> Iterator[Waiting]:
+def _popped(store: Store, timers: list[int]) -> Iterator[WaitingMessages]:
     """Yields messages that were popped and not acknowledged, by queue; several groups may have popped one."""
     open_: dict[tuple[str, int], set[int]] = {}
     for point in open_check_points(store, timers):
@@ -123,14 +123,14 @@ def _popped(store: Store, timers: list[int]) -> Iterator[Waiting]:
             yield _waiting(WaitingKind.POPPED, queue, offsets[is_open], physical[is_open])
 
 
-def _waiting(kind: WaitingKind, queue: Queue, offsets: np.ndarray, physical: np.ndarray) -> Waiting:
-    return Waiting(kind, queue.topic, queue.queue_id, offsets, physical)
+def _waiting(kind: WaitingKind, queue: Queue, offsets: np.ndarray, physical: np.ndarray) -> WaitingMessages:
+    return WaitingMessages(kind, queue.topic, queue.queue_id, offsets, physical)
 
 
 # -- timers ------------------------------------------------------------------------------------------------------
 
 
-def _timers(store: Store, queue: Queue) -> Waiting:
+def _timers(store: Store, queue: Queue) -> WaitingMessages:
     """Returns messages that are not in the wheel yet, and those in unread slots."""
     offsets, physical = units_from(queue, queue.min_offset)
     checkpoint = _timer_checkpoint(store)
@@ -214,7 +214,7 @@ def _is_due_later(store: Store, physical_offset: int, read_to: int) -> bool:
 # -- transactions ------------------------------------------------------------------------------------------------
 
 
-def _transactions(store: Store, queue: Queue) -> Waiting:
+def _transactions(store: Store, queue: Queue) -> WaitingMessages:
     """Returns half messages that no op message ends, from the broker's own position on."""
     group = store.metadata.consumer_offsets.get(service_records.TRANSACTION_GROUP, {})
     start = group.get(queue.topic, {}).get(queue.queue_id, 0)

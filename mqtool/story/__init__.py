@@ -1,6 +1,6 @@
 """Reconstructs the life of one message from the records in a store."""
 
-from mqtool.story.life import Life, tell
+from mqtool.story.history import MessageHistory, histories_of
 from mqtool.story.steps import Step, StepKind
 
-__all__ = ["Life", "Step", "StepKind", "tell"]
+__all__ = ["MessageHistory", "Step", "StepKind", "histories_of"]

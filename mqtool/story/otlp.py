@@ -8,7 +8,7 @@ import hashlib
 from collections.abc import Sequence
 from typing import Any
 
-from mqtool.story.life import Life
+from mqtool.story.history import MessageHistory
 from mqtool.story.steps import Step, StepKind
 
 _INTERNAL, _PRODUCER, _CONSUMER = 1, 4, 5
@@ -28,28 +28,28 @@ _OPERATIONS = {
 _TYPES = {StepKind.HALF: "transaction", StepKind.DELAYED: "delay", StepKind.TIMED: "delay"}
 
 
-def spans(lives: Sequence[Life]) -> dict[str, Any]:
+def spans(histories: Sequence[MessageHistory]) -> dict[str, Any]:
     """Returns lives as an OTLP ExportTraceServiceRequest in JSON.
 
     Steps without a time, such as the consumer offset of a group, become events of their record's span.
     """
-    found = [span for life in lives for span in _of_life(life)]
+    found = [span for history in histories for span in _of_history(history)]
     scope = {"scope": {"name": "mqtool.story"}, "spans": found}
     resource = {"attributes": [_text("service.name", "rocketmq")]}
     return {"resourceSpans": [{"resource": resource, "scopeSpans": [scope]}]}
 
 
-def _of_life(life: Life) -> list[dict[str, Any]]:
-    name = life.unique_key or str(life.records[0].physical_offset)
+def _of_history(history: MessageHistory) -> list[dict[str, Any]]:
+    name = history.unique_key or str(history.records[0].physical_offset)
     trace = _id(name, 32)
-    timed = [step for step in life.steps if step.at is not None]
+    timed = [step for step in history.steps if step.at is not None]
     if not timed:
         return []
     root = _id(f"{name} root", 16)
     end = max(step.until or step.at or 0 for step in timed)
     begin = min(step.at or 0 for step in timed)
-    whole = _span(trace, root, f"message {life.topic}", begin, end, _INTERNAL)
-    whole["attributes"] = _of_message(life)
+    whole = _span(trace, root, f"message {history.topic}", begin, end, _INTERNAL)
+    whole["attributes"] = _of_message(history)
     found = [whole]
     for number, step in enumerate(timed):
         operation = _OPERATIONS.get(step.kind)
@@ -57,11 +57,11 @@ def _of_life(life: Life) -> list[dict[str, Any]]:
         if step.kind is StepKind.TRACED and step.is_of_producer:
             operation = ("send", "send", _PRODUCER)
         if operation:
-            title, kind = f"{operation[0]} {life.topic}", operation[2]
+            title, kind = f"{operation[0]} {history.topic}", operation[2]
         span = _span(trace, _id(f"{name} {number}", 16), title, step.at or 0, step.until or step.at or 0, kind)
         span["parentSpanId"] = root
-        span["attributes"] = [*_of_message(life), *_of_step(step, operation)]
-        span["events"] = [_event(one, step) for one in life.steps if one.at is None and _is_about(one, step)]
+        span["attributes"] = [*_of_message(history), *_of_step(step, operation)]
+        span["events"] = [_event(one, step) for one in history.steps if one.at is None and _is_about(one, step)]
         found.append(span)
     return found
 
@@ -90,20 +90,20 @@ def _event(step: Step, record: Step) -> dict[str, Any]:
     return {"name": step.text, "timeUnixNano": f"{record.at}000000", "attributes": attributes}
 
 
-def _of_message(life: Life) -> list[dict[str, Any]]:
-    first = next((step.kind for step in life.steps if step.kind in _SEND), StepKind.SENT)
+def _of_message(history: MessageHistory) -> list[dict[str, Any]]:
+    first = next((step.kind for step in history.steps if step.kind in _SEND), StepKind.SENT)
     found = [
         _text("messaging.system", "rocketmq"),
-        _text("messaging.rocketmq.namespace", _namespace(life.topic or "")),
-        _text("messaging.destination.name", life.topic or ""),
+        _text("messaging.rocketmq.namespace", _namespace(history.topic or "")),
+        _text("messaging.destination.name", history.topic or ""),
         _text("messaging.rocketmq.message.type", _TYPES.get(first, "normal")),
     ]
-    if life.unique_key:
-        found.append(_text("messaging.message.id", life.unique_key))
-    if life.tag:
-        found.append(_text("messaging.rocketmq.message.tag", life.tag))
-    if life.keys:
-        values = [{"stringValue": key} for key in life.keys]
+    if history.unique_key:
+        found.append(_text("messaging.message.id", history.unique_key))
+    if history.tag:
+        found.append(_text("messaging.rocketmq.message.tag", history.tag))
+    if history.keys:
+        values = [{"stringValue": key} for key in history.keys]
         found.append({"key": "messaging.rocketmq.message.keys", "value": {"arrayValue": {"values": values}}})
     return found
 

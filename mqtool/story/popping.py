@@ -16,7 +16,7 @@ from mqtool.formats.service_records import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_T
 from mqtool.store import kv_popped, pull
 from mqtool.store.consume_queue import Queue
 from mqtool.store.files import read_file
-from mqtool.store.find import messages_named
+from mqtool.store.find import messages_by_key
 from mqtool.store.get_message import Unit
 from mqtool.store.message import Message
 from mqtool.store.popped import revive_record_at
@@ -151,7 +151,7 @@ def _ack(store: Store, message: Message, point: CheckPoint) -> Message | None:
     key = point.key
     for number, tag in ((message.queue_offset, ACK_TAG), (-1, ACK_TAG), (-1, BATCH_ACK_TAG)):
         name = f"{key.topic}@{key.queue_id}@{number}@{key.group}@{point.pop_time}@{point.broker_name}@{tag}"
-        for found in messages_named(store, name).messages:
+        for found in messages_by_key(store, name).messages:
             record = revive_record_at(store, found.physical_offset)
             if isinstance(record, Ack) and record.identity == point.identity and message.queue_offset in record.offsets:
                 return found

@@ -7,8 +7,8 @@ from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store import Store
-from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, Known
-from mqtool.store.files import noting_unlisted
+from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, KnownSize
+from mqtool.store.files import recording_unlisted
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ext, controller, lint, queue_files
 from mqtool.verify import recovery as recovery_plan
@@ -218,7 +218,7 @@ class Classifier:
         self._absent_queues(units, dispatched)
         self._queue_details()
         try:
-            with noting_unlisted(None):
+            with recording_unlisted(None):
                 self._extensions()
         except UnreadableError as error:
             self._unknown[Area.CONSUME_QUEUE_EXT] = str(error)
@@ -327,7 +327,7 @@ class Classifier:
         self._details[Area.SHUTDOWN] = "a broker is running" if survey.live else "abort file"
         precision = self._config.integer("timerPrecisionMs")
         try:
-            with noting_unlisted(None):
+            with recording_unlisted(None):
                 timer = TimerCheck(
                     survey, self._by_key().get((TIMER_TOPIC, 0)), self._facts.newest, precision, collector
                 )
@@ -342,7 +342,7 @@ class Classifier:
             (Area.COMPACTION, CompactionCheck(survey, collector)),
         ):
             try:
-                with noting_unlisted(None):
+                with recording_unlisted(None):
                     if check.is_there:
                         self._details[area] = check.run()
             except StoreError as error:
@@ -381,7 +381,7 @@ class Classifier:
         return {(facts.topic, facts.queue_id): facts for facts in self._facts.queues}
 
 
-def _size(kind: FileSize, known: Known | None, sizes: list[int]) -> int | None:
+def _size(kind: FileSize, known: KnownSize | None, sizes: list[int]) -> int | None:
     """Returns the expected file size: the configured one, unless several files exist and none has it."""
     if known is None:
         return None

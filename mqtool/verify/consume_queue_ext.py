@@ -18,7 +18,7 @@ from mqtool.formats.consume_queue_ext import (
 )
 from mqtool.jobs.throttle import Throttle
 from mqtool.store.consume_queue_ext import ExtUnits
-from mqtool.store.file_sizes import Known
+from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.filter_bit_maps import FilterBitMaps
 from mqtool.verify.finding_collector import FindingCollector
@@ -31,7 +31,7 @@ _WINDOW = 1 << 20
 
 
 def check_extensions(
-    survey: Survey, facts: "Iterable[QueueFacts]", size: Known | None, collector: FindingCollector
+    survey: Survey, facts: "Iterable[QueueFacts]", size: KnownSize | None, collector: FindingCollector
 ) -> None:
     """Reports malformed extension files, addresses without a unit, and units that belong to another record."""
     for queue, found in zip(survey.queues, facts, strict=True):

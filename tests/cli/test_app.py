@@ -120,7 +120,7 @@ def test_a_wrong_option_is_a_usage_error_in_the_format_asked_for(mqtool):
     assert "mqtool probe --help" in result.stderr
 
 
-def test_a_misspelt_command_is_told_the_right_one(mqtool):
+def test_a_misspelt_command_names_the_right_one(mqtool):
     result = mqtool("inof")
     assert (result.code, result.stdout) == (2, b"")
     assert "'info'" in result.stderr

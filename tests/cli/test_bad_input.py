@@ -287,7 +287,7 @@ def test_every_damaged_store_gets_an_answer_and_keeps_its_bytes(mqtool, tmp_path
         assert tree_digest(store) == before
 
 
-def test_a_file_that_shrinks_while_it_is_read_is_told(mqtool, tmp_path, monkeypatch):
+def test_a_file_that_shrinks_while_it_is_read_is_reported(mqtool, tmp_path, monkeypatch):
     store = copy_store("orders-5.5.0", tmp_path)
     second = sorted((store / "commitlog").iterdir())[1]
     os_pread = os.pread

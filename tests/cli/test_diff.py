@@ -164,7 +164,7 @@ def test_a_missing_segment_is_a_gap(diff, pair):
 @pytest.mark.parametrize(
     ("case", "kind"), [("tail-stale", "stale"), ("tail-garbage", "garbage"), ("tail-fake-header", "torn")]
 )
-def test_what_lies_behind_the_end_is_told_and_makes_no_difference(diff, tmp_path, case, kind):
+def test_what_lies_behind_the_end_is_reported_and_makes_no_difference(diff, tmp_path, case, kind):
     a = damage_case("none@5.5.0-crash", tmp_path / "a")
     b = damage_case(f"{case}@5.5.0-crash", tmp_path / "b")
     found = diff(a, b)
@@ -242,7 +242,7 @@ def test_queues_that_a_start_completes_differ_from_those_before(diff, tmp_path):
     assert found["log"]["region_count"] == len(found["log"]["alone"]) == 0
 
 
-def test_a_queue_that_is_only_on_one_side_is_told(diff, pair):
+def test_a_queue_that_is_only_on_one_side_is_reported(diff, pair):
     a, b = pair()
     row = next(row for row in answers(CRASH, "queues") if row["units"])
     shutil.rmtree(b / "consumequeue" / row["topic"] / str(row["queueId"]))

@@ -107,7 +107,7 @@ def test_ready_lines_and_rows_made_one_by_one_are_the_same_text(mqtool, answered
     assert [list(row) for row in fast] == [list(row) for row in slow]
 
 
-def test_long_bodies_are_cut_and_their_size_is_told(mqtool):
+def test_long_bodies_are_cut_and_their_size_is_reported(mqtool):
     found = mqtool("dump", STORE, "--format", "jsonl", "--max-body", 10).lines
     for row, answer in zip(found, answers(ORDERS, "messages"), strict=True):
         body = body_of(answer)
@@ -223,7 +223,7 @@ def test_inner_batches_are_taken_apart(mqtool):
         assert row.get("batch_index", 0) >= 0
 
 
-def test_damage_is_told_on_stderr_and_the_rest_is_printed(mqtool, tmp_path):
+def test_damage_is_reported_on_stderr_and_the_rest_is_printed(mqtool, tmp_path):
     store = damage_case("flip-body@5.5.0-clean", tmp_path)
     result = mqtool("dump", store, "--format", "jsonl")
     assert result.code == 1
@@ -315,7 +315,7 @@ def test_a_log_over_several_directories_is_one_log(mqtool, tmp_path):
     assert served <= set(offsets)
 
 
-def test_progress_is_told_on_stderr(mqtool):
+def test_progress_is_reported_on_stderr(mqtool):
     result = mqtool("dump", STORE, "--format", "jsonl", "--progress", "json")
     last = json.loads(result.stderr.splitlines()[-1])["progress"]
     assert result.lines == ROWS

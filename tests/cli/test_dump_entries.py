@@ -190,7 +190,7 @@ def test_a_directory_of_configuration_files_is_dumped_whole(mqtool):
     assert {"topics.json", "topics.json.bak", "delayOffset.json", "timermetrics"} <= found
 
 
-def test_epochs_are_told_with_their_ends(mqtool):
+def test_epochs_are_reported_with_their_ends(mqtool):
     path = next(fixture("controller-5.5.0").rglob("epochFileCheckpoint"))
     text = path.read_text().splitlines()[2:]
     found = lines(mqtool, path)
@@ -198,7 +198,7 @@ def test_epochs_are_told_with_their_ends(mqtool):
     assert [row["end_offset"] for row in found] == [*(row["start_offset"] for row in found[1:]), None]
 
 
-def test_markers_are_told_with_what_they_hold(mqtool):
+def test_markers_are_reported_with_what_they_hold(mqtool):
     (row,) = lines(mqtool, ORDERS / "lock")
     assert row == {"file": "lock", "size": 4, "text": "lock"}
 

@@ -197,7 +197,7 @@ def test_spark_with_an_old_java_is_said_in_one_line(mqtool, tmp_path, monkeypatc
     assert (result.code, "Java 17 or newer and found 8" in result.stderr) == (4, True)
 
 
-def test_several_stores_are_told_apart(mqtool, tmp_path):
+def test_several_stores_are_distinguished(mqtool, tmp_path):
     for name in (NAME, "ipv6"):
         copy_store(name, tmp_path / name)
     result = mqtool("export", f"{tmp_path}/*/store", "--output", tmp_path / "lake", "--jobs", 1)

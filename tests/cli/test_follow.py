@@ -65,7 +65,7 @@ def followed(store, steps, **wanted):
     return found
 
 
-def test_records_are_told_once_they_are_whole(log):
+def test_records_are_reported_once_they_are_complete(log):
     ends = [row["physical_offset"] + row["store_size"] for row in ROWS[:20]]
     steps = sorted({*ends[:10], *(end - 1 for end in ends[:10]), *(end + 9 for end in ends[10:])})
     expected = [row["physical_offset"] for row in ROWS[:20]]
@@ -77,7 +77,7 @@ def test_following_from_the_end_tells_only_what_is_new(log):
     assert followed(log, [ends[2], ends[5]], start=ends[2]) == [row["physical_offset"] for row in ROWS[3:6]]
 
 
-def test_a_log_that_is_cut_is_told_as_damage_and_followed_on(log):
+def test_a_log_that_is_cut_is_reported_as_damage_and_followed_on(log):
     ends = [row["physical_offset"] + row["store_size"] for row in ROWS[:8]]
     found = followed(log, [ends[5], ends[3], ends[7]])
     assert [item for item in found if not isinstance(item, Damage)] == [

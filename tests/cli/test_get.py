@@ -106,7 +106,7 @@ def test_a_message_for_people_stands_upright_with_its_body(mqtool):
     assert values["store_timestamp"] == "2026-11-21T00:39:44.300Z"
 
 
-def test_a_body_with_a_wrong_crc_is_printed_and_told(mqtool, tmp_path):
+def test_a_body_with_a_wrong_crc_is_printed_and_reported(mqtool, tmp_path):
     store = damage_case("flip-body@5.5.0-clean", tmp_path)
     dumped = mqtool("dump", store, "--format", "jsonl", "--damage", "rows").lines
     (damage,) = [row["damage"] for row in dumped if "damage" in row]

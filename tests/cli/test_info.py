@@ -81,7 +81,7 @@ def test_time_ranges_of_topics_are_those_of_their_records(mqtool, store):
 
 
 @pytest.mark.parametrize("store", OPENED, ids=str)
-def test_the_release_and_the_way_of_stopping_are_told(mqtool, store):
+def test_the_release_and_the_way_of_stopping_are_reported(mqtool, store):
     found = info(mqtool, store.directory)
     assert found["clean_stop"] is store.clean_stop
     assert found["version"] is None or store.version.startswith(found["version"]) or found["version"] == "5"
@@ -103,7 +103,7 @@ def test_people_get_printable_sections(mqtool, store, output_format):
     assert "commit_log" in lines
 
 
-def test_sizes_are_told_with_their_evidence(mqtool):
+def test_sizes_are_reported_with_their_evidence(mqtool):
     layout = {row["name"]: row for row in info(mqtool, STORE)["layout"]}
     config = dict(line.split("=", 1) for line in store_fixture(ORDERS).config.read_text().splitlines() if "=" in line)
     assert layout["commit_log_size"]["value"] == int(config["mappedFileSizeCommitLog"])

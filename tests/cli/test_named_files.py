@@ -96,7 +96,7 @@ def test_links_that_lead_in_a_circle_are_an_error_and_stay(mqtool, tmp_path, com
     assert circle.is_symlink()
 
 
-def test_a_configuration_that_names_a_circle_is_told_of(mqtool, tmp_path):
+def test_a_configuration_that_names_a_circle_is_reported(mqtool, tmp_path):
     (tmp_path / "a").symlink_to(tmp_path / "a")
     (tmp_path / "broker.conf").write_text(f"storePathRootDir={tmp_path / 'a'}\n")
     assert mqtool("verify", ORDERS, "--config", tmp_path / "broker.conf").code in {0, 1}

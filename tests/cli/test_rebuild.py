@@ -64,14 +64,14 @@ def test_damage_ends_metadata_with_1_too(mqtool, tmp_path):
     assert (result.code, result.document["damage_count"], result.document["records"]) == (1, 1, 394)
 
 
-def test_guesses_and_topics_without_configuration_are_told(mqtool, tmp_path):
+def test_guesses_and_topics_without_configuration_are_reported(mqtool, tmp_path):
     result = rebuild(mqtool, "metadata", fixture("rollover-5.5.0/store"), "--output", tmp_path / "out")
     assert result.document["unconfigured_topics"] == ["Exact", "Filler", "Roll"]
     told = {(guess["file"], guess["item"]): guess["value"] for guess in result.document["guesses"]}
     assert told["topics.json", "Roll"] == "3 queues, perm 6" or told["topics.json", "Roll"].endswith("perm 6")
 
 
-def test_settings_are_told_with_their_evidence(mqtool, tmp_path):
+def test_settings_are_reported_with_their_evidence(mqtool, tmp_path):
     config = store_fixture("orders-4.9.7").config
     result = rebuild(mqtool, "index", fixture("orders-4.9.7/store"), "--output", tmp_path / "out", "--config", config)
     settings = {row["name"]: (row["value"], row["evidence"]) for row in result.document["settings"]}
@@ -160,7 +160,7 @@ def test_a_run_with_notes_leaves_none_behind(mqtool, tmp_path):
     assert not (tmp_path / "notes").exists()
 
 
-def test_a_filter_that_cannot_be_followed_is_told(mqtool, tmp_path):
+def test_a_filter_that_cannot_be_followed_is_reported(mqtool, tmp_path):
     store = copy_store("cqext-5.5.0", tmp_path)
     path = store / "config" / "consumerFilter.json"
     path.write_bytes(path.read_bytes().replace(b"a > 5", b"a >  "))

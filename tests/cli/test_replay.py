@@ -42,7 +42,7 @@ def test_an_address_is_a_name_server_whose_brokers_take_the_messages(mqtool, tmp
     assert problems("replay", result.document) == []
 
 
-def test_a_refused_message_is_told_with_the_words_of_the_broker(mqtool, tmp_path):
+def test_a_refused_message_is_reported_with_the_words_of_the_broker(mqtool, tmp_path):
     (tmp_path / "lines").write_text('{"topic": "Bad topic", "body": "x"}\n')
     with MqServer() as server:
         result = mqtool("replay", tmp_path / "lines", "--to", server.namesrv)

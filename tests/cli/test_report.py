@@ -40,7 +40,7 @@ def damaged(tmp_path):
     return store
 
 
-def test_a_healthy_store_is_told_to_be_clean(report):
+def test_a_healthy_store_is_reported_as_clean(report):
     page = Page(report(HEALTHY, "--config", store_fixture("orders-5.5.0").config))
     assert "clean Nothing is wrong." in page.text
     assert "No message and no byte is lost." in page.text

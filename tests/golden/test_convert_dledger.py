@@ -99,7 +99,7 @@ def test_commit_records_lead_to_their_half_messages_again(tmp_path):
             assert store.commit_log.record(message.prepared_transaction_offset).topic == b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
-def test_damage_is_left_out_and_told_and_the_rest_keeps_its_queue_offsets(tmp_path):
+def test_damage_is_left_out_and_reported_and_the_rest_keeps_its_queue_offsets(tmp_path):
     root = copy_store("dledger-5.5.0", tmp_path)
     with (root / "dledger-n0/data/00000000000000000000").open("r+b") as file:
         file.seek(1001)

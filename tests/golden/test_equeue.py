@@ -6,7 +6,7 @@ import pytest
 
 from mqtool.errors import CorruptionError, NotAStoreError, UnsupportedFormatError
 from mqtool.records.damage import Damage
-from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
+from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from tests.support.chunks import EQUEUE_CASES, EQUEUE_STORES, case, damaged, equeue_store, lines
 from tests.support.stores import copy_tree, fixture, tree_digest
@@ -128,7 +128,7 @@ def test_damage_ends_where_the_next_sound_record_begins(case_id, tmp_path):
 
 
 @pytest.mark.parametrize(("name", "kind", "length"), [("equeue-torn", "leftover", 143), ("equeue-killed", "clean", 0)])
-def test_what_follows_the_last_record_is_told(name, kind, length):
+def test_what_follows_the_last_record_is_reported(name, kind, length):
     _, tail = read(equeue_store(name))
     assert (tail.kind, tail.length) == (kind, length)
 
@@ -156,7 +156,7 @@ def test_a_chunk_cut_anywhere_gives_no_frame_beyond_its_end(size, tmp_path):
 def test_a_frame_is_refused_at_a_length_above_the_limit():
     chunk = ChunkFile(equeue_store("equeue-small") / "message-chunks" / "message-chunk-000000000")
     found = chunk.frame_at(0, chunk.room, 163)
-    assert isinstance(found, NoFrame)
+    assert isinstance(found, InvalidFrame)
     assert (found.kind, found.length) == ("too-long", 164)
     chunk.close()
 

@@ -78,7 +78,7 @@ def check_queue(found, line, chosen, shape):
         line["producerVisible"],
         line["consumerVisible"],
     )
-    unserved = list(serve.unserved(found, queue, chosen, shape))
+    unserved = list(serve.unserved_entries(found, queue, chosen, shape))
     assert [(one.queue_offset, one.step, one.exception, one.message) for one in unserved] == [
         (bad["queueOffset"], bad["error"]["step"], bad["error"]["exception"], bad["error"]["message"])
         for bad in line["bad"]
@@ -118,7 +118,7 @@ def test_there_are_cases_of_every_outcome():
 
 
 @pytest.mark.parametrize("case_id", ["queue-all-deleted", "messages-all-deleted"])
-def test_a_start_that_deletes_everything_is_foretold(case_id, tmp_path):
+def test_a_start_that_deletes_everything_is_predicted(case_id, tmp_path):
     found = start(damaged(case_id, tmp_path / "store"), settings_for("equeue-small"), equeue_message.CURRENT)
     assert found.clears_root
     assert "DELETES everything" in found.notes[0]
@@ -162,7 +162,7 @@ def test_entries_that_only_a_header_claims_are_listed_up_to_a_limit(tmp_path):
     assert "not followed" in entries[-1].message
 
 
-def test_messages_behind_a_damaged_one_in_the_last_chunk_are_told_as_lost(tmp_path):
+def test_messages_behind_a_damaged_one_in_the_last_chunk_are_reported_as_lost(tmp_path):
     found = explain(damaged("tail-middle-zeroed", tmp_path / "store"))
     assert len(found.overwritten) == 7
     assert min(found.overwritten) > found.write_position

@@ -103,7 +103,7 @@ def check_reopened(root, expected, chosen):
     assert walked == sorted((w["chunkNumber"], w["records"], w["end"]) for w in reopened["walk"])
     for line in reopened["queues"]:
         queue = found.queues[line["topic"], line["queueId"]]
-        unserved = list(serve.unserved(found, queue, chosen, equeue_message.CURRENT))
+        unserved = list(serve.unserved_entries(found, queue, chosen, equeue_message.CURRENT))
         assert queue.next_offset == line["nextOffset"]
         assert [one.queue_offset for one in unserved] == [bad["queueOffset"] for bad in line["bad"]]
     found.close()
@@ -214,7 +214,9 @@ def test_a_salvaged_store_is_one_that_the_broker_would_serve_whole(tmp_path):
     assert found.refusal is None
     assert sum(serve.walk(chunk, chosen).records for chunk in found.messages.values()) == 61
     astray = [
-        one for queue in found.queues.values() for one in serve.unserved(found, queue, chosen, equeue_message.CURRENT)
+        one
+        for queue in found.queues.values()
+        for one in serve.unserved_entries(found, queue, chosen, equeue_message.CURRENT)
     ]
     assert all(one.message.startswith("another message") for one in astray)  # offsets after the lost message
     found.close()
@@ -231,7 +233,7 @@ def test_a_new_store_gets_queue_offsets_positions_and_ids(tmp_path):
         writer.flush()
     assert [put.queue_offset for put in puts] == list(range(60))
     found = start(tmp_path / "new", chosen, equeue_message.CURRENT)
-    assert list(serve.unserved(found, found.queues["T", 2], chosen, equeue_message.CURRENT)) == []
+    assert list(serve.unserved_entries(found, found.queues["T", 2], chosen, equeue_message.CURRENT)) == []
     assert [found.messages[n].completed for n in sorted(found.messages)] == [True, False]
     found.close()
 

@@ -72,7 +72,7 @@ def test_a_part_of_a_log_is_read_by_ranges_and_never_a_whole_segment(s3, tmp_pat
     assert sum(sizes) < 20 << 20
 
 
-def test_an_empty_segment_made_ahead_is_told_by_probes(s3, tmp_path):
+def test_an_empty_segment_made_ahead_is_reported_by_probes(s3, tmp_path):
     store = copy_store("crash-5.5.0", tmp_path)
     segments = sorted((store / "commitlog").iterdir())
     size = segments[0].stat().st_size

@@ -8,7 +8,7 @@ import pytest
 import mqtool
 from mqtool.formats.config_files import parse_delay_offsets, parse_topics
 from mqtool.rebuild import parts
-from mqtool.rebuild.dispatch_batch import Wanted
+from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import KINDS, Options, rebuild
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
@@ -67,7 +67,7 @@ def test_all_derived_files_are_those_of_the_broker(healthy, tmp_path, jobs, monk
     with mqtool.open(root, paths_of(fixture, root)) as store:
         settings = settings_of(store)
         bit_maps = bit_maps_of(store) if settings.has_extension else None
-        result = rebuild(store, tmp_path / "out", settings, Wanted(), Options(jobs=jobs), bit_maps=bit_maps)
+        result = rebuild(store, tmp_path / "out", settings, RebuildScope(), Options(jobs=jobs), bit_maps=bit_maps)
     assert result.is_complete
     if fixture in WITH_FILE_QUEUES:
         assert queue_files(tmp_path / "out") == queue_files(root)
@@ -97,7 +97,9 @@ def test_each_index_file_can_be_made_alone(name, tmp_path):
 def test_chosen_queues_are_those_of_the_broker_and_no_others_are_made(topics, queue_id, tmp_path):
     root = store_fixture("orders-5.5.0").directory
     with mqtool.open(root) as store:
-        rebuild(store, tmp_path / "out", settings_of(store), Wanted(index=False, topics=topics, queue_id=queue_id))
+        rebuild(
+            store, tmp_path / "out", settings_of(store), RebuildScope(index=False, topics=topics, queue_id=queue_id)
+        )
     made = queue_files(tmp_path / "out")
     whole = queue_files(root)
     prefix = topics[0].rstrip("*") if topics else ""

@@ -6,7 +6,7 @@ import pytest
 
 import mqtool
 from mqtool.formats.checkpoint import CHECKPOINT
-from mqtool.rebuild.dispatch_batch import Wanted
+from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair import (
@@ -176,7 +176,7 @@ def test_a_cut_store_is_one_rebuilt_from_the_records_before_the_cut(name, share,
         offsets = [message.physical_offset for message in store.messages()]
         at = offsets[int(len(offsets) * share)]
         settings = settings_of(store)
-        rebuild(store, tmp_path / "model", settings, Wanted(end=at))
+        rebuild(store, tmp_path / "model", settings, RebuildScope(end=at))
     done = put_right(root, Truncate(at))
     model, now = contents(tmp_path / "model"), contents(root)
     assert {file: data for file, data in now.items() if file.startswith(QUEUE_FILES)} == {

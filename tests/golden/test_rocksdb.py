@@ -149,7 +149,7 @@ def test_files_of_a_queue_follow_its_units_and_not_the_offsets_in_its_keys(tmp_p
 
 
 @pytest.mark.parametrize("file", ["CURRENT", "MANIFEST-000005", "000010.sst"])
-def test_a_damaged_database_is_told_and_the_log_is_read(file, tmp_path):
+def test_a_damaged_database_is_reported_and_the_log_is_read(file, tmp_path):
     root = copy_store(NAME, tmp_path)
     (root / "consumequeue" / file).write_bytes(b"garbage")
     with mqtool.open(root) as store:

@@ -1,4 +1,4 @@
-"""Lives that real clients gave to messages on real brokers, 207 each on 4.9.7 and 5.5.0, against what `tell` finds.
+"""Lives that real clients gave to messages on real brokers, 207 each on 4.9.7 and 5.5.0, against what `histories_of` finds.
 
 What is expected of each life comes from its script (tests/interop/java/Lives.java) and from what the clients saw.
 """
@@ -9,7 +9,7 @@ import pytest
 
 import mqtool
 from mqtool.formats.message_id import parse_offset_id
-from mqtool.story import StepKind, tell
+from mqtool.story import StepKind, histories_of
 from tests.support.lives import GROUP, judge, tell_all
 from tests.support.stores import FIXTURES, answers, copy_store
 
@@ -63,12 +63,12 @@ def test_an_address_of_any_kind_leads_to_the_same_life(store, lives, events, kin
     row = next(row for row in events["retry2-1"] if row["event"] == kind)
     expected = lives["retry2-1"].steps
     for address in (row["msgId"], row["offsetMsgId"], str(parse_offset_id(row["offsetMsgId"]).physical_offset)):
-        told, _ = tell(store, address)
+        told, _ = histories_of(store, address)
         assert [one.steps for one in told] == [expected], address
 
 
-def test_what_is_in_no_record_is_told_as_nothing(store):
-    assert tell(store, "no such key") == ([], [])
+def test_what_is_in_no_record_is_not_reported(store):
+    assert histories_of(store, "no such key") == ([], [])
 
 
 def test_the_log_is_not_scanned(store, lives, monkeypatch):
@@ -78,13 +78,13 @@ def test_the_log_is_not_scanned(store, lives, monkeypatch):
         type(store.commit_log), "record_at", lambda log, offset: read.append(offset) or original(log, offset)
     )
     monkeypatch.setattr(type(store), "messages", lambda *_, **__: pytest.fail("the log was scanned"))
-    told, _ = tell(store, lives["dead-0"].unique_key)
+    told, _ = histories_of(store, lives["dead-0"].unique_key)
     assert len(told) == 1
     assert len(read) < 120
 
 
 def kinds(store, address):
-    (life,), notes = tell(store, address)
+    (life,), notes = histories_of(store, address)
     assert notes == []
     return [step.kind.value for step in life.steps if step.kind is not StepKind.PASSED]
 

@@ -1,11 +1,11 @@
-"""What `tell` and a search by key read of a large store: the index and the records of one message, however long the log is."""
+"""What `histories_of` and a search by key read of a large store: the index and the records of one message, however long the log is."""
 
 import pytest
 
 import mqtool
 from mqtool.store.files import ReadFile
 from mqtool.store.find import find_messages
-from mqtool.story import tell
+from mqtool.story import histories_of
 from tests.support.big_store import add_empty_segments, write_big_store
 
 pytestmark = pytest.mark.slow
@@ -32,7 +32,7 @@ def bytes_read(root, monkeypatch):
         key = store.message_at(store.commit_log.min_offset).unique_key
         with monkeypatch.context() as patch:
             patch.setattr(ReadFile, "read", read)
-            lives, notes = tell(store, key)
+            lives, notes = histories_of(store, key)
     assert [life.unique_key for life in lives] == [key]
     assert notes == []
     return total[0]
@@ -56,7 +56,7 @@ def test_one_message_in_a_log_of_100_gib_is_found_by_reading_a_few_mib(tmp_path,
         first = store.message_at(store.commit_log.min_offset)
     monkeypatch.setattr(ReadFile, "read", lambda *arguments: read.append(found := original(*arguments)) or found)
     with mqtool.open(root) as store:
-        lives, _ = tell(store, first.unique_key)
+        lives, _ = histories_of(store, first.unique_key)
     story = sum(map(len, read))
     read.clear()
     with mqtool.open(root) as store:

@@ -130,7 +130,7 @@ def test_reading_goes_on_behind_damage_and_gives_all_records_that_the_server_giv
         ("extra-next", "tfchunk-extraneous"),
     ],
 )
-def test_damage_is_told_by_its_name(case_id, code, tmp_path):
+def test_damage_is_reported_by_its_name(case_id, code, tmp_path):
     assert code in {finding.code for finding in findings(damaged(case_id, tmp_path / "store", HOME))}
 
 

@@ -48,7 +48,7 @@ def test_a_killed_store_has_only_what_the_broker_s_recovery_mends(store, tmp_pat
 
 
 @pytest.mark.parametrize("case", ["tail-page-hole@5.5.0-crash", "old-zero-segment@4.9.7-clean"])
-def test_a_loss_is_told_for_each_group_by_what_it_had_consumed(case, damaged):
+def test_a_loss_is_reported_for_each_group_by_what_it_had_consumed(case, damaged):
     with mqtool.open(damaged(case), base_config(CASES[case].base)) as opened:
         found = verify(opened)
         offsets = opened.metadata.consumer_offsets["billing"]

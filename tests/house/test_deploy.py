@@ -117,7 +117,7 @@ def test_the_guard_lets_a_new_broker_start_on_an_empty_volume(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_guard_stops_a_start_that_would_lose_messages_unless_it_is_told_not_to(tmp_path):
+def test_the_guard_stops_a_start_that_would_lose_messages_unless_it_is_switched_off(tmp_path):
     store = crashed(tmp_path / "a", damaged=True)
     code, printed = guarded(store)
     assert (code, "consumers lose 1775 message(s)" in printed) == (1, True)
@@ -133,7 +133,7 @@ def test_the_guard_stops_where_it_cannot_tell(tmp_path):
 
 
 @pytest.mark.slow
-def test_the_exporter_serves_what_verify_says_and_ends_when_it_is_told_to(tmp_path):
+def test_the_exporter_serves_what_verify_says_and_ends_on_request(tmp_path):
     store = crashed(tmp_path, damaged=True)
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

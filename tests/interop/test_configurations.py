@@ -8,7 +8,7 @@ import pytest
 from mqtool.errors import FormatError
 from mqtool.formats import java_properties
 from mqtool.formats.release import assumed_release
-from mqtool.store.broker_config import taken
+from mqtool.store.broker_config import effective_value
 from mqtool.store.broker_keys import KEYS, Type
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -74,7 +74,7 @@ def test_values_are_what_the_real_broker_takes(rocketmq, version, tmp_path):
             wrong.append((name, values, properties))
         for key in settings.keys() & KEYS.keys() - OVERLOADED:
             compared += 1
-            mine = taken(key, values[key], release)
+            mine = effective_value(key, values[key], release)
             if not is_same(key, defaults[key] if mine is None else mine, settings[key]):
                 wrong.append((name, key, values[key], mine, settings[key]))
     assert wrong == []

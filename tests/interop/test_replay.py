@@ -19,7 +19,7 @@ NAME = "orders-5.5.0"
 
 
 @pytest.mark.night
-def test_the_real_broker_stores_what_is_sent_again_and_its_refusals_are_told_in_its_words(rocketmq, tmp_path):
+def test_the_real_broker_stores_what_is_sent_again_and_its_refusals_are_reported_in_its_words(rocketmq, tmp_path):
     broker = rocketmq("5.5.0").start_broker(tmp_path / "real", autoCreateTopicEnable=True)
     source = Source(Path(store_fixture(NAME).directory), Selection())
     (tmp_path / "lines").write_text(f'{{"topic":"T","body":"{"x" * 5_000_000}"}}\n{{"topic":"T","body":"fits"}}\n')

@@ -68,12 +68,12 @@ def test_failfast_publishes_nothing_and_is_not_tried_again(spark, tmp_path):
 
 
 def test_a_task_that_fails_ends_in_its_own_error_and_publishes_nothing(spark, tmp_path, monkeypatch):
-    original = run.Run._tasks
+    original = run.ExportRun._tasks
 
     def elsewhere(one, plans):
         return [replace(task, target="/proc/lake") for task in original(one, plans)]  # where nobody may write
 
-    monkeypatch.setattr(run.Run, "_tasks", elsewhere)
+    monkeypatch.setattr(run.ExportRun, "_tasks", elsewhere)
     with pytest.raises(FileNotFoundError, match="/proc/lake"):
         export_on(spark, copy_store(NAME, tmp_path), tmp_path / "lake")
     assert [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()] == ["lock"]

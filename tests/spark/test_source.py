@@ -82,7 +82,7 @@ def test_times_choose_rows(spark, tmp_path):
     assert 0 < len(expected) < len(every)
 
 
-def test_several_stores_are_told_apart_by_broker(spark, tmp_path):
+def test_several_stores_are_distinguished_by_broker(spark, tmp_path):
     for name in (ORDERS, "crash-5.5.0"):
         copy_store(name, tmp_path / name)
     frame = read(spark, f"{tmp_path}/*/store")

@@ -15,7 +15,7 @@ import numpy as np
 from mqtool.formats import java
 from mqtool.formats.commit_log import MAGIC_V1, Record, body_crc, build_blank, build_record, field_offset
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.rebuild.dispatch_batch import Wanted
+from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.store import open_store
@@ -174,7 +174,7 @@ class _QueueFile:
 def _write_index(root: Path) -> None:
     aside = root.with_name(f"{root.name}-index")
     with open_store(root) as store:
-        rebuild(store, aside, settings_of(store), Wanted(queues=False))
+        rebuild(store, aside, settings_of(store), RebuildScope(queues=False))
     (aside / "index").rename(root / "index")
     shutil.rmtree(aside)
 

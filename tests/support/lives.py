@@ -6,7 +6,7 @@ from typing import Any
 
 from mqtool.formats.message_id import parse_offset_id
 from mqtool.store import Store
-from mqtool.story import Life, Step, StepKind, tell
+from mqtool.story import MessageHistory, Step, StepKind, histories_of
 
 GROUP, OTHER = "LivesGroup", "LivesOther"
 STORED = (StepKind.SENT, StepKind.HALF, StepKind.DELAYED, StepKind.TIMED)
@@ -58,21 +58,21 @@ Row = Mapping[str, Any]
 """What a client saw: `life`, `event`, and more by event."""
 
 
-def tell_all(store: Store, rows: Iterable[Row]) -> tuple[dict[str, Life], dict[str, list[Row]]]:
-    """What `tell` finds of each life, and what the clients saw of it, by the key of the message."""
+def tell_all(store: Store, rows: Iterable[Row]) -> tuple[dict[str, MessageHistory], dict[str, list[Row]]]:
+    """What `histories_of` finds of each life, and what the clients saw of it, by the key of the message."""
     events = defaultdict(list)
     for row in rows:
         events[row["life"]].append(row)
     lives = {}
     for name in events:
-        found, notes = tell(store, name)
+        found, notes = histories_of(store, name)
         assert len(found) == 1, name
         assert notes == found[0].notes == [], name
         lives[name] = found[0]
     return lives, dict(events)
 
 
-def judge(lives: Mapping[str, Life], events: Mapping[str, list[Row]]) -> tuple[int, list[str], list[str]]:
+def judge(lives: Mapping[str, MessageHistory], events: Mapping[str, list[Row]]) -> tuple[int, list[str], list[str]]:
     """How many steps the scripts have, those that were not found, and those that were found and did not happen.
 
     A step that a client saw counts as found only if it is at the record that the client saw, and a group that got a

@@ -204,7 +204,7 @@ def clean(
         _check_writable(store, config)
     with mqtool.open(store, config) as opened_store:
         found = forecast(opened_store, policy, at, used=None if used is None else used / 100, manual=now)
-    going = [one for one in found.files if one.goes]
+    going = [one for one in found.files if one.is_deleted]
     output = Output(ctx.obj, CLEAN, output_format)
     if dry_run or not going:
         return output.document(_document(options, found, at, (), ""))
@@ -272,7 +272,12 @@ def _delete(options: _Options, policy: RetentionPolicy) -> list[Path]:
 def _next_step(options: _Options, found: Forecast, removed: Sequence[Path], quarantine: str) -> str | None:
     if quarantine:
         return command("finalize", options.store, "--yes")
-    if removed or not any(one.goes for one in found.files) or options.as_of is not None or options.used is not None:
+    if (
+        removed
+        or not any(one.is_deleted for one in found.files)
+        or options.as_of is not None
+        or options.used is not None
+    ):
         return None
     words = ["--now"] if options.now else []
     words += [] if options.reserved_hours is None else ["--reserved-hours", str(options.reserved_hours)]
@@ -284,7 +289,7 @@ def _document(options: _Options, found: Forecast, now: int, removed: Sequence[Pa
     def name(path: Path) -> str:
         return path.relative_to(options.store).as_posix() if path.is_relative_to(options.store) else str(path)
 
-    going = [one for one in found.files if one.goes]
+    going = [one for one in found.files if one.is_deleted]
     return {
         "path": str(options.store),
         "dry_run": options.dry_run,
@@ -300,8 +305,8 @@ def _document(options: _Options, found: Forecast, now: int, removed: Sequence[Pa
                 "base": one.base,
                 "size": one.size,
                 "modified": one.modified,
-                "goes": one.goes,
-                "goes_at": one.goes_at,
+                "goes": one.is_deleted,
+                "goes_at": one.deleted_at,
                 "unread": _count(one),
                 "waiting": _waiting(one),
                 "reason": one.reason,
@@ -309,7 +314,9 @@ def _document(options: _Options, found: Forecast, now: int, removed: Sequence[Pa
             for one in found.files
         ],
         "unread": [_unread(name(one.path), held) for one in going for held in one.unread],
-        "unread_staying": [_unread(name(one.path), held) for one in found.files if not one.goes for held in one.unread],
+        "unread_staying": [
+            _unread(name(one.path), held) for one in found.files if not one.is_deleted for held in one.unread
+        ],
         "waiting": [
             {"file": name(one.path), "kind": held.kind.value, "topic": held.topic, "queue_id": held.queue_id}
             | {"messages": held.messages}

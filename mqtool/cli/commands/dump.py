@@ -122,7 +122,7 @@ def dump(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Prints the content of a path."""
-    from mqtool.store.files import noting_unlisted
+    from mqtool.store.files import recording_unlisted
     from mqtool.store.target import open_target
 
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit, max_bytes)
@@ -147,7 +147,7 @@ def dump(
     if table is not None:
         raise UsageError("--table is only for stores of other systems; see `mqtool formats`")
     unlisted: dict[Path, str] = {}
-    with noting_unlisted(unlisted):
+    with recording_unlisted(unlisted):
         target = open_target(path, kind, config)
         if isinstance(target, list):
             return _files(ctx.obj, target, config, filters, view)
@@ -170,7 +170,7 @@ def _messages(
     if not isinstance(store, LogFiles) and not view.follow:  # who follows may wait for a topic that is still to come
         require_selected([store], filters.topic, filters.queue)
     report = DamageReport(lines=view.damage is DamageMode.STDERR)
-    report.unknown([*store.unlisted_parts(of_log=True), *store.go_on_without_unreadable()])
+    report.unknown([*store.unlisted_parts(of_log=True), *store.skip_unreadable()])
     wanted = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
     stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
     if view.hex:

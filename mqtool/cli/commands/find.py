@@ -6,7 +6,7 @@ from typing import Annotated
 
 import typer
 
-from mqtool.choices import Way
+from mqtool.choices import SearchMethod
 from mqtool.cli import siblings, zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
@@ -78,9 +78,9 @@ def find(
     queue: QueueOption = None,
     limit: LimitOption = None,
     max_bytes: MaxBytesOption = None,
-    way: Annotated[
-        Way, option("--by", panel=SELECTION, help="Lookup method: index, scan, or whichever applies.")
-    ] = Way.AUTO,
+    method: Annotated[
+        SearchMethod, option("--by", panel=SELECTION, help="Lookup method: index, scan, or whichever applies.")
+    ] = SearchMethod.AUTO,
     output_format: FormatOption = Format.TABLE,
     body: BodyOption = None,
     max_body: MaxBodyOption = None,
@@ -106,13 +106,13 @@ def find(
         return siblings.find(ctx.obj, kind, store, filters, view)
     report = DamageReport()
     with open_readable(store, config) as opened:
-        report.unknown([*opened.unlisted_parts(of_log=True), *opened.go_on_without_unreadable()])
+        report.unknown([*opened.unlisted_parts(of_log=True), *opened.skip_unreadable()])
         require_selected([opened], filters.topic, filters.queue)
         log = opened.commit_log
         rows = view.rows()
         output = Output(ctx.obj, rows.schema, view.format)
-        found = find_messages(opened, way, **filters.keywords(log.min_offset, log.max_offset))
-        note(f"searching by {', and '.join(found.ways)}")
+        found = find_messages(opened, method, **filters.keywords(log.min_offset, log.max_offset))
+        note(f"searching by {', and '.join(found.methods)}")
         stream = MessageStream(report, filters.limit, filters.byte_limit())
         with show_progress(view.progress, "find", log.min_offset, log.max_offset) as bar:
             stream.write(found.items, rows, output, bar, view.damage)

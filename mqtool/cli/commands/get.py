@@ -32,7 +32,7 @@ from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
     from mqtool.store import Store
-    from mqtool.store.address import Resolved
+    from mqtool.store.address import AddressMatches
 
 
 HELP = """
@@ -71,7 +71,7 @@ def get(
     rows = view.rows(default=Body.TEXT)
     report = DamageReport()
     with open_readable(store, config) as opened:
-        unknown = opened.go_on_without_unreadable()
+        unknown = opened.skip_unreadable()
         output = Output(ctx.obj, rows.schema, view.format, upright=True)
         _print(opened, address, rows, output, report)
         if report.code() is not ExitCode.OK:
@@ -86,9 +86,9 @@ def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output
             continue
         if not found.messages:
             where = " in what can be read" if store.unlisted else ""
-            note(f"{address}: nothing found{where}: {found.how}")
-        elif not found.certain:
-            note(f"{address}: {found.how}")
+            note(f"{address}: nothing found{where}: {found.method}")
+        elif not found.is_unambiguous:
+            note(f"{address}: {found.method}")
         for damage in found.damage:
             report.damage(damage)
         if not found.messages:
@@ -99,7 +99,7 @@ def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output
             output.row(rows.row(message))
 
 
-def _resolve(store: Store, address: str, report: DamageReport) -> Resolved | None:
+def _resolve(store: Store, address: str, report: DamageReport) -> AddressMatches | None:
     from mqtool.store.address import resolve
 
     try:

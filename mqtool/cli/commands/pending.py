@@ -112,7 +112,7 @@ def pending(
 
     problems: list[str] = []
     with open_readable(store, config) as opened:
-        problems += [*opened.unlisted_parts(), *opened.go_on_without_unreadable()]
+        problems += [*opened.unlisted_parts(), *opened.skip_unreadable()]
         counts = [row for row in pending_counts(opened) if is_selected(row)]
         if not counts:  # messages can wait for a topic that is not there yet
             require_selected([opened], topic)

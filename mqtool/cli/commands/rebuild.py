@@ -38,7 +38,7 @@ from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
     from mqtool.jobs.progress import OnProgress
-    from mqtool.rebuild.dispatch_batch import Wanted
+    from mqtool.rebuild.dispatch_batch import RebuildScope
     from mqtool.rebuild.listing import Listing
     from mqtool.rebuild.log_survey import LogSurvey
     from mqtool.rebuild.metadata import Guess
@@ -228,9 +228,9 @@ class _Options:
         if self.state is not None and (self.what in (What.METADATA, What.TIMER) or self.file is not None):
             raise UsageError("--state applies only to rebuilding all queues or the complete index; leave it out")
 
-    def wanted(self, store: Store) -> Wanted:
+    def wanted(self, store: Store) -> RebuildScope:
         """Returns the scope of the rebuild."""
-        from mqtool.rebuild.dispatch_batch import Wanted
+        from mqtool.rebuild.dispatch_batch import RebuildScope
 
         start = end = None
         if self.offset is not None:
@@ -239,7 +239,7 @@ class _Options:
                 raise UsageError(f"{self.offset!r}: expected physical offsets, not times, e.g. 0:4096")
             start, end = found.offsets(store.commit_log.min_offset, store.commit_log.max_offset)
         queues, index = self.what in (What.CONSUMEQUEUE, What.ALL), self.what in (What.INDEX, What.ALL)
-        return Wanted(queues, index, tuple(self.topics), self.queue_id, start, end)
+        return RebuildScope(queues, index, tuple(self.topics), self.queue_id, start, end)
 
 
 @prints(REBUILD, REBUILD_KIND)

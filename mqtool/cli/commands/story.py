@@ -28,7 +28,7 @@ from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, fl
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
-    from mqtool.story import Life, Step
+    from mqtool.story import MessageHistory, Step
 
 HELP = """
 mqtool story /data/store order-4711
@@ -106,58 +106,58 @@ def story(
 ) -> ExitCode:
     """Prints the steps, and writes the page."""
     from mqtool.store import open_readable
-    from mqtool.story import tell
+    from mqtool.story import histories_of
 
     if output is not None:
         if not output.parent.is_dir():
             raise UsageError(f"{output}: there is no directory {output.parent}; name a file in one that exists")
         check_result_file(store, output)
     with open_readable(store, config) as opened:
-        limits = [*opened.unlisted_parts(), *opened.go_on_without_unreadable()]
-        lives, notes = tell(opened, address)
+        limits = [*opened.unlisted_parts(), *opened.skip_unreadable()]
+        histories, notes = histories_of(opened, address)
     limits += notes
-    for limit in dict.fromkeys([*limits, *(one for life in lives for one in life.notes)]):
+    for limit in dict.fromkeys([*limits, *(one for history in histories for one in history.notes)]):
         note(limit)
-    if not lives:
+    if not histories:
         oldest = commands.command("info", commands.opened(store, config))
         note(
             "no record has this as address, id or key; check the spelling (case counts), and with "
             f"`{oldest}` whether retention has deleted the message"
         )
     if output is not None:
-        _write_page(output, str(store), address, lives, limits)
-    code = ExitCode.OK if lives else ExitCode.NO
+        _write_page(output, str(store), address, histories, limits)
+    code = ExitCode.OK if histories else ExitCode.NO
     if output_format is StoryFormat.OTLP:
-        return _print_spans(lives, code)
+        return _print_spans(histories, code)
     printed = Output(ctx.obj, STORY, Format(output_format.value))
-    printed.rows(_row(life, step) for life in lives for step in life.steps)
+    printed.rows(_row(history, step) for history in histories for step in history.steps)
     return printed.finish(code)
 
 
-def _write_page(path: Path, store: str, address: str, lives: list[Life], notes: list[str]) -> None:
+def _write_page(path: Path, store: str, address: str, histories: list[MessageHistory], notes: list[str]) -> None:
     from mqtool.jobs.atomic import replace_file
     from mqtool.report.story import story as make_page
 
-    replace_file(path, make_page(store, address, lives, notes).encode("utf-8", "replace"))
+    replace_file(path, make_page(store, address, histories, notes).encode("utf-8", "replace"))
 
 
-def _print_spans(lives: list[Life], code: ExitCode) -> ExitCode:
+def _print_spans(histories: list[MessageHistory], code: ExitCode) -> ExitCode:
     from mqtool.cli.render import encode
     from mqtool.story.otlp import spans
 
-    sys.stdout.buffer.write(encode(spans(lives), indent=True) + b"\n")
+    sys.stdout.buffer.write(encode(spans(histories), indent=True) + b"\n")
     sys.stdout.buffer.flush()
     return code
 
 
-def _row(life: Life, step: Step) -> dict[str, Any]:
+def _row(history: MessageHistory, step: Step) -> dict[str, Any]:
     return {
         "at": step.at,
         "step": step.kind.value,
         "what": step.text,
         "proof": step.proof,
         "proved": step.is_proved,
-        "message": life.unique_key,
+        "message": history.unique_key,
         "group": step.group,
         "topic": step.topic,
         "queue_id": step.queue_id,

@@ -20,7 +20,7 @@ from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import ConsumeQueue
 from mqtool.engine.queue.queues import Queues
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.dispatch_prefetch import DispatchPrefetch, Handed
+from mqtool.engine.write.dispatch_prefetch import DispatchPrefetch, PrefetchedUnits
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
@@ -188,10 +188,10 @@ class Dispatcher:
             return 0, FEWEST_IN_COLUMNS
         last = base + int(frames.positions[-1])
         end = last + int(frames.sizes[-1])
-        self._write(self._columns.topics.names, Handed(base, end, last, len(frames), found.units, found.keys))
+        self._write(self._columns.topics.names, PrefetchedUnits(base, end, last, len(frames), found.units, found.keys))
         return len(frames), 0
 
-    def _write(self, topics: list[str], found: Handed) -> None:
+    def _write(self, topics: list[str], found: PrefetchedUnits) -> None:
         """Writes the units and index entries of a window's records."""
         newest = write_units(self._queues, topics, found.units)
         if self._index is not None:

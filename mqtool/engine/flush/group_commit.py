@@ -85,19 +85,19 @@ class GroupCommit:
                 flushed = self._flush()
         finally:
             self._hand_over()
-            self._tell(batch, flushed)
+            self._complete(batch, flushed)
         return PutStatus.PUT_OK if end <= flushed else PutStatus.FLUSH_DISK_TIMEOUT
 
-    def _tell(self, batch: list[_Waiter], flushed: int) -> None:
+    def _complete(self, batch: list[_Waiter], flushed: int) -> None:
         if not batch:
             return
         with self._guard:
-            told = [waiter for waiter in batch if waiter.status is None]
-            for waiter, follower in zip(told, [*told[1:], None], strict=True):
+            waiters = [waiter for waiter in batch if waiter.status is None]
+            for waiter, follower in zip(waiters, [*waiters[1:], None], strict=True):
                 waiter.follower = follower
                 waiter.status = PutStatus.PUT_OK if waiter.end <= flushed else PutStatus.FLUSH_DISK_TIMEOUT
-        if told:
-            told[0].done.release()
+        if waiters:
+            waiters[0].done.release()
 
     def _hand_over(self) -> None:
         with self._guard:

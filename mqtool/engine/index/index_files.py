@@ -135,7 +135,7 @@ class Index:
             return
         self.when_full(writer.header.end_timestamp)
 
-    def settle(self, known: int) -> None:
+    def flush_full_files(self, known: int) -> None:
         """Flushes full files that end after the checkpoint's index timestamp, as if they had just become full.
 
         Raises:

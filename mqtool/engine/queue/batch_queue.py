@@ -105,7 +105,7 @@ class BatchQueue:
         elif self.unit_count:
             self.min_offset = self.max_offset
 
-    def restored(self, min_offset: int, max_offset: int, max_physical_offset: int) -> None:
+    def set_bounds(self, min_offset: int, max_offset: int, max_physical_offset: int) -> None:
         """Sets the bounds that recovery found; the ends of the files are set already."""
         self.min_offset = min_offset
         self.max_offset = max_offset

@@ -171,7 +171,7 @@ class ConsumeQueue:
         data = file.file.read(file.read_position - UNIT_SIZE, UNIT_SIZE) if file.read_position >= UNIT_SIZE else b""
         return int(UNIT.unpack(data)[0]) if data else -1
 
-    def restored(self, min_offset: int, max_offset: int, max_physical_offset: int) -> None:
+    def set_bounds(self, min_offset: int, max_offset: int, max_physical_offset: int) -> None:
         """Sets the bounds that recovery found, and those of the extension; the ends of the files are set already."""
         assert self.max_offset == max_offset
         self.min_offset = min_offset

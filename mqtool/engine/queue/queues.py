@@ -43,7 +43,7 @@ class Queues:
         """Makes the queues of a topic BatchConsumeQueues; the topic must have no queues yet."""
         self._batch_topics |= {topic}
 
-    def adopt(self, topic: str, queue_id: int, *, is_batch: bool) -> AnyQueue | None:
+    def add_recovered(self, topic: str, queue_id: int, *, is_batch: bool) -> AnyQueue | None:
         """Adds a queue that recovery found and returns it; None if its topic cannot be a directory name.
 
         The queue is still empty; recovery fills it.

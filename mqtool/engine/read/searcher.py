@@ -134,8 +134,8 @@ class _QueueView:
 
     def __init__(self, queue: AnyQueue) -> None:
         self._unit = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
-        self._held = queue.files.files
-        self.files = [FileOnDisk(held.file.path, held.file_from_offset, held.size) for held in self._held]
+        self._mapped = queue.files.files
+        self.files = [FileOnDisk(held.file.path, held.file_from_offset, held.size) for held in self._mapped]
         self.is_batch = queue.is_batch
         self.unit_size = self._unit.size
         self.min_offset = queue.min_offset
@@ -143,7 +143,7 @@ class _QueueView:
 
     def units_of(self, number: int) -> np.ndarray:
         """Returns the units of one file."""
-        held = self._held[number]
+        held = self._mapped[number]
         size = held.read_position - held.read_position % self._unit.size
         return np.frombuffer(held.file.read(0, size), self._unit.dtype)
 
@@ -153,4 +153,4 @@ class _QueueView:
 
     def units(self) -> np.ndarray:
         """Returns all units."""
-        return np.concatenate([self.units_of(number) for number in range(len(self._held))])
+        return np.concatenate([self.units_of(number) for number in range(len(self._mapped))])

@@ -52,7 +52,7 @@ class Cleaner:
         self._early: set[Path] = set()
         self.early_deletions: deque[EarlyDeletion] = deque(maxlen=_MAX_KEPT)
 
-    def ask(self, turns: int = 20) -> None:
+    def request(self, turns: int = 20) -> None:
         """Requests deletion in the next runs, at any hour (executeDeleteFilesManually)."""
         self._manual_turns = turns
 
@@ -60,7 +60,7 @@ class Cleaner:
         """Returns what the next run would do to each segment, without doing it."""
         now = self._clock.now()
         trigger = rules.trigger_of(self.policy, now, self._disks(), manual=self._manual_turns > 0)
-        return rules.judge(self.policy, self._candidates(), now, trigger)
+        return rules.verdicts_of(self.policy, self._candidates(), now, trigger)
 
     def turn(self) -> list[Path]:
         """One run: the log first; then queues and index, if the log's minimum offset has increased since.
@@ -78,7 +78,7 @@ class Cleaner:
         self._manual_turns = max(0, self._manual_turns - 1)
         self._early |= {verdict.path for verdict in verdicts if verdict.is_early}
         before = self._min_offsets() if self._early else {}
-        removed = self._finish_removal() + self._clean_log([verdict for verdict in verdicts if verdict.goes])
+        removed = self._finish_removal() + self._clean_log([verdict for verdict in verdicts if verdict.is_deleted])
         derived = self._clean_derived()
         self._report_early([path for path in removed if path in self._early], before)
         return removed + derived
@@ -118,7 +118,7 @@ class Cleaner:
     def _disks(self) -> DiskState:
         queue = self._log.queue
         log = {path: self._files.used_ratio(path) for path in (*queue.directories, *queue.read_only) if path.exists()}
-        return rules.look_at_disks(self.policy, log, self._files.used_ratio(self._root))
+        return rules.disk_state(self.policy, log, self._files.used_ratio(self._root))
 
     def _candidates(self) -> list[Candidate]:
         paths = [file.file.path for file in self._log.queue.files]

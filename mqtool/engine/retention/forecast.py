@@ -45,9 +45,9 @@ class FileForecast:
         base: physical offset of its first byte.
         size: in bytes.
         modified: ms since epoch; the start of its retention time.
-        goes: whether the next run of retention deletes it.
+        is_deleted: whether the next run of retention deletes it.
         reason: why, or why not.
-        goes_at: when it is deleted if disk usage does not change, ms since epoch; None for the last file (never).
+        deleted_at: when it is deleted if disk usage does not change, ms since epoch; None for the last file (never).
         unread: messages in it that consumer groups have not read.
         waiting: messages in it that the broker has not delivered, or that were popped and not acknowledged.
     """
@@ -56,9 +56,9 @@ class FileForecast:
     base: int
     size: int
     modified: int
-    goes: bool
+    is_deleted: bool
     reason: str
-    goes_at: int | None
+    deleted_at: int | None
     unread: tuple[Unread, ...]
     waiting: tuple[Undelivered, ...]
 
@@ -98,11 +98,11 @@ def forecast(
     files = Files()
     logs = {path: files.used_ratio(path) if used is None else used for path in store.layout.commit_log_dirs}
     queues = files.used_ratio(store.path) if used is None else used
-    disks = rules.look_at_disks(policy, logs, queues)
+    disks = rules.disk_state(policy, logs, queues)
     trigger = rules.trigger_of(policy, now, disks, manual=manual)
     segments = store.commit_log.segments
     candidates = [Candidate(one.path, files.modified(one.path)) for one in segments]
-    verdicts = rules.judge(policy, candidates, now, trigger)
+    verdicts = rules.verdicts_of(policy, candidates, now, trigger)
     unread = _unread(store, [one.base for one in segments])
     waiting = [held for _, held in waiting_by_segment(store)]
     times = _times(policy, candidates, now, trigger)
@@ -112,9 +112,9 @@ def forecast(
             one.base,
             one.size,
             candidate.modified,
-            verdict.goes,
+            verdict.is_deleted,
             verdict.reason,
-            now if verdict.goes else time,
+            now if verdict.is_deleted else time,
             of_groups,
             of_broker,
         )
@@ -122,7 +122,7 @@ def forecast(
             segments, candidates, verdicts, times, unread, waiting, strict=True
         )
     )
-    gone = sum(one.goes for one in found)
+    gone = sum(one.is_deleted for one in found)
     return Forecast(trigger, max((*logs.values(), queues)), found, _followers(store, segments, gone))
 
 

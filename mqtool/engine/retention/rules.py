@@ -1,6 +1,6 @@
 """Retention: which files are deleted, when, and why the others are kept. Time and disk usage are parameters.
 
-`judge` decides; `Cleaner` deletes. Docs page: docs/engine.md. Source: DefaultMessageStore.CleanCommitLogService,
+`verdicts_of` decides; `Cleaner` deletes. Docs page: docs/engine.md. Source: DefaultMessageStore.CleanCommitLogService,
 MappedFileQueue.deleteExpiredFileByTime, ConsumeQueueStore.CleanConsumeQueueService, IndexService.deleteExpiredFile,
 UtilAll.isItTimeToDo (4.9.7, 5.5.0).
 """
@@ -129,7 +129,7 @@ class DiskState:
     full: frozenset[Path]
 
 
-def look_at_disks(policy: RetentionPolicy, commit_log: dict[Path, float], queues: float) -> DiskState:
+def disk_state(policy: RetentionPolicy, commit_log: dict[Path, float], queues: float) -> DiskState:
     """Evaluates used ratios of disks (CleanCommitLogService.isSpaceToDelete).
 
     Args:
@@ -157,7 +157,7 @@ def trigger_of(policy: RetentionPolicy, now: int, disks: DiskState, *, manual: b
     Args:
         policy: the rules.
         now: ms since epoch.
-        disks: result of `look_at_disks`.
+        disks: result of `disk_state`.
         manual: whether deletion was requested.
     """
     if disks.trigger is Trigger.IMMEDIATE:
@@ -175,13 +175,13 @@ class Verdict:
 
     Attributes:
         path: the file.
-        goes: whether it is deleted in this run.
+        is_deleted: whether it is deleted in this run.
         reason: why, or why not.
         is_early: whether it is deleted before it expires, because the disk is full.
     """
 
     path: Path
-    goes: bool
+    is_deleted: bool
     reason: str
     is_early: bool = False
 
@@ -214,7 +214,7 @@ class Candidate:
     modified: int
 
 
-def judge(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigger: Trigger) -> list[Verdict]:
+def verdicts_of(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigger: Trigger) -> list[Verdict]:
     """Decides for each segment, oldest first, whether it is deleted: strictly from the front, never the last.
 
     Args:
@@ -227,11 +227,11 @@ def judge(policy: RetentionPolicy, candidates: list[Candidate], now: int, trigge
     blocked = ""
     for number, file in enumerate(candidates):
         is_last = number == len(candidates) - 1
-        stays = _LAST if is_last else blocked or _stays(policy, file, number, now, trigger)
+        stays = _LAST if is_last else blocked or _reason_to_keep(policy, file, number, now, trigger)
         if stays and not blocked:
             blocked = stays if trigger is Trigger.NONE else _BEHIND
         is_early = not stays and _expires(policy, file) > now
-        verdicts.append(Verdict(file.path, not stays, stays or _goes(policy, file, now, trigger), is_early))
+        verdicts.append(Verdict(file.path, not stays, stays or _reason_to_delete(policy, file, now, trigger), is_early))
     return verdicts
 
 
@@ -243,7 +243,7 @@ def _expires(policy: RetentionPolicy, file: Candidate) -> int:
     return file.modified + policy.reserved_hours * HOUR_MS
 
 
-def _stays(policy: RetentionPolicy, file: Candidate, number: int, now: int, trigger: Trigger) -> str:
+def _reason_to_keep(policy: RetentionPolicy, file: Candidate, number: int, now: int, trigger: Trigger) -> str:
     """Returns why a file is kept although all files before it are deleted; "" if it is deleted."""
     if trigger is Trigger.NONE:
         return trigger.value
@@ -253,6 +253,6 @@ def _stays(policy: RetentionPolicy, file: Candidate, number: int, now: int, trig
     return f"at most {policy.batch_max} files are deleted in one run" if number >= max(1, policy.batch_max) else ""
 
 
-def _goes(policy: RetentionPolicy, file: Candidate, now: int, trigger: Trigger) -> str:
+def _reason_to_delete(policy: RetentionPolicy, file: Candidate, now: int, trigger: Trigger) -> str:
     reason = "the disk is too full to wait for its expiry" if _expires(policy, file) > now else "it has expired"
     return f"{reason}; {trigger.value}"

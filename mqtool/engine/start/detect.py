@@ -16,7 +16,7 @@ from mqtool.formats import file_names, index_file
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store import broker_config
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.file_sizes import Known
+from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_directory
 from mqtool.store.index_file import list_index_files
 from mqtool.store.layout import StoreLayout
@@ -89,7 +89,7 @@ def _sizes_of(found: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
     """
     told: dict[str, Any] = {}
     for option, (key, attribute) in _SIZES.items():
-        known: Known | None = getattr(found, attribute)
+        known: KnownSize | None = getattr(found, attribute)
         if known is None:
             continue
         told[option] = known.value

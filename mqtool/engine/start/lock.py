@@ -74,7 +74,7 @@ class StoreLock:
             self._fd = -1
 
 
-class LeftBy(Enum):
+class LastShutdown(Enum):
     """How the last writer of a store ended, read from `abort`."""
 
     NOBODY = "a clean shutdown, or an empty directory"
@@ -97,14 +97,14 @@ class AbortMark:
         """Whether the last stop was unclean."""
         return self._path.exists()
 
-    def left_by(self) -> LeftBy:
+    def last_shutdown(self) -> LastShutdown:
         """Returns how the last writer ended."""
         if not self._path.exists():
-            return LeftBy.NOBODY
+            return LastShutdown.NOBODY
         parts = self._path.read_text("ascii", "replace").split() if self._path.is_file() else []
         if len(parts) != 2:
-            return LeftBy.BROKER
-        return LeftBy.KILL if parts[1] == self._files.boot_id() else LeftBy.POWER_CUT
+            return LastShutdown.BROKER
+        return LastShutdown.KILL if parts[1] == self._files.boot_id() else LastShutdown.POWER_CUT
 
     def create(self) -> None:
         """Creates `abort`, durably, with process id and boot id; 5.5 keeps an older one as `abort.bak`."""

@@ -37,7 +37,7 @@ _QUEUE_TREES: tuple[tuple[str, Unit[Any]], ...] = (
 _SECTOR = 512
 
 
-def distrust(root: Path, options: StoreOptions, directories: tuple[Path, ...], files: Files) -> None:
+def drop_unflushed(root: Path, options: StoreOptions, directories: tuple[Path, ...], files: Files) -> None:
     """Removes bytes that a power cut may have left half written. Durable on return; may be repeated.
 
     Args:
@@ -50,31 +50,31 @@ def distrust(root: Path, options: StoreOptions, directories: tuple[Path, ...], f
         OSError: something could not be written.
     """
     path = root / file_names.CHECKPOINT
-    known = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()
+    stored = checkpoint.parse(path.read_bytes()) if path.is_file() else Checkpoint()
     log = list_mapped_files(*directories).files
-    vouched = _vouched(known, log, release=options.release)
-    _LOG.warning("the machine has restarted: distrusting what follows physical_offset=%d", vouched)
-    _close_at_torn_record(log, vouched, files)
+    flushed = _flushed_offset(stored, log, release=options.release)
+    _LOG.warning("the machine has restarted: distrusting what follows physical_offset=%d", flushed)
+    _close_at_torn_record(log, flushed, files)
     for name, unit in _QUEUE_TREES:
         for _, _, directory in queue_directories(root / name):
-            _drop_units(directory, unit, vouched, files)
+            _drop_units(directory, unit, flushed, files)
 
 
-def _vouched(known: Checkpoint, log: tuple[MappedFile, ...], *, release: Release) -> int:
+def _flushed_offset(stored: Checkpoint, log: tuple[MappedFile, ...], *, release: Release) -> int:
     """Returns the physical offset up to which log and queues are known to be flushed."""
     if release >= (5, 5):
-        return known.logics_physical_offset
-    limit = min(known.physic_msg_timestamp, known.logics_msg_timestamp)
-    vouched = 0
+        return stored.logics_physical_offset
+    limit = min(stored.physic_msg_timestamp, stored.logics_msg_timestamp)
+    flushed = 0
     for file in log:
         for frames in _frames(file, file.base):
             times = frames.column("store_timestamp")
             older = int(np.argmax(times >= limit)) if (times >= limit).any() else len(times)
             if older:
-                vouched = int(frames.positions[older - 1] + frames.sizes[older - 1]) + frames.base
+                flushed = int(frames.positions[older - 1] + frames.sizes[older - 1]) + frames.base
             if older < len(times):
-                return vouched
-    return vouched
+                return flushed
+    return flushed
 
 
 def _frames(file: MappedFile, start: int) -> Iterator[Frames]:
@@ -83,12 +83,12 @@ def _frames(file: MappedFile, start: int) -> Iterator[Frames]:
         yield from intact_run(opened.read, file.base, max(0, start - file.base), file.size)
 
 
-def _close_at_torn_record(log: tuple[MappedFile, ...], vouched: int, files: Files) -> None:
+def _close_at_torn_record(log: tuple[MappedFile, ...], flushed: int, files: Files) -> None:
     """Zeroes the head of the first record after an offset whose trailer was not completely written."""
     for file in log:
-        if file.end <= vouched:
+        if file.end <= flushed:
             continue
-        for frames in _frames(file, max(vouched, file.base)):
+        for frames in _frames(file, max(flushed, file.base)):
             torn = np.flatnonzero(_torn(frames))
             if len(torn):
                 physical = frames.base + int(frames.positions[torn[0]])
@@ -122,7 +122,7 @@ def _overwrite(files: Files, listed: MappedFile, position: int, count: int) -> N
         file.close()
 
 
-def _drop_units(directory: Path, unit: Unit[Any], vouched: int, files: Files) -> None:
+def _drop_units(directory: Path, unit: Unit[Any], flushed: int, files: Files) -> None:
     """Zeroes the first unit whose record is at or after an offset, and all units after it.
 
     A file without any unit is deleted: recovery would read its first zeros as a unit.
@@ -135,7 +135,7 @@ def _drop_units(directory: Path, unit: Unit[Any], vouched: int, files: Files) ->
         with ReadFile(listed.path) as opened:
             data = opened.read(0, min(listed.size, -(-opened.data_end() // unit.size) * unit.size))
         units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
-        good = (units["physical_offset"] >= 0) & (units["size"] > 0) & (units["physical_offset"] < vouched)
+        good = (units["physical_offset"] >= 0) & (units["size"] > 0) & (units["physical_offset"] < flushed)
         run = len(good) if good.all() else int(np.argmin(good))
         if not _holds_messages(units[:run]):
             files.remove(listed.path)

@@ -21,7 +21,7 @@ from mqtool.engine.index.index_files import Index
 from mqtool.engine.index.reindex import reindex
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.queues import AnyQueue, Queues
-from mqtool.engine.start.lock import LeftBy
+from mqtool.engine.start.lock import LastShutdown
 from mqtool.engine.start.quarantine import Quarantine, list_cut_messages, read_data, wipe_units
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
@@ -42,7 +42,7 @@ _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
-class Recovered:
+class RecoveryResult:
     """What recovery did to a store.
 
     Attributes:
@@ -71,17 +71,17 @@ class Recovered:
     cut_messages: int = 0
 
 
-class _NotedIndex(SimulatedIndex):
+class _RecordingIndex(SimulatedIndex):
     """The model of the index that also stores the keys added to it."""
 
     def __init__(self, settings: Settings, plan: Start) -> None:
         super().__init__(settings, plan.actions)
-        self.asked = False
+        self.has_records = False
         self.keys: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
 
     def put(self, frames: Frames, keys: IndexKeys) -> None:
         """Adds keys as the model does, and records that records were indexed, even if they have no keys."""
-        self.asked = self.asked or len(frames) > 0
+        self.has_records = self.has_records or len(frames) > 0
         super().put(frames, keys)
 
     def _put_keys(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> None:
@@ -111,7 +111,7 @@ class RecoveryExecutor:
         self._options = options
         self._settings = settings_of(root, options, directories)
         self.start = Start(self._settings)
-        self._index = _NotedIndex(self._settings, self.start)
+        self._index = _RecordingIndex(self._settings, self.start)
         self.start.state.index = self._index
 
     def plan(self) -> None:
@@ -135,8 +135,14 @@ class RecoveryExecutor:
         return self.outcome.plan
 
     def carry_out(
-        self, files: Files, log: MappedFileQueue, queues: Queues, index: Index | None, left_by: LeftBy, now: int
-    ) -> Recovered:
+        self,
+        files: Files,
+        log: MappedFileQueue,
+        queues: Queues,
+        index: Index | None,
+        last_shutdown: LastShutdown,
+        now: int,
+    ) -> RecoveryResult:
         """Applies the plan.
 
         The files that the plan was computed from are unchanged, since the caller holds the lock. A store that a broker
@@ -148,19 +154,19 @@ class RecoveryExecutor:
             log: the CommitLog's files, empty so far.
             queues: of the store, empty so far.
             index: of the store, None if keys are not indexed.
-            left_by: how the last writer ended.
+            last_shutdown: how the last writer ended.
             now: ms since epoch.
 
         Raises:
             OSError: something could not be written; the next opening repeats it.
         """
         plan, outcome = self._plan, self.outcome
-        is_ours = left_by in (LeftBy.KILL, LeftBy.POWER_CUT)
+        is_ours = last_shutdown in (LastShutdown.KILL, LastShutdown.POWER_CUT)
         is_careful = self._options.recovery is RecoveryMode.CAREFUL
         quarantine = Quarantine(self._root, files, now)
         cut = list_cut_messages(self._root, self._settings, self._cut_from(), quarantine) if is_careful else 0
-        lost_from = self._lost_keys_from() if left_by is LeftBy.KILL or is_careful else None
-        if left_by is LeftBy.POWER_CUT:
+        lost_from = self._lost_keys_from() if last_shutdown is LastShutdown.KILL or is_careful else None
+        if last_shutdown is LastShutdown.POWER_CUT:
             lost_from = 0  # headers and names prove nothing: all that the files left do not hold is indexed again
         deleted = self._delete(files, quarantine if is_ours or is_careful else None, keep_all=is_careful)
         log.files = tuple(_restored(files, one, log.file_size) for one in plan.segments)
@@ -171,7 +177,7 @@ class RecoveryExecutor:
         if index is not None:
             ahead = quarantine.take_index_ahead(self._root / file_names.INDEX, log.max_offset) if is_careful else None
             self._restore_index(index, log, min((at for at in (lost_from, ahead) if at is not None), default=None))
-        return Recovered(
+        return RecoveryResult(
             outcome.clean_stop,
             plan.scan_from,
             log.max_offset,
@@ -199,7 +205,7 @@ class RecoveryExecutor:
     def _restore_queues(self, files: Files, queues: Queues, quarantine: Quarantine | None) -> None:
         for (topic, queue_id), one in self._plan.queues.items():
             if one.files:
-                queue = queues.adopt(topic, queue_id, is_batch=one.kind == "BatchCQ")
+                queue = queues.add_recovered(topic, queue_id, is_batch=one.kind == "BatchCQ")
                 if queue is None:
                     continue
                 bounds = self.start.state.queues[topic, queue_id]
@@ -208,7 +214,7 @@ class RecoveryExecutor:
                 _restore_queue(files, queue, one)
                 if quarantine is not None:
                     wipe_units(queue.files.files)
-                queue.restored(bounds.min_offset, bounds.max_offset, one.max_physical_offset)
+                queue.set_bounds(bounds.min_offset, bounds.max_offset, one.max_physical_offset)
         queues.flush()
 
     def _name(self, path: Path) -> str:
@@ -259,7 +265,7 @@ class RecoveryExecutor:
         for hashes, offsets, timestamps in self._index.keys:
             if len(hashes):
                 index.put_many(hashes, offsets, timestamps, -1)
-        if self._index.asked:
+        if self._index.has_records:
             index.current()
 
 

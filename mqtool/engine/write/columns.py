@@ -14,7 +14,7 @@ from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
 from mqtool.engine.write import record, slow_path
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.dispatch_prefetch import Written
+from mqtool.engine.write.dispatch_prefetch import WrittenRecords
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.formats import codec, commit_log
@@ -113,7 +113,7 @@ class PutManyResult(NamedTuple):
         return self.status is PutStatus.PUT_OK
 
 
-class Pieces(NamedTuple):
+class BytesColumn(NamedTuple):
     """A column of bytes objects.
 
     Attributes:
@@ -127,23 +127,23 @@ class Pieces(NamedTuple):
     addresses: np.ndarray | None
 
 
-def pieces_of(items: Sequence[bytes], compiled: Kernels | None) -> Pieces:
+def bytes_column(items: Sequence[bytes], compiled: Kernels | None) -> BytesColumn:
     """Returns bytes objects with their sizes; with addresses only for kernels, and only if all are exactly `bytes`."""
     if compiled is not None:
         kept = tuple(items)  # a copy of the references keeps the objects, and so the addresses, alive
         addresses, sizes = np.empty(len(kept), np.uint64), np.empty(len(kept), np.int64)
         if compiled.find_bytes(id(kept), id(bytes), addresses, sizes):
-            return Pieces(kept, sizes, addresses)
-    return Pieces(items, np.fromiter(map(len, items), np.int64, len(items)), None)
+            return BytesColumn(kept, sizes, addresses)
+    return BytesColumn(items, np.fromiter(map(len, items), np.int64, len(items)), None)
 
 
-class Plain(NamedTuple):
+class PlainMessages(NamedTuple):
     """Messages that need no slow path, and what can be computed before their positions are known.
 
     Attributes:
         columns: the messages.
         states, state_of: the distinct queues, and the index into `states` for each message.
-        bodies, held: bodies and encoded properties.
+        bodies, properties: bodies and encoded properties.
         sizes: bytes of each record.
         born_host, store_host: of all.
     """
@@ -151,8 +151,8 @@ class Plain(NamedTuple):
     columns: MessageColumns
     states: list[QueueState]
     state_of: np.ndarray
-    bodies: Pieces
-    held: Pieces
+    bodies: BytesColumn
+    properties: BytesColumn
     sizes: np.ndarray
     born_host: bytes
     store_host: bytes
@@ -175,7 +175,7 @@ class Plain(NamedTuple):
 class ArrayRecords:
     """Builds records with array arithmetic, and concatenates them."""
 
-    def __init__(self, plain: Plain) -> None:
+    def __init__(self, plain: PlainMessages) -> None:
         """Computes everything that does not depend on the records' positions."""
         self._plain = plain
         columns, states, state_of = plain.columns, plain.states, plain.state_of
@@ -185,10 +185,10 @@ class ArrayRecords:
         heads["body_crc"] = np.fromiter(map(crc32, columns.bodies), np.uint32, len(columns)) & np.uint32(CRC_MASK)
         heads["queue_id"] = columns.queue_id
         heads["body_length"] = plain.bodies.sizes
-        self._pieces = [_NO_BYTES] * (4 * len(columns))
-        self._pieces[1::4] = plain.bodies.items
-        self._pieces[2::4] = _prefixes(states, state_of, plain.held.sizes)
-        self._pieces[3::4] = plain.held.items
+        self._columns = [_NO_BYTES] * (4 * len(columns))
+        self._columns[1::4] = plain.bodies.items
+        self._columns[2::4] = _prefixes(states, state_of, plain.properties.sizes)
+        self._columns[3::4] = plain.properties.items
 
     def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Appends messages, starting with number `first`, as many as the segment has room for; call it under the lock.
@@ -217,7 +217,7 @@ class ArrayRecords:
         heads["store_timestamp"] = now
         if self._plain.columns.born_timestamp is None:
             heads["born_timestamp"] = now
-        pieces = self._pieces[4 * first : 4 * (first + count)]
+        pieces = self._columns[4 * first : 4 * (first + count)]
         pieces[0::4] = heads.view(_OPAQUE).tolist()
         log.write(file, b"".join(pieces), physical.tolist())
         file.store_timestamp = now
@@ -253,7 +253,7 @@ class CompiledRecords:
     dispatch (`dispatch_prefetch`).
     """
 
-    def __init__(self, plain: Plain, compiled: Kernels) -> None:
+    def __init__(self, plain: PlainMessages, compiled: Kernels) -> None:
         """Computes everything that does not depend on the records' positions.
 
         Args:
@@ -275,7 +275,7 @@ class CompiledRecords:
         topics = b"".join(state.topic_field for state in states)
         topic_sizes = [len(state.topic_field) for state in states]
         self._bodies = (plain.bodies.addresses, plain.bodies.sizes)
-        self._held = (plain.held.addresses, plain.held.sizes)
+        self._properties = (plain.properties.addresses, plain.properties.sizes)
         self._heads = (heads, 0 if is_one else HEAD.itemsize)
         self._queue_ids = np.array([state.queue_id for state in states], np.int64)
         self._queues = (
@@ -304,14 +304,16 @@ class CompiledRecords:
         made = tuple(np.empty((_COLUMNS, count), np.int64))
         place = (at, base, now, plain.columns.born_timestamp is None)
         self._compiled.encode(
-            target, place, (first, count), self._bodies, self._held, self._heads, self._queues, next_offsets, made
+            target, place, (first, count), self._bodies, self._properties, self._heads, self._queues, next_offsets, made
         )
         if file.pool_buffer is None:
             log.write_through(file, target.data[:total])
         if log.prefetch is not None:
             rows = slice(first, first + count)
             queue_ids = self._queue_ids[plain.state_of[rows]]
-            written = Written(target.data, base, now, plain.sizes[rows], plain.held.sizes[rows], queue_ids, *made)
+            written = WrittenRecords(
+                target.data, base, now, plain.sizes[rows], plain.properties.sizes[rows], queue_ids, *made
+            )
             log.prefetch.note(self._compiled, written)
         file.wrote += total
         file.store_timestamp = now
@@ -348,7 +350,7 @@ def append_columns(
     plain = _plain(log, columns, compiled)
     if plain is None:
         return append_one_by_one(columns, put)
-    is_found = plain.bodies.addresses is not None and plain.held.addresses is not None
+    is_found = plain.bodies.addresses is not None and plain.properties.addresses is not None
     records = CompiledRecords(plain, compiled) if compiled is not None and is_found else ArrayRecords(plain)
     physical, offsets, done = [], [], 0
     status = PutStatus.PUT_OK
@@ -383,7 +385,7 @@ def append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], 
     return PutManyResult(status, np.array(physical, np.int64), np.array(offsets, np.int64), end)
 
 
-def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> Plain | None:
+def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> PlainMessages | None:
     """Checks the messages; None if they are not all plain."""
     born, host = columns.born_host or log.born_host, columns.store_host or log.store_host
     held = columns.properties if columns.properties is not None else [b""] * len(columns)
@@ -398,7 +400,7 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
     ):
         return None
     states, state_of = _states(log, columns)
-    bodies, pieces = pieces_of(columns.bodies, compiled), pieces_of(held, compiled)
+    bodies, pieces = bytes_column(columns.bodies, compiled), bytes_column(held, compiled)
     fixed = np.array([state.fixed_size for state in states], np.int64)
     sizes = fixed[state_of] + bodies.sizes + pieces.sizes
     longest = int(np.argmax(sizes))
@@ -406,7 +408,7 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
         states[int(state_of[longest])], int(bodies.sizes.max()), int(pieces.sizes.max()), int(sizes[longest])
     ):
         return None
-    return Plain(columns, states, state_of, bodies, pieces, sizes, born, host)
+    return PlainMessages(columns, states, state_of, bodies, pieces, sizes, born, host)
 
 
 def _states(log: CommitLog, columns: MessageColumns) -> tuple[list[QueueState], np.ndarray]:

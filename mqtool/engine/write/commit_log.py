@@ -83,8 +83,8 @@ class CommitLog:
         if options.refuse_oversize:
             self.longest = min(self.longest, options.commit_log_file_size - commit_log.BLANK_SIZE)
         self.before_roll: Callable[[], None] = lambda: None
-        self._held = (0, -1)
-        self._told: tuple[Path, int, int | None] | None = None
+        self._lock_held = (0, -1)
+        self._logged_failure: tuple[Path, int, int | None] | None = None
 
     def refusal(self, state: QueueState, body_size: int, properties_size: int, total: int) -> PutResult:
         """Returns the result for a message that is refused; `body_size` and `properties_size` are sizes as stored."""
@@ -113,12 +113,12 @@ class CommitLog:
         Source: DefaultMessageStore.isOSPageCacheBusy (4.9.7, 5.5.0).
         """
         if not self.lock.locked():
-            self._held = (0, -1)
+            self._lock_held = (0, -1)
             return False
         now, place = self.now(), self.queue.wrote_offset
-        since, held_at = self._held
+        since, held_at = self._lock_held
         if held_at != place:
-            self._held = (now, place)
+            self._lock_held = (now, place)
             return False
         return self.options.page_cache_busy_ms < now - since < _NOT_LOCKED_MS
 
@@ -247,8 +247,8 @@ class CommitLog:
 
     def _failed(self, file: MappedFile, error: OSError) -> AppendFailedError:
         failure = file.file.path, file.wrote, error.errno
-        if failure != self._told:  # once, not for every message that is sent while the disk is full
-            self._told = failure
+        if failure != self._logged_failure:  # once, not for every message that is sent while the disk is full
+            self._logged_failure = failure
             _LOG.error("append failed path=%s position=%d error=%s", *failure[:2], error)
         return AppendFailedError(PutResult(PutStatus.UNKNOWN_ERROR, AppendStatus.UNKNOWN_ERROR))
 

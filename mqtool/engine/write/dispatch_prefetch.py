@@ -22,7 +22,7 @@ MOST = 1 << 18
 """Maximum number of records kept; a dispatcher that lags more than that reads the log."""
 
 
-class Written(NamedTuple):
+class WrittenRecords(NamedTuple):
     """Records that were just written, as columns, one row a record.
 
     Attributes:
@@ -49,7 +49,7 @@ class Written(NamedTuple):
     properties_start: np.ndarray
 
 
-class Handed(NamedTuple):
+class PrefetchedUnits(NamedTuple):
     """Units and index keys of consecutive records.
 
     Attributes:
@@ -85,7 +85,7 @@ class DispatchPrefetch:
         """
         self._columns = Dispatcher(rules)
         self._keys = keys
-        self._parts: deque[Handed] = deque()
+        self._parts: deque[PrefetchedUnits] = deque()
         self._key_rows, self._key_hashes = np.empty(0, np.int64), np.empty(0, np.uint32)
         self.topics = self._columns.topics.names
 
@@ -93,7 +93,7 @@ class DispatchPrefetch:
         """Applies other rules from now on. The rules must not change for topics of records already stored here."""
         self._columns.rules = rules
 
-    def note(self, compiled: Kernels, written: Written) -> None:
+    def note(self, compiled: Kernels, written: WrittenRecords) -> None:
         """Computes and stores units and keys of the next records of the log, up to the maximum."""
         found = self._by_kernel(compiled, written) or self._by_arrays(written)
         if found is None:
@@ -101,9 +101,9 @@ class DispatchPrefetch:
         if sum(part.records for part in tuple(self._parts)) > MOST:
             self._parts.clear()
         first, last = int(written.physical_offset[0]), int(written.physical_offset[-1])
-        self._parts.append(Handed(first, last + int(written.sizes[-1]), last, len(written.sizes), *found))
+        self._parts.append(PrefetchedUnits(first, last + int(written.sizes[-1]), last, len(written.sizes), *found))
 
-    def _by_kernel(self, compiled: Kernels, written: Written) -> tuple[QueueUnits, IndexKeys] | None:
+    def _by_kernel(self, compiled: Kernels, written: WrittenRecords) -> tuple[QueueUnits, IndexKeys] | None:
         """Computes units and keys with a kernel; None if the kernel does not support some record."""
         count, columns = len(written.sizes), self._columns
         place = Place(written.topic_start, written.topic_length, written.properties_start, written.rooms)
@@ -130,7 +130,7 @@ class DispatchPrefetch:
         rows = self._key_rows[:keys].copy()
         return units, IndexKeys(rows, index_hashes(self._key_hashes[:keys]), physical[rows], times[rows])
 
-    def _by_arrays(self, written: Written) -> tuple[QueueUnits, IndexKeys] | None:
+    def _by_arrays(self, written: WrittenRecords) -> tuple[QueueUnits, IndexKeys] | None:
         """Computes units and keys as dispatch does for records that it reads; None if some need the scalar path."""
         frames = Frames(written.view, written.base, written.positions, written.sizes)
         found = self._columns.dispatch(frames, keys=self._keys)
@@ -144,16 +144,16 @@ class DispatchPrefetch:
             self._pop()
         return None
 
-    def take(self, start: int, end: int) -> Handed | None:
+    def take(self, start: int, end: int) -> PrefetchedUnits | None:
         """Returns everything from `start` up to the first gap, and below `end`."""
-        parts: list[Handed] = []
+        parts: list[PrefetchedUnits] = []
         while (part := self._first()) is not None and part.start == start and part.end <= end:
             parts.append(part)
             start = part.end
             self._pop()
         return _joined(parts) if parts else None
 
-    def _first(self) -> Handed | None:
+    def _first(self) -> PrefetchedUnits | None:
         try:
             return self._parts[0]
         except IndexError:  # none, or the writer has just cleared it
@@ -164,13 +164,13 @@ class DispatchPrefetch:
             self._parts.popleft()
 
 
-def _joined(parts: list[Handed]) -> Handed:
+def _joined(parts: list[PrefetchedUnits]) -> PrefetchedUnits:
     if len(parts) == 1:
         return parts[0]
     units = QueueUnits(*_columns([part.units for part in parts], QueueUnits.__slots__))
     keys = IndexKeys(*_columns([part.keys for part in parts], IndexKeys.__slots__))
     records = sum(part.records for part in parts)
-    return Handed(parts[0].start, parts[-1].end, parts[-1].last, records, units, keys)
+    return PrefetchedUnits(parts[0].start, parts[-1].end, parts[-1].last, records, units, keys)
 
 
 def _columns(parts: Sequence[QueueUnits | IndexKeys], names: Iterable[str]) -> Iterator[np.ndarray]:

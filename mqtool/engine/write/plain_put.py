@@ -114,7 +114,7 @@ class PlainPut:
         size = len(body)
         try:  # KeyError: first message of a queue, or of this properties length
             state = self._states[topic, queue_id]
-            pack_tail, prefix, total = state.tails[len(properties)]
+            pack_trailer, prefix, total = state.trailers[len(properties)]
         except KeyError:
             return None
         total += size
@@ -139,7 +139,7 @@ class PlainPut:
             start, buffer, number = file.wrote, log.buffer, state.next_offset
             middle = start + _BODY_AT + size
             buffer[start + _BODY_AT : middle] = body
-            pack_tail(buffer, middle, prefix, properties)
+            pack_trailer(buffer, middle, prefix, properties)
             physical = file.file_from_offset + start
             _pack_head(
                 buffer,

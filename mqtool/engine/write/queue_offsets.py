@@ -32,7 +32,7 @@ class QueueState:
         lead: for compiled loops: magic code, queue id and length of `topic_field` as int64, then `topic_field`; empty
             if messages need the slow path.
         prefixes: bytes between body and properties, by length of the properties; filled on first use.
-        tails: by length of the properties: the packer of the trailer, the trailer's prefix, and the size of a record
+        trailers: by length of the properties: the packer of the trailer, the trailer's prefix, and the size of a record
             without its body; filled on first use, only for messages that need no slow path. A dict look-up replaces
             building the trailer for each put.
         refused: why no record of this topic can be written, "" if one can.
@@ -49,9 +49,9 @@ class QueueState:
         "prefixes",
         "queue_id",
         "refused",
-        "tails",
         "topic",
         "topic_field",
+        "trailers",
     )
 
     def __init__(self, topic: str, queue_id: int, *, release: Release, is_batch: bool) -> None:
@@ -70,7 +70,7 @@ class QueueState:
         if self.is_plain:
             self.lead = _LEAD.pack(self.magic_code, queue_id, len(self.topic_field)) + self.topic_field
         self.prefixes: dict[int, bytes] = {}
-        self.tails: dict[int, tuple[Callable[..., None], bytes, int]] = {}
+        self.trailers: dict[int, tuple[Callable[..., None], bytes, int]] = {}
         self.fixed_size = commit_log.BODY_POSITIONS[0] + len(self.topic_field) + commit_log.PROPERTIES_LENGTH.size
 
     def prefix(self, room: int) -> bytes:
@@ -80,15 +80,15 @@ class QueueState:
         made = self.prefixes[room] = self.topic_field + commit_log.PROPERTIES_LENGTH.pack(room)
         return made
 
-    def learn_tail(self, room: int) -> None:
+    def cache_trailer(self, room: int) -> None:
         """Caches the trailer packer for properties of `room` bytes, for the plain append."""
-        if room in self.tails:
+        if room in self.trailers:
             return
-        if len(self.tails) >= _MOST_PREFIXES:
-            self.tails.clear()
+        if len(self.trailers) >= _MOST_PREFIXES:
+            self.trailers.clear()
         prefix = self.prefixes.get(room) or self.prefix(room)
         packer = struct.Struct(f"{len(prefix)}s{room}s").pack_into
-        self.tails[room] = (packer, prefix, self.fixed_size + room)
+        self.trailers[room] = (packer, prefix, self.fixed_size + room)
 
 
 def _refusal(topic: str, queue_id: int, data: bytes, magic_code: int) -> str:

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool.errors import RefusedError
-from mqtool.jobs.atomic import built_aside
+from mqtool.jobs.atomic import staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Snapshot, load
@@ -56,7 +56,7 @@ def restore(
             done += file.size
             on_progress(done, total)
         return Restored(snapshot, None, total, None)
-    with built_aside(target) as work:
+    with staged_directory(target) as work:
         _write(snapshot, pieces, work / "store", on_progress)
         with open_store(work / "store") as made:
             state = verify(made).state.value

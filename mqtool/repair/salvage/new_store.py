@@ -20,7 +20,7 @@ from mqtool.errors import (
 )
 from mqtool.formats import checkpoint, config_files, config_json, file_names
 from mqtool.formats.config_json import JsonStyle
-from mqtool.jobs.atomic import SUFFIX, built_aside, create_file
+from mqtool.jobs.atomic import SUFFIX, create_file, staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import KINDS, rebuild
@@ -99,7 +99,7 @@ def salvage(
         _check(stores, target, chosen)
         if chosen.without_topics:
             chosen = replace(chosen, without_topics=purgeable_topics(stores, chosen.without_topics))
-        with built_aside(target) as work:
+        with staged_directory(target) as work:
             return _Salvage(stores, target, chosen, work).run(on_progress)
 
 

@@ -98,7 +98,7 @@ class Settings:
         Raises:
             UsageError: a value that must be a number is not one.
         """
-        values = given.taken() if isinstance(given, BrokerConfig) else (given or {})
+        values = given.effective_values() if isinstance(given, BrokerConfig) else (given or {})
         self.values = {**DEFAULTS, **values}
         self.version = 0
         self.changed_at = time.time_ns() // 1_000_000

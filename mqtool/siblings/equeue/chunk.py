@@ -6,9 +6,9 @@ import numpy as np
 
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, LENGTH
-from mqtool.siblings.frames import Frame, FrameFile, NoFrame
+from mqtool.siblings.frames import Frame, FrameFile, InvalidFrame
 
-__all__ = ["ChunkFile", "Frame", "NoFrame"]
+__all__ = ["ChunkFile", "Frame", "InvalidFrame"]
 
 
 class ChunkFile(FrameFile):
@@ -20,7 +20,7 @@ class ChunkFile(FrameFile):
         footer_data_size: the data size that the footer states.
     """
 
-    states_at = LENGTH.size
+    position_field = LENGTH.size
 
     def __init__(self, path: Path) -> None:
         """Opens the file and reads header and footer.

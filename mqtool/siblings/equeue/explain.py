@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 
 from mqtool.siblings.equeue import serve
-from mqtool.siblings.equeue.serve import Unserved
+from mqtool.siblings.equeue.serve import UnservedEntry
 from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
 from mqtool.siblings.equeue.start import Refusal, Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
@@ -37,7 +37,7 @@ class Explanation:
     write_position: int | None = None
     overwritten: list[int] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    unserved: dict[tuple[str, int], list[Unserved]] = field(default_factory=dict)
+    unserved: dict[tuple[str, int], list[UnservedEntry]] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
 
     @property
@@ -80,18 +80,18 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
                 answer.write_position = found.messages[max(found.messages)].global_end
                 answer.overwritten = _overwritten(store, found)
                 for key, queue in found.queues.items():
-                    answer.unserved[key] = _listed(serve.unserved(found, queue, chosen, shape))
+                    answer.unserved[key] = _listed(serve.unserved_entries(found, queue, chosen, shape))
         finally:
             found.close()
     return answer
 
 
-def _listed(unserved: Iterator[Unserved]) -> list[Unserved]:
+def _listed(unserved: Iterator[UnservedEntry]) -> list[UnservedEntry]:
     """Returns at most `MAX_UNSERVED` entries; the last one states that the rest was not checked."""
     entries = list(islice(unserved, MAX_UNSERVED))
     if len(entries) == MAX_UNSERVED:
         words = "this entry and those after it are not followed: too many lead to no message"
-        entries[-1] = Unserved(entries[-1].queue_offset, None, "queue", None, words)
+        entries[-1] = UnservedEntry(entries[-1].queue_offset, None, "queue", None, words)
     return entries
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import Opened
+from mqtool.siblings.base import OpenedStore
 from mqtool.siblings.equeue import explain, rebuild, salvage, verify
 from mqtool.siblings.equeue.chunk import ChunkFile
 from mqtool.siblings.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
@@ -21,7 +21,7 @@ from mqtool.siblings.tables import Row, Table
 from mqtool.verify.findings import Finding
 
 
-class OpenedEQueue(Opened):
+class OpenedEQueue(OpenedStore):
     """An EQueue store, read-only.
 
     Attributes:

@@ -10,7 +10,7 @@ from mqtool.store.files import list_directory, read_file, require_directory, sub
 
 
 @dataclass(frozen=True, slots=True)
-class Setting:
+class QueueSetting:
     """The content of queue.setting; a missing or empty file has the default values."""
 
     producer_visible: bool = True
@@ -81,7 +81,7 @@ def list_store(root: Path) -> Listing:
     return Listing(root, messages, queues, bad, kept)
 
 
-def setting(directory: Path) -> Setting:
+def setting(directory: Path) -> QueueSetting:
     """Reads the queue.setting file of a queue.
 
     Raises:
@@ -90,7 +90,7 @@ def setting(directory: Path) -> Setting:
     path = directory / equeue.QUEUE_SETTING
     text = read_file(path) if path.is_file() else b""
     if not text:
-        return Setting()
+        return QueueSetting()
     try:
         found = json.loads(text.decode("utf-8-sig"))
         values = [found.get(name, False) for name in ("ProducerVisible", "ConsumerVisible", "IsDeleted")]
@@ -99,7 +99,7 @@ def setting(directory: Path) -> Setting:
     if not all(isinstance(value, bool) for value in values):
         raise FormatError(f"{path}: expected booleans, found {values}", layout=equeue.QUEUE_SETTING)
     names = [name for name in ("ProducerVisible", "ConsumerVisible") if name not in found]
-    return Setting(
+    return QueueSetting(
         *(
             True if name in names else value
             for name, value in zip(("ProducerVisible", "ConsumerVisible", ""), values, strict=True)

@@ -13,7 +13,7 @@ from mqtool.errors import StoreError
 from mqtool.formats import equeue, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.siblings.equeue.appender import ChunkAppender
-from mqtool.siblings.equeue.known import tag_code
+from mqtool.siblings.equeue.message_table import tag_code
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.store.files import list_directory
@@ -50,7 +50,7 @@ class QueuePlan:
 
 
 @dataclass(frozen=True, slots=True)
-class _Logged:
+class _LoggedMessage:
     position: int
     tag_code: int
     queue_offset: int
@@ -67,12 +67,12 @@ def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
         store: its message chunks determine the entries; its queue chunks only help to order them.
         keep: keep the queue offsets of valid existing entries, and keep entries of deleted messages.
     """
-    logged: dict[QueueKey, list[_Logged]] = {}
+    logged: dict[QueueKey, list[_LoggedMessage]] = {}
     for item in store.messages():
         if isinstance(item, StoredMessage):
             key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
             code = tag_code(item.record.tag) or 0
-            logged.setdefault(key, []).append(_Logged(item.position, code, item.record.queue_offset))
+            logged.setdefault(key, []).append(_LoggedMessage(item.position, code, item.record.queue_offset))
     existing: dict[QueueKey, dict[int, QueueEntry]] = {}
     if keep:
         existing = {(queue.topic, queue.queue_id): dict(store.entries(queue)) for queue in store.queues}
@@ -81,10 +81,10 @@ def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
     return [_plan(key, logged.get(key, []), existing.get(key, {}), log_start) for key in keys]
 
 
-def _plan(key: QueueKey, logged: list[_Logged], existing: dict[int, QueueEntry], log_start: int) -> QueuePlan:
+def _plan(key: QueueKey, logged: list[_LoggedMessage], existing: dict[int, QueueEntry], log_start: int) -> QueuePlan:
     plan = QueuePlan(*key)
     by_position = {message.position: message for message in logged}
-    believed = _believed([*existing, *(message.queue_offset for message in logged)])
+    believed = _plausible_range([*existing, *(message.queue_offset for message in logged)])
     for offset, entry in existing.items():
         message = by_position.get(entry.message_position)
         if offset not in believed:
@@ -103,7 +103,7 @@ def _plan(key: QueueKey, logged: list[_Logged], existing: dict[int, QueueEntry],
     return plan
 
 
-def _believed(offsets: list[int]) -> range:
+def _plausible_range(offsets: list[int]) -> range:
     """Returns the plausible range of queue offsets: that of the largest group without gaps above `_LONGEST_GAP`."""
     groups: list[list[int]] = []
     for offset in sorted(offset for offset in offsets if offset >= 0):
@@ -115,7 +115,7 @@ def _believed(offsets: list[int]) -> range:
     return range(largest[0], largest[-1] + 1)
 
 
-def _free(plan: QueuePlan, rest: list[_Logged], believed: range) -> list[int]:
+def _free(plan: QueuePlan, rest: list[_LoggedMessage], believed: range) -> list[int]:
     """Returns ascending queue offsets for the messages of `rest`, which are in the log's order.
 
     They are the queue offsets that these messages state, if plausible and free, in ascending order. Further messages

@@ -29,7 +29,7 @@ def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
     found = Salvaged(chunk, HEADER_SIZE)
     found.forwards = list(_forwards(store, chunk))
     start = found.forwards[-1].frame.end if found.forwards else 0
-    stating = [at for at in chunk.stating(start, chunk.room) if isinstance(store.read(chunk, at), StoredMessage)]
+    stating = [at for at in chunk.candidates(start, chunk.room) if isinstance(store.read(chunk, at), StoredMessage)]
     end = chunk.room
     if not chunk.is_finished:
         last = store.read(chunk, stating[-1]) if stating else None

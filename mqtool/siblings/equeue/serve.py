@@ -11,14 +11,14 @@ from mqtool.errors import FormatError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
-from mqtool.siblings.equeue.chunk import ChunkFile, NoFrame
+from mqtool.siblings.equeue.chunk import ChunkFile, InvalidFrame
 from mqtool.siblings.equeue.runs import is_decodable
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.start import LoadedChunk, LoadedQueue, Start
 
 
 @dataclass(frozen=True, slots=True)
-class Unserved:
+class UnservedEntry:
     """An entry that leads to no message, or to a message of another queue or queue offset.
 
     Attributes:
@@ -44,30 +44,32 @@ class ServeError(Exception):
         self.name = name
 
 
-def unserved(start: Start, queue: LoadedQueue, settings: EQueueSettings, shape: Shape) -> Iterator[Unserved]:
+def unserved_entries(
+    start: Start, queue: LoadedQueue, settings: EQueueSettings, shape: Shape
+) -> Iterator[UnservedEntry]:
     """Yields the entries of a queue, from min offset to next offset, that lead to no message or to a wrong one."""
     for offset in range(max(queue.min_offset, 0), queue.next_offset):
         try:
             entry = _entry(queue, offset, settings)
         except ServeError as error:
-            yield Unserved(offset, None, "queue", error.name, str(error))
+            yield UnservedEntry(offset, None, "queue", error.name, str(error))
             continue
         if entry is None:
-            yield Unserved(offset, None, "queue", None, "no entry")
+            yield UnservedEntry(offset, None, "queue", None, "no entry")
             continue
         position = entry.message_position
         try:
             record = message(start, position, settings, shape)
         except ServeError as error:
-            yield Unserved(offset, position, "message", error.name, str(error))
+            yield UnservedEntry(offset, position, "message", error.name, str(error))
             continue
         if record is None:
-            yield Unserved(offset, position, "message", None, "no message")
+            yield UnservedEntry(offset, position, "message", None, "no message")
             continue
         topic = record.topic.decode("utf-8", "replace")
         if (topic, record.queue_id, record.queue_offset) != (queue.topic, queue.queue_id, offset):
             found = f"another message: {topic}/{record.queue_id}/{record.queue_offset}"
-            yield Unserved(offset, position, "message", None, found)
+            yield UnservedEntry(offset, position, "message", None, found)
 
 
 def message(start: Start, position: int, settings: EQueueSettings, shape: Shape) -> MessageRecord | None:
@@ -82,7 +84,7 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
     if local >= chunk.data_end or chunk.file is None:
         return None
     found = chunk.file.frame_at(local, chunk.data_end, settings.max_record_size)
-    if isinstance(found, NoFrame):
+    if isinstance(found, InvalidFrame):
         if not chunk.completed:
             return None
         raise ServeError("ChunkReadException", _words(found, local, chunk, settings))
@@ -92,7 +94,7 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
 
 
 @dataclass(frozen=True, slots=True)
-class Walked:
+class ChunkWalk:
     """How far the broker can read the records of a chunk in sequence.
 
     Attributes:
@@ -108,16 +110,16 @@ class Walked:
     error: str | None
 
 
-def walk(chunk: LoadedChunk, settings: EQueueSettings) -> Walked:
+def walk(chunk: LoadedChunk, settings: EQueueSettings) -> ChunkWalk:
     """Reads a message chunk frame after frame up to its data end."""
     at = records = 0
     while chunk.file is not None and at < chunk.data_end:
         found = chunk.file.frame_at(at, chunk.data_end, settings.max_record_size)
-        if isinstance(found, NoFrame):
-            return Walked(chunk.number, records, at, _words(found, at, chunk, settings))
+        if isinstance(found, InvalidFrame):
+            return ChunkWalk(chunk.number, records, at, _words(found, at, chunk, settings))
         at = found.end
         records += 1
-    return Walked(chunk.number, records, at, None)
+    return ChunkWalk(chunk.number, records, at, None)
 
 
 def _entry(queue: LoadedQueue, offset: int, settings: EQueueSettings) -> equeue.QueueEntry | None:
@@ -167,7 +169,7 @@ def _located(chunks: dict[int, LoadedChunk], position: int, size: int) -> tuple[
     return chunk, position - chunk.start
 
 
-def _words(found: NoFrame, local: int, chunk: LoadedChunk, settings: EQueueSettings) -> str:
+def _words(found: InvalidFrame, local: int, chunk: LoadedChunk, settings: EQueueSettings) -> str:
     """Returns the text of the exception that Chunk.TryReadForwardInternal throws."""
     name = f"(MessageChunk-#{chunk.number})"
     match found.kind:
@@ -189,6 +191,6 @@ def _words(found: NoFrame, local: int, chunk: LoadedChunk, settings: EQueueSetti
                 f"data position: {local}, max data position: {chunk.data_end}, chunk: {name}"
             )
     return (
-        f"Prefix/suffix length inconsistency: prefix length({found.length}) != suffix length ({found.other}), "
+        f"Prefix/suffix length inconsistency: prefix length({found.length}) != suffix length ({found.end_length}), "
         f"data position: {local}. Something is seriously wrong in chunk {name}."
     )

@@ -48,6 +48,6 @@ def _capacity(paths: tuple[Path, ...]) -> int:
     for path in paths:
         with ReadFile(path) as file:
             head = file.read(0, equeue.HEADER_SIZE)
-        if len(head) == equeue.HEADER_SIZE and (header := equeue.HEADER.parse(head)).is_sound:
+        if len(head) == equeue.HEADER_SIZE and (header := equeue.HEADER.parse(head)).is_valid:
             sizes[header.capacity] += 1
     return sizes.most_common(1)[0][0] if sizes else 0

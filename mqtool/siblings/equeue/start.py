@@ -179,7 +179,7 @@ def _opened(path: Path) -> ChunkFile:
         file = ChunkFile(path)
     except FormatError as error:
         raise StartRefusedError(_no_header(path, "is shorter than a header")) from error
-    if not file.header.is_sound:
+    if not file.header.is_valid:
         raise StartRefusedError(_no_header(path, f"states {file.header.chunk_number}, {file.header.capacity}"))
     return file
 

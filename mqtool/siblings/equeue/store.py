@@ -17,7 +17,7 @@ from mqtool.formats.equeue import ENTRY_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import missing_chunks
-from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
+from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
@@ -218,7 +218,7 @@ class EQueueStore:
         if chunk is None:
             raise CorruptionError("no chunk holds this position", self.path, position)
         found = self.read(chunk, position - chunk.start)
-        if isinstance(found, NoFrame):
+        if isinstance(found, InvalidFrame):
             raise CorruptionError(f"no message: {found.detail}", chunk.path, position)
         return found
 
@@ -226,20 +226,20 @@ class EQueueStore:
         """Returns the chunk that contains a global position."""
         return next((c for c in self.chunks if c.start <= position < c.start + c.header.capacity), None)
 
-    def read(self, chunk: ChunkFile, start: int) -> StoredMessage | NoFrame:
+    def read(self, chunk: ChunkFile, start: int) -> StoredMessage | InvalidFrame:
         """Reads the record whose frame begins at a data position of a chunk."""
         frame = chunk.frame_at(start, chunk.room, self.max_record_size)
-        return frame if isinstance(frame, NoFrame) else self.decode(chunk, frame)
+        return frame if isinstance(frame, InvalidFrame) else self.decode(chunk, frame)
 
-    def decode(self, chunk: ChunkFile, frame: Frame) -> StoredMessage | NoFrame:
+    def decode(self, chunk: ChunkFile, frame: Frame) -> StoredMessage | InvalidFrame:
         """Decodes the record of a frame."""
         try:
             record, _ = self.shape.parse(frame.record)
         except FormatError as error:
-            return NoFrame("no-record", str(error), len(frame.record))
+            return InvalidFrame("no-record", str(error), len(frame.record))
         if not record.is_decodable:
             times = f"{record.created_time}, {record.stored_time}"
-            return NoFrame("no-record", f"times {times} are outside the range of dates", len(frame.record))
+            return InvalidFrame("no-record", f"times {times} are outside the range of dates", len(frame.record))
         return StoredMessage(chunk.start + frame.start, chunk, frame, record)
 
     def entries(self, queue: QueueFiles) -> Iterator[tuple[int, equeue.QueueEntry]]:
@@ -281,7 +281,7 @@ class EQueueStore:
             except FormatError as error:
                 self.unreadable[path] = str(error)
                 continue
-            if not chunk.header.is_sound:
+            if not chunk.header.is_valid:
                 self.unreadable[path] = f"number {chunk.header.chunk_number}, capacity {chunk.header.capacity}"
                 chunk.close()
                 continue
@@ -324,7 +324,7 @@ class EQueueStore:
             after: data position of the invalid record.
             end: data position at which to stop.
         """
-        for start in chunk.stating(after + 1, end):
+        for start in chunk.candidates(after + 1, end):
             if isinstance(self.read(chunk, start), StoredMessage):
                 return start
         return None

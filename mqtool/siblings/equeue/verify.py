@@ -17,11 +17,11 @@ from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import MISSING_CHUNK, finding
 from mqtool.siblings.equeue import listing
-from mqtool.siblings.equeue.chunk import ChunkFile, Frame, NoFrame
-from mqtool.siblings.equeue.known import (
+from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
+from mqtool.siblings.equeue.message_table import (
     ID_POSITION,
-    Distinct,
-    KnownMessages,
+    DictionaryColumn,
+    MessageTable,
     begins_an_id,
     distinct_bytes,
     stated_in_ids,
@@ -39,8 +39,8 @@ _RENAME = "move files that are not chunks out of the directory"
 
 
 @dataclass(slots=True)
-class _Seen:
-    messages: KnownMessages = field(default_factory=KnownMessages)
+class _MessageScan:
+    messages: MessageTable = field(default_factory=MessageTable)
     damage: list[Damage] = field(default_factory=list)
     reached: dict[Path, int] = field(default_factory=dict)
     """By chunk: data position up to which there are consecutive valid frames from its start."""
@@ -52,28 +52,28 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
         yield finding("equeue-no-chunk", Severity.ERROR, path, reason, "restore the header, or remove an empty file")
     yield from _starts(store)
     yield from _folder(store.chunks, fixed=False)
-    seen = _Seen()
+    scan = _MessageScan()
     for item in store.runs():
         if isinstance(item, Damage):
             if item.kind == MISSING_CHUNK:
-                seen.damage.append(item)
+                scan.damage.append(item)
             elif item.end > item.start:
-                seen.damage.append(item)
+                scan.damage.append(item)
                 detail = f"forwards: {item.detail}"
                 yield finding("equeue-frames", Severity.ERROR, item.path, detail, _SALVAGE, item.position)
             continue
         valid = store.run_of(item) if isinstance(item, StoredMessage) else item
-        if valid.run.positions[0] == seen.reached.get(valid.chunk.path, 0):
-            seen.reached[valid.chunk.path] = valid.run.end
-        yield from _records(store, valid, seen.messages)
+        if valid.run.positions[0] == scan.reached.get(valid.chunk.path, 0):
+            scan.reached[valid.chunk.path] = valid.run.end
+        yield from _records(store, valid, scan.messages)
     for chunk in store.chunks:
-        if chunk.is_finished and seen.reached.get(chunk.path, 0) != chunk.room:
+        if chunk.is_finished and scan.reached.get(chunk.path, 0) != chunk.room:
             yield from _backwards(store, chunk)
     yield from _tail(store)
     for queue in store.queues:
         yield from _folder(store.queue_chunks(queue), fixed=True)
-    named = yield from verify_queues(store, seen.messages, seen.damage)
-    yield from _missing_chunks(seen.damage, named)
+    named = yield from verify_queues(store, scan.messages, scan.damage)
+    yield from _missing_chunks(scan.damage, named)
     yield from _names(store)
     yield from _offsets(store)
 
@@ -121,7 +121,7 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
             yield finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
 
 
-def _records(store: EQueueStore, valid: ValidRun, known: KnownMessages) -> Iterator[Finding]:
+def _records(store: EQueueStore, valid: ValidRun, known: MessageTable) -> Iterator[Finding]:
     """Checks a run as columns, then singly each record for which a column check failed."""
     odd = (valid.fields.fixed["log_position"] != valid.positions) | (stated_in_ids(valid) != valid.positions)
     heads = distinct_bytes(valid, "message_id", without_end=ID_POSITION)
@@ -134,7 +134,7 @@ def _records(store: EQueueStore, valid: ValidRun, known: KnownMessages) -> Itera
         yield from _record(store.message_of(valid, number))
 
 
-def _wrong(column: Distinct, is_right: Callable[[bytes], bool]) -> np.ndarray:
+def _wrong(column: DictionaryColumn, is_right: Callable[[bytes], bool]) -> np.ndarray:
     """Returns a bool per row: whether its value fails the test."""
     return np.array([not is_right(value) for value in column.values], bool)[column.codes]
 
@@ -172,8 +172,8 @@ def _backwards(store: EQueueStore, chunk: ChunkFile) -> Iterator[Finding]:
     """Reads a completed chunk backwards from its data end, by the lengths after the records."""
     end = chunk.room
     while end > 0:
-        found: Frame | NoFrame = chunk.frame_before(end, 0, store.max_record_size)
-        if isinstance(found, NoFrame):
+        found: Frame | InvalidFrame = chunk.frame_before(end, 0, store.max_record_size)
+        if isinstance(found, InvalidFrame):
             detail = f"backwards: {found.detail}"
             place = HEADER_SIZE + end
             yield finding("equeue-frames-backward", Severity.ERROR, chunk.path, detail, _SALVAGE, place)

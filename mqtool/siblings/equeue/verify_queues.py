@@ -10,8 +10,8 @@ from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import finding
-from mqtool.siblings.equeue.known import NO_CODE, Known, KnownMessages
 from mqtool.siblings.equeue.listing import QueueFiles
+from mqtool.siblings.equeue.message_table import NO_CODE, ExpectedMessage, MessageTable
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.verify.findings import Finding, Severity
 
@@ -19,7 +19,7 @@ _REBUILD = "rebuild the queue from the message chunks"
 
 
 def verify_queues(
-    store: EQueueStore, messages: KnownMessages, damage: list[Damage]
+    store: EQueueStore, messages: MessageTable, damage: list[Damage]
 ) -> Generator[Finding, None, "np.ndarray[tuple[int], np.dtype[np.int64]]"]:
     """Yields findings about entries and messages that do not agree; returns the global positions in all entries.
 
@@ -32,29 +32,29 @@ def verify_queues(
     for queue in store.queues:
         yield from _folder(queue)
         for first, entries in store.entry_arrays(queue):
-            for number in comparison.odd(queue, entries):
+            for number in comparison.mismatches(queue, entries):
                 entry = QueueEntry(*entries[number].item())
-                known = comparison.known(entry.message_position)
+                known = comparison.message_at(entry.message_position)
                 yield from _entry(store, queue, first + number, entry, known, damage)
     yield from _missing(store, comparison)
-    return comparison.all_named
+    return comparison.entry_positions
 
 
 class _Comparison:
     """Compares messages with the entries that point to them.
 
     Attributes:
-        positions, queues, codes: one element per message, ascending by position; see `KnownMessages.arrays`.
+        positions, queues, codes: one element per message, ascending by position; see `MessageTable.arrays`.
         names: (topic, queue id) by queue number.
     """
 
-    def __init__(self, messages: KnownMessages) -> None:
+    def __init__(self, messages: MessageTable) -> None:
         self.positions, self.queues, self.codes = messages.arrays()
         self.names = list(messages.queues)
         self._numbers = messages.queues
         self._named: list[np.ndarray] = []
 
-    def odd(self, queue: QueueFiles, entries: np.ndarray) -> list[int]:
+    def mismatches(self, queue: QueueFiles, entries: np.ndarray) -> list[int]:
         """Returns the indexes of entries that do not lead to a message of their queue with their tag code."""
         found = entries["position_plus_one"] - 1
         self._named.append(found)
@@ -66,18 +66,18 @@ class _Comparison:
         code = self.codes[row]
         return np.flatnonzero(~(agrees & ((code == NO_CODE) | (code == entries["tag_code"])))).tolist()
 
-    def known(self, position: int) -> Known | None:
+    def message_at(self, position: int) -> ExpectedMessage | None:
         """Returns the message at a global position; None if there is none."""
         row = int(np.searchsorted(self.positions, position))
         if row >= len(self.positions) or self.positions[row] != position:
             return None
         code = int(self.codes[row])
         topic, queue_id = self.names[int(self.queues[row])]
-        return Known(topic, queue_id, None if code == NO_CODE else code)
+        return ExpectedMessage(topic, queue_id, None if code == NO_CODE else code)
 
-    def unnamed(self) -> list[tuple[tuple[str, int], int]]:
+    def without_entry(self) -> list[tuple[tuple[str, int], int]]:
         """Returns ((topic, queue id), number of messages without an entry), in the order of the first such message."""
-        mine = self.queues[~np.isin(self.positions, self.all_named)]
+        mine = self.queues[~np.isin(self.positions, self.entry_positions)]
         numbers, first, counts = np.unique(mine, return_index=True, return_counts=True)
         order = np.argsort(first)
         return [
@@ -85,14 +85,14 @@ class _Comparison:
             for number, count in zip(numbers[order].tolist(), counts[order].tolist(), strict=True)
         ]
 
-    def named_twice(self) -> list[tuple[int, int]]:
+    def with_several_entries(self) -> list[tuple[int, int]]:
         """Returns (global position, number of entries) of messages that have several entries."""
-        found, counts = np.unique(self.all_named, return_counts=True)
+        found, counts = np.unique(self.entry_positions, return_counts=True)
         several = (counts > 1) & np.isin(found, self.positions)
         return list(zip(found[several].tolist(), counts[several].tolist(), strict=True))
 
     @property
-    def all_named(self) -> np.ndarray:
+    def entry_positions(self) -> np.ndarray:
         """The global positions in all entries."""
         return np.concatenate([np.empty(0, np.int64), *self._named])
 
@@ -107,7 +107,7 @@ def _entry(
     queue: QueueFiles,
     offset: int,
     entry: QueueEntry,
-    message: Known | None,
+    message: ExpectedMessage | None,
     damage: list[Damage],
 ) -> Iterator[Finding]:
     path, place = _file_of(store, queue, offset)
@@ -118,7 +118,7 @@ def _entry(
         return
     if message is None:
         template = finding("", Severity.ERROR, path, where, _REBUILD, place)
-        yield from _nowhere(store, template, entry.message_position, damage)
+        yield from _dangling_entry(store, template, entry.message_position, damage)
         return
     if (message.topic, message.queue_id) != (queue.topic, queue.queue_id):
         detail = f"{where} leads to a message of {message.topic}/{message.queue_id}"
@@ -128,7 +128,7 @@ def _entry(
         yield finding("equeue-entry-tag", Severity.ERROR, path, detail, _REBUILD, place)
 
 
-def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[Damage]) -> Iterator[Finding]:
+def _dangling_entry(store: EQueueStore, template: Finding, position: int, damage: list[Damage]) -> Iterator[Finding]:
     """Yields a finding about an entry that leads to no message, unless the message was deleted or is damaged."""
     log_start = min((chunk.start for chunk in store.chunks), default=0)
     log_end = (
@@ -149,13 +149,13 @@ def _nowhere(store: EQueueStore, template: Finding, position: int, damage: list[
 def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
     """Yields findings about messages that have no entry or several."""
     deleted = {(queue.topic, queue.queue_id) for queue in store.queues if not queue.chunks}
-    for (topic, queue_id), count in comparison.unnamed():
+    for (topic, queue_id), count in comparison.without_entry():
         path = store.path / equeue.QUEUE_CHUNKS / topic / str(queue_id)
         if (topic, queue_id) not in deleted:
             detail = f"{count} message(s) of {topic}/{queue_id} have no entry: consumers do not get them"
             yield finding("equeue-entry-missing", Severity.ERROR, path, detail, _REBUILD)
-    for position, count in comparison.named_twice():
-        message = comparison.known(position)
+    for position, count in comparison.with_several_entries():
+        message = comparison.message_at(position)
         if message is not None:
             path = store.path / equeue.QUEUE_CHUNKS / message.topic / str(message.queue_id)
             detail = f"the message at {position} has {count} entries"

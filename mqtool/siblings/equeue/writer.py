@@ -28,7 +28,7 @@ def now_ticks() -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Appended:
+class AppendResult:
     """Where a message was stored.
 
     Attributes:
@@ -93,7 +93,7 @@ class EQueueWriter:
         code: int = 1,
         producer_address: str = "",
         created_time: int | None = None,
-    ) -> Appended:
+    ) -> AppendResult:
         """Stores one message: its record, then its queue's entry.
 
         Args:
@@ -123,7 +123,7 @@ class EQueueWriter:
         )
         return self.append(record)
 
-    def append(self, record: MessageRecord, *, entry: bool = True) -> Appended:
+    def append(self, record: MessageRecord, *, entry: bool = True) -> AppendResult:
         """Stores a complete record unchanged, except for its global position, which also changes its id.
 
         Args:
@@ -143,7 +143,7 @@ class EQueueWriter:
             self.append_entry(topic, queue_id, position, tag_code)
         self._next_offsets[topic, queue_id] = max(self.next_offset(topic, queue_id), record.queue_offset + 1)
         message_id = equeue_message.moved(record, position).message_id.decode("utf-8", "replace")
-        return Appended(position, record.queue_offset, message_id)
+        return AppendResult(position, record.queue_offset, message_id)
 
     def append_entry(self, topic: str, queue_id: int, position: int, tag_code: int) -> None:
         """Adds an entry to the end of a queue."""

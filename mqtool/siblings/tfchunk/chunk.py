@@ -10,7 +10,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE, MD5_SIZE, MapEntry
 from mqtool.formats.tfchunk_records import Record
-from mqtool.siblings.frames import Frame, FrameFile, NoFrame
+from mqtool.siblings.frames import Frame, FrameFile, InvalidFrame
 
 _HASHED_AT_ONCE = 1 << 20
 _STATED_AT = 6
@@ -48,7 +48,7 @@ class TFChunkFile(FrameFile):
             it is the position in writer.chk once `TFChunkDb` has set it, and before that the end of the file.
     """
 
-    states_at = _STATED_AT
+    position_field = _STATED_AT
 
     def __init__(self, path: Path) -> None:
         """Opens the file and reads header and footer.
@@ -114,22 +114,22 @@ class TFChunkFile(FrameFile):
             return self.map[index].actual
         return None
 
-    def read_record(self, place: int) -> StoredRecord | NoFrame:
+    def read_record(self, place: int) -> StoredRecord | InvalidFrame:
         """Reads the record whose frame begins at a data position."""
         frame = self.frame_at(place, self.written, tfchunk.MAX_RECORD_SIZE)
-        return frame if isinstance(frame, NoFrame) else self.decode(frame)
+        return frame if isinstance(frame, InvalidFrame) else self.decode(frame)
 
-    def read_record_before(self, end: int) -> StoredRecord | NoFrame:
+    def read_record_before(self, end: int) -> StoredRecord | InvalidFrame:
         """Reads the record whose frame ends at a data position."""
         frame = self.frame_before(end, 0, tfchunk.MAX_RECORD_SIZE)
-        return frame if isinstance(frame, NoFrame) else self.decode(frame)
+        return frame if isinstance(frame, InvalidFrame) else self.decode(frame)
 
-    def decode(self, frame: Frame) -> StoredRecord | NoFrame:
+    def decode(self, frame: Frame) -> StoredRecord | InvalidFrame:
         """Decodes the record of a frame."""
         try:
             record, _ = tfchunk_records.parse(frame.record)
         except FormatError as error:
-            return NoFrame("no-record", str(error), len(frame.record))
+            return InvalidFrame("no-record", str(error), len(frame.record))
         return StoredRecord(self, frame, record)
 
     def md5(self) -> bytes:

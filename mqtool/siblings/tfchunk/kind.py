@@ -8,7 +8,7 @@ from mqtool.formats import tfchunk_records
 from mqtool.formats.equeue_message import ticks_to_millis
 from mqtool.formats.tfchunk_records import Commit, Prepare, System
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import Opened
+from mqtool.siblings.base import OpenedStore
 from mqtool.siblings.tables import Row, Table
 from mqtool.siblings.tfchunk import salvage, verify
 from mqtool.siblings.tfchunk.chunk import StoredRecord
@@ -17,7 +17,7 @@ from mqtool.siblings.tfchunk.store import TFChunkDb, is_database
 from mqtool.verify.findings import Finding
 
 
-class OpenedTFChunk(Opened):
+class OpenedTFChunk(OpenedStore):
     """An EventStore database, read-only.
 
     Attributes:

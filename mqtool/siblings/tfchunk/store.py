@@ -12,7 +12,7 @@ from mqtool.formats.tfchunk import ChunkName
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import missing_chunks
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
-from mqtool.siblings.frames import Frame, NoFrame
+from mqtool.siblings.frames import Frame, InvalidFrame
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
 from mqtool.store.files import ReadFile, list_directory, require_directory
@@ -140,7 +140,7 @@ class TFChunkDb:
         if place is None:
             raise CorruptionError("the position map of the scavenged chunk has no such record", chunk.path, position)
         found = chunk.read_record(place)
-        if isinstance(found, NoFrame):
+        if isinstance(found, InvalidFrame):
             raise CorruptionError(f"no record: {found.detail}", chunk.path, position)
         return found
 
@@ -247,5 +247,5 @@ def resume(chunk: TFChunkFile, after: int) -> int | None:
     them.
     """
     mapped = sorted(entry.actual for entry in chunk.map if entry.actual > after)
-    places = iter(mapped) if chunk.header.is_scavenged else chunk.stating(after + 1, chunk.written)
+    places = iter(mapped) if chunk.header.is_scavenged else chunk.candidates(after + 1, chunk.written)
     return next((place for place in places if isinstance(chunk.read_record(place), StoredRecord)), None)

@@ -8,7 +8,7 @@ from mqtool.formats import tfchunk
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
 from mqtool.siblings.base import finding
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
-from mqtool.siblings.frames import NoFrame
+from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
 from mqtool.siblings.tfchunk.store import TFChunkDb
@@ -138,7 +138,7 @@ def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
             at, window = valid.run.end, min(2 * window, WINDOW)
             continue
         found = chunk.read_record(at)
-        if isinstance(found, NoFrame):
+        if isinstance(found, InvalidFrame):
             bad = found
             break
         yield from _positions(TFChunkDb.run_of(found))
@@ -155,7 +155,7 @@ def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
     end = chunk.written
     while end > stop:
         found = chunk.read_record_before(end)
-        if isinstance(found, NoFrame):
+        if isinstance(found, InvalidFrame):
             detail = f"backwards: {found.detail}"
             yield finding("tfchunk-frames-backward", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + end)
             return
@@ -209,7 +209,7 @@ def _map(chunk: TFChunkFile, places: _Places) -> Iterator[Finding]:
 
 def _map_entry(chunk: TFChunkFile, entry: tfchunk.MapEntry, place: int) -> Iterator[Finding]:
     found = chunk.read_record(entry.actual)
-    if isinstance(found, NoFrame) or found.position != chunk.start + entry.logical:
-        seen = found.detail if isinstance(found, NoFrame) else f"the record of log position {found.position}"
+    if isinstance(found, InvalidFrame) or found.position != chunk.start + entry.logical:
+        seen = found.detail if isinstance(found, InvalidFrame) else f"the record of log position {found.position}"
         detail = f"log position {chunk.start + entry.logical} leads to data position {entry.actual}: {seen}"
         yield finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)

@@ -7,7 +7,7 @@ from pathlib import Path
 from mqtool.errors import CorruptionError, FormatError, StoreError
 from mqtool.formats import properties
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import Opened
+from mqtool.siblings.base import OpenedStore
 from mqtool.siblings.tables import Row
 from mqtool.siblings.tiered import verify
 from mqtool.siblings.tiered.columns import SEGMENTS, TABLES, UNITS
@@ -18,7 +18,7 @@ from mqtool.verify.findings import Finding
 _ADDRESS = re.compile("(.+)/([0-9]{1,9})@([0-9]{1,18})")
 
 
-class OpenedTiered(Opened):
+class OpenedTiered(OpenedStore):
     """A tiered store, read-only.
 
     Attributes:

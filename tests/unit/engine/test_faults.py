@@ -48,7 +48,7 @@ def test_a_full_disk_is_an_answer_and_later_puts_work_again(opened, operation, s
 
 
 @pytest.mark.parametrize("code", [NO_SPACE, BAD_DISK])
-def test_a_write_that_fails_leaves_the_log_where_it_was_and_is_told_once(opened, code, caplog):
+def test_a_write_that_fails_leaves_the_log_where_it_was_and_is_reported_once(opened, code, caplog):
     files = FailingFiles("commitlog")
     store = opened(files=files, positional_writes=True)
     store.put("T", 0, b"a")

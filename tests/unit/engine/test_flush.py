@@ -164,7 +164,7 @@ def test_puts_that_wait_together_share_a_flush():
     assert len(flushes) == 2
 
 
-def test_a_put_that_waits_too_long_is_told_so_and_the_next_one_leads():
+def test_a_put_that_waits_too_long_times_out_and_the_next_one_leads():
     release, started = threading.Event(), threading.Event()
 
     def flush():

@@ -8,7 +8,7 @@ import pytest
 
 from mqtool.engine import GetStatus, PutStatus
 from mqtool.engine.disk.files import Files
-from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, look_at_disks, policy_from_config, trigger_of
+from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, disk_state, policy_from_config, trigger_of
 from mqtool.errors import UsageError
 from mqtool.store import broker_config
 from tests.support.engine import records_of
@@ -170,17 +170,17 @@ def test_queues_and_index_follow_the_log_and_gets_say_so(filled):
 def test_the_disks_are_judged_by_the_emptiest_log_and_the_queues(tmp_path):
     rules = policy()
     a, b = tmp_path / "a", tmp_path / "b"
-    assert look_at_disks(rules, {a: 0.95, b: 0.2}, 0.2).full == {a}
-    assert look_at_disks(rules, {a: 0.95, b: 0.2}, 0.2).trigger.name == "NONE"
-    assert look_at_disks(rules, {a: 0.2}, 0.91).refuse is True
-    assert look_at_disks(rules, {a: -1.0}, 0.2).trigger.name == "SPACE"
+    assert disk_state(rules, {a: 0.95, b: 0.2}, 0.2).full == {a}
+    assert disk_state(rules, {a: 0.95, b: 0.2}, 0.2).trigger.name == "NONE"
+    assert disk_state(rules, {a: 0.2}, 0.91).refuse is True
+    assert disk_state(rules, {a: -1.0}, 0.2).trigger.name == "SPACE"
 
 
 @pytest.mark.parametrize(("hours", "hour", "name"), [((4,), 4, "HOUR"), ((4,), 5, "NONE"), ((0, 16), 16, "HOUR")])
 def test_the_hour_counts_from_its_first_to_its_last_minute(hours, hour, name):
     rules = policy(delete_hours=hours)
-    disks = look_at_disks(rules, {}, 0.1)
-    disks = look_at_disks(rules, {None: 0.1}, 0.1) if disks.trigger.name != "NONE" else disks
+    disks = disk_state(rules, {}, 0.1)
+    disks = disk_state(rules, {None: 0.1}, 0.1) if disks.trigger.name != "NONE" else disks
     for minute in (0, 59):
         now = MIDNIGHT + hour * HOUR_MS + minute * 60_000
         assert trigger_of(rules, now, disks, manual=False).name == name

@@ -154,7 +154,7 @@ def test_hashes_differ_between_salts_and_agree_within_one(monkeypatch):
     assert redact.new_salt() != redact.new_salt()
     monkeypatch.setenv(redact.SALT_VARIABLE, "ours")
     assert redact.new_salt() == redact.new_salt()
-    assert redact.stand_in(b"x", b"1") != redact.stand_in(b"x", b"2")
+    assert redact.pseudonym(b"x", b"1") != redact.pseudonym(b"x", b"2")
 
 
 @pytest.mark.parametrize("column", ["topic", "queue_offset", "nothing"])

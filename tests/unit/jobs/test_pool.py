@@ -90,7 +90,7 @@ def test_nothing_is_begun_after_the_end_was_called_but_what_was_begun_is_waited_
     assert sorted(found) == [(0, 0), (1, 1)]
 
 
-def test_threads_are_told_to_end_if_an_exception_leaves_their_work_unneeded():
+def test_threads_are_asked_to_end_if_an_exception_leaves_their_work_unneeded():
     waiting = []
 
     def work():
@@ -103,7 +103,7 @@ def test_threads_are_told_to_end_if_an_exception_leaves_their_work_unneeded():
     assert waiting[0].result() is True
 
 
-def test_threads_whose_work_is_done_are_told_nothing():
+def test_threads_whose_work_is_done_are_not_asked_to_end():
     with thread_pool(2) as (pool, is_over):
         assert pool.submit(square, 3).result() == 9
     assert not is_over.is_set()

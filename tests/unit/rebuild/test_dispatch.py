@@ -107,12 +107,12 @@ def test_records_of_very_different_lengths_are_dispatched_alike():
     check(made, model.Rules(), Dispatcher())
 
 
-def test_many_topics_and_long_ones_are_told_apart():
+def test_many_topics_and_long_ones_are_distinguished():
     made = [record(f"{'x' * (n % 250)}{n}", props={"KEYS": "k"}) for n in range(5000)]
     check(made, model.Rules(), Dispatcher())
 
 
-def test_topics_are_told_apart_even_where_their_mixes_agree(monkeypatch):
+def test_topics_are_distinguished_even_where_their_mixes_agree(monkeypatch):
     dispatcher = Dispatcher()
     monkeypatch.setattr(dispatcher.topics._mixes, "numbers_of", lambda mix: np.zeros(len(mix), np.int32))
     monkeypatch.setattr(dispatcher.topics._mixes, "values", [0])
@@ -134,7 +134,7 @@ def test_a_hash_that_java_cannot_make_positive_is_zero():
     assert Dispatcher().dispatch(frames_of(data)).keys.key_hash.tolist() == [0]
 
 
-def test_a_delay_level_that_is_no_number_is_told_and_leaves_the_tag():
+def test_a_delay_level_that_is_no_number_is_reported_and_leaves_the_tag():
     data, placed = laid_out([record("SCHEDULE_TOPIC_XXXX", props={"DELAY": "soon", "TAGS": "TagA"})])
     found = Dispatcher().dispatch(frames_of(data))
     assert found.units.tags_code.tolist() == [2598919]
@@ -143,7 +143,7 @@ def test_a_delay_level_that_is_no_number_is_told_and_leaves_the_tag():
     assert "DELAY" in odd.detail
 
 
-def test_lmq_offsets_that_do_not_fit_the_names_are_told():
+def test_lmq_offsets_that_do_not_fit_the_names_are_reported():
     made = [
         record(props={"INNER_MULTI_DISPATCH": "%LMQ%a,plain", "INNER_MULTI_QUEUE_OFFSET": "2,"}),
         record(props={"INNER_MULTI_DISPATCH": "plain,%LMQ%a", "INNER_MULTI_QUEUE_OFFSET": ",0"}),

@@ -11,7 +11,7 @@ from mqtool.errors import ConfigFileError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.rebuild import job, parts
-from mqtool.rebuild.dispatch_batch import Wanted
+from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import Options, rebuild
 from mqtool.rebuild.placement import NoteKind
 from mqtool.rebuild.settings import settings_of
@@ -126,7 +126,7 @@ def test_a_range_makes_what_its_records_need(tmp_path):
     root = make_store(tmp_path / "s", numbered(40))
     run_rebuild(root, tmp_path / "whole")
     size = laid_out(numbered(1))[1][0].total_size
-    result = run_rebuild(root, tmp_path / "part", Wanted(start=10 * size, end=20 * size))
+    result = run_rebuild(root, tmp_path / "part", RebuildScope(start=10 * size, end=20 * size))
     assert result.records == 10
     units = queue_units(tmp_path / "part")
     assert [unit == PRE_BLANK for unit in units] == [True] * 10 + [False] * 10
@@ -136,15 +136,15 @@ def test_a_range_makes_what_its_records_need(tmp_path):
 def test_a_range_may_begin_inside_a_record(tmp_path):
     root = make_store(tmp_path / "s", numbered(40))
     size = laid_out(numbered(1))[1][0].total_size
-    result = run_rebuild(root, tmp_path / "part", Wanted(start=10 * size + 1, end=12 * size + 1))
+    result = run_rebuild(root, tmp_path / "part", RebuildScope(start=10 * size + 1, end=12 * size + 1))
     assert (result.records, result.damage.count) == (2, 0)
 
 
 def test_queues_and_index_can_be_made_apart(tmp_path):
     root = make_store(tmp_path / "s", numbered(80))
     run_rebuild(root, tmp_path / "both")
-    run_rebuild(root, tmp_path / "queues", Wanted(index=False))
-    run_rebuild(root, tmp_path / "index", Wanted(queues=False))
+    run_rebuild(root, tmp_path / "queues", RebuildScope(index=False))
+    run_rebuild(root, tmp_path / "index", RebuildScope(queues=False))
     assert tree(tmp_path / "both") == tree(tmp_path / "queues") | tree(tmp_path / "index")
 
 
@@ -170,7 +170,7 @@ def test_processes_that_meet_at_no_record_give_the_same_bytes(tmp_path, monkeypa
     assert tree(tmp_path / "two") == tree(tmp_path / "one")
 
 
-def test_damage_at_a_cut_is_told_once(tmp_path, monkeypatch):
+def test_damage_at_a_cut_is_reported_once(tmp_path, monkeypatch):
     root = make_store(tmp_path / "s", numbered(400), segment=1 << 17)
     segment = root / "commitlog" / f"{0:020d}"
     data = bytearray(segment.read_bytes())
@@ -235,7 +235,7 @@ def test_notes_of_another_run_are_refused(tmp_path):
         run_rebuild(root, tmp_path / "out", options=stopped, on_progress=stop)
     resumed = Options(state=tmp_path / "state", resume=True)
     with pytest.raises(UsageError, match="another run"):
-        run_rebuild(root, tmp_path / "out", Wanted(index=False), resumed)
+        run_rebuild(root, tmp_path / "out", RebuildScope(index=False), resumed)
     (tmp_path / "state").write_text("[]")
     with pytest.raises(ConfigFileError, match="is not the state of a rebuild"):
         run_rebuild(root, tmp_path / "out", options=resumed)

@@ -83,7 +83,7 @@ def test_a_later_retry_of_the_same_message_is_not_the_delivery(tmp_path):
     assert survey.served == {1: 0}
 
 
-def test_offsets_outside_of_their_queue_are_put_back_and_told(tmp_path):
+def test_offsets_outside_of_their_queue_are_put_back_and_reported(tmp_path):
     root = copy_store("bcq-5.5.0", tmp_path)
     with mqtool.open(root) as store:
         name, queue_id, end = next((queue.topic, queue.queue_id, queue.max_offset) for queue in store.queues())

@@ -133,7 +133,7 @@ def test_extension_units_that_do_not_fit_begin_the_next_file(tmp_path):
 
 
 @pytest.mark.parametrize("topic", ["", ".", "..", "a/b", "../../x", "nul\0", "x" * 256, "é" * 128])
-def test_a_topic_that_cannot_be_a_directory_is_told(topic):
+def test_a_topic_that_cannot_be_a_directory_is_reported(topic):
     assert not QueueName(topic, 0).is_path
 
 
@@ -150,7 +150,7 @@ def test_many_files_are_written_with_few_open(tmp_path):
             assert output.read(f"q/{number}/file", 0, 9) == b"\0y\0\0"
 
 
-def test_a_disk_that_refuses_is_told_with_the_file(tmp_path):
+def test_a_disk_that_refuses_is_reported_with_the_file(tmp_path):
     (tmp_path / "q").write_bytes(b"in the way")
     with OutputFiles(tmp_path) as output, pytest.raises(StoreError, match="cannot be written"):
         output.write("q/file", 4, 0, b"y")

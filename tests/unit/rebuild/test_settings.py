@@ -59,7 +59,7 @@ def test_a_configuration_overrules_what_files_tell(tmp_path):
     )
 
 
-def test_an_extension_is_told_by_its_directory(tmp_path):
+def test_an_extension_is_reported_by_its_directory(tmp_path):
     assert settings(store_fixture("cqext-4.9.7").directory).has_extension
     assert not settings(store_fixture("orders-4.9.7").directory).has_extension
 

@@ -87,7 +87,7 @@ def test_without_a_checkpoint_a_bad_record_in_the_first_segment_costs_all_later_
     assert found.runs
 
 
-def test_what_is_lost_is_told_by_queue_offset_also_where_only_a_unit_remembers_it(store):
+def test_what_is_lost_is_reported_by_queue_offset_also_where_only_a_unit_remembers_it(store):
     for number in (3, 4, 9):
         at, size = store.units[number]
         patch(store.segment(at // SEGMENT), at % SEGMENT, bytes(size))

@@ -215,7 +215,7 @@ def damaged(tmp_path: Path) -> Path:
     return store
 
 
-def test_damage_is_passed_over_and_told(tmp_path, capsys):
+def test_damage_is_passed_over_and_reported(tmp_path, capsys):
     store = damaged(tmp_path)
     code = run_program(["replay", str(store), "--to", str(tmp_path / "target"), "--format", "json"])
     printed = capsys.readouterr()

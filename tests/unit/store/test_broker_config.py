@@ -6,7 +6,7 @@ from mqtool.cli.app import run
 from mqtool.errors import ConfigFileError, UsageError
 from mqtool.formats.release import V4_9, V5_5
 from mqtool.store import broker_config
-from mqtool.store.broker_config import taken
+from mqtool.store.broker_config import effective_value
 from tests.support.stores import store_fixture
 
 ORDERS = store_fixture("orders-5.5.0").directory
@@ -37,14 +37,14 @@ ORDERS = store_fixture("orders-5.5.0").directory
 )
 @pytest.mark.parametrize("release", [V4_9, V5_5])
 def test_what_a_broker_takes(key, value, expected, release):
-    assert taken(key, value, release) == expected
+    assert effective_value(key, value, release) == expected
 
 
 def test_texts_are_trimmed_since_5_2_only():
-    assert taken("storePathRootDir", "/data/store ", V4_9) == "/data/store "
-    assert taken("storePathRootDir", "/data/store ", V5_5) == "/data/store"
-    assert taken("flushDiskType", "SYNC_FLUSH ", V4_9) is None
-    assert taken("flushDiskType", "SYNC_FLUSH ", V5_5) == "SYNC_FLUSH"
+    assert effective_value("storePathRootDir", "/data/store ", V4_9) == "/data/store "
+    assert effective_value("storePathRootDir", "/data/store ", V5_5) == "/data/store"
+    assert effective_value("flushDiskType", "SYNC_FLUSH ", V4_9) is None
+    assert effective_value("flushDiskType", "SYNC_FLUSH ", V5_5) == "SYNC_FLUSH"
 
 
 def written(tmp_path, text):
@@ -57,7 +57,7 @@ def test_a_value_of_a_file_that_the_broker_ignores_leaves_the_default(tmp_path):
     config = broker_config.load(written(tmp_path, "fileReservedTime=24 \ntimerWheelEnable=true \nbrokerName=a\n"))
     assert config.integer("fileReservedTime") is None
     assert config.flag("timerWheelEnable") is False
-    assert config.taken() == {"timerWheelEnable": "false", "brokerName": "a"}
+    assert config.effective_values() == {"timerWheelEnable": "false", "brokerName": "a"}
 
 
 @pytest.mark.parametrize(("key", "value"), [("fileReservedTime", "24 "), ("fileReservedTime", "a day")])

@@ -71,7 +71,7 @@ def test_a_segment_that_is_gone_is_missing_with_its_exact_range(number, tmp_path
             store.message_at(gone.start)
 
 
-def test_a_gap_is_told_only_where_it_is_asked_for(tmp_path):
+def test_a_gap_is_reported_only_on_request(tmp_path):
     built(tmp_path / "store")
     (tmp_path / f"store/commitlog/{SIZE:020}").unlink()
     with mqtool.open(tmp_path / "store") as store:

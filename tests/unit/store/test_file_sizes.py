@@ -6,7 +6,7 @@ import pytest
 
 from mqtool.errors import UsageError
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, Known
+from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, KnownSize
 from mqtool.store.files import MappedFile
 
 KINDS = [COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE]
@@ -57,5 +57,5 @@ def test_the_configuration_decides_within_limits(kind):
 def test_100_000_files_without_a_byte_are_one_short_line():
     oddities: list[str] = []
     files = [MappedFile(Path(f"{n:020d}"), n, n % 5000) for n in range(100_000)]
-    assert isinstance(COMMIT_LOG.decide(BrokerConfig(), files, oddities), Known)
+    assert isinstance(COMMIT_LOG.decide(BrokerConfig(), files, oddities), KnownSize)
     assert len(oddities[0]) < 1000

@@ -75,7 +75,7 @@ def test_filters_of_different_widths_leave_their_topic_without_bit_maps(tmp_path
 
 
 @pytest.mark.parametrize("text", ["", "[]", "{", '{"filterDataByTopic":[]}', '{"filterDataByTopic":{"Ext":[1]}}'])
-def test_a_file_that_cannot_be_read_is_told(tmp_path, text):
+def test_a_file_that_cannot_be_read_is_reported(tmp_path, text):
     bit_maps(tmp_path, {})
     (tmp_path / "config" / "consumerFilter.json").write_text(text)
     with mqtool.open(tmp_path) as store:

@@ -40,7 +40,7 @@ def told(found: Verification) -> tuple:
 
 @pytest.mark.long
 @pytest.mark.parametrize("case", SOME, ids=str)
-def test_of_a_damaged_store_the_same_is_told(case, damaged, cut):
+def test_of_a_damaged_store_the_same_is_reported(case, damaged, cut):
     with mqtool.open(damaged(case.id), base_config(case.base)) as opened:
         assert told(verify(opened, Options(jobs=2))) == told(verify(opened))
 

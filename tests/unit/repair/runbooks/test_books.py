@@ -154,7 +154,7 @@ def test_an_old_rule_is_no_damage(tmp_path):
     assert any("not damage" in fact for fact in found.step("plan").evidence)
 
 
-def test_a_held_lock_is_told_with_its_process(tmp_path):
+def test_a_held_lock_is_reported_with_its_process(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     (root / "lock").touch()
     with held_lock(root / "lock"):
@@ -216,7 +216,7 @@ def test_a_running_broker_has_not_crashed(tmp_path):
     ],
     ids=["segments", "queues", "old-spelling"],
 )
-def test_a_wrong_configuration_is_told_and_no_file_is_fitted_to_it(config, tmp_path):
+def test_a_wrong_configuration_is_reported_and_no_file_is_fitted_to_it(config, tmp_path):
     root = damage_case("cq-odd-length@5.5.0-clean", tmp_path)
     before = tree_digest(root)
     found = run(RUNBOOKS["RB-01"], root, Request(apply=True, backup_acknowledged=True, config=config))

@@ -187,7 +187,7 @@ def test_bytes_that_are_no_text_are_shown_as_digits(site, put):
     assert "0000 ff fe 00 01" in Page(site.get(f"/messages?topic={topic}&offset=0").text).text
 
 
-def test_a_message_that_names_its_place_wrongly_is_told_apart(site, put):
+def test_a_message_that_names_its_place_wrongly_is_distinguished(site, put):
     topic, _ = put(b"only")
     page = Page(site.get(f"/messages?topic={topic}&offset=9").text)
     assert "Queue 0 of the topic has 0 to 0." in page.text

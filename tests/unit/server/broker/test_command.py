@@ -43,7 +43,7 @@ def ready(process: subprocess.Popen[bytes]) -> dict:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "SIGINT"])
-def test_it_says_where_it_is_and_ends_in_order_when_told_to(serve, tmp_path, number):
+def test_it_says_where_it_is_and_ends_cleanly_on_request(serve, tmp_path, number):
     process = serve(tmp_path / "store", "--admin-port", "0")
     line = ready(process)
     schema = json.loads((ROOT / "docs" / "schemas" / "serve.json").read_text("utf-8"))

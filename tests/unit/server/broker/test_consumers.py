@@ -12,7 +12,7 @@ def members(client, group):
     return client.call(38, consumerGroup=group)
 
 
-def test_members_are_told_when_one_joins_and_when_one_is_gone(connect, topic):
+def test_members_are_notified_when_one_joins_and_when_one_leaves(connect, topic):
     first, second = connect(), connect()
     group = "G" + topic
     first.heartbeat("a@1", consumers={group: [topic]})

@@ -189,7 +189,7 @@ def test_a_message_that_its_sender_puts_into_the_topic_of_the_timer_is_stored_an
     until(lambda: skipped(server, "timer") == before + 3)
 
 
-def test_what_is_wrong_with_a_revive_record_is_told_in_words():
+def test_what_is_wrong_with_a_revive_record_is_reported_in_words():
     told = {}
     for body in (b"no json", b"\xff", b"[" * 100_000, b"{}", b"[]", b'{"so": ' + HUGE.encode() + b"}"):
         with pytest.raises(FormatError) as error:

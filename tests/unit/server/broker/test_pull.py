@@ -112,7 +112,7 @@ def test_without_a_subscription_of_its_own_a_pull_goes_by_the_heartbeat(client, 
     assert plain_pull(client, "GOfHeartbeats", "TBW102", 1).code == 24
 
 
-def test_a_pull_commits_what_it_is_told_to(client, filled):
+def test_a_pull_commits_the_offset_that_it_carries(client, filled):
     client.pull(filled, offset=3, group="GCommitting", sysFlag=5, commitOffset=3)
     assert client.call(14, consumerGroup="GCommitting", topic=filled, queueId=0).fields["offset"] == "3"
 

@@ -176,7 +176,7 @@ def test_a_slave_that_becomes_master_has_one_id():
     assert routes.brokers["broker-a"].addresses == {0: "10.0.0.1:10911"}
 
 
-def test_brokers_are_told_of_a_new_lowest_id_where_that_is_switched_on():
+def test_brokers_are_notified_of_a_new_lowest_id_where_that_is_switched_on():
     async def main() -> dict[str, str]:
         told: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         slave = Listener(

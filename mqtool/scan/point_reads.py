@@ -21,7 +21,7 @@ _SPAN, _RUN = 1 << 30, 8 << 20
 """Maximum bytes of log, and of records, in one set of frames."""
 
 
-def named_frames(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Frames | Damage]:
+def frames_at_offsets(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Frames | Damage]:
     """Yields the records at the given offsets, and damage where there is no record.
 
     Args:

@@ -11,7 +11,7 @@ from mqtool.protocol.rocketmq_v2 import service as s
 from tests.support.grpc_client import GrpcClient, code
 from tests.support.remoting import Client
 from tests.support.served import KEYS, Served
-from tests.unit.server.grpc_door.test_hostile import Raw, framed, settings_of
+from tests.unit.server.grpc_endpoint.test_hostile import Raw, framed, settings_of
 
 
 def resident_mb(pid):

@@ -105,7 +105,7 @@ def matches(expected, found):
     )
 
 
-def test_mqadmin_is_told_about_lite_topics(lite_server):
+def test_mqadmin_is_informed_about_lite_topics(lite_server):
     create(lite_server, "Told", "GTold")
     with GrpcClient(lite_server.endpoints, client_id="told@1") as client, Client(lite_server.broker_address) as admin:
         before = admin.call(Code.GET_BROKER_LITE_INFO).json
@@ -191,7 +191,7 @@ def test_the_last_subscriber_of_an_exclusive_group_has_a_lite_topic_alone(lite_s
         assert take(second, "GSole", "Sole") == [b"x"]
 
 
-def test_a_remoting_client_is_told_as_well(lite_server):
+def test_a_remoting_client_is_notified_as_well(lite_server):
     create(lite_server, "Both", "GBoth", **{"lite.sub.model": "Exclusive"})
     with Client(lite_server.broker_address) as remoting, GrpcClient(lite_server.endpoints) as client:
         one = b'{"action":"PARTIAL_ADD","clientId":"r@1","group":"GBoth","topic":"Both","liteTopicSet":["room"]}'

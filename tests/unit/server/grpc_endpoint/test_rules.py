@@ -244,7 +244,7 @@ def test_the_retry_policy_of_a_group_is_in_the_settings_of_its_clients(server, c
         assert [one.ToMilliseconds() for one in policy.customized_backoff.next] == [1500, 4000]
 
 
-def test_a_producer_is_told_its_limits_and_its_backoff(server, client):
+def test_a_producer_gets_its_limits_and_its_backoff(server, client):
     create_topic(server, "Limits")
     settings = client.produce("Limits").settings
     backoff = settings.backoff_policy.exponential_backoff

@@ -14,7 +14,7 @@ from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.store import address as addresses
-from mqtool.store.find import Named, messages_named
+from mqtool.store.find import KeyMatches, messages_by_key
 from mqtool.store.message import Message
 from mqtool.store.pending import known_groups
 from mqtool.store.store import Store
@@ -23,12 +23,12 @@ from mqtool.story.steps import Step, StepKind
 from mqtool.story.trace import Report, reports
 
 _SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
-MAX_LIVES = 20
+MAX_HISTORIES = 20
 """Maximum number of messages per key whose lives are returned."""
 
 
 @dataclass(slots=True)
-class Life:
+class MessageHistory:
     """The life of one message.
 
     Attributes:
@@ -49,7 +49,7 @@ class Life:
     notes: list[str] = field(default_factory=list)
 
 
-def tell(store: Store, address: str) -> tuple[list[Life], list[str]]:
+def histories_of(store: Store, address: str) -> tuple[list[MessageHistory], list[str]]:
     """Returns the lives of the messages that an address, id or key identifies, and the limits of the answer.
 
     Args:
@@ -65,30 +65,30 @@ def tell(store: Store, address: str) -> tuple[list[Life], list[str]]:
     for message in messages:
         if message.topic != topics.TRACE_TOPIC or len(messages) == 1:
             found.setdefault(message.unique_key or message.physical_offset, message)
-    lives = [_life(store, message) for message in list(found.values())[:MAX_LIVES]]
-    if len(found) > MAX_LIVES:
-        notes.append(f"{len(found) - MAX_LIVES} more messages have this key: name one by its id")
-    return lives, notes
+    histories = [_history(store, message) for message in list(found.values())[:MAX_HISTORIES]]
+    if len(found) > MAX_HISTORIES:
+        notes.append(f"{len(found) - MAX_HISTORIES} more messages have this key: name one by its id")
+    return histories, notes
 
 
 def _named(store: Store, address: str) -> tuple[list[Message], list[str]]:
-    named = messages_named(store, address)
-    notes = _limits(named)
-    notes += [f"damaged: {one}" for one in named.damage]
-    own = [message for message in named.messages if message.unique_key == address]
-    if named.messages:
-        return own or named.messages, notes
+    matches = messages_by_key(store, address)
+    notes = _limits(matches)
+    notes += [f"damaged: {one}" for one in matches.damage]
+    own = [message for message in matches.messages if message.unique_key == address]
+    if matches.messages:
+        return own or matches.messages, notes
     with contextlib.suppress(UsageError):
         if not addresses.is_unique_key(address):
             return addresses.resolve(store, address).messages, notes
     return [], notes
 
 
-def _limits(named: Named) -> list[str]:
+def _limits(matches: KeyMatches) -> list[str]:
     """Returns the reasons why a search may be incomplete."""
-    notes = [_unread(named.unread)] if named.unread else []
-    if named.more:
-        notes.append(f"{named.more} more records have this key and were not read: name one message by its id")
+    notes = [_unread(matches.unread)] if matches.unread else []
+    if matches.more:
+        notes.append(f"{matches.more} more records have this key and were not read: name one message by its id")
     return notes
 
 
@@ -96,33 +96,35 @@ def _unread(unread: int) -> str:
     return f"{unread} bytes of the log are not covered by the index and were not read: records there are missing here"
 
 
-def _life(store: Store, message: Message) -> Life:
+def _history(store: Store, message: Message) -> MessageHistory:
     key = message.unique_key
-    named = messages_named(store, key) if key else None
-    records = [one for one in named.messages if one.unique_key == key] if named else [message]
+    matches = messages_by_key(store, key) if key else None
+    records = [one for one in matches.messages if one.unique_key == key] if matches else [message]
     records = records or [message]
-    traces = [one for one in named.messages if one.topic == topics.TRACE_TOPIC] if named else []
+    traces = [one for one in matches.messages if one.topic == topics.TRACE_TOPIC] if matches else []
     first = records[0]
     topic = first.properties.get(properties.REAL_TOPIC, first.topic)
     if topic.startswith(topics.RETRY_PREFIX):
         topic = first.properties.get(properties.RETRY_TOPIC, topic)
-    life = Life(key, first.keys, first.tags, topic, records)
-    life.notes += [] if named is None else _limits(named)
+    history = MessageHistory(key, first.keys, first.tags, topic, records)
+    history.notes += [] if matches is None else _limits(matches)
     if key is None:
-        life.notes.append("the message has no UNIQ_KEY, by which its other records could be found")
+        history.notes.append("the message has no UNIQ_KEY, by which its other records could be found")
     if not _is_complete(first):
-        life.notes.append("an earlier record of the message is not in the store: what happened before is not provable")
-    is_complete = key is not None and not life.notes
+        history.notes.append(
+            "an earlier record of the message is not in the store: what happened before is not provable"
+        )
+    is_complete = key is not None and not history.notes
     steps = [
         *_of_records(store, records),
         *transactions.ends(store, records, is_complete=is_complete),
         *_of_waiting(store, records),
         *_of_groups(store, records),
-        *popping.steps(store, records, life.notes),
+        *popping.steps(store, records, history.notes),
         *_of_traces([report for one in traces for report in reports(one, key or "")]),
     ]
-    life.steps = _by_time(steps, records)
-    return life
+    history.steps = _by_time(steps, records)
+    return history
 
 
 def _by_time(steps: Sequence[Step], records: Sequence[Message]) -> list[Step]:
@@ -149,11 +151,11 @@ _RANK = {StepKind.TRACED: 0, StepKind.PASSED: 2, StepKind.WAITS: 3, StepKind.UNK
 
 def _is_complete(first: Message) -> bool:
     """Whether the first known record is the first one that was stored for the message."""
-    named = first.properties
-    if properties.ORIGIN_MESSAGE_ID in named or first.prepared_transaction_offset:
+    matches = first.properties
+    if properties.ORIGIN_MESSAGE_ID in matches or first.prepared_transaction_offset:
         return False
     parked = (topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC, topics.HALF_TOPIC)
-    return first.topic in parked or not {properties.REAL_TOPIC, "1ST_POP_TIME"} & set(named)
+    return first.topic in parked or not {properties.REAL_TOPIC, "1ST_POP_TIME"} & set(matches)
 
 
 # -- records ------------------------------------------------------------------------------------------------------
@@ -228,12 +230,12 @@ def _delayed(store: Store, message: Message, groups: Collection[str]) -> Step:
 
 
 def _timed(message: Message) -> Step:
-    named = message.properties
-    target = named.get(properties.REAL_TOPIC, "?")
+    matches = message.properties
+    target = matches.get(properties.REAL_TOPIC, "?")
     due, rolls = _due(message), 0
     with contextlib.suppress(FormatError):
-        rolls = service_records.roll_times(named)
-    if properties.TIMER_DEL_UNIQUE_KEY in named:
+        rolls = service_records.roll_times(matches)
+    if properties.TIMER_DEL_UNIQUE_KEY in matches:
         return step_of(message, StepKind.RECALLED, "recalled: the timer drops it when it is due", due=due)
     if rolls:
         return step_of(message, StepKind.ROLLED, f"parked in the timer again, roll {rolls}, for {target}", due=due)

@@ -13,7 +13,7 @@ from tests.support.grpc_client import GrpcClient, code
 from tests.support.remoting import Client, records
 from tests.unit.server.broker.conftest import until
 from tests.unit.server.broker.test_transactions import COMMIT, end, half
-from tests.unit.server.grpc_door.test_lite import create, named, sync, take
+from tests.unit.server.grpc_endpoint.test_lite import create, named, sync, take
 
 TYPES = ["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY"]
 GZIP = gzip.compress(b"hello" * 40, mtime=0)

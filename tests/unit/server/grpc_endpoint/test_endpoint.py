@@ -1,4 +1,4 @@
-"""The gRPC door: what the real proxy 5.5.0 answers, on the broker that remoting clients reach too."""
+"""The gRPC endpoint: what the real proxy 5.5.0 answers, on the broker that remoting clients reach too."""
 
 import asyncio
 import base64

@@ -22,7 +22,7 @@ _DIGITS[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class ExpectedMessage:
     """The fields of a message that its queue entry must match; `tag_code` is None if the tag has no code."""
 
     topic: str
@@ -40,7 +40,7 @@ def tag_code(tag: bytes) -> int | None:
 
 
 @dataclass(slots=True)
-class KnownMessages:
+class MessageTable:
     """All valid messages of a log.
 
     Attributes:
@@ -50,7 +50,7 @@ class KnownMessages:
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
     _parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
 
-    def add(self, valid: ValidRun, topics: "Distinct", tags: "Distinct") -> None:
+    def add(self, valid: ValidRun, topics: "DictionaryColumn", tags: "DictionaryColumn") -> None:
         """Adds the messages of a run, with their distinct topics and tags."""
         names = [one.decode("utf-8", "replace") for one in topics.values]
         pairs = (topics.codes.astype(np.int64) << 32) | (valid.fields.fixed["queue_id"].astype(np.int64) & 0xFFFFFFFF)
@@ -75,14 +75,14 @@ class KnownMessages:
 
 
 @dataclass(frozen=True, slots=True)
-class Distinct:
+class DictionaryColumn:
     """A dictionary-encoded column: its distinct values, and for each row the index of its value."""
 
     values: list[Any]
     codes: np.ndarray
 
 
-def distinct_bytes(valid: ValidRun, name: str, *, without_end: int = 0) -> Distinct:
+def distinct_bytes(valid: ValidRun, name: str, *, without_end: int = 0) -> DictionaryColumn:
     """Returns a field of bytes, dictionary-encoded; all values are empty if the records do not have the field.
 
     Args:
@@ -92,17 +92,17 @@ def distinct_bytes(valid: ValidRun, name: str, *, without_end: int = 0) -> Disti
     """
     starts, lengths = valid.fields.starts.get(name), valid.fields.lengths.get(name)
     if starts is None or lengths is None:
-        return Distinct([b""], np.zeros(len(valid.run), np.int64))
+        return DictionaryColumn([b""], np.zeros(len(valid.run), np.int64))
     from mqtool.siblings import arrow  # noqa: PLC0415 - pyarrow costs 100 ms at import
 
     coded = arrow.raw(valid.run.data, starts, np.maximum(lengths - without_end, 0)).dictionary_encode()
-    return Distinct(coded.dictionary.to_pylist(), coded.indices.to_numpy())
+    return DictionaryColumn(coded.dictionary.to_pylist(), coded.indices.to_numpy())
 
 
-def distinct_numbers(numbers: np.ndarray) -> Distinct:
+def distinct_numbers(numbers: np.ndarray) -> DictionaryColumn:
     """Returns a column of integers, dictionary-encoded."""
     found, codes = np.unique(numbers, return_inverse=True)
-    return Distinct(found.tolist(), codes)
+    return DictionaryColumn(found.tolist(), codes)
 
 
 def stated_in_ids(valid: ValidRun) -> np.ndarray:

@@ -29,7 +29,7 @@ _SERVICE = "/apache.rocketmq.v2.MessagingService/"
 _PERMISSIONS = {0: d.NONE, PERM_READ: d.READ, PERM_WRITE: d.WRITE, PERM_READ | PERM_WRITE: d.READ_WRITE}
 
 
-class Door:
+class GrpcEndpoint:
     """The gRPC service of one broker.
 
     Attributes:
