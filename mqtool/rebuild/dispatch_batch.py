@@ -63,43 +63,43 @@ class DispatchBatch:
     batch_topics: set[str] = field(default_factory=set)
 
 
-Look = Callable[[Dispatcher, Frames, Dispatched], None]
+WindowObserver = Callable[[Dispatcher, Frames, Dispatched], None]
 """Receives some frames and their dispatch result; the frames' bytes are valid only during the call."""
 
 
 class BatchBuilder:
     """Converts windows of records into dispatch batches."""
 
-    def __init__(self, rules: DispatchRules, wanted: RebuildScope, look: Look | None = None) -> None:
+    def __init__(self, rules: DispatchRules, scope: RebuildScope, observer: WindowObserver | None = None) -> None:
         """Starts before the first record.
 
         Args:
             rules: for dispatch.
-            wanted: which files to rebuild.
-            look: also called with every window.
+            scope: which files to rebuild.
+            observer: also called with every window.
         """
         self._dispatcher = Dispatcher(rules)
-        self._wanted = wanted
-        self._look = look
+        self._scope = scope
+        self._observer = observer
         self._queues = WordTable()
-        self._globs = Globs(wanted.topics)
+        self._globs = Globs(scope.topics)
         self._chosen = np.empty(0, bool)
 
     def batch(self, frames: Frames) -> DispatchBatch:
         """Returns the dispatch batch of valid frames."""
-        found = self._dispatcher.dispatch(frames, keys=self._wanted.index)
-        if self._look is not None:
-            self._look(self._dispatcher, frames, found)
-        made = DispatchBatch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
-        made.last_record = int(frames.column("physical_offset")[-1])
-        made.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
-        made.oddities.extend(found.oddities)
-        made.batch_topics = self._unknown_batches(frames, found.topic)
-        if self._wanted.index:
-            made.keys = found.keys
-        if self._wanted.queues:
-            made.queues = self._by_queue(frames, self._selected(found.units))
-        return made
+        dispatched = self._dispatcher.dispatch(frames, keys=self._scope.index)
+        if self._observer is not None:
+            self._observer(self._dispatcher, frames, dispatched)
+        batch = DispatchBatch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
+        batch.last_record = int(frames.column("physical_offset")[-1])
+        batch.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
+        batch.oddities.extend(dispatched.oddities)
+        batch.batch_topics = self._unknown_batches(frames, dispatched.topic)
+        if self._scope.index:
+            batch.keys = dispatched.keys
+        if self._scope.queues:
+            batch.queues = self._by_queue(frames, self._selected(dispatched.units))
+        return batch
 
     def _unknown_batches(self, frames: Frames, topic: np.ndarray) -> set[str]:
         rows = np.flatnonzero(frames.column("sys_flag") & SysFlag.INNER_BATCH)
@@ -107,8 +107,8 @@ class BatchBuilder:
         return names - self._dispatcher.rules.batch_topics
 
     def _selected(self, units: QueueUnits) -> QueueUnits:
-        if self._wanted.queue_id is not None:
-            units = units.select(units.queue_id == self._wanted.queue_id)
+        if self._scope.queue_id is not None:
+            units = units.select(units.queue_id == self._scope.queue_id)
         if self._globs.is_everything:
             return units
         fresh = self._dispatcher.topics.names[len(self._chosen) :]
@@ -129,7 +129,7 @@ class BatchBuilder:
             name = self._name(self._queues.values[int(number[first])])
             part = slice(start, end)
             batch = UnitBatch(offsets[part], packed.units[part], times[part], counts[part])
-            if self._wanted.properties:
+            if self._scope.properties:
                 batch.properties = _properties(frames, units.row[order[part]])
             found.append((name, batch))
         return found

@@ -60,7 +60,7 @@ def rebuild(
     store: Store,
     out: Path,
     settings: Settings,
-    wanted: RebuildScope | None = None,
+    scope: RebuildScope | None = None,
     options: Options | None = None,
     *,
     bit_maps: BitMaps | None = None,
@@ -73,7 +73,7 @@ def rebuild(
         store: opened; only read.
         out: new or empty directory; receives `consumequeue/`, `consumequeue_ext/`, `batchconsumequeue/`, `index/`.
         settings: of the broker, see `settings_of`.
-        wanted: which files to rebuild; None for all.
+        scope: which files to rebuild; None for all.
         options: how to run.
         bit_maps: see `Sink`; None if queues have no extension.
         surveyor: also gets every window, if this process reads the whole log in one pass.
@@ -87,20 +87,20 @@ def rebuild(
             would replace another file.
         StoreError: a file cannot be read or written.
     """
-    wanted, options = replace(wanted or RebuildScope(), properties=bit_maps is not None), options or Options()
+    scope, options = replace(scope or RebuildScope(), properties=bit_maps is not None), options or Options()
     check(store, out, resume=options.resume)
     state = earlier = None
     if options.state is not None:
         _require_outside(store, options.state)
-        state = _State(options.state, _fingerprint(store, settings, wanted))
+        state = _State(options.state, _fingerprint(store, settings, scope))
         earlier = state.load(resume=options.resume)
     while True:
         try:
             with OutputFiles(out) as output, kernels.use(store.commit_log.bytes_in_use):
-                sink = Sink(output, settings, wanted, store.commit_log.bytes_in_use, bit_maps)
+                sink = Sink(output, settings, scope, store.commit_log.bytes_in_use, bit_maps)
                 if earlier is not None:
                     sink.resume(earlier)
-                return _run(store, sink, settings, wanted, options, state, surveyor, on_progress)
+                return _run(store, sink, settings, scope, options, state, surveyor, on_progress)
         except _NewBatchTopicsError as found:
             # their queues were started as ConsumeQueues: start again, now that their kind is known
             _remove_output(out)
@@ -186,7 +186,7 @@ def _run(
     store: Store,
     sink: Sink,
     settings: Settings,
-    wanted: RebuildScope,
+    scope: RebuildScope,
     options: Options,
     state: _State | None,
     surveyor: Surveyor | None,
@@ -194,10 +194,10 @@ def _run(
 ) -> Result:
     first, total = store.commit_log.min_offset, store.commit_log.bytes_in_use
     resumed_at = sink.result.next_offset or None
-    todo = wanted if resumed_at is None else replace(wanted, start=max(resumed_at, wanted.start or 0))
+    todo = scope if resumed_at is None else replace(scope, start=max(resumed_at, scope.start or 0))
     noted = resumed_at or first
-    for batch in _batches(store, settings, todo, options.jobs, surveyor if todo == wanted else None):
-        if batch.batch_topics and wanted.queues:
+    for batch in _batches(store, settings, todo, options.jobs, surveyor if todo == scope else None):
+        if batch.batch_topics and scope.queues:
             raise _NewBatchTopicsError(batch.batch_topics)
         sink.add(batch)
         done = sink.result.next_offset
@@ -212,40 +212,40 @@ def _run(
 
 
 def _batches(
-    store: Store, settings: Settings, wanted: RebuildScope, jobs: int, surveyor: Surveyor | None
+    store: Store, settings: Settings, scope: RebuildScope, jobs: int, surveyor: Surveyor | None
 ) -> Iterator[DispatchBatch]:
-    batches = _walked(store, settings, wanted, surveyor)
+    batches = _walked(store, settings, scope, surveyor)
     if jobs > 1 and kernels.kernels() is not None:
         yield from ahead(batches, _AHEAD)  # a thread: compiled loops and the system's calls leave the other one alone
         return
     if jobs > 1:
-        parts = list(parts_of(store.commit_log, wanted, cut=True))
+        parts = list(parts_of(store.commit_log, scope, cut=True))
         if len(parts) > 1:
-            yield from batches_of_workers(parts, settings.rules, wanted, jobs)
+            yield from batches_of_workers(parts, settings.rules, scope, jobs)
             return
     yield from batches
 
 
 def _walked(
-    store: Store, settings: Settings, wanted: RebuildScope, surveyor: Surveyor | None
+    store: Store, settings: Settings, scope: RebuildScope, surveyor: Surveyor | None
 ) -> Iterator[DispatchBatch]:
-    builder = BatchBuilder(settings.rules, wanted, surveyor.look if surveyor else None)
-    for part in parts_of(store.commit_log, wanted, cut=False):
-        for batch in walk_part(part, builder, wanted):
+    builder = BatchBuilder(settings.rules, scope, surveyor.add if surveyor else None)
+    for part in parts_of(store.commit_log, scope, cut=False):
+        for batch in walk_part(part, builder, scope):
             if surveyor is not None:
                 for damage in batch.damage:
-                    surveyor.found.damage.add(damage)
+                    surveyor.survey.damage.add(damage)
             yield batch
     if surveyor is not None:
         surveyor.is_complete = True
 
 
-def _fingerprint(store: Store, settings: Settings, wanted: RebuildScope) -> dict[str, Any]:
+def _fingerprint(store: Store, settings: Settings, scope: RebuildScope) -> dict[str, Any]:
     """Returns what must be unchanged when a run is resumed."""
     return {
         "store": str(real_path(store.path)),
         "log_begins_at": store.commit_log.min_offset,
-        "wanted": asdict(wanted),
+        "wanted": asdict(scope),
         "settings": {name: str(value) for name, value in asdict(settings).items() if name not in ("evidence", "rules")},
         "rules": {
             name: sorted(value) if isinstance(value, frozenset) else value

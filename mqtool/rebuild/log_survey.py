@@ -61,26 +61,26 @@ class Surveyor:
     """Collects a survey from the windows of a log, passed in log order.
 
     Attributes:
-        found: what was seen so far.
+        survey: what was seen so far.
         is_complete: the whole log has been seen; set by the caller that walks it.
     """
 
     def __init__(self) -> None:
-        self.found = LogSurvey()
+        self.survey = LogSurvey()
         self.is_complete = False
         self._waiting: list[np.ndarray] = []
         self._delivered: list[np.ndarray] = []
 
-    def look(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
+    def add(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
         """Adds some frames and their dispatch result to the survey."""
         self._ranges(dispatcher, dispatched)
         self._flags(dispatcher, frames, dispatched)
         if self._waiting or (dispatched.topic == dispatcher.schedule).any():
             self._delays(dispatcher, frames, dispatched)  # nothing was delivered before the first parked message
-        found = self.found
-        found.records += len(frames)
-        found.last_record = int(frames.column("physical_offset")[-1])
-        found.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
+        survey = self.survey
+        survey.records += len(frames)
+        survey.last_record = int(frames.column("physical_offset")[-1])
+        survey.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
 
     def _ranges(self, dispatcher: Dispatcher, dispatched: Dispatched) -> None:
         units = dispatched.units
@@ -97,15 +97,15 @@ class Surveyor:
             queue_id = number & 0xFFFFFFFF
             topic = dispatcher.topics.names[number >> 32]
             name = QueueName(topic, queue_id - (1 << 32) if queue_id >> 31 else queue_id)
-            seen = self.found.queues.setdefault(name, QueueRange(int(low[index]), int(high[index]), 0))
+            seen = self.survey.queues.setdefault(name, QueueRange(int(low[index]), int(high[index]), 0))
             seen.first, seen.next = min(seen.first, int(low[index])), max(seen.next, int(high[index]))
             seen.last_physical = max(seen.last_physical, int(end[index]))
 
     def _flags(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
         sys_flag = frames.column("sys_flag")
         for flag, topics in (
-            (SysFlag.MULTI_TAGS, self.found.multi_tag_topics),
-            (SysFlag.INNER_BATCH, self.found.batch_topics),
+            (SysFlag.MULTI_TAGS, self.survey.multi_tag_topics),
+            (SysFlag.INNER_BATCH, self.survey.batch_topics),
         ):
             numbers = np.unique(dispatched.topic[np.flatnonzero(sys_flag & flag)]).tolist()
             topics.update(dispatcher.topics.names[number] for number in numbers)
@@ -145,8 +145,8 @@ class Surveyor:
                 mine = waiting[1] == queue_id
                 offsets, done = waiting[2][mine].astype(np.int64), served[mine]
                 # a level's messages are delivered in order: none after the last delivered one has been delivered
-                self.found.served[queue_id] = int(offsets[done].max()) + 1 if done.any() else int(offsets.min())
-        return self.found
+                self.survey.served[queue_id] = int(offsets[done].max()) + 1 if done.any() else int(offsets.min())
+        return self.survey
 
 
 def _all_delivered(parked: np.ndarray, delivered: np.ndarray) -> np.ndarray:
@@ -169,10 +169,10 @@ def survey_log(store: Store, rules: DispatchRules, on_progress: OnProgress = ign
         on_progress: called with bytes of the log.
     """
     surveyor, log, nothing = Surveyor(), store.commit_log, RebuildScope(queues=False, index=False)
-    builder = BatchBuilder(rules, nothing, surveyor.look)
+    builder = BatchBuilder(rules, nothing, surveyor.add)
     for part in parts_of(log, nothing, cut=False):
         for batch in walk_part(part, builder, nothing):
             for damage in batch.damage:
-                surveyor.found.damage.add(damage)
+                surveyor.survey.damage.add(damage)
             on_progress(batch.end - log.min_offset, log.bytes_in_use)
     return surveyor.finish()

@@ -49,7 +49,7 @@ class Guess:
 
 
 @dataclass(slots=True)
-class Composed:
+class ComposedFiles:
     """The composed files.
 
     Attributes:
@@ -70,7 +70,7 @@ def composable(store: Store) -> frozenset[str]:
     return frozenset((*(f"{file_names.CONFIG}/{name}" for name in names), written, file_names.CHECKPOINT))
 
 
-def compose(store: Store, survey: LogSurvey) -> Composed:
+def compose(store: Store, survey: LogSurvey) -> ComposedFiles:
     """Returns the files that a broker would need to serve the store."""
     composer = _Composer(store, survey)
     composer.topics()
@@ -78,10 +78,10 @@ def compose(store: Store, survey: LogSurvey) -> Composed:
     composer.consumer_offsets()
     composer.delay_offsets()
     composer.checkpoint()
-    return composer.made
+    return composer.composed
 
 
-def write(composed: Composed, out: Path) -> None:
+def write(composed: ComposedFiles, out: Path) -> None:
     """Writes the files below a directory; existing files are replaced.
 
     Raises:
@@ -98,7 +98,7 @@ def write(composed: Composed, out: Path) -> None:
 
 class _Composer:
     def __init__(self, store: Store, survey: LogSurvey) -> None:
-        self.made = Composed()
+        self.composed = ComposedFiles()
         self._store = store
         self._metadata = store.metadata
         self._survey = survey
@@ -107,7 +107,7 @@ class _Composer:
         self._ranges = _ranges(store, survey)
 
     def _guess(self, file: str, item: str, value: object, reason: str) -> None:
-        self.made.guesses.append(Guess(file, item, str(value), reason))
+        self.composed.guesses.append(Guess(file, item, str(value), reason))
 
     def _version(self, known: DataVersion | None) -> DataVersion:
         if known is not None:
@@ -115,7 +115,7 @@ class _Composer:
         return DataVersion(1, self._survey.last_time, None if self._release < (5, 5) else 0)
 
     def _put(self, name: str, data: bytes) -> None:
-        self.made.files[f"{file_names.CONFIG}/{name}"] = data
+        self.composed.files[f"{file_names.CONFIG}/{name}"] = data
 
     def topics(self) -> None:
         """Keeps configured topics, extended to the queues that exist; adds missing topics."""
@@ -127,7 +127,7 @@ class _Composer:
                 counts[name.topic] = max(counts.get(name.topic, 0), name.queue_id + 1)
         for topic, count in sorted(counts.items()):
             if topic not in table:
-                self.made.unconfigured.append(topic)
+                self.composed.unconfigured.append(topic)
                 table[topic] = self._guessed_topic(topic, count)
             elif table[topic].read_queue_nums < count:
                 table[topic] = replace(table[topic], read_queue_nums=count)
@@ -240,7 +240,7 @@ class _Composer:
         )
         reason = "times and offsets of the last record, and of the last index file that is full"
         self._guess(file_names.CHECKPOINT, "all fields", made.physic_msg_timestamp, reason)
-        self.made.files[file_names.CHECKPOINT] = checkpoint_format.build(made)
+        self.composed.files[file_names.CHECKPOINT] = checkpoint_format.build(made)
 
     def _master_flushed_offset(self, known: int) -> int:
         """Returns the one field that cannot be derived from the log; 0 if the stored value is impossible."""

@@ -45,14 +45,14 @@ def rebuild_index_file(
     earlier = [file for file in store.disk_index_files() if file.path.name < name]
     before = max(earlier, key=lambda file: file.path.name, default=None)
     builder, start, skip = _beginning(before, settings)
-    wanted = RebuildScope(queues=False, start=start)
+    scope = RebuildScope(queues=False, start=start)
     result, total = Result(index_files=[name]), store.commit_log.bytes_in_use
     with OutputFiles(out) as output:
         writer = IndexWriter(output, settings.index_slots, settings.index_entries)
         writer.only(name, builder)
-        batch_builder = BatchBuilder(settings.rules, wanted)
+        batch_builder = BatchBuilder(settings.rules, scope)
         batches = (
-            b for part in parts_of(store.commit_log, wanted, cut=False) for b in walk_part(part, batch_builder, wanted)
+            b for part in parts_of(store.commit_log, scope, cut=False) for b in walk_part(part, batch_builder, scope)
         )
         for batch in batches:
             skip = _add(writer, batch, start, skip, result)

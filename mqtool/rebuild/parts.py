@@ -37,12 +37,12 @@ class Part:
     gap: Damage | None = None
 
 
-def parts_of(log: CommitLog, wanted: RebuildScope, *, cut: bool) -> Iterator[Part]:
+def parts_of(log: CommitLog, scope: RebuildScope, *, cut: bool) -> Iterator[Part]:
     """Yields the parts of a log, in order.
 
     Args:
         log: open.
-        wanted: its range of physical offsets restricts the parts.
+        scope: its range of physical offsets restricts the parts.
         cut: whether to divide segments into parts of about `PART_BYTES`; data files of a DLedger log are never
             divided.
     """
@@ -50,14 +50,14 @@ def parts_of(log: CommitLog, wanted: RebuildScope, *, cut: bool) -> Iterator[Par
     for index, segment in enumerate(log.segments[: log.last_used + 1]):
         gap = None if before is None else gap_between(before, segment)
         before = segment
-        if (wanted.start is not None and segment.end <= wanted.start) or (
-            wanted.end is not None and segment.base >= wanted.end
+        if (scope.start is not None and segment.end <= scope.start) or (
+            scope.end is not None and segment.base >= scope.end
         ):
             continue
-        start = _start_in(log, segment, wanted.start)
+        start = _start_in(log, segment, scope.start)
         is_last = index == log.last_used
         for position in cuts_of(segment, start, PART_BYTES) if cut and not segment.entries else ():
-            if wanted.end is None or segment.base + position < wanted.end:
+            if scope.end is None or segment.base + position < scope.end:
                 yield Part(segment, start, position, is_last=False, gap=gap)
                 start, gap = position, None
         yield Part(segment, start, None, is_last, gap)
@@ -74,7 +74,7 @@ def _start_in(log: CommitLog, segment: Segment, start: int | None) -> int:
     return start - segment.base
 
 
-def walk_part(part: Part, builder: BatchBuilder, wanted: RebuildScope) -> Iterator[DispatchBatch]:
+def walk_part(part: Part, builder: BatchBuilder, scope: RebuildScope) -> Iterator[DispatchBatch]:
     """Walks a part; yields a batch for each window, and for damage.
 
     The `end` of the last batch is where the walk ended. It differs from the part's end if no record begins there.
@@ -87,24 +87,24 @@ def walk_part(part: Part, builder: BatchBuilder, wanted: RebuildScope) -> Iterat
             yield DispatchBatch(segment.base, damage=[part.gap])
         for item in walk:
             if isinstance(item, Damage):
-                if _overlaps(item, wanted):
+                if _overlaps(item, scope):
                     yield DispatchBatch(item.end, damage=[item.at(segment.path, segment.base)])
                 continue
-            frames = _inside(item, wanted)
+            frames = _inside(item, scope)
             if len(frames):
                 yield builder.batch(frames)
         yield DispatchBatch(walk.end)
 
 
-def _overlaps(damage: Damage, wanted: RebuildScope) -> bool:
-    return (wanted.start is None or damage.end > wanted.start) and (wanted.end is None or damage.start < wanted.end)
+def _overlaps(damage: Damage, scope: RebuildScope) -> bool:
+    return (scope.start is None or damage.end > scope.start) and (scope.end is None or damage.start < scope.end)
 
 
-def _inside(frames: Frames, wanted: RebuildScope) -> Frames:
-    if wanted.start is None and wanted.end is None:
+def _inside(frames: Frames, scope: RebuildScope) -> Frames:
+    if scope.start is None and scope.end is None:
         return frames
     offsets = frames.positions + frames.base
-    keep = offsets >= (wanted.start or 0)
-    if wanted.end is not None:
-        keep &= offsets < wanted.end
+    keep = offsets >= (scope.start or 0)
+    if scope.end is not None:
+        keep &= offsets < scope.end
     return frames if keep.all() else frames.select(keep)

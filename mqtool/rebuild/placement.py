@@ -70,19 +70,19 @@ class HoleBudget:
     """Limits the fill units of all queues together to slightly more than the number of records that fit into the log.
 
     Attributes:
-        left: units that remain.
+        remaining: units that remain.
     """
 
     _SPARE = 1 << 20
 
     def __init__(self, log_bytes: int) -> None:
-        self.left = log_bytes // MIN_RECORD_SIZE + self._SPARE
+        self.remaining = log_bytes // MIN_RECORD_SIZE + self._SPARE
 
     def take(self, count: int) -> bool:
         """Takes `count` units if that many are left; returns whether they were."""
-        if count > self.left:
+        if count > self.remaining:
             return False
-        self.left -= count
+        self.remaining -= count
         return True
 
 
@@ -92,14 +92,14 @@ class Placement:
     Attributes:
         next: queue offset after the last unit placed; None before the first.
         shift: stated offset minus placed offset, after a jump that was not filled.
-        held: stated offset and unit that wait for the unit after them.
+        waiting: stated offset and unit that wait for the unit after them.
         notes: what was unusual.
     """
 
     def __init__(self, budget: HoleBudget) -> None:
         self.next: int | None = None
         self.shift = 0
-        self.held: tuple[np.ndarray, np.ndarray] | None = None
+        self.waiting: tuple[np.ndarray, np.ndarray] | None = None
         self.notes: Listing[Note] = Listing()
         self._budget = budget
 
@@ -114,11 +114,11 @@ class Placement:
         Yields:
             What to do, in order.
         """
-        if self.held is not None:
-            offsets = np.concatenate([self.held[0], offsets])
+        if self.waiting is not None:
+            offsets = np.concatenate([self.waiting[0], offsets])
             # numpy would return the result in the machine's byte order
-            units = np.concatenate([self.held[1], units], dtype=units.dtype)
-            self.held = None
+            units = np.concatenate([self.waiting[1], units], dtype=units.dtype)
+            self.waiting = None
         if not len(offsets):
             return
         if self.next is None:
@@ -132,7 +132,7 @@ class Placement:
             start, end = edges[number], edges[number + 1]
             following = int(offsets[end]) if end < len(offsets) else None
             if following is None and not is_end and end - start == 1 and not self._is_next(offsets[start]):
-                self.held = offsets[start:], units[start:]
+                self.waiting = offsets[start:], units[start:]
                 return
             yield from self._place_run(int(offsets[start]), units[start:end], following)
 

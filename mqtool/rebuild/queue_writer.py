@@ -106,7 +106,9 @@ class SimpleQueueWriter:
     def state(self) -> dict[str, Any]:
         """Returns what `resume` needs, as JSON; everything else has been written to the files after a flush."""
         placement = self.placement
-        held = None if placement.held is None else [placement.held[0].tolist(), placement.held[1].tobytes().hex()]
+        held = (
+            None if placement.waiting is None else [placement.waiting[0].tolist(), placement.waiting[1].tobytes().hex()]
+        )
         notes = [[note.kind.value, note.first, note.last, note.physical_offset] for note in placement.notes.items]
         return {
             "first": self.first,
@@ -127,7 +129,7 @@ class SimpleQueueWriter:
         if state["held"] is not None:
             offsets, units = state["held"]
             unit_bytes = bytes.fromhex(units)
-            placement.held = np.array(offsets, np.int64), np.frombuffer(unit_bytes, CONSUME_QUEUE_UNIT.dtype)
+            placement.waiting = np.array(offsets, np.int64), np.frombuffer(unit_bytes, CONSUME_QUEUE_UNIT.dtype)
         placement.notes.items = [Note(NoteKind(kind), *rest) for kind, *rest in state["notes"]]
         placement.notes.count = state["notes_count"]
 

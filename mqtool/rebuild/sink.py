@@ -36,7 +36,7 @@ class Sink:
         self,
         output: OutputFiles,
         settings: Settings,
-        wanted: RebuildScope,
+        scope: RebuildScope,
         log_bytes: int,
         bit_maps: BitMaps | None = None,
     ) -> None:
@@ -45,14 +45,14 @@ class Sink:
         Args:
             output: the new directory.
             settings: sizes and rules.
-            wanted: which files to rebuild.
+            scope: which files to rebuild.
             log_bytes: size of the whole log; limits the number of fill units.
             bit_maps: for extensions; None if queues have none.
         """
         self.result = Result()
         self._output = output
         self._settings = settings
-        self._wanted = wanted
+        self._scope = scope
         self._index = IndexWriter(output, settings.index_slots, settings.index_entries)
         self._budget = HoleBudget(log_bytes)
         self._bit_maps = bit_maps
@@ -112,7 +112,7 @@ class Sink:
         """Writes the units that were waiting; returns the result."""
         for writer in (*self._queues.values(), *self._extensions.values()):
             writer.finish()
-        if self._wanted.index:
+        if self._scope.index:
             self._index.finish()
         self.result.queues = len(self._queues)
         self.result.index_files = self._index.names
@@ -132,7 +132,7 @@ class Sink:
             "queues": [[name.topic, name.queue_id, writer.state()] for name, writer in self._queues.items()],
             "extensions": [[name.topic, name.queue_id, w.files.end] for name, w in self._extensions.items()],
             "index": self._index.state(),
-            "holes_left": self._budget.left,
+            "holes_left": self._budget.remaining,
             "damage": [result.damage.count, [_damage_state(damage) for damage in result.damage.items]],
             "oddities": [result.oddities.count, [[odd.physical_offset, odd.detail] for odd in result.oddities.items]],
             "unwritable": [result.unwritable.count, [[q.topic, q.queue_id] for q in result.unwritable.items]],
@@ -149,7 +149,7 @@ class Sink:
         for topic, queue_id, end in state["extensions"]:
             self._extensions[QueueName(topic, queue_id)].files.resume(0, end)
         self._index.resume(state["index"])
-        self._budget.left = state["holes_left"]
+        self._budget.remaining = state["holes_left"]
         result = self.result
         result.damage.extend(map(_damage_of, state["damage"][1]), state["damage"][0])
         result.oddities.extend((Oddity(*odd) for odd in state["oddities"][1]), state["oddities"][0])

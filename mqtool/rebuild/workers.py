@@ -17,7 +17,7 @@ _of_process: list[BatchBuilder] = []
 
 
 def batches_of_workers(
-    parts: list[Part], rules: DispatchRules, wanted: RebuildScope, jobs: int
+    parts: list[Part], rules: DispatchRules, scope: RebuildScope, jobs: int
 ) -> Iterator[DispatchBatch]:
     """Yields the batches of all parts in order, as a single process without parts would.
 
@@ -26,8 +26,8 @@ def batches_of_workers(
     """
     last_of = {part.segment: part for part in parts}
     broken: Segment | None = None
-    with worker_pool(jobs, _start, (rules, wanted)) as pool:
-        begun = (_Walk(part, pool.submit(_walk, part, wanted)) for part in parts)
+    with worker_pool(jobs, _start, (rules, scope)) as pool:
+        begun = (_Walk(part, pool.submit(_walk, part, scope)) for part in parts)
         for walk in in_order(begun, jobs + _AHEAD):
             part = walk.part
             if part.segment == broken:
@@ -38,7 +38,7 @@ def batches_of_workers(
                 continue
             broken = part.segment
             rest = replace(part, end=None, is_last=last_of[broken].is_last)
-            yield from walk_part(rest, BatchBuilder(rules, wanted), wanted)
+            yield from walk_part(rest, BatchBuilder(rules, scope), scope)
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,10 +53,10 @@ class _Walk:
         return self.future.done()
 
 
-def _start(rules: DispatchRules, wanted: RebuildScope) -> None:
+def _start(rules: DispatchRules, scope: RebuildScope) -> None:
     ignore_interrupts()
-    _of_process.append(BatchBuilder(rules, wanted))
+    _of_process.append(BatchBuilder(rules, scope))
 
 
-def _walk(part: Part, wanted: RebuildScope) -> list[DispatchBatch]:
-    return list(walk_part(part, _of_process[0], wanted))
+def _walk(part: Part, scope: RebuildScope) -> list[DispatchBatch]:
+    return list(walk_part(part, _of_process[0], scope))

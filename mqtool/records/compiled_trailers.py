@@ -8,7 +8,7 @@ from mqtool.kernels import Kernels
 from mqtool.records.topics import TopicTable
 
 
-class Place(NamedTuple):
+class TrailerPositions(NamedTuple):
     """Positions of topics and properties in a buffer, int64 arrays with one item for each record."""
 
     topic_start: np.ndarray
@@ -22,10 +22,10 @@ class Place(NamedTuple):
         return int(self.properties_length.sum()) + 2 * len(self.properties_length)
 
 
-class Found(NamedTuple):
+class TrailerArrays(NamedTuple):
     """Output arrays: topic number and tags code of each record, record and hash of each key.
 
-    They must have room for `Place.most_keys` keys.
+    They must have room for `TrailerPositions.most_keys` keys.
     """
 
     topic: np.ndarray
@@ -35,7 +35,12 @@ class Found(NamedTuple):
 
 
 def read_trailers(
-    compiled: Kernels, topics: TopicTable, data: np.ndarray, place: Place, wanted: tuple[int, bool, bool], found: Found
+    compiled: Kernels,
+    topics: TopicTable,
+    data: np.ndarray,
+    positions: TrailerPositions,
+    options: tuple[int, bool, bool],
+    arrays: TrailerArrays,
 ) -> tuple[int, np.ndarray]:
     """Fills the output arrays; new topics get numbers.
 
@@ -43,20 +48,20 @@ def read_trailers(
         compiled: the kernels.
         topics: assigns topic numbers.
         data: uint8, the buffer.
-        place: where the records' topics and properties are.
-        wanted: number of the schedule topic; whether keys are wanted; whether tags count as keys.
-        found: filled.
+        positions: where the records' topics and properties are.
+        options: number of the schedule topic; whether keys are wanted; whether tags count as keys.
+        arrays: filled.
 
     Returns:
         The number of keys, and the records that are left to the array form.
     """
-    count, slots = len(place.topic_start), topics.slots
+    count, slots = len(positions.topic_start), topics.slots
     others = np.empty(count, np.int64)
     done = (0, 0, 0)
     while True:
-        done = compiled.dispatch(data, tuple(place), slots.columns(), wanted, done, (*found, others))
+        done = compiled.dispatch(data, tuple(positions), slots.columns(), options, done, (*arrays, others))
         row, keys, other_count = done
         if row == count:
             return keys, others[:other_count]
-        start = int(place.topic_start[row])
-        slots.learn(data[start : start + int(place.topic_length[row])].tobytes())
+        start = int(positions.topic_start[row])
+        slots.learn(data[start : start + int(positions.topic_length[row])].tobytes())

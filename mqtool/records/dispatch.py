@@ -16,7 +16,7 @@ from mqtool.formats.delay_levels import due
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.kernels import Kernels, kernels
 from mqtool.records import multi_dispatch
-from mqtool.records.compiled_trailers import Found, Place, read_trailers
+from mqtool.records.compiled_trailers import TrailerArrays, TrailerPositions, read_trailers
 from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.topics import TopicTable
@@ -94,9 +94,11 @@ class _Window:
     def add_compiled(self, compiled: Kernels, *, keys: bool) -> np.ndarray:
         """Computes topics, tags codes and keys by a kernel; returns the records that the kernel leaves out."""
         frames, dispatcher = self.frames, self.dispatcher
-        place = Place(frames.topic_start, frames.topic_length, frames.properties_start, frames.properties_length)
+        place = TrailerPositions(
+            frames.topic_start, frames.topic_length, frames.properties_start, frames.properties_length
+        )
         key_rows, hashes = np.empty(place.most_keys, np.int64), np.empty(place.most_keys, np.uint32)
-        found = Found(self.topic, self.tags_code, key_rows, hashes)
+        found = TrailerArrays(self.topic, self.tags_code, key_rows, hashes)
         wanted = (dispatcher.schedule, keys, self.rules.index_tags)
         count, others = read_trailers(compiled, dispatcher.topics, frames.bytes, place, wanted, found)
         self._keys.append((key_rows[:count], hashes[:count]))
@@ -126,7 +128,7 @@ class _Window:
                 seen[text] = _level(text)
             level, frame = seen[text], int(trailers.rows[row])
             if level is None:
-                self._odd(frame, f"DELAY is not a number: {text[:20]!r}")
+                self._add_oddity(frame, f"DELAY is not a number: {text[:20]!r}")
             elif (time := due(int(self.times[frame]), level, self.rules.delay_levels)) is not None:
                 self.tags_code[frame] = time
 
@@ -148,7 +150,7 @@ class _Window:
         both = counts.keys() & bases.keys()
         self._batches.update((int(trailers.rows[row]), (counts[row], bases[row])) for row in both)
 
-    def _odd(self, frame: int, detail: str) -> None:
+    def _add_oddity(self, frame: int, detail: str) -> None:
         self.oddities.append(Oddity(int(self.offsets[frame]), detail))
 
     def dispatched(self) -> Dispatched:
@@ -201,7 +203,7 @@ class _Window:
             try:
                 batch_size[at], queue_offset[at] = java.parse_short(count), java.parse_long(base)
             except FormatError as error:
-                self._odd(frame, f"INNER_NUM or INNER_BASE: {error}")
+                self._add_oddity(frame, f"INNER_NUM or INNER_BASE: {error}")
 
     def _topic_name(self, frame: int) -> str:
         return self.dispatcher.topics.names[int(self.topic[frame])]
@@ -213,7 +215,7 @@ class _Window:
             return []
         further = multi_dispatch.further_queues(topic, queues, offsets, self.rules)
         if further.problem:
-            self._odd(frame, further.problem)
+            self._add_oddity(frame, further.problem)
         own, number_of = int(self.frames.column("queue_id")[frame]), self.dispatcher.topics.number_of
         return [
             (frame, number_of(name), multi_dispatch.queue_id_of(name, own, self.rules), at)

@@ -54,15 +54,15 @@ def room_for(view: memoryview, start: int) -> int:
     return max(0, len(view) - start) // commit_log.MIN_RECORD_SIZE + 1
 
 
-def ended(view: memoryview, start: int, found: np.ndarray) -> FrameScan:
+def scan_of_positions(view: memoryview, start: int, positions: np.ndarray) -> FrameScan:
     """Returns a scan from the positions of all complete frames: adds where and why it ends."""
     at = start
-    if len(found):
-        last = int(found[-1])
+    if len(positions):
+        last = int(positions[-1])
         at = last + commit_log.FRAME.unpack_from(view, last)[0]
     _, onward, stop = scan_some(view, at, 2)
     assert stop is not None
-    return FrameScan(found, np.diff(found, append=onward), onward, stop)
+    return FrameScan(positions, np.diff(positions, append=onward), onward, stop)
 
 
 def scan_some(view: memoryview, start: int, most: int) -> tuple[list[int], int, Stop | None]:

@@ -11,7 +11,7 @@ import numpy as np
 from mqtool.formats import codec, commit_log, java
 from mqtool.kernels import kernels, tables
 from mqtool.records.crc import crc32_of_ranges
-from mqtool.records.frame_scan import FrameScan, ended, room_for, scan_frames
+from mqtool.records.frame_scan import FrameScan, room_for, scan_frames, scan_of_positions
 
 _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
@@ -46,14 +46,14 @@ class Frames:
         """Returns the frames that a mask, an index array or a slice chooses."""
         return Frames(self.view, self.base, self.positions[which], self.sizes[which])
 
-    def know(self, columns: dict[str, np.ndarray], crcs: np.ndarray | None, *, has_plain_ports: bool) -> None:
+    def fill(self, columns: dict[str, np.ndarray], crcs: np.ndarray | None, *, has_plain_ports: bool) -> None:
         """Takes results of a kernel: all frames are valid, and have these fields and positions."""
         self._columns.update((name, columns[name]) for name in tables.INTS + tables.LONGS)
-        known: dict[str, object] = {name: columns[name] for name in tables.PLACES}
-        known |= {"valid": np.ones(len(self), bool), "has_plain_ports": has_plain_ports}
+        values: dict[str, object] = {name: columns[name] for name in tables.PLACES}
+        values |= {"valid": np.ones(len(self), bool), "has_plain_ports": has_plain_ports}
         if crcs is not None:
-            known["computed_crc"] = crcs
-        self.__dict__.update(known)
+            values["computed_crc"] = crcs
+        self.__dict__.update(values)
 
     @cached_property
     def bytes(self) -> np.ndarray:
@@ -239,12 +239,12 @@ def frames_at(view: memoryview, start: int, base: int, *, with_crc: bool = False
     longs = np.empty((len(tables.LONGS + tables.PLACES), room), np.int64)
     data = np.frombuffer(view, np.uint8)
     count, is_valid, has_plain_ports = compiled.scan(data, start, base, with_crc, positions, ints, longs, crcs)
-    chain = ended(view, start, positions[:count])
+    chain = scan_of_positions(view, start, positions[:count])
     frames = Frames(view, base, chain.positions, chain.sizes)
     if is_valid:
         columns = dict(zip(tables.INTS, ints[:, :count], strict=True))
         columns.update(zip(tables.LONGS + tables.PLACES, longs[:, :count], strict=True))
-        frames.know(columns, crcs[:count] if with_crc else None, has_plain_ports=has_plain_ports)
+        frames.fill(columns, crcs[:count] if with_crc else None, has_plain_ports=has_plain_ports)
     return chain, frames
 
 

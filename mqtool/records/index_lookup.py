@@ -46,7 +46,7 @@ def offsets_in_chain(
     newest: int,
     header: IndexHeader,
     highest: int,
-    wanted: tuple[int, int, int],
+    matches: tuple[int, int, int],
     max_num: int,
 ) -> list[int]:
     """Returns physical offsets of the entries in a slot's chain that match a key hash and a time range, newest first.
@@ -60,10 +60,10 @@ def offsets_in_chain(
         newest: number of the newest entry, as the slot states it.
         header: of the file.
         highest: largest number that an entry can have.
-        wanted: key hash, and the range of store timestamps in ms, both inclusive.
+        matches: key hash, and the range of store timestamps in ms, both inclusive.
         max_num: maximum number of offsets.
     """
-    (key_hash, begin, end), number = wanted, newest
+    (key_hash, begin, end), number = matches, newest
     file_begin = header.begin_timestamp
     found: list[int] = []
     while 0 < number <= highest and len(found) < max_num:

@@ -20,10 +20,10 @@ def union(left: np.ndarray, right: np.ndarray) -> np.ndarray:
     return distinct(np.concatenate([left, right]))
 
 
-def among(numbers: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """Returns a bool for each number: whether it is in `wanted`."""
-    if not len(wanted) or not len(numbers):
+def among(numbers: np.ndarray, candidates: np.ndarray) -> np.ndarray:
+    """Returns a bool for each number: whether it is in `candidates`."""
+    if not len(candidates) or not len(numbers):
         return np.zeros(len(numbers), bool)
-    ordered = wanted if (wanted[1:] >= wanted[:-1]).all() else np.sort(wanted)
+    ordered = candidates if (candidates[1:] >= candidates[:-1]).all() else np.sort(candidates)
     at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
     return np.asarray(ordered[at] == numbers)

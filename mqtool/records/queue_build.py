@@ -16,7 +16,7 @@ _ROW_BITS = 24
 """Bits of a unit's row number in a sort key."""
 
 
-class Place(enum.Enum):
+class UnitPlacement(enum.Enum):
     """Where the broker puts a record's unit, according to the record's queue offset."""
 
     PRESENT = enum.auto()
@@ -37,7 +37,7 @@ def is_dispatched(record_end: int, max_physical_offset: int) -> bool:
     return record_end <= max_physical_offset
 
 
-def place_of(queue_offset: int, end: int) -> Place:
+def placement_of(queue_offset: int, end: int) -> UnitPlacement:
     """Returns the place of a unit that the queue does not have yet.
 
     Offset 0 is not checked: its unit is appended at the end of the queue, wherever that is.
@@ -47,11 +47,11 @@ def place_of(queue_offset: int, end: int) -> Place:
         end: bytes written to the queue, including pre-blank units if it is new.
     """
     if queue_offset == 0 or queue_offset * UNIT_SIZE == end:  # nearly always
-        return Place.NEXT
+        return UnitPlacement.NEXT
     expected = java.to_int64(queue_offset * UNIT_SIZE)
     if expected == end:
-        return Place.NEXT
-    return Place.PRESENT if expected < end else Place.AFTER_GAP
+        return UnitPlacement.NEXT
+    return UnitPlacement.PRESENT if expected < end else UnitPlacement.AFTER_GAP
 
 
 class PackedUnits(NamedTuple):

@@ -28,7 +28,7 @@ Read = Callable[[int, int], bytes]
 
 
 @dataclass(frozen=True, slots=True)
-class Checked:
+class CheckResult:
     """Result of the test, like the broker's DispatchRequest.
 
     Attributes:
@@ -44,7 +44,7 @@ class Checked:
     consumed: int = 0
 
 
-BLANK = Checked(0, ok=True)
+BLANK = CheckResult(0, ok=True)
 
 
 class HeapExhausted(Exception):  # noqa: N818 - an answer, not an error
@@ -59,7 +59,7 @@ class HeapExhausted(Exception):  # noqa: N818 - an answer, not an error
         self.refusal = refusal
 
 
-class _Underrun(Exception):  # noqa: N818 - an answer, not an error
+class _BufferUnderflow(Exception):  # noqa: N818 - an answer, not an error
     """A read past the end of the buffer: Java's BufferUnderflowException, which fails the test."""
 
 
@@ -84,7 +84,7 @@ class RecordCheck:
         """Whether a record may have this magic code."""
         return magic == commit_log.MAGIC_V1 or (magic == commit_log.MAGIC_V2 and self.rules.release >= (5, 5))
 
-    def check(self, read: Read, position: int, limit: int) -> Checked:
+    def check(self, read: Read, position: int, limit: int) -> CheckResult:
         """Tests the bytes at a position of a segment.
 
         Args:
@@ -97,24 +97,24 @@ class RecordCheck:
         """
         try:
             return self._check(_Cursor(read, position, limit))
-        except _Underrun:
-            return Checked(-1, ok=False, reason="it ends before its fields do")
+        except _BufferUnderflow:
+            return CheckResult(-1, ok=False, reason="it ends before its fields do")
         except FormatError as error:
-            return Checked(-1, ok=False, reason=str(error))
+            return CheckResult(-1, ok=False, reason=str(error))
 
-    def _check(self, cursor: "_Cursor") -> Checked:
+    def _check(self, cursor: "_Cursor") -> CheckResult:
         is_5 = self.rules.release >= (5, 5)
         if is_5 and cursor.remaining <= 4:
-            return Checked(-1, ok=False, reason="the segment ends")
+            return CheckResult(-1, ok=False, reason="the segment ends")
         start = cursor.position
         (total,) = _I32.unpack(cursor.take(_I32.size))
         if is_5 and cursor.remaining < total - 4:
-            return Checked(-1, ok=False, reason=f"TOTALSIZE {total} reaches beyond the segment")
+            return CheckResult(-1, ok=False, reason=f"TOTALSIZE {total} reaches beyond the segment")
         (magic,) = _I32.unpack(cursor.take(_I32.size))
         if magic == commit_log.MAGIC_BLANK:
             return BLANK
         if not self.magic_is_known(magic):
-            return Checked(-1, ok=False, reason=f"magic code {magic & 0xFFFFFFFF:08x}")
+            return CheckResult(-1, ok=False, reason=f"magic code {magic & 0xFFFFFFFF:08x}")
         self._allocate(total)
         fields = self._head(cursor, start, total)
         body_start, body_length = cursor.position, fields["body_length"]
@@ -125,7 +125,7 @@ class RecordCheck:
             if self.check_crc and not self.rules.force_property_crc:
                 found, stored = cursor.crc32(body_start, body_length), fields["body_crc"]
                 if found != stored:
-                    return Checked(-1, ok=False, reason=f"body CRC {found:08x}, stored {stored & 0xFFFFFFFF:08x}")
+                    return CheckResult(-1, ok=False, reason=f"body CRC {found:08x}, stored {stored & 0xFFFFFFFF:08x}")
         return self._rest(cursor, start, total, magic, fields)
 
     def _allocate(self, total: int) -> None:
@@ -150,7 +150,7 @@ class RecordCheck:
         names = (field.name for field in commit_log.HEADS[shape])
         return {name: value for name, value in zip(names, values, strict=True) if isinstance(value, int)}
 
-    def _rest(self, cursor: "_Cursor", start: int, total: int, magic: int, fields: dict[str, int]) -> Checked:
+    def _rest(self, cursor: "_Cursor", start: int, total: int, magic: int, fields: dict[str, int]) -> CheckResult:
         length = commit_log.TOPIC_LENGTH_V2 if magic == commit_log.MAGIC_V2 else commit_log.TOPIC_LENGTH_V1
         (topic_length,) = length.unpack(cursor.take(length.size))
         if not 0 <= topic_length <= total:
@@ -165,7 +165,7 @@ class RecordCheck:
         if self.check_crc and self.rules.force_property_crc:
             wrong = _property_crc_fault(cursor, total, stored)
             if wrong:
-                return Checked(-1, ok=False, reason=wrong)
+                return CheckResult(-1, ok=False, reason=wrong)
         read_length = (
             _HEADS[commit_log.host_shape(fields["sys_flag"])].size
             + max(fields["body_length"], 0)
@@ -176,9 +176,9 @@ class RecordCheck:
         )
         if read_length != total:
             reason = f"TOTALSIZE {total}, but the fields take {read_length} bytes"
-            return Checked(total, ok=False, reason=reason, consumed=cursor.position - start)
+            return CheckResult(total, ok=False, reason=reason, consumed=cursor.position - start)
         self._parse_inner(found)
-        return Checked(total, ok=True)
+        return CheckResult(total, ok=True)
 
     def numbers_pass(self, topic: bytes, stored: bytes) -> bool:
         """Whether Java can parse the numbers in a record's properties; otherwise it throws and the test fails."""
@@ -237,15 +237,15 @@ class _Cursor:
 
     def peek(self, position: int, count: int) -> bytes:
         if position + count > self._limit:
-            raise _Underrun
+            raise _BufferUnderflow
         data = self._read(position, count)
         if len(data) < count:
-            raise _Underrun
+            raise _BufferUnderflow
         return data
 
     def skip(self, count: int) -> None:
         if count > self.remaining:
-            raise _Underrun
+            raise _BufferUnderflow
         self.position += count
 
     def crc32(self, position: int, count: int) -> int:

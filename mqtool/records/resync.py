@@ -127,7 +127,7 @@ class _Search:
         if end - position >= _LONGEST_ENCLOSED or end >= self._end:
             return False
         if segment.frame(end)[1] == commit_log.MAGIC_BLANK and segment.is_boundary(end):
-            return self._goes_on(end)
+            return self._continues_after(end)
         if segment.is_boundary(end) or extent(segment, end, self._end) is not None:
             return False
         near = min(self._end, end + _LONGEST_ENCLOSED)
@@ -140,7 +140,7 @@ class _Search:
         header_wiped = segment.frame(end) == (0, 0)
         return not header_wiped and trailer_start(segment, self._start, position) is None
 
-    def _goes_on(self, blank: int) -> bool:
+    def _continues_after(self, blank: int) -> bool:
         """Whether a BLANK is followed by records that are not older than those before it; then it is part of a body."""
         behind = _candidates(self._segment, blank + commit_log.BLANK_SIZE, self._end)
         younger = (at for at in behind if not is_older(self._segment, at, self._newest))

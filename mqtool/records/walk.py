@@ -102,7 +102,7 @@ class SegmentWalk:
         self._view = memoryview(b"")
         self._view_at = 0
         self._bytes_read = 0
-        self._looked_again = -1
+        self._reread_at = -1
         self._data_end = 0
         self.end = self.last_record_end = span.base + span.start
         self.ended_by_blank = False
@@ -117,7 +117,7 @@ class SegmentWalk:
         if self.ended_by_blank:
             return
         if segment.size < span.size:
-            yield from self._shrunk()
+            yield from self._shrunk_file()
         elif at is not None and span.is_last:
             self.tail = Tail(self.end, "clean", 0, "the segment is full")
 
@@ -175,17 +175,19 @@ class SegmentWalk:
 
     def _chain(self, at: int) -> Generator[Frames | Damage, None, int | None]:
         """Yields the content of one chain of frames in the view; returns where to continue, None at the end."""
-        chain, whole = self._frames(at - self._view_at)
-        valid = self._is_valid(whole)
-        count = len(whole) if valid.all() else int(np.argmin(valid))
-        end = self._view_at + (chain.end if count == len(whole) else int(chain.positions[count]) - self._before)
-        again = yield from self._judged(whole.select(slice(0, count)) if count < len(whole) else whole, chain.stop)
-        if again is not None:
-            return again
-        if count == len(whole) and chain.stop is Stop.BLANK and self._is_boundary(end):
+        chain, frames = self._frames(at - self._view_at)
+        valid = self._is_valid(frames)
+        count = len(frames) if valid.all() else int(np.argmin(valid))
+        end = self._view_at + (chain.end if count == len(frames) else int(chain.positions[count]) - self._before)
+        position = yield from self._check_bodies(
+            frames.select(slice(0, count)) if count < len(frames) else frames, chain.stop
+        )
+        if position is not None:
+            return position
+        if count == len(frames) and chain.stop is Stop.BLANK and self._is_boundary(end):
             self.ended_by_blank, self.end = True, self._span.base + self._span.size
             return None
-        if count == len(whole) and (chain.stop is Stop.END or (chain.stop is Stop.MORE and self._widen(end))):
+        if count == len(frames) and (chain.stop is Stop.END or (chain.stop is Stop.MORE and self._widen(end))):
             return end
         return (yield from self._recover(end))
 
@@ -197,7 +199,7 @@ class SegmentWalk:
         self._read(at, max(total, self._window), total)
         return True
 
-    def _judged(self, frames: Frames, stop: Stop) -> Generator[Frames | Damage, None, int | None]:
+    def _check_bodies(self, frames: Frames, stop: Stop) -> Generator[Frames | Damage, None, int | None]:
         """Yields valid frames with a right CRC, and damage for the others; returns where to search again, or None."""
         if not len(frames):
             return None
@@ -206,9 +208,9 @@ class SegmentWalk:
             self._accept(frames)
             yield frames
             return None
-        again = self._unfinished(frames, good, stop)
-        if again is not None:
-            frames, good = frames.select(slice(0, again)), good[:again]
+        unfinished = self._unfinished(frames, good, stop)
+        if unfinished is not None:
+            frames, good = frames.select(slice(0, unfinished)), good[:unfinished]
         edges = np.flatnonzero(np.diff(good)) + 1
         for low, high in zip([0, *edges.tolist()], [*edges.tolist(), len(good)], strict=True):
             if low == high:
@@ -220,18 +222,18 @@ class SegmentWalk:
             else:
                 yield from _bad_bodies(part)
                 self._accept(part)
-        return None if again is None else self._looked_again
+        return None if unfinished is None else self._reread_at
 
     def _unfinished(self, frames: Frames, good: np.ndarray, stop: Stop) -> int | None:
         """Returns the index of the last frame if a broker may be writing it; it is then read once more."""
         last = int(frames.positions[-1]) - self._before + self._view_at
-        if not self._span.is_last or good[-1] or stop is Stop.MORE or self._looked_again >= last:
+        if not self._span.is_last or good[-1] or stop is Stop.MORE or self._reread_at >= last:
             return None
-        self._look_again(last)
+        self._reread(last)
         return len(frames) - 1
 
-    def _look_again(self, at: int) -> None:
-        self._looked_again = at
+    def _reread(self, at: int) -> None:
+        self._reread_at = at
         self._view = memoryview(b"")
         self._segment.forget()
 
@@ -239,7 +241,7 @@ class SegmentWalk:
         self.end = self.last_record_end = frames.base + int(frames.positions[-1] + frames.sizes[-1])
         self._newest = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
 
-    def _shrunk(self) -> Iterator[Damage]:
+    def _shrunk_file(self) -> Iterator[Damage]:
         span, start = self._span, max(self.end, self._span.base + self._segment.size)
         detail = f"the file was cut from {span.size} to {self._segment.size} bytes while it was read"
         if span.is_last:
@@ -288,9 +290,9 @@ class SegmentWalk:
     def _has_arrived(self, at: int) -> bool:
         """Whether a broker has written the record at a position since it was read; then nothing is damaged."""
         self._segment.forget()
-        if self._looked_again >= at or self._segment.record(at + self._before) is None:
+        if self._reread_at >= at or self._segment.record(at + self._before) is None:
             return False
-        self._look_again(at)
+        self._reread(at)
         return True
 
     def _is_stale(self, position: int) -> bool:

@@ -77,7 +77,7 @@ class ActionLog:
             self.undecided.append(question)
 
 
-class StartEnds(Exception):  # noqa: N818 - an end, not an error
+class StartFailed(Exception):  # noqa: N818 - an end, not an error
     """A start that fails.
 
     Attributes:
@@ -93,7 +93,7 @@ class StartEnds(Exception):  # noqa: N818 - an end, not an error
         self.at_once = at_once
 
 
-class StartHangs(Exception):  # noqa: N818 - an end, not an error
+class StartHung(Exception):  # noqa: N818 - an end, not an error
     """A start that never ends.
 
     Attributes:
@@ -105,16 +105,16 @@ class StartHangs(Exception):  # noqa: N818 - an end, not an error
         self.where = where
 
 
-def load_fails(refusal: str) -> StartEnds:
+def load_fails(refusal: str) -> StartFailed:
     """Returns the failure `load() == false`: exit -3."""
-    return StartEnds(-3, refusal)
+    return StartFailed(-3, refusal)
 
 
-def throws(refusal: str) -> StartEnds:
+def throws(refusal: str) -> StartFailed:
     """Returns the failure by an exception in load() or start(): exit -1."""
-    return StartEnds(-1, refusal)
+    return StartFailed(-1, refusal)
 
 
-def exits(refusal: str) -> StartEnds:
+def exits(refusal: str) -> StartFailed:
     """Returns the failure by System.exit(-1) in the middle of load(), as in DLedger."""
-    return StartEnds(-1, refusal, at_once=True)
+    return StartFailed(-1, refusal, at_once=True)

@@ -46,7 +46,7 @@ def load_tables(settings: Settings, actions: ActionLog) -> dict[str, str]:
         data = load_table(settings, actions, chosen)
         if data is None:
             _note_overwritten(settings, actions)
-            raise load_fails(f"load {tried_last(_path(settings, chosen), release=settings.release)} Failed")
+            raise load_fails(f"load {last_tried_file(_path(settings, chosen), release=settings.release)} Failed")
         if name == file_names.TOPICS:
             found = data
     return _queue_types(found) if settings.release >= (5, 5) else {}
@@ -69,7 +69,7 @@ def load_table(settings: Settings, actions: ActionLog, name: str) -> bytes | Non
     return backup if _is_taken(settings, actions, name, backup) else None
 
 
-def tried_last(path: Path, *, release: Release) -> Path:
+def last_tried_file(path: Path, *, release: Release) -> Path:
     """Returns the file that the broker names when a table and its backup cannot be parsed."""
     return path.with_name(path.name + file_names.BACKUP_SUFFIX) if release >= (5, 5) else path
 

@@ -39,7 +39,7 @@ class LedgerFiles(MappedFiles[LedgerFile]):
     def _loaded(self, entry: Entry, base: int) -> LedgerFile:
         return self.kind(entry.path, base, self.file_size)
 
-    def _made(self, path: Path, base: int, *, is_first: bool) -> LedgerFile:
+    def _new_file(self, path: Path, base: int, *, is_first: bool) -> LedgerFile:
         return self.kind(path, base, 0, is_new=True, is_first=is_first)
 
     def load(self, entries: Iterable[Entry], *, release: Release = V5_5) -> None:  # noqa: ARG002 - alike in both releases

@@ -12,7 +12,7 @@ from mqtool.recovery.action_log import Action, load_fails
 from mqtool.recovery.commit_log import LogRecovery
 from mqtool.recovery.dispatch import StartDispatch
 from mqtool.recovery.dledger_files import DataFiles, LedgerFiles
-from mqtool.recovery.dledger_recovery import Found, LedgerRecovery
+from mqtool.recovery.dledger_recovery import LedgerRecovery, LedgerRecoveryResult
 from mqtool.recovery.entry_scan import EntryScan
 from mqtool.recovery.mapped_files import Segments, SimulatedFile, list_entries
 from mqtool.recovery.state import StoreState
@@ -23,16 +23,16 @@ class MixedLog(Segments):
 
     Attributes:
         plain, data: the lists.
-        divided: start of the second list; -1 if there is none.
-        found: result of DLedger's recovery.
+        ledger_start: start of the second list; -1 if there is none.
+        recovery: result of DLedger's recovery.
     """
 
-    def __init__(self, plain: Segments, data: DataFiles, divided: int, found: Found) -> None:
+    def __init__(self, plain: Segments, data: DataFiles, ledger_start: int, recovery: LedgerRecoveryResult) -> None:
         super().__init__(plain.directory, plain.file_size, plain._actions)
         self.plain = plain
         self.data = data
-        self.divided = divided
-        self.found = found
+        self.ledger_start = ledger_start
+        self.recovery = recovery
         self.files = [*plain.files, *data.files]
 
     @property
@@ -43,16 +43,18 @@ class MixedLog(Segments):
     @property
     def committed(self) -> int:
         """End of the log before there is a leader (DLedgerCommitLog.getMaxOffset)."""
-        return self.found.committed_position if self.found.committed_position > 0 else max(self.data.min_offset, 0)
+        return (
+            self.recovery.committed_position if self.recovery.committed_position > 0 else max(self.data.min_offset, 0)
+        )
 
     @property
     def max_offset(self) -> int:
         """End of the log once this node leads, or the leader agrees: after the last entry."""
-        return self.found.entry_end if self.found.end_index >= 0 else self.committed
+        return self.recovery.entry_end if self.recovery.end_index >= 0 else self.committed
 
     def find(self, offset: int, *, or_first: bool = False) -> SimulatedFile | None:
         """Returns the file with an offset, from the right list."""
-        if offset < self.divided:
+        if offset < self.ledger_start:
             return self.plain.find(offset, or_first=or_first)
         return self.data.find(offset, or_first=or_first)
 
@@ -82,8 +84,8 @@ class LedgerLogRecovery:
         if not self._data.files:
             return self._first_time(plain)
         self._state.loaded_segments += tuple(self._data.files)
-        divided = self._data.files[0].base
-        log = MixedLog(plain, self._data, divided, self._recover_ledger())
+        ledger_start = self._data.files[0].base
+        log = MixedLog(plain, self._data, ledger_start, self._recover_ledger())
         self._state.log = log
         if self._settings.release >= (5, 5) and not self._state.clean_stop:
             self._dispatch_again(self._state.checkpoint.logics_physical_offset)
@@ -91,7 +93,7 @@ class LedgerLogRecovery:
             self._truncate_queues(queues_end, self._data.max_offset, "the log ends at")
         return log
 
-    def _recover_ledger(self) -> Found:
+    def _recover_ledger(self) -> LedgerRecoveryResult:
         found = LedgerRecovery(self._place.directory, self._data, self._index, self._state.actions).run()
         scanned = self._state.scanned
         scanned.from_offset, scanned.end_offset = found.scan_from, found.end
@@ -137,9 +139,9 @@ class LedgerLogRecovery:
         """Handles the first start in DLedger mode: recovers and closes the plain log; DLedger continues after it."""
         normally = True if self._settings.release < (5, 5) else None
         LogRecovery(self._state, normally=normally).run()
-        divided = self._close(plain)
-        found = Found(divided, divided) if self._data.files else Found()
-        return MixedLog(plain, self._data, divided, found)
+        ledger_start = self._close(plain)
+        found = LedgerRecoveryResult(ledger_start, ledger_start) if self._data.files else LedgerRecoveryResult()
+        return MixedLog(plain, self._data, ledger_start, found)
 
     def _close(self, plain: Segments) -> int:
         """Ends the plain log with a BLANK and creates the first data file (setRecoverPosition)."""
@@ -153,7 +155,7 @@ class LedgerLogRecovery:
         if commit_log.FRAME.unpack(head)[1] != commit_log.MAGIC_BLANK:
             self._state.actions.do(Action.WRITE, last.path)
         last.wrote = plain.file_size
-        divided = last.base + plain.file_size
-        self._state.actions.log_reason(f"the plain log is closed with a BLANK; DLedger's begins at {divided}")
-        self._data.last_for_append(divided)
-        return divided
+        ledger_start = last.base + plain.file_size
+        self._state.actions.log_reason(f"the plain log is closed with a BLANK; DLedger's begins at {ledger_start}")
+        self._data.last_for_append(ledger_start)
+        return ledger_start

@@ -22,7 +22,7 @@ _FAILS = "load exception io.openmessaging.storage.dledger.exception.DLedgerExcep
 
 
 @dataclass(slots=True)
-class Found:
+class LedgerRecoveryResult:
     """Result of recovering a log.
 
     Attributes:
@@ -48,7 +48,7 @@ class LedgerRecovery:
     """One recovery of a DLedger log.
 
     Attributes:
-        found: its result.
+        result: its result.
     """
 
     def __init__(self, directory: Path, data: LedgerFiles, index: LedgerFiles, actions: ActionLog) -> None:
@@ -64,9 +64,9 @@ class LedgerRecovery:
         self._writes = False
         self._last_term = _NONE
         self._reason = ""
-        self.found = Found()
+        self.result = LedgerRecoveryResult()
 
-    def run(self) -> Found:
+    def run(self) -> LedgerRecoveryResult:
         """Follows the entries, cuts both lists, reads the checkpoint.
 
         Raises:
@@ -76,17 +76,17 @@ class LedgerRecovery:
             self._check_lists("before")
             last = self._data.files[-1]
             self._scan(self._first_file())
-            if last.base - self.found.end > self._data.file_size:
+            if last.base - self.result.end > self._data.file_size:
                 raise exits(
                     "[MONITOR]The processOffset is too small, you should check it manually before truncating the data "
-                    f"from {self.found.end}"
+                    f"from {self.result.end}"
                 )
             self._cut()
             self._check_lists("after")
             self._commit()
         finally:
             self._segments.close()
-        return self.found
+        return self.result
 
     def _check_lists(self, when: str) -> None:
         for files, name in ((self._data, "data"), (self._index, "index")):
@@ -119,7 +119,7 @@ class LedgerRecovery:
 
     def _scan(self, number: int) -> None:
         files = self._data.files
-        self.found.scan_from = self.found.end = files[number].base
+        self.result.scan_from = self.result.end = files[number].base
         at = 0
         while True:
             file = files[number]
@@ -128,18 +128,18 @@ class LedgerRecovery:
                 break
             if size:
                 at += size
-                self.found.end += size
-                self.found.entry_end = file.base + at
+                self.result.end += size
+                self.result.entry_end = file.base + at
                 continue
-            self.found.end = file.base + self._data.file_size
+            self.result.end = file.base + self._data.file_size
             number += 1
             if number >= len(files):
                 self._reason = "a blank entry ends the last file"
                 break
-            at, self.found.end = 0, files[number].base
+            at, self.result.end = 0, files[number].base
         self._actions.log_reason(
-            f"DLedger follows {self.found.entries} entries from {self.found.scan_from} and cuts its log at "
-            f"{self.found.end}: {self._reason} (DLedgerMmapFileStore.recover)"
+            f"DLedger follows {self.result.entries} entries from {self.result.scan_from} and cuts its log at "
+            f"{self.result.end}: {self._reason} (DLedgerMmapFileStore.recover)"
         )
 
     def _step(self, file: LedgerFile, at: int) -> int | None:
@@ -159,13 +159,13 @@ class LedgerRecovery:
         self._reason = self._fault(entry, file, at)
         if self._reason or not self._put(entry):
             return None
-        self.found.end_index, self._last_term = entry.index, entry.term
-        self.found.entries += 1
+        self.result.end_index, self._last_term = entry.index, entry.term
+        self.result.entries += 1
         return entry.size
 
     def _fault(self, entry: EntryHeader, file: LedgerFile, at: int) -> str:
         """Returns why an entry is not accepted, "" if it is."""
-        before = self.found.end_index
+        before = self.result.end_index
         if entry.position != file.base + at:
             return f"an entry states position {entry.position}"
         if java.to_int32(entry.body_length + ENTRY_HEADER_SIZE) != entry.size:
@@ -236,7 +236,7 @@ class LedgerRecovery:
         return self._segments.reader(file)(place - file.base, INDEX_UNIT_SIZE) != self._written[place]
 
     def _cut(self) -> None:
-        found = self.found
+        found = self.result
         if found.end_index != _NONE:
             first = self._data.files[0]
             found.begin_index = ENTRY.parse(self._head(first, first.start).ljust(ENTRY_HEADER_SIZE, b"\0")).index
@@ -256,7 +256,7 @@ class LedgerRecovery:
             number = java.parse_long(text)
         except FormatError:
             raise load_fails(f'load exception java.lang.NumberFormatException: For input string: "{text}"') from None
-        found = self.found
+        found = self.result
         if number < 0 or found.end_index == _NONE or number < found.begin_index:
             return
         number = min(number, found.end_index)

@@ -7,7 +7,7 @@ dledger 0.3.1.2, 0.3.2).
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import dledger
 from mqtool.formats.dledger import LedgerState
-from mqtool.recovery.action_log import Action, StartHangs
+from mqtool.recovery.action_log import Action, StartHung
 from mqtool.recovery.dledger_log import LedgerLogRecovery, MixedLog
 from mqtool.recovery.reput import dispatch_on
 from mqtool.recovery.start import Start
@@ -43,7 +43,7 @@ class LedgerStart(Start):
             )
         try:
             dispatch_on(state)
-        except StartHangs as hang:
+        except StartHung as hang:
             if state.reput_from < log.committed:
                 raise
             self.actions.log_accepted(f"dispatch comes no further than {state.reput_from}: {hang.where}")
@@ -56,14 +56,14 @@ class LedgerStart(Start):
 
     def _stop(self) -> None:
         super()._stop()
-        if self.ending.runs:
+        if self.result.runs:
             self._write_ledger_checkpoint()
 
     def _write_ledger_checkpoint(self) -> None:
         place = self.settings.dledger
         assert place is not None
         path = place.directory / dledger.CHECKPOINT
-        end = self._log.found.end_index
+        end = self._log.recovery.end_index
         try:
             stated = dledger.parse_state(read_file(path)) if path.exists() else None
         except (StoreError, FormatError):

@@ -14,7 +14,7 @@ from mqtool.formats.dledger import BLANK_ENTRY, BLANK_ENTRY_SIZE, ENTRY_HEADER_S
 from mqtool.records.entries import scan_entries
 from mqtool.records.frame_scan import FrameScan
 from mqtool.records.frames import Frames
-from mqtool.records.record_check import BLANK, Checked, HeapExhausted, Read, RecordCheck
+from mqtool.records.record_check import BLANK, CheckResult, HeapExhausted, Read, RecordCheck
 from mqtool.recovery.log_scan import SegmentScan
 from mqtool.recovery.mapped_files import SimulatedFile
 
@@ -32,7 +32,7 @@ class EntryScan(SegmentScan):
         try:
             self.stop = BLANK if before is None else self._check.check(self._read, self.end + before, self._limit)
         except HeapExhausted as error:  # the caller catches every Throwable
-            self.stop = Checked(-1, ok=False, reason=error.refusal)
+            self.stop = CheckResult(-1, ok=False, reason=error.refusal)
         if before is None or not (self.stop.ok and self.stop.size > 0):
             return None
         self.last_start = start = self.end + before

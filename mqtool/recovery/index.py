@@ -156,15 +156,15 @@ class SimulatedIndex:
                 made.begin_timestamp = made.end_timestamp = last.end_timestamp
                 self.full_until = last.end_timestamp
         self.files.append(made)
-        self._actions.do(Action.CREATE, self._directory / f"<new-{self._made}>", self._file_size)
-        if self._made > 1:
+        self._actions.do(Action.CREATE, self._directory / f"<new-{self._new_count}>", self._file_size)
+        if self._new_count > 1:
             self._actions.log_undecided(
                 "names of new index files: they come from the clock; two made within one millisecond share one"
             )
         return made
 
     @property
-    def _made(self) -> int:
+    def _new_count(self) -> int:
         return sum(file.path is None for file in self.files)
 
     @property

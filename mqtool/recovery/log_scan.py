@@ -11,7 +11,7 @@ import numpy as np
 from mqtool.formats import commit_log, properties, topics
 from mqtool.records.frame_scan import FrameScan, Stop, scan_frames
 from mqtool.records.frames import Frames
-from mqtool.records.record_check import Checked, Read, RecordCheck
+from mqtool.records.record_check import CheckResult, Read, RecordCheck
 
 WINDOW = 8 << 20
 _SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC.encode()
@@ -40,7 +40,7 @@ class SegmentScan:
         self._read = read
         self._limit = limit
         self.end = start
-        self.stop = Checked(-1, ok=False)
+        self.stop = CheckResult(-1, ok=False)
         self.last_start: int | None = None
 
     def __iter__(self) -> Iterator[tuple[Frames, int]]:

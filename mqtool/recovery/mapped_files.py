@@ -164,7 +164,7 @@ class MappedFiles(ABC, Generic[F]):
         """Returns the model of an existing file."""
 
     @abstractmethod
-    def _made(self, path: Path, base: int, *, is_first: bool) -> F:
+    def _new_file(self, path: Path, base: int, *, is_first: bool) -> F:
         """Returns the model of a new file."""
 
     @property
@@ -242,7 +242,7 @@ class MappedFiles(ABC, Generic[F]):
             return last
         base = start_offset - self.remainder(start_offset) if last is None else last.base + self.file_size
         path = self.directory / _file_name(base)
-        made = self._made(path, base, is_first=last is None)
+        made = self._new_file(path, base, is_first=last is None)
         if all(file.path != path for file in self.files):
             self._actions.do(Action.CREATE, path, self.file_size)
         self.files.append(made)
@@ -259,7 +259,7 @@ class Segments(MappedFiles[SimulatedFile]):
     def _loaded(self, entry: Entry, base: int) -> SimulatedFile:
         return SimulatedFile(entry.path, base, self.file_size)
 
-    def _made(self, path: Path, base: int, *, is_first: bool) -> SimulatedFile:
+    def _new_file(self, path: Path, base: int, *, is_first: bool) -> SimulatedFile:
         return SimulatedFile(path, base, 0, is_new=True, is_first=is_first)
 
 

@@ -111,7 +111,7 @@ def evidence_of(version: Version) -> str:
 
 def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
     """Returns the outcome of a start that has been run."""
-    state, ending, actions = start.state, start.ending, start.actions
+    state, ending, actions = start.state, start.result, start.actions
     readings, found = _consumers(start) if ending.runs and read_log else ({}, losses.UNKNOWN)
     return Outcome(
         release=str(start.settings.release),

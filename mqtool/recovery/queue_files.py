@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 
 from mqtool.formats.codec import Unit
-from mqtool.recovery.action_log import ActionLog, StartHangs
+from mqtool.recovery.action_log import ActionLog, StartHung
 from mqtool.recovery.mapped_files import Entry, MappedFiles, SimulatedFile
 from mqtool.store.files import ReadFile
 
@@ -99,7 +99,7 @@ class QueueFiles(MappedFiles[QueueFile]):
         content = UnitContent(entry.path, self.unit, self.file_size, is_new=False)
         return QueueFile(entry.path, base, self.file_size, content)
 
-    def _made(self, path: Path, base: int, *, is_first: bool) -> QueueFile:
+    def _new_file(self, path: Path, base: int, *, is_first: bool) -> QueueFile:
         """Creates a file; if a file in the list has its path under another base, both map the same bytes."""
         shared = next((file.content for file in self.files if file.path == path), None)
         content = shared or UnitContent(path, self.unit, self.file_size, is_new=True)
@@ -151,7 +151,7 @@ class QueueFiles(MappedFiles[QueueFile]):
                 self.delete_last()
                 continue
             if len(units) == 1:
-                raise StartHangs(f"load() in {where}.truncateDirtyLogicFiles: files of one unit")
+                raise StartHung(f"load() in {where}.truncateDirtyLogicFiles: files of one unit")
             good = is_unit(units) & (units["physical_offset"] < physical_offset)
             good[0] = True
             run = valid_run(good)

@@ -9,7 +9,7 @@ import numpy as np
 
 from mqtool.formats import file_names, java
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
-from mqtool.records.queue_build import Place, is_dispatched, place_of
+from mqtool.records.queue_build import UnitPlacement, is_dispatched, placement_of
 from mqtool.recovery.action_log import Action, ActionLog
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFile, QueueFiles
@@ -131,10 +131,10 @@ class SimpleQueue:
         if file.is_first and queue_offset != 0 and file.wrote == 0:
             self._pre_blank(file, expected)
         current = file.wrote + file.base
-        place = place_of(queue_offset, current)
-        if place is Place.PRESENT:
+        place = placement_of(queue_offset, current)
+        if place is UnitPlacement.PRESENT:
             return
-        if place is Place.AFTER_GAP:
+        if place is UnitPlacement.AFTER_GAP:
             self._actions.log_accepted(
                 f"queue {self}: a record that states queue offset {queue_offset} is put at "
                 f"{java.divide(current, UNIT_SIZE)}; from there on they differ"

@@ -7,7 +7,7 @@ Source: DefaultMessageStore.start, ReputMessageService.doReput (4.9.7, 5.5.0).
 
 from mqtool.formats import java
 from mqtool.records.record_check import HeapExhausted, RecordCheck
-from mqtool.recovery.action_log import StartEnds, StartHangs
+from mqtool.recovery.action_log import StartFailed, StartHung
 from mqtool.recovery.dispatch import StartDispatch
 from mqtool.recovery.entry_scan import scan_of
 from mqtool.recovery.mapped_files import SimulatedFile
@@ -49,10 +49,10 @@ def dispatch_on(state: StoreState) -> None:
         before = state.reput_from
         try:
             _reput(state, check, dispatcher)
-        except (StartEnds, HeapExhausted) as end_of_thread:
-            raise StartHangs(f"{_WAIT}, which died: {end_of_thread.refusal}") from None
+        except (StartFailed, HeapExhausted) as end_of_thread:
+            raise StartHung(f"{_WAIT}, which died: {end_of_thread.refusal}") from None
         if state.reput_from == before:
-            raise StartHangs(f"{_WAIT} at {before}, which finds nothing there; the log ends at {state.log.max_offset}")
+            raise StartHung(f"{_WAIT} at {before}, which finds nothing there; the log ends at {state.log.max_offset}")
 
 
 def _reput(state: StoreState, check: RecordCheck, dispatcher: StartDispatch) -> None:

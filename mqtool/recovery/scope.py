@@ -36,7 +36,7 @@ def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
         )
 
 
-def unfollowed(root: Path, config: BrokerConfig) -> tuple[str, ...]:
+def unmodelled_parts(root: Path, config: BrokerConfig) -> tuple[str, ...]:
     """Returns the parts of a store that a start uses and that are not modelled, in words."""
     found = [
         f"{name}: 5.x loads it too, and may refuse to start because of it" for name in _BESIDE if (root / name).exists()

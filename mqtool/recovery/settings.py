@@ -49,7 +49,7 @@ class Settings(RecoveryRules):
         multi_dispatch, lmq: enableMultiDispatch, enableLmq.
         evidence: where sizes came from.
         dledger: where the log is that DLedger keeps; None without DLedger mode.
-        unfollowed: parts of the store that a start touches and that are not followed here, in words.
+        unmodelled_parts: parts of the store that a start touches and that are not followed here, in words.
     """
 
     root: Path
@@ -69,7 +69,7 @@ class Settings(RecoveryRules):
     lmq: bool = False
     evidence: Mapping[str, str] = field(default_factory=dict)
     dledger: LedgerPlace | None = None
-    unfollowed: tuple[str, ...] = ()
+    unmodelled_parts: tuple[str, ...] = ()
 
 
 def settings_of(
@@ -83,9 +83,9 @@ def settings_of(
     """
     scope.refuse_other_engines(root, config)
     found = _layout(root, config)
-    segment = _known(found.commit_log_size if found else None, DEFAULT_SEGMENT_SIZE)
-    queue = _known(found.consume_queue_size if found else None, consume_queue.DEFAULT_FILE_SIZE)
-    batch = _known(found.batch_consume_queue_size if found else None, batch_consume_queue.DEFAULT_FILE_SIZE)
+    segment = _size_or_default(found.commit_log_size if found else None, DEFAULT_SEGMENT_SIZE)
+    queue = _size_or_default(found.consume_queue_size if found else None, consume_queue.DEFAULT_FILE_SIZE)
+    batch = _size_or_default(found.batch_consume_queue_size if found else None, batch_consume_queue.DEFAULT_FILE_SIZE)
     slots, entries = _index_sizes(root, config)
     return Settings(
         **vars(recovery_rules(config, release, heap)),
@@ -101,7 +101,7 @@ def settings_of(
         is_master=(config.integer("brokerId") or 0) == 0,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
         dledger=ledger_place(root, config),
-        unfollowed=scope.unfollowed(root, config),
+        unmodelled_parts=scope.unmodelled_parts(root, config),
     )
 
 
@@ -152,7 +152,7 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, found: layout.StoreLayout
     return (default,) if default in detected or not detected else detected
 
 
-def _known(found: KnownSize | None, default: int) -> KnownSize:
+def _size_or_default(found: KnownSize | None, default: int) -> KnownSize:
     return found or KnownSize(default, "the broker's default")
 
 

@@ -13,10 +13,10 @@ import numpy as np
 from mqtool.errors import FormatError
 from mqtool.formats import checkpoint, file_names, java
 from mqtool.records.record_check import HeapExhausted
-from mqtool.recovery.action_log import Action, ActionLog, StartEnds, StartHangs, load_fails, throws
+from mqtool.recovery.action_log import Action, ActionLog, StartFailed, StartHung, load_fails, throws
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.commit_log import LogRecovery
-from mqtool.recovery.configuration import load_table, load_tables, tried_last
+from mqtool.recovery.configuration import last_tried_file, load_table, load_tables
 from mqtool.recovery.mapped_files import is_a_directory, list_entries
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.reput import dispatch_from_queues
@@ -26,7 +26,7 @@ from mqtool.store.files import read_file
 
 
 @dataclass(slots=True)
-class Ending:
+class StartResult:
     """How a start ended.
 
     Attributes:
@@ -54,7 +54,7 @@ class Start:
 
     Attributes:
         state: the store, as far as the start has come.
-        ending: how it ended.
+        result: how it ended.
     """
 
     def __init__(
@@ -71,30 +71,30 @@ class Start:
         self.lock_holder = lock_holder
         self.settings = settings
         self.state = StoreState(settings, self.actions, checked)
-        self.ending = Ending()
+        self.result = StartResult()
         self.abort = settings.root / file_names.ABORT
         self.had_abort = self.abort.is_file()
 
-    def run(self) -> Ending:
+    def run(self) -> StartResult:
         """Runs the start and, if it succeeds, a clean shutdown."""
         at_once = False
         try:
             self._construct()
             self._load()
-            self.ending.loaded = True
-            self.ending.started = True
+            self.result.loaded = True
+            self.result.started = True
             self._start()
-        except StartEnds as end:
-            self.ending.exit, self.ending.refusal, at_once = end.exit, end.refusal, end.at_once
+        except StartFailed as end:
+            self.result.exit, self.result.refusal, at_once = end.exit, end.refusal, end.at_once
         except HeapExhausted as end:
-            self.ending.exit, self.ending.refusal = -1, end.refusal
-        except StartHangs as hang:
-            self.ending.hung = hang.where
+            self.result.exit, self.result.refusal = -1, end.refusal
+        except StartHung as hang:
+            self.result.hung = hang.where
         finally:
             self.state.segments.close()
-        if self.ending.hung is None and not at_once:
+        if self.result.hung is None and not at_once:
             self._stop()
-        return self.ending
+        return self.result
 
     def _construct(self) -> None:
         if self.settings.whole_broker:
@@ -106,7 +106,7 @@ class Start:
     def _load(self) -> None:
         state, actions = self.state, self.actions
         state.clean_stop = not self.abort.exists()
-        for part in self.settings.unfollowed:
+        for part in self.settings.unmodelled_parts:
             actions.log_undecided(part)
         if not state.clean_stop:
             actions.log_reason("abort exists: the store was not shut down cleanly and is recovered abnormally")
@@ -139,7 +139,7 @@ class Start:
             return
         if load_table(self.settings, self.actions, file_names.DELAY_OFFSETS) is None:
             path = self.settings.root / file_names.CONFIG / file_names.DELAY_OFFSETS
-            raise load_fails(f"load {tried_last(path, release=self.settings.release)} Failed")
+            raise load_fails(f"load {last_tried_file(path, release=self.settings.release)} Failed")
 
     def _note_gaps(self) -> None:
         files = self.state.log.files
@@ -237,7 +237,7 @@ class Start:
 
     def _stop(self) -> None:
         """Follows shutdown(): in 4.9 only after a successful start, in 5.5 after every start."""
-        if self.settings.release < (5, 5) and not self.ending.runs:
+        if self.settings.release < (5, 5) and not self.result.runs:
             return
         if self.settings.release >= (5, 5) and self.state.loaded_checkpoint is not None:
             self.state.index.flush_all()

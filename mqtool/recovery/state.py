@@ -27,7 +27,7 @@ _OPEN_FILES = 16
 
 
 @dataclass(slots=True)
-class Scanned:
+class ScanTotals:
     """How much recovery and dispatch had to read.
 
     Attributes:
@@ -109,7 +109,7 @@ class StoreState:
         self.flushed_where = 0
         self.reput_from = 0
         self.is_writeable = True
-        self.scanned = Scanned()
+        self.scanned = ScanTotals()
         self.queue_types: dict[str, str] = {}
         self.last_queued: LastQueued | None = None
         self.loaded_segments: tuple[SimulatedFile, ...] = ()

@@ -9,7 +9,7 @@ from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_json import json_style
 from mqtool.rebuild.log_survey import LogSurvey, survey_log
-from mqtool.rebuild.metadata import Composed, compose
+from mqtool.rebuild.metadata import ComposedFiles, compose
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair.built import Built, check_configuration
 from mqtool.repair.changes import RebuildMetadata, RebuildQueues, Undelete
@@ -45,7 +45,7 @@ def rebuild_metadata(store: Store, change: RebuildMetadata, out: Path, built: Bu
     built.read_settings(store)
 
 
-def _composed(store: Store, built: Built) -> tuple[LogSurvey, Composed]:
+def _composed(store: Store, built: Built) -> tuple[LogSurvey, ComposedFiles]:
     survey = survey_log(store, settings_of(store).rules)
     if survey.damage:
         built.complete = False

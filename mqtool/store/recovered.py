@@ -22,7 +22,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules, QueueUnits
 from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
-from mqtool.records.queue_build import Place, is_dispatched, place_of
+from mqtool.records.queue_build import UnitPlacement, is_dispatched, placement_of
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.records.scan_start import ledger_scan_start, scan_start
 from mqtool.store.broker_config import BrokerConfig
@@ -136,7 +136,7 @@ class _MissingUnits:
         physical_offset, size, tags_code, *_ = rest
         if is_dispatched(physical_offset + size, self._end[key]):
             return
-        if place_of(offset, self._next[key] * UNIT_SIZE) is Place.PRESENT:
+        if placement_of(offset, self._next[key] * UNIT_SIZE) is UnitPlacement.PRESENT:
             return
         self._next[key] += 1
         self._end[key] = physical_offset + size

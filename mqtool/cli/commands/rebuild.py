@@ -228,7 +228,7 @@ class _Options:
         if self.state is not None and (self.what in (What.METADATA, What.TIMER) or self.file is not None):
             raise UsageError("--state applies only to rebuilding all queues or the complete index; leave it out")
 
-    def wanted(self, store: Store) -> RebuildScope:
+    def scope(self, store: Store) -> RebuildScope:
         """Returns the scope of the rebuild."""
         from mqtool.rebuild.dispatch_batch import RebuildScope
 
@@ -313,7 +313,7 @@ def _derived(store: Store, options: _Options, settings: Settings, report: _Repor
         store,
         options.out,
         settings,
-        options.wanted(store),
+        options.scope(store),
         how,
         bit_maps=report.bit_maps,
         surveyor=report.surveyor if options.what is What.ALL else None,
@@ -326,7 +326,7 @@ class _Report:
 
     def __init__(self, options: _Options, settings: Settings) -> None:
         from mqtool.rebuild.log_survey import Surveyor
-        from mqtool.rebuild.metadata import Composed
+        from mqtool.rebuild.metadata import ComposedFiles
         from mqtool.rebuild.result import Result
 
         self._options = options
@@ -334,7 +334,7 @@ class _Report:
         self.result = Result()
         self.surveyor = Surveyor()
         self.survey: LogSurvey | None = None
-        self.composed = Composed()
+        self.composed = ComposedFiles()
         self.bit_maps: FilterBitMaps | None = None
         self.timer: TimerResult | None = None
 

@@ -12,7 +12,7 @@ from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.engine.queue.consume_queue_ext import ConsumeQueueExt
 from mqtool.formats import consume_queue
-from mqtool.records.queue_build import Place, is_dispatched, place_of
+from mqtool.records.queue_build import UnitPlacement, is_dispatched, placement_of
 
 _LOG = logging.getLogger(__name__)
 
@@ -64,11 +64,11 @@ class ConsumeQueue:
         if file.wrote == 0 and file is self.files.files[0] and queue_offset:
             self._pre_blank(file, expected - file.file_from_offset)
         current = file.file_from_offset + file.wrote
-        place = place_of(queue_offset, current)
-        if place is Place.PRESENT:
+        place = placement_of(queue_offset, current)
+        if place is UnitPlacement.PRESENT:
             _LOG.warning("unit is there already queue=%s/%d offset=%d", self.topic, self.queue_id, queue_offset)
             return
-        if place is Place.AFTER_GAP:
+        if place is UnitPlacement.AFTER_GAP:
             # The broker logs this and continues: from here on a unit's index differs from its record's queue offset.
             _LOG.error(
                 "unit out of order topic=%s queue=%d expected=%d next=%d",

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from mqtool.kernels import Kernels
-from mqtool.records.compiled_trailers import Found, Place, read_trailers
+from mqtool.records.compiled_trailers import TrailerArrays, TrailerPositions, read_trailers
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, IndexKeys, QueueUnits
 from mqtool.records.frames import Frames
@@ -106,12 +106,12 @@ class DispatchPrefetch:
     def _by_kernel(self, compiled: Kernels, written: WrittenRecords) -> tuple[QueueUnits, IndexKeys] | None:
         """Computes units and keys with a kernel; None if the kernel does not support some record."""
         count, columns = len(written.sizes), self._columns
-        place = Place(written.topic_start, written.topic_length, written.properties_start, written.rooms)
+        place = TrailerPositions(written.topic_start, written.topic_length, written.properties_start, written.rooms)
         if len(self._key_rows) < (room := place.most_keys):
             self._key_rows, self._key_hashes = np.empty(2 * room, np.int64), np.empty(2 * room, np.uint32)
         topic, tags = np.empty(count, np.int32), np.empty(count, np.int64)
         data, wanted = np.frombuffer(written.view, np.uint8), (columns.schedule, self._keys, columns.rules.index_tags)
-        found = Found(topic, tags, self._key_rows, self._key_hashes)
+        found = TrailerArrays(topic, tags, self._key_rows, self._key_hashes)
         keys, others = read_trailers(compiled, columns.topics, data, place, wanted, found)
         if len(others):
             return None

@@ -18,7 +18,7 @@ def units(physical_offsets):
 def placed(stated, *, chunks=(), budget=1 << 20):
     """Queue offset to number of the record there, and notes, after records that state these offsets."""
     holes = HoleBudget(0)
-    holes.left = budget
+    holes.remaining = budget
     placement = Placement(holes)
     found = {}
     edges = [0, *chunks, len(stated)]

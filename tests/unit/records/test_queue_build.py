@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from mqtool.formats import java
 from mqtool.records.dispatched import QueueUnits
-from mqtool.records.queue_build import Place, is_dispatched, pack, place_of, queue_keys
+from mqtool.records.queue_build import UnitPlacement, is_dispatched, pack, placement_of, queue_keys
 
 unit = st.tuples(
     st.sampled_from([0, 1, 2, 70, 1 << 30]),
@@ -92,8 +92,8 @@ def put_message_position_info(queue_offset, end):
 
 @given(st.integers(-5, 12) | st.integers(java.LONG_MIN, java.LONG_MAX), st.integers(0, 12).map(lambda n: n * 20))
 def test_a_unit_goes_where_the_broker_puts_it(queue_offset, end):
-    expected = {None: Place.PRESENT, "": Place.NEXT, "LOG_ERROR": Place.AFTER_GAP}
-    assert place_of(queue_offset, end) is expected[put_message_position_info(queue_offset, end)]
+    expected = {None: UnitPlacement.PRESENT, "": UnitPlacement.NEXT, "LOG_ERROR": UnitPlacement.AFTER_GAP}
+    assert placement_of(queue_offset, end) is expected[put_message_position_info(queue_offset, end)]
 
 
 def test_a_record_is_passed_over_up_to_the_end_of_the_newest_one():

@@ -9,7 +9,7 @@ import pytest
 
 from mqtool.errors import UnreadableError
 from mqtool.formats.release import V4_9, V5_5, Release
-from mqtool.recovery.action_log import Action, ActionLog, StartEnds
+from mqtool.recovery.action_log import Action, ActionLog, StartFailed
 from mqtool.recovery.dledger_files import LedgerFiles
 from mqtool.recovery.mapped_files import Entry, Segments, list_entries
 
@@ -54,14 +54,14 @@ def test_files_are_in_the_order_of_their_names_not_of_their_numbers():
 )
 def test_a_file_of_a_wrong_length_or_name_is_refused_by_both(release, bad, words):
     files = Segments(DIRECTORY, SIZE, ActionLog())
-    with pytest.raises(StartEnds, match=words) as refused:
+    with pytest.raises(StartFailed, match=words) as refused:
         files.load([entry(name(0)), bad], release=release)
     assert refused.value.exit == -3
 
 
 def test_a_directory_is_refused_by_4_9_and_passed_over_by_5_5():
     odd = entry("lost+found", 4096, is_directory=True)
-    with pytest.raises(StartEnds, match="4096 length not matched"):
+    with pytest.raises(StartFailed, match="4096 length not matched"):
         Segments(DIRECTORY, SIZE, ActionLog()).load([odd], release=V4_9)
     files = Segments(DIRECTORY, SIZE, ActionLog())
     files.load([odd, entry(name(0))], release=V5_5)
@@ -70,7 +70,7 @@ def test_a_directory_is_refused_by_4_9_and_passed_over_by_5_5():
 
 def test_an_empty_last_file_is_refused_by_4_9_and_deleted_by_5_5():
     empty = entry(name(1000), 0)
-    with pytest.raises(StartEnds):
+    with pytest.raises(StartFailed):
         Segments(DIRECTORY, SIZE, ActionLog()).load([entry(name(0)), empty], release=V4_9)
     files = Segments(DIRECTORY, SIZE, ActionLog())
     files.load([entry(name(0)), empty], release=V5_5)
@@ -79,7 +79,7 @@ def test_an_empty_last_file_is_refused_by_4_9_and_deleted_by_5_5():
 
 
 def test_an_empty_file_is_not_the_last_where_a_directory_sorts_behind_it():
-    with pytest.raises(StartEnds, match="0 length not matched"):
+    with pytest.raises(StartFailed, match="0 length not matched"):
         Segments(DIRECTORY, SIZE, ActionLog()).load(
             [entry(name(0), 0), entry("z", 4096, is_directory=True)], release=V5_5
         )

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtool.recovery.action_log import Action, ActionLog, StartHangs
+from mqtool.recovery.action_log import Action, ActionLog, StartHung
 from mqtool.recovery.mapped_files import list_entries
 from mqtool.recovery.queues import SimpleQueue
 from tests.unit.recovery.stores import QUEUE_FILE, patch, settings, unit, write_queue
@@ -98,7 +98,7 @@ def test_files_of_one_unit_are_never_done_with(tmp_path, directory):
     directory.mkdir(parents=True)
     (directory / f"{0:020d}").write_bytes(unit(0))
     made = queue(tmp_path, queue_file_size=20)
-    with pytest.raises(StartHangs):
+    with pytest.raises(StartHung):
         made.truncate(1000)
 
 
@@ -167,7 +167,7 @@ def test_two_names_of_one_place_share_the_bytes(tmp_path, directory):
     write_queue(directory, units(PER_FILE))
     made = recovered(tmp_path)
     first = made.files.files[0]
-    made.files.files.append(made.files._made(first.path, 0, is_first=False))
+    made.files.files.append(made.files._new_file(first.path, 0, is_first=False))
     made.files.files[-1].append((9999, 1, 0))
     assert first.units()["physical_offset"][0] == 9999
     assert first.content.is_changed

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.formats import commit_log, properties
-from mqtool.records.record_check import BLANK, Checked, HeapExhausted, RecordCheck
+from mqtool.records.record_check import BLANK, CheckResult, HeapExhausted, RecordCheck
 from mqtool.recovery.log_scan import SegmentScan
 from tests.unit.recovery.stores import named, record, settings
 
@@ -20,7 +20,9 @@ def reader(data: bytes):
     return lambda position, count: data[position : position + count]
 
 
-def check(data: bytes, release: str = "5.5", *, recovering: bool = True, limit: int | None = None, **keys) -> Checked:
+def check(
+    data: bytes, release: str = "5.5", *, recovering: bool = True, limit: int | None = None, **keys
+) -> CheckResult:
     test = RecordCheck(settings(ROOT, release, **keys), recovering=recovering)
     return test.check(reader(data), 0, len(data) if limit is None else limit)
 
@@ -200,4 +202,4 @@ def test_a_crc_property_that_is_no_number_or_lies_before_the_segment_fails():
 def test_a_body_that_is_not_read_and_reaches_beyond_the_segment_fails():
     long = with_field("body_length", i32(1 << 20))
     test = RecordCheck(settings(ROOT, "5.5", check_crc=False), recovering=False)
-    assert test.check(reader(long), 0, len(long)) == Checked(-1, ok=False, reason="it ends before its fields do")
+    assert test.check(reader(long), 0, len(long)) == CheckResult(-1, ok=False, reason="it ends before its fields do")
