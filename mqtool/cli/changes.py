@@ -16,7 +16,7 @@ from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, flag, te
 from mqtool.errors import UsageError
 
 if TYPE_CHECKING:
-    from mqtool.repair import Ended, Step
+    from mqtool.repair import Step, UndoResult
 
 DryRunOption = Annotated[bool, option("--dry-run", help="Check all preconditions without writing.")]
 BackedUpOption = Annotated[
@@ -65,7 +65,7 @@ def step_rows(steps: Iterable[Step]) -> list[dict[str, Any]]:
     ]
 
 
-def ended_schema(name: str, doc: str) -> OutputSchema:
+def undo_schema(name: str, doc: str) -> OutputSchema:
     """Returns the output of `undo` or `finalize`."""
     return OutputSchema(
         name,
@@ -82,15 +82,21 @@ def ended_schema(name: str, doc: str) -> OutputSchema:
     )
 
 
-def print_ended(
-    invocation: Invocation, schema: OutputSchema, output_format: Format, ended: Ended, next_step: str, *, dry_run: bool
+def print_undo(
+    invocation: Invocation,
+    schema: OutputSchema,
+    output_format: Format,
+    result: UndoResult,
+    next_step: str,
+    *,
+    dry_run: bool,
 ) -> ExitCode:
     """Prints how a change ended; returns the exit code."""
     document = {
-        "store": str(ended.store),
+        "store": str(result.store),
         "dry_run": dry_run,
-        "files": ended.files,
-        "freed": ended.bytes,
+        "files": result.files,
+        "freed": result.bytes,
         "next_steps": [next_step],
     }
     return Output(invocation, schema, output_format).document(document)

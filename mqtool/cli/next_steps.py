@@ -61,30 +61,32 @@ def _judged(store: Store, tried: RepairProposal | RefusedError, found: Verificat
     named = opened(store.path, store.config.file)
     if isinstance(tried, RefusedError):
         ways = _needed(one for one in found.findings if one.severity.is_serious)
-        books = tuple(command("runbook", "run", book.id, named) for book in ways if book.id in (_SALVAGE, _SEGMENTS))
-        return books or (salvage_aside(store.path),)
+        runbooks = tuple(
+            command("runbook", "run", runbook.id, named) for runbook in ways if runbook.id in (_SALVAGE, _SEGMENTS)
+        )
+        return runbooks or (salvage_aside(store.path),)
     if not tried.changes:
         return _by_codes(store, tried, found)
-    ways = () if tried.again else _needed(one for one in tried.left if one.severity.is_serious)
-    books = tuple(command("runbook", "run", book.id, named) for book in ways)
-    return (command("plan", "repair", named, "-o", PLAN_FILE), *books)
+    ways = () if tried.needs_another_run else _needed(one for one in tried.remaining if one.severity.is_serious)
+    runbooks = tuple(command("runbook", "run", runbook.id, named) for runbook in ways)
+    return (command("plan", "repair", named, "-o", PLAN_FILE), *runbooks)
 
 
 def _by_codes(store: Store, proposal: RepairProposal, found: Verification) -> tuple[str, ...]:
     """Returns the steps if no plan was tried."""
     named = opened(store.path, store.config.file)
     plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if proposal.changes else ()
-    left = [one for one in proposal.left if one.severity.is_serious]
-    if plan and (proposal.again or not left):
+    left = [one for one in proposal.remaining if one.severity.is_serious]
+    if plan and (proposal.needs_another_run or not left):
         return plan
     ways = _needed(left)
     stuck = found.next_start is not None and found.next_start.lost_messages is None
     # A change in place is refused where what it leaves cuts the log at the next start, or keeps the broker from it.
-    anew = [book for book in ways if book.id == _SALVAGE or (book.id == _SEGMENTS and stuck)]
-    books = tuple(command("runbook", "run", book.id, named) for book in dict.fromkeys((*ways[:1], *anew)))
-    if anew:
-        return books
-    return (*books, *plan) or (command("explain-start", named),)
+    copying = [runbook for runbook in ways if runbook.id == _SALVAGE or (runbook.id == _SEGMENTS and stuck)]
+    runbooks = tuple(command("runbook", "run", runbook.id, named) for runbook in dict.fromkeys((*ways[:1], *copying)))
+    if copying:
+        return runbooks
+    return (*runbooks, *plan) or (command("explain-start", named),)
 
 
 def _needed(findings: Iterable[Finding]) -> tuple[Runbook, ...]:

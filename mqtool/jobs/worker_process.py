@@ -21,7 +21,7 @@ class _ForkedProcess(ForkProcess):
     def start(self) -> None:
         with signals_blocked(
             signal.SIGINT, signal.SIGTERM
-        ):  # a copy has its parent's handler of SIGTERM until `leave_interrupts`
+        ):  # a copy has its parent's handler of SIGTERM until `ignore_interrupts`
             super().start()
 
 

@@ -40,7 +40,7 @@ class BatchQueue:
         return f"{self.topic}/{self.queue_id}"
 
     def load(self, entries: list[Entry]) -> None:
-        """Loads the files; raises StartEnds if the broker refuses one."""
+        """Loads the files; raises StartFailed if the broker refuses one."""
         self.files.load(entries, release=V5_5)
 
     def recover(self) -> None:

@@ -47,7 +47,7 @@ class LogRecovery:
         """Scans, dispatches, moves positions back, deletes what follows the end.
 
         Raises:
-            StartEnds: load() ends with an exception.
+            StartFailed: load() ends with an exception.
         """
         state = self._state
         if not self._files:

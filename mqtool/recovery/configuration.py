@@ -38,7 +38,7 @@ def load_tables(settings: Settings, actions: ActionLog) -> dict[str, str]:
         Types of queues other than SimpleCQ by topic (5.5).
 
     Raises:
-        StartEnds: a table and its backup cannot be parsed.
+        StartFailed: a table and its backup cannot be parsed.
     """
     found = b""
     for name in _TABLES_5 if settings.release >= (5, 5) else _TABLES_4:

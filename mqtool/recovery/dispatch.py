@@ -54,7 +54,7 @@ class StartDispatch:
         """Dispatches records in order.
 
         Raises:
-            StartEnds: a record's list of queues cannot be parsed (while the store is loaded).
+            StartFailed: a record's list of queues cannot be parsed (while the store is loaded).
         """
         if not len(frames):
             return

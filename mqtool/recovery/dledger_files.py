@@ -46,7 +46,7 @@ class LedgerFiles(MappedFiles[LedgerFile]):
         """Loads the files of a directory (MmapFileList.doLoad).
 
         Raises:
-            StartEnds: DLedger refuses one of them.
+            StartFailed: DLedger refuses one of them.
         """
         for entry in sorted(entries, key=lambda one: java.utf16_units(one.name)):
             if entry.size != self.file_size:

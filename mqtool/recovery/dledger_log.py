@@ -76,7 +76,7 @@ class LedgerLogRecovery:
         """Recovers the log and returns it.
 
         Raises:
-            StartEnds: the process ends.
+            StartFailed: the process ends.
         """
         plain, queues_end = self._state.log, self._state.queues_end
         self._data.load(list_entries(self._data.directory) or [])

@@ -70,7 +70,7 @@ class LedgerRecovery:
         """Follows the entries, cuts both lists, reads the checkpoint.
 
         Raises:
-            StartEnds: the process ends, or load() ends with an exception.
+            StartFailed: the process ends, or load() ends with an exception.
         """
         try:
             self._check_lists("before")

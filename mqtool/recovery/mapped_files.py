@@ -79,7 +79,7 @@ def base_of(name: str) -> int:
 
 
 def stated_base(entry: Entry) -> int:
-    """Returns file_from_offset of a file; raises StartEnds if its name is not a number to the broker."""
+    """Returns file_from_offset of a file; raises StartFailed if its name is not a number to the broker."""
     try:
         return base_of(entry.name)
     except FormatError:
@@ -136,7 +136,7 @@ class MappedFiles(ABC, Generic[F]):
         """Loads the files of a directory (MappedFileQueue.doLoad).
 
         Raises:
-            StartEnds: the broker refuses one of them.
+            StartFailed: the broker refuses one of them.
         """
         ordered = sorted(entries, key=lambda entry: java.utf16_units(entry.name))
         for number, entry in enumerate(ordered):

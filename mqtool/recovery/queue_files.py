@@ -142,7 +142,7 @@ class QueueFiles(MappedFiles[QueueFile]):
             The last unit that stays; None if no file stays.
 
         Raises:
-            StartHangs: a file has room for one unit only: the broker's loop over it never ends.
+            StartHung: a file has room for one unit only: the broker's loop over it never ends.
         """
         while self.files:
             file = self.files[-1]

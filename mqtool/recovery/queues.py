@@ -56,7 +56,7 @@ class SimpleQueue:
         return self._min_logic
 
     def load(self, entries: list[Entry]) -> None:
-        """Loads the files; raises StartEnds if the broker refuses one."""
+        """Loads the files; raises StartFailed if the broker refuses one."""
         self.files.load(entries, release=self._release)
 
     def recover(self) -> None:

@@ -20,7 +20,7 @@ def dispatch_from_queues(state: StoreState) -> None:
     """Dispatches everything after the largest end of any queue.
 
     Raises:
-        StartHangs: dispatch cannot reach the end of the log.
+        StartHung: dispatch cannot reach the end of the log.
     """
     state.reput_from = max(state.log.min_offset, state.queues_end, 0)
     end = state.log.max_offset
@@ -41,7 +41,7 @@ def dispatch_on(state: StoreState) -> None:
     """Dispatches from the present position to the end of the log.
 
     Raises:
-        StartHangs: dispatch cannot reach it.
+        StartHung: dispatch cannot reach it.
     """
     check = RecordCheck(state.settings, recovering=False)
     dispatcher = StartDispatch(state, check)

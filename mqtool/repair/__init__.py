@@ -34,13 +34,12 @@ from mqtool.repair.files import RepairFiles
 from mqtool.repair.from_findings import RepairProposal, changes_of
 from mqtool.repair.plan import Fingerprint, Plan, Read, Step
 from mqtool.repair.plan_builder import make_plan
-from mqtool.repair.plan_executor import Applied, apply
-from mqtool.repair.undo_executor import Ended, finalize, undo
+from mqtool.repair.plan_executor import ApplyResult, apply
+from mqtool.repair.undo_executor import UndoResult, finalize, undo
 
 __all__ = [
-    "Applied",
+    "ApplyResult",
     "Change",
-    "Ended",
     "Fingerprint",
     "MoveOffsets",
     "Pad",
@@ -61,6 +60,7 @@ __all__ = [
     "Trim",
     "Truncate",
     "Undelete",
+    "UndoResult",
     "apply",
     "changes_of",
     "finalize",

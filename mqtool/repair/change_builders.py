@@ -17,8 +17,8 @@ from mqtool.repair import (
     trimming,
     truncation,
 )
-from mqtool.repair.built import Builder, Built, check_layout
 from mqtool.repair.changes import Change
+from mqtool.repair.staged_files import Builder, StagedFiles, check_layout
 from mqtool.store.store import Store
 
 _BUILDERS: dict[type[Any], Builder] = {
@@ -39,12 +39,12 @@ _BUILDERS: dict[type[Any], Builder] = {
 }
 
 
-def build(store: Store, wanted: Sequence[Change], out: Path) -> Built:
+def build(store: Store, requested: Sequence[Change], out: Path) -> StagedFiles:
     """Builds the result of changes in an empty directory.
 
     Args:
         store: only read.
-        wanted: at least one change.
+        requested: at least one change.
         out: empty directory; on the store's file system if the files are to be moved into the store.
 
     Raises:
@@ -52,15 +52,15 @@ def build(store: Store, wanted: Sequence[Change], out: Path) -> Built:
         UnsupportedFormatError: the kind of store is not supported.
         StoreError: a file cannot be read or written.
     """
-    if any(not isinstance(change, changes.MoveOffsets) for change in wanted):
+    if any(not isinstance(change, changes.MoveOffsets) for change in requested):
         check_layout(store)
-    if len(wanted) > 1 and any(isinstance(change, changes.Purge) for change in wanted):
+    if len(requested) > 1 and any(isinstance(change, changes.Purge) for change in requested):
         raise UsageError("a purge moves every record of the log: apply it by itself")
-    built = Built(store.path)
-    for number, change in enumerate(wanted):
+    staged = StagedFiles(store.path)
+    for number, change in enumerate(requested):
         own = out / str(number)
         own.mkdir()
-        _BUILDERS[type(change)](store, change, own, built)
-    for name in (*built.files, *built.removed):
-        built.reads.pop(name, None)
-    return built
+        _BUILDERS[type(change)](store, change, own, staged)
+    for name in (*staged.files, *staged.removed):
+        staged.reads.pop(name, None)
+    return staged

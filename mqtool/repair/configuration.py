@@ -11,51 +11,51 @@ from mqtool.formats.config_json import json_style
 from mqtool.rebuild.log_survey import LogSurvey, survey_log
 from mqtool.rebuild.metadata import ComposedFiles, compose
 from mqtool.rebuild.settings import settings_of
-from mqtool.repair.built import Built, check_configuration
 from mqtool.repair.changes import RebuildMetadata, RebuildQueues, Undelete
 from mqtool.repair.copies import write_new
 from mqtool.repair.derived import rebuild_queues
+from mqtool.repair.staged_files import StagedFiles, check_configuration
 from mqtool.store.files import read_file
 from mqtool.store.store import Store
 
 _TOPICS = f"{file_names.CONFIG}/{file_names.TOPICS}"
 
 
-def rebuild_metadata(store: Store, change: RebuildMetadata, out: Path, built: Built) -> None:
+def rebuild_metadata(store: Store, change: RebuildMetadata, out: Path, staged: StagedFiles) -> None:
     """Completes the configuration from the log. A valid checkpoint is kept unless the change names it."""
     check_configuration(store)
-    survey, composed = _composed(store, built)
+    survey, composed = _composed(store, staged)
     unknown = set(change.files) - set(composed.files)
     if unknown:
         raise UsageError(f"expected some of {', '.join(sorted(composed.files))}, found {min(unknown)!r}")
     for name, data in sorted(composed.files.items()):
         if change.files and name not in change.files:
             continue
-        if name == file_names.CHECKPOINT and not change.files and _is_sound(store, survey):
+        if name == file_names.CHECKPOINT and not change.files and _is_plausible(store, survey):
             continue
         write_new(out / name, data)
-        built.put(name, out / name)
+        staged.put(name, out / name)
         file = name.rpartition("/")[2]
-        built.notes.extend(
+        staged.notes.extend(
             f"{guess.file}: {guess.item}: {guess.value} ({guess.reason})"
             for guess in composed.guesses
             if guess.file == file
         )
-    built.read_log(store)
-    built.read_settings(store)
+    staged.read_log(store)
+    staged.read_settings(store)
 
 
-def _composed(store: Store, built: Built) -> tuple[LogSurvey, ComposedFiles]:
+def _composed(store: Store, staged: StagedFiles) -> tuple[LogSurvey, ComposedFiles]:
     survey = survey_log(store, settings_of(store).rules)
     if survey.damage:
-        built.complete = False
-        built.notes.append(
+        staged.complete = False
+        staged.notes.append(
             f"{survey.damage.count} damaged range(s) of the log: topics and queues known only from there are missing"
         )
     return survey, compose(store, survey)
 
 
-def _is_sound(store: Store, survey: LogSurvey) -> bool:
+def _is_plausible(store: Store, survey: LogSurvey) -> bool:
     """Whether a broker may have left this checkpoint with this log."""
     known, path = store.checkpoint, store.path / file_names.CHECKPOINT
     if known is None or not path.is_file() or path.stat().st_size != checkpoint_format.FILE_SIZE:
@@ -70,10 +70,10 @@ def _is_sound(store: Store, survey: LogSurvey) -> bool:
     )
 
 
-def undelete(store: Store, change: Undelete, out: Path, built: Built) -> None:
+def undelete(store: Store, change: Undelete, out: Path, staged: StagedFiles) -> None:
     """Restores configuration and queues of topics, at the queue offsets that their records state."""
     check_configuration(store)
-    survey, composed = _composed(store, built)
+    survey, composed = _composed(store, staged)
     in_log = {name.topic for name in survey.queues}
     for topic in change.topics:
         if topic not in in_log:
@@ -87,14 +87,14 @@ def undelete(store: Store, change: Undelete, out: Path, built: Built) -> None:
     data = config_files.build_topics(replace(made, topic_config_table=table), style)
     if data != _bytes_of(store.path / _TOPICS):
         write_new(out / _TOPICS, data)
-        built.put(_TOPICS, out / _TOPICS)
-    built.notes.extend(
+        staged.put(_TOPICS, out / _TOPICS)
+    staged.notes.extend(
         f"{guess.file}: {guess.item}: {guess.value} ({guess.reason})"
         for guess in composed.guesses
         if guess.file == file_names.TOPICS and guess.item in change.topics
     )
     queues = out / "queues"
-    rebuild_queues(store, RebuildQueues(tuple(glob.escape(topic) for topic in change.topics)), queues, built)
+    rebuild_queues(store, RebuildQueues(tuple(glob.escape(topic) for topic in change.topics)), queues, staged)
 
 
 def _bytes_of(path: Path) -> bytes | None:

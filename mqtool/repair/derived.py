@@ -13,9 +13,9 @@ from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import settings_of
-from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import RebuildIndex, RebuildQueues
 from mqtool.repair.fingerprints import sha256_of
+from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import has_record
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.filter_bit_maps import bit_maps_of
@@ -26,27 +26,27 @@ from mqtool.store.store import Store
 _KINDS = (file_names.CONSUME_QUEUE, file_names.CONSUME_QUEUE_EXT, file_names.BATCH_CONSUME_QUEUE)
 
 
-def rebuild_queues(store: Store, change: RebuildQueues, out: Path, built: Built) -> None:
+def rebuild_queues(store: Store, change: RebuildQueues, out: Path, staged: StagedFiles) -> None:
     """Rebuilds queues, and removes files of theirs that the log does not account for."""
     check_queues(store)
     settings = settings_of(store)
     bit_maps = bit_maps_of(store) if settings.has_extension else None
-    wanted = RebuildScope(index=False, topics=change.topics, queue_id=change.queue_id)
-    result = rebuild(store, out, settings, wanted, bit_maps=bit_maps)
-    _tell(result, built)
+    scope = RebuildScope(index=False, topics=change.topics, queue_id=change.queue_id)
+    result = rebuild(store, out, settings, scope, bit_maps=bit_maps)
+    _add_notes(result, staged)
     if bit_maps is not None:
-        built.notes.extend(bit_maps.problems)
-    made, removed = set(built.put_tree(out)), len(built.removed)
+        staged.notes.extend(bit_maps.problems)
+    made, removed = set(staged.put_tree(out)), len(staged.removed)
     foreign = _foreign_queues(store) if not result.damage else set()
     chosen = Globs(change.topics)
     for kind in _KINDS:
         for topic, queue_id, directory in queue_directories(store.path / kind):
             if chosen.matches(topic) and change.queue_id in (None, queue_id):
-                _replace_queue(store, kind, directory, out, built, is_foreign=directory in foreign)
-    if not made and len(built.removed) == removed:
+                _replace_queue(store, kind, directory, out, staged, is_foreign=directory in foreign)
+    if not made and len(staged.removed) == removed:
         raise UsageError(f"{store.path}: the CommitLog holds no message of the queues that were asked for")
-    built.read_log(store)
-    built.read_settings(store)
+    staged.read_log(store)
+    staged.read_settings(store)
 
 
 def _foreign_queues(store: Store) -> set[Path]:
@@ -63,27 +63,29 @@ def _foreign_queues(store: Store) -> set[Path]:
     return found
 
 
-def _replace_queue(store: Store, kind: str, directory: Path, out: Path, built: Built, *, is_foreign: bool) -> None:
+def _replace_queue(
+    store: Store, kind: str, directory: Path, out: Path, staged: StagedFiles, *, is_foreign: bool
+) -> None:
     """Decides which files of one existing queue are replaced, kept or removed."""
     inner = directory.relative_to(store.path)
     made = list_mapped_files(out / inner).files
     if not made and is_foreign:
         for file in list_mapped_files(directory).files:
-            built.remove(file.path)
-        built.notes.append(
+            staged.remove(file.path)
+        staged.notes.append(
             f"{inner.as_posix()}: the log holds no message of this queue, and its units lead to messages of others: "
             "its files are set aside"
         )
         return
     if not made:
         if kind != file_names.CONSUME_QUEUE_EXT:
-            built.notes.append(f"{inner.as_posix()}: the log holds no message of this queue; it is left as it is")
+            staged.notes.append(f"{inner.as_posix()}: the log holds no message of this queue; it is left as it is")
         return
     first = made[0].base
     kept = {file.path.name for file in made}
     for file in list_mapped_files(directory).files:
         if file.base > first and file.path.name not in kept:
-            built.remove(file.path)
+            staged.remove(file.path)
     old = directory / made[0].path.name
     if kind == file_names.CONSUME_QUEUE and old.is_file():
         _keep_expired(made[0].path, old, store.commit_log.min_offset)
@@ -109,57 +111,57 @@ def _keep_expired(made: Path, old: Path, log_begins: int) -> None:
             file.write(old_units.tobytes())
 
 
-def _tell(result: Result, built: Built) -> None:
-    built.complete &= result.is_complete
+def _add_notes(result: Result, staged: StagedFiles) -> None:
+    staged.complete &= result.is_complete
     for damage in result.damage.items[:_LISTED]:
-        built.notes.append(
+        staged.notes.append(
             f"damage: {damage.kind} at physical offset {damage.start}, {damage.end - damage.start} bytes; their "
             "contents are not in the result"
         )
     for name, note in result.notes.items[:_LISTED]:
-        built.notes.append(f"{name.topic}/{name.queue_id}: {note.kind.value} at queue offset {note.first}")
+        staged.notes.append(f"{name.topic}/{name.queue_id}: {note.kind.value} at queue offset {note.first}")
     for oddity in result.oddities.items[:_LISTED]:
-        built.notes.append(f"physical offset {oddity.physical_offset}: {oddity.detail}")
+        staged.notes.append(f"physical offset {oddity.physical_offset}: {oddity.detail}")
     for queue in result.unwritable.items[:_LISTED]:
-        built.notes.append(f"{queue.topic[:80]!r}/{queue.queue_id}: this topic cannot be the name of a directory")
+        staged.notes.append(f"{queue.topic[:80]!r}/{queue.queue_id}: this topic cannot be the name of a directory")
     for what, count in (("damaged ranges", result.damage.count), ("notes", result.notes.count)):
         if count > _LISTED:
-            built.notes.append(f"{count - _LISTED} more {what}")
+            staged.notes.append(f"{count - _LISTED} more {what}")
 
 
 _LISTED = 20
 """Of each kind of note."""
 
 
-def rebuild_index(store: Store, change: RebuildIndex, out: Path, built: Built) -> None:
+def rebuild_index(store: Store, change: RebuildIndex, out: Path, staged: StagedFiles) -> None:
     """Rebuilds all index files, or one."""
     settings = settings_of(store)
     if change.file is not None:
-        _tell(rebuild_index_file(store, out, settings, change.file), built)
-        built.put_tree(out)
+        _add_notes(rebuild_index_file(store, out, settings, change.file), staged)
+        staged.put_tree(out)
         previous = [file.path for file in store.disk_index_files() if file.path.name < change.file]
         if previous:
-            built.reads[built.name(max(previous))] = True
+            staged.reads[staged.name(max(previous))] = True
     else:
-        _tell(rebuild(store, out, settings, RebuildScope(queues=False)), built)
+        _add_notes(rebuild(store, out, settings, RebuildScope(queues=False)), staged)
         replace_index(
-            store, sorted((out / file_names.INDEX).iterdir()) if (out / file_names.INDEX).is_dir() else [], built
+            store, sorted((out / file_names.INDEX).iterdir()) if (out / file_names.INDEX).is_dir() else [], staged
         )
     if not store.clean_stop:
-        built.notes.append(
+        staged.notes.append(
             "there is an abort file: the broker's next start deletes index files that end after the "
             "checkpoint's index time, and indexes again only what it scans"
         )
-    built.read_log(store)
-    built.read_settings(store)
+    staged.read_log(store)
+    staged.read_settings(store)
 
 
-def replace_index(store: Store, made: list[Path], built: Built) -> None:
+def replace_index(store: Store, made: list[Path], staged: StagedFiles) -> None:
     """Names new index files like the ones that they replace, so that only different files change."""
     directory = store.path / file_names.INDEX
     old = [directory / e.name for e in list_directory(directory) if file_names.is_index_file_name(e.name)]
     for path in old:
-        built.name(path)  # refuses links before any of them is read
+        staged.name(path)  # refuses links before any of them is read
     sizes = {path.stat().st_size for path in made} & {path.stat().st_size for path in old if path.is_file()}
 
     def total(path: Path) -> str | None:
@@ -167,10 +169,10 @@ def replace_index(store: Store, made: list[Path], built: Built) -> None:
 
     names = _names([path.name for path in made], [total(path) for path in made], {one.name: total(one) for one in old})
     for name, path in zip(names, made, strict=True):
-        built.put(f"{file_names.INDEX}/{name}", path)
+        staged.put(f"{file_names.INDEX}/{name}", path)
     for path in old:
         if path.name not in names:
-            built.remove(path)
+            staged.remove(path)
 
 
 def _names(made: list[str], sums: Sequence[str | None], old: dict[str, str | None]) -> list[str]:

@@ -61,13 +61,13 @@ class RepairProposal:
 
     Attributes:
         changes: for one plan.
-        left: findings that these changes do not repair.
-        again: whether another plan, made once this one is finalized, may repair some of `left`.
+        remaining: findings that these changes do not repair.
+        needs_another_run: whether another plan, made once this one is finalized, may repair some of `remaining`.
     """
 
     changes: tuple[Change, ...]
-    left: tuple[Finding, ...]
-    again: bool = False
+    remaining: tuple[Finding, ...]
+    needs_another_run: bool = False
 
 
 def changes_of(store: Store, findings: Iterable[Finding]) -> RepairProposal:
@@ -80,23 +80,31 @@ def changes_of(store: Store, findings: Iterable[Finding]) -> RepairProposal:
         store: the one that was verified.
         findings: of `mqtool.verify.verify`, or read from its JSON.
     """
-    wanted = [finding for finding in findings if finding.severity is not Severity.NOTE]
-    blocking = [one for one in wanted if one.code in _NOT_DIRECTORIES and _is_file(store, one.file)]
+    repairable = [finding for finding in findings if finding.severity is not Severity.NOTE]
+    blocking = [one for one in repairable if one.code in _NOT_DIRECTORIES and _is_file(store, one.file)]
     if blocking:
-        return RepairProposal((SetAside(tuple(one.file for one in blocking)),), tuple(wanted), again=True)
+        return RepairProposal(
+            (SetAside(tuple(one.file for one in blocking)),), tuple(repairable), needs_another_run=True
+        )
     misplaced = {file.path for file in store.layout.misplaced}
-    named, others = _parted(wanted, lambda one: one.code == "log-segment-name" and store.path / one.file in misplaced)
+    named, others = _split(
+        repairable, lambda one: one.code == "log-segment-name" and store.path / one.file in misplaced
+    )
     if named:
-        return RepairProposal((RenameSegments(tuple(finding.file for finding in named)),), others, again=bool(others))
-    tails, others = _parted(wanted, lambda one: one.code in _TAILS)
+        return RepairProposal(
+            (RenameSegments(tuple(finding.file for finding in named)),), others, needs_another_run=bool(others)
+        )
+    tails, others = _split(repairable, lambda one: one.code in _TAILS)
     if tails:
-        return RepairProposal((Truncate(store.commit_log.max_offset),), others, again=bool(others))
-    gathered = _Gathered({file.path: file for file in store.layout.commit_log.files}, composable(store))
-    left = [finding for finding in wanted if not gathered.take(store, finding)]
-    return RepairProposal(gathered.changes(), tuple(finding for finding in left if not gathered.removes(finding)))
+        return RepairProposal((Truncate(store.commit_log.max_offset),), others, needs_another_run=bool(others))
+    collector = _ChangeCollector({file.path: file for file in store.layout.commit_log.files}, composable(store))
+    remaining = [finding for finding in repairable if not collector.take(store, finding)]
+    return RepairProposal(
+        collector.changes(), tuple(finding for finding in remaining if not collector.removes(finding))
+    )
 
 
-def _parted(
+def _split(
     findings: Iterable[Finding], is_first: Callable[[Finding], bool]
 ) -> tuple[tuple[Finding, ...], tuple[Finding, ...]]:
     """Splits findings into those that satisfy a condition and the others."""
@@ -107,7 +115,7 @@ def _parted(
 
 
 @dataclass
-class _Gathered:
+class _ChangeCollector:
     """Collects the changes that findings ask for."""
 
     segments: dict[Path, MappedFile]
@@ -116,7 +124,7 @@ class _Gathered:
     index: bool = False
     timer: bool = False
     files: set[str] = field(default_factory=set)
-    away: set[str] = field(default_factory=set)
+    set_aside: set[str] = field(default_factory=set)
     short: set[str] = field(default_factory=set)
 
     def take(self, store: Store, finding: Finding) -> bool:
@@ -127,7 +135,7 @@ class _Gathered:
         if finding.code in _IN_THE_WAY:
             may_go = _is_file(store, finding.file) and sole_records(store, store.path / finding.file) is None
             if may_go:
-                self.away.add(finding.file)
+                self.set_aside.add(finding.file)
             return may_go
         if finding.code == "queue-ahead-of-log" and not store.commit_log.segments:
             return False  # only the units prove that the messages existed
@@ -157,7 +165,7 @@ class _Gathered:
         found = self.segments.get(store.path / name)
         if found is None or known is None or found.size >= known.value:
             return False
-        (self.short if found.size else self.away).add(name)
+        (self.short if found.size else self.set_aside).add(name)
         if found.size and store.layout.commit_log.files[-1].base > found.base:
             self.topics.add(None)  # units and entries of what was cut off lead nowhere
             self.index = True
@@ -175,8 +183,8 @@ class _Gathered:
             found.append(RebuildTimer())
         if self.files:
             found.append(RebuildMetadata(tuple(sorted(self.files))))
-        if self.away:
-            found.append(SetAside(tuple(sorted(self.away))))
+        if self.set_aside:
+            found.append(SetAside(tuple(sorted(self.set_aside))))
         if self.short:
             found.append(Pad(tuple(sorted(self.short))))
         return tuple(found)
@@ -198,23 +206,23 @@ def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding])
         OSError: no file can be built.
     """
     with tempfile.TemporaryDirectory(prefix="mqtool-try-") as work:
-        built = build(store, proposal.changes, Path(work))
-        steps = steps_of(built)
+        staged = build(store, proposal.changes, Path(work))
+        steps = steps_of(staged)
         if not steps:
             return RepairProposal((), tuple(one for one in findings if one.severity is not Severity.NOTE))
         try:
-            forecast_of(store, proposal.changes, built, steps, must_repair=not proposal.again)
+            forecast_of(store, proposal.changes, staged, steps, must_repair=not proposal.needs_another_run)
         except RefusedError as error:
             if error.gate != LOSSES:
                 raise
             return error
-        if not proposal.left:
+        if not proposal.remaining:
             return proposal
-        with Preview(store).tree(built.files, built.removed) as (root, config):
-            return left_by(proposal, findings, root, config)
+        with Preview(store).tree(staged.files, staged.removed) as (root, config):
+            return remaining_after(proposal, findings, root, config)
 
 
-def left_by(
+def remaining_after(
     proposal: RepairProposal, findings: Iterable[Finding], root: Path, config: Mapping[str, str]
 ) -> RepairProposal:
     """Returns a proposal whose `left` are the findings that remain after its changes.
@@ -228,7 +236,7 @@ def left_by(
     with open_store(root, config) as store:
         after = verify(store)
     found = {(one.code, one.file) for one in after.findings}
-    not_planned = set(proposal.left)
+    not_planned = set(proposal.remaining)
     unknown = {Area.LINT, *(check.area for check in after.checks if check.state is State.UNKNOWN)}
     left = tuple(
         one
@@ -236,7 +244,7 @@ def left_by(
         if one.severity is not Severity.NOTE
         and ((one.code, one.file) in found or (one in not_planned and CATALOGUE[one.code].area in unknown))
     )
-    return replace(proposal, left=left, again=proposal.again and bool(left))
+    return replace(proposal, remaining=left, needs_another_run=proposal.needs_another_run and bool(left))
 
 
 def _is_file(store: Store, name: str) -> bool:

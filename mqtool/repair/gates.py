@@ -151,7 +151,7 @@ def locked(root: Path, files: RepairFiles) -> Iterator[Hold]:
 
 
 @contextlib.contextmanager
-def alone(home: Path) -> Iterator[None]:
+def exclusive(home: Path) -> Iterator[None]:
     """Excludes undo and finalize by other mqtool processes; a broker may hold the store meanwhile.
 
     Raises:

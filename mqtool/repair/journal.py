@@ -49,7 +49,7 @@ class Begin:
         time: names the quarantine, e.g. "20261121T031500Z".
         directories: modification times of the directories that will change, by path relative to the root; "" is the
             root.
-        made: directories that will be created, parents first.
+        created: directories that will be created, parents first.
         barrier: file that keeps a broker from starting during the swap; None if there is none.
         had_lock: whether the store had a lock file.
     """
@@ -57,7 +57,7 @@ class Begin:
     plan: Plan
     time: str
     directories: dict[str, int]
-    made: tuple[str, ...]
+    created: tuple[str, ...]
     barrier: str | None
     had_lock: bool
 
@@ -146,7 +146,7 @@ class Journal:
             schema_version=SCHEMA_VERSION,
             time=begin.time,
             directories=begin.directories,
-            made=list(begin.made),
+            made=list(begin.created),
             barrier=begin.barrier,
             had_lock=begin.had_lock,
             plan=json.loads(begin.plan.to_json()),
@@ -211,6 +211,6 @@ def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
         raise RefusedError("store", f"this is a journal of {begin.plan.store}, not of this directory", journal.path)
     for name in (*(step.path for step in begin.plan.steps), *([begin.barrier] if begin.barrier else [])):
         inside(root, name)
-    for name in (*begin.made, *begin.directories):
+    for name in (*begin.created, *begin.directories):
         inside(root, f"{name}/{JOURNAL}" if name else JOURNAL)
     return journal, begin

@@ -9,9 +9,9 @@ from mqtool.formats import config_files, config_json, file_names
 from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, DataVersion
 from mqtool.formats.config_json import JsonStyle
 from mqtool.formats.topics import is_lmq
-from mqtool.repair.built import Built
 from mqtool.repair.changes import MoveOffsets
 from mqtool.repair.copies import write_new
+from mqtool.repair.staged_files import StagedFiles
 from mqtool.store.files import read_file
 from mqtool.store.offset_moves import Move, case_lints, effect_of, words_of
 from mqtool.store.offset_tables import OffsetTable, OffsetTables
@@ -23,7 +23,7 @@ _MOST_NOTES = 1000
 """Queues that a plan describes one by one."""
 
 
-def move_offsets(store: Store, change: MoveOffsets, out: Path, built: Built) -> None:
+def move_offsets(store: Store, change: MoveOffsets, out: Path, staged: StagedFiles) -> None:
     """Writes the file of positions that the broker reads, with the moves applied.
 
     Raises:
@@ -45,9 +45,9 @@ def move_offsets(store: Store, change: MoveOffsets, out: Path, built: Built) -> 
     version = data_version(store, table)
     made = replace(known, offset_table=offsets, lmq_offset_table=lmq, pull_offset_table=pulled, data_version=version)
     write_new(out / name, config_files.build_consumer_offsets(made, _style(store, table)))
-    built.put(name, out / name)
-    built.notes.extend(_notes(store, tables, change, name))
-    built.read_settings(store)
+    staged.put(name, out / name)
+    staged.notes.extend(_notes(store, tables, change, name))
+    staged.read_settings(store)
 
 
 def _move(

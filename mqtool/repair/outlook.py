@@ -1,8 +1,8 @@
 """Judges repairs: what a store holds, and what its next start would deliver.
 
 One rule holds for every repair: afterwards, a start loses no message that was there before. `Comparison.lost_after`
-is never more than `Comparison.gone`, the messages of which the store holds no intact record. Plans, runbooks and
-salvage are all judged here, before any file changes place.
+is never more than `Comparison.physically_lost`, the messages of which the store holds no intact record. Plans, runbooks
+and salvage are all judged here, before any file changes place.
 """
 
 import hashlib
@@ -58,7 +58,7 @@ class Outlook:
         verdict: the start in one line.
         present: int64, ascending: physical offsets of intact records that belong in a queue.
         messages: int64, number of messages in each of them.
-        gone: physical offsets of messages of which only a unit is left, by queue and queue offset.
+        orphan_units: physical offsets of messages of which only a unit is left, by queue and queue offset.
         served: int64, ascending: physical offsets of records that consumers get intact after the start.
         served_offsets: int64, ascending, by queue: queue offsets at which they get the record that belongs there.
     """
@@ -67,7 +67,7 @@ class Outlook:
     verdict: str
     present: np.ndarray
     messages: np.ndarray
-    gone: Mapping[QueueKey, Mapping[int, int]]
+    orphan_units: Mapping[QueueKey, Mapping[int, int]]
     served: np.ndarray
     served_offsets: Mapping[QueueKey, np.ndarray]
 
@@ -75,7 +75,7 @@ class Outlook:
     def digest(self) -> str:
         """Returns the SHA-256 over all but the words. Outlooks with equal digests are judged alike."""
         found = hashlib.sha256(
-            repr((self.starts, sorted((key, *at.items()) for key, at in self.gone.items()))).encode()
+            repr((self.starts, sorted((key, *at.items()) for key, at in self.orphan_units.items()))).encode()
         )
         for array in (self.present, self.messages, self.served):
             found.update(b"|" + array.astype(">i8").tobytes())
@@ -90,23 +90,23 @@ class Comparison:
 
     Attributes:
         release: release whose start is predicted.
-        gone: messages that were physically lost before: no intact record is left, and no start delivers them.
+        physically_lost: messages lost before the repair: no intact record is left, and no start delivers them.
         lost_before: messages that a start before the repair loses; None if the broker does not start.
         lost_after: messages that a start after the repair loses; None if the broker does not start.
         removed: messages whose intact records the repair removes without a request.
         newly_lost: messages that a start delivered before the repair and does not deliver after it.
-        known: all known messages, including lost ones.
+        total: all known messages, including lost ones.
         verdict_after: the start after the repair in one line.
         outcome: digest of the outlook after the repair.
     """
 
     release: str
-    gone: int
+    physically_lost: int
     lost_before: int | None
     lost_after: int | None
     removed: int
     newly_lost: int
-    known: int
+    total: int
     verdict_after: str
     outcome: str
 
@@ -116,18 +116,18 @@ class Comparison:
         return self.forecast.is_repaired and not self.newly_lost
 
     @property
-    def does_harm(self) -> bool:
+    def loses_messages(self) -> bool:
         """Whether the repair loses messages, directly or by the start that it makes possible."""
         if self.lost_after is None:
             return self.lost_before is not None or self.removed > 0
         if self.lost_before is None:
-            return self.lost_after > self.gone
-        return self.newly_lost > 0 or self.lost_after > max(self.lost_before, self.gone)
+            return self.lost_after > self.physically_lost
+        return self.newly_lost > 0 or self.lost_after > max(self.lost_before, self.physically_lost)
 
     @property
     def forecast(self) -> Forecast:
         """The numbers as a plan stores them."""
-        return Forecast(self.release, self.gone, self.lost_before, self.lost_after, self.outcome)
+        return Forecast(self.release, self.physically_lost, self.lost_before, self.lost_after, self.outcome)
 
     def refusal(self, root: Path) -> RefusedError:
         """Returns the error that refuses the repair, with alternatives that lose nothing."""
@@ -141,7 +141,7 @@ class Comparison:
 
 
 @dataclass(frozen=True)
-class Meant:
+class IntendedLog:
     """The part of a log that a repair is meant to keep; a user may ask to cut off its front or its end.
 
     Attributes:
@@ -201,7 +201,7 @@ def _outlook(root: Path, release: str, config: "Mapping[str, object] | str | Pat
         start.verdict,
         proof.physical[belonging][order],
         np.maximum(proof.messages[belonging][order], 1),
-        _gone(proof, claims, readings),
+        _orphan_units(proof, claims, readings),
         served,
         served_offsets,
     )
@@ -241,7 +241,7 @@ def _belonging(proof: Proof, claims: Mapping[QueueKey, Claims]) -> np.ndarray:
     return np.flatnonzero(belongs & proof.queued & proof.decodable & inside[proof.queue])
 
 
-def _gone(
+def _orphan_units(
     proof: Proof, claims: Mapping[QueueKey, Claims], readings: Mapping[QueueKey, QueueReading]
 ) -> dict[QueueKey, dict[int, int]]:
     rows = rows_by_queue(proof)
@@ -292,31 +292,31 @@ def _served(readings: Mapping[QueueKey, QueueReading]) -> tuple[np.ndarray, dict
     return distinct(np.concatenate(physical)), offsets
 
 
-def compare(before: Outlook, after: Outlook, release: str, meant: Meant | None = None) -> Comparison:
+def compare(before: Outlook, after: Outlook, release: str, intended: IntendedLog | None = None) -> Comparison:
     """Compares a store before and after a repair, by the messages that were known before."""
-    kept = meant or Meant()
+    kept = intended or IntendedLog()
     known = union(before.present, before.served)
     known = known[kept.inside(known)]
     counts = np.ones(len(known), np.int64)
     mine = among(known, before.present)
     counts[mine] = before.messages[np.searchsorted(before.present, known[mine])]
     now = kept.moved(known)
-    gone = {
+    orphans = {
         key: [at for at, place in places.items() if kept.start <= place < kept.end]
-        for key, places in before.gone.items()
+        for key, places in before.orphan_units.items()
     }
-    lost_gone = sum(len(np.setdiff1d(at, after.served_offsets.get(key, _NONE))) for key, at in gone.items())
-    were, are = among(known, before.served), among(now, after.served)
-    count_gone = sum(map(len, gone.values()))
-    there = union(after.present, after.served)
+    unserved_orphans = sum(len(np.setdiff1d(at, after.served_offsets.get(key, _NONE))) for key, at in orphans.items())
+    served_before, served_after = among(known, before.served), among(now, after.served)
+    physically_lost = sum(map(len, orphans.values()))
+    remaining = union(after.present, after.served)
     return Comparison(
         release,
-        count_gone,
-        count_gone + int(counts[~were].sum()) if before.starts else None,
-        lost_gone + int(counts[~are].sum()) if after.starts else None,
-        int(counts[~among(now, there)].sum()),
-        int(counts[were & ~are].sum()),
-        int(counts.sum()) + count_gone,
+        physically_lost,
+        physically_lost + int(counts[~served_before].sum()) if before.starts else None,
+        unserved_orphans + int(counts[~served_after].sum()) if after.starts else None,
+        int(counts[~among(now, remaining)].sum()),
+        int(counts[served_before & ~served_after].sum()),
+        int(counts.sum()) + physically_lost,
         after.verdict,
         after.digest,
     )
@@ -355,14 +355,14 @@ class Preview:
         return self.before if isinstance(self.before, str) else compare(self.before, self.before, self.release)
 
     def compare(
-        self, files: Mapping[str, Path], removed: Collection[str], meant: Meant | None = None
+        self, files: Mapping[str, Path], removed: Collection[str], intended: IntendedLog | None = None
     ) -> "Comparison | str":
         """Compares the store with the result of a change.
 
         Args:
             files: new files, by path relative to the root.
             removed: paths of removed files.
-            meant: what the change is meant to keep.
+            intended: what the change is meant to keep.
 
         Returns:
             The comparison, or the reason why there is none.
@@ -370,7 +370,7 @@ class Preview:
         if isinstance(self.before, str):
             return self.before
         after = self.after(files, removed)
-        return after if isinstance(after, str) else compare(self.before, after, self.release, meant)
+        return after if isinstance(after, str) else compare(self.before, after, self.release, intended)
 
     def after(self, files: Mapping[str, Path], removed: Collection[str]) -> "Outlook | str":
         """Returns the outlook of the changed store, or the reason why there is none; see `compare`."""
@@ -378,12 +378,12 @@ class Preview:
             self._last = files, removed, self._outlook(files, removed)
         return self._last[2]
 
-    def compare_with(self, root: Path, meant: Meant | None = None) -> "Comparison | str":
+    def compare_with(self, root: Path, intended: IntendedLog | None = None) -> "Comparison | str":
         """Compares the store with another store that was made from it."""
         if isinstance(self.before, str):
             return self.before
         after = outlook(root, self.release, _without_paths(self._config))
-        return after if isinstance(after, str) else compare(self.before, after, self.release, meant)
+        return after if isinstance(after, str) else compare(self.before, after, self.release, intended)
 
     def _outlook(self, files: Mapping[str, Path], removed: Collection[str]) -> "Outlook | str":
         if self._is_ledger:

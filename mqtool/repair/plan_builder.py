@@ -9,13 +9,13 @@ from pathlib import Path
 from mqtool.errors import NothingToChangeError, RefusedError, UsageError
 from mqtool.formats import file_names
 from mqtool.recovery.proof import read_once
-from mqtool.repair.built import Built
 from mqtool.repair.change_builders import build
 from mqtool.repair.changes import Change, Trim, Truncate
 from mqtool.repair.fingerprints import fingerprint, is_left_out, result_of
-from mqtool.repair.outlook import PATH_KEYS, Meant, Outlook, Preview
+from mqtool.repair.outlook import PATH_KEYS, IntendedLog, Outlook, Preview
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
+from mqtool.repair.staged_files import StagedFiles
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
 
@@ -64,7 +64,7 @@ def make_plan(
             would lose messages that the store still holds.
         StoreError: a file cannot be read or written.
     """
-    wanted = [changes] if not isinstance(changes, Sequence) else list(changes)
+    requested = [changes] if not isinstance(changes, Sequence) else list(changes)
     root = real_path(Path(store))
     if (root / HOME).exists():
         raise RefusedError(
@@ -75,12 +75,12 @@ def make_plan(
     if work_dir is not None and is_inside(work_dir, root):
         raise UsageError(f"{work_dir}: expected a directory outside of {root}: planning writes nothing into a store")
     with open_store(root, config) as opened, tempfile.TemporaryDirectory(prefix="mqtool-plan-", dir=work_dir) as work:
-        built = build(opened, wanted, Path(work))
-        steps = steps_of(built)
-        forecast = forecast_of(opened, wanted, built, steps, broker, must_repair=must_repair)
-        plan = _described(opened, wanted, built, steps, forecast)
+        staged = build(opened, requested, Path(work))
+        steps = steps_of(staged)
+        forecast = forecast_of(opened, requested, staged, steps, broker, must_repair=must_repair)
+        plan = _described(opened, requested, staged, steps, forecast)
         if look is not None:
-            _show(opened, built, look)
+            _show(opened, staged, look)
     if not plan.steps:
         raise NothingToChangeError(
             f"{store}: nothing to change: every file already has the content that the plan would write"
@@ -88,15 +88,15 @@ def make_plan(
     return plan
 
 
-def _show(store: Store, built: Built, look: Callable[[Path, Mapping[str, str]], None]) -> None:
-    with contextlib.suppress(OSError), Preview(store).tree(built.files, built.removed) as (root, config):
+def _show(store: Store, staged: StagedFiles, look: Callable[[Path, Mapping[str, str]], None]) -> None:
+    with contextlib.suppress(OSError), Preview(store).tree(staged.files, staged.removed) as (root, config):
         look(root, config)
 
 
 def forecast_of(
     store: Store,
-    wanted: Sequence[Change],
-    built: Built,
+    requested: Sequence[Change],
+    staged: StagedFiles,
     steps: Sequence[Step],
     broker: str | None = None,
     *,
@@ -107,8 +107,8 @@ def forecast_of(
 
     Args:
         store: opened.
-        wanted, broker, must_repair: as for `make_plan`.
-        built: result of the changes.
+        requested, broker, must_repair: as for `make_plan`.
+        staged: result of the changes.
         steps: of that result.
         known: forecast of the plan that is applied. It is returned if the start after the changes has the same
             outcome;
@@ -124,49 +124,49 @@ def forecast_of(
     no_messages = all(name.startswith(_NOT_MESSAGES) for name in names)
     if not names or (no_messages and not must_repair):
         return None
-    files = {name: path for name, path in built.files.items() if name in names}
+    files = {name: path for name, path in staged.files.items() if name in names}
     preview = Preview(store, broker)
     with read_once():
         if known is not None:
-            after = preview.after(files, built.removed)
+            after = preview.after(files, staged.removed)
             if isinstance(after, Outlook) and after.digest == known.outcome:
                 return known
         if no_messages and isinstance(preview.before, Outlook) and preview.before.starts:
             found = preview.unchanged
         else:
-            found = preview.compare(files, built.removed, meant_by(store, wanted, built))
+            found = preview.compare(files, staged.removed, intended_log(store, requested, staged))
     if isinstance(found, str):
-        built.notes.append(f"what a start would lose afterwards is unknown: {found}")
+        staged.notes.append(f"what a start would lose afterwards is unknown: {found}")
         return None
-    if found.does_harm or (must_repair and not found.is_repaired):
+    if found.loses_messages or (must_repair and not found.is_repaired):
         raise found.refusal(store.path)
     return found.forecast
 
 
-def meant_by(store: Store, wanted: Sequence[Change], built: Built) -> Meant:
+def intended_log(store: Store, requested: Sequence[Change], staged: StagedFiles) -> IntendedLog:
     """Returns which part of the log the changes are meant to keep, and where."""
     log = store.commit_log
     start, end = 0, log.max_offset
-    for change in wanted:
+    for change in requested:
         if isinstance(change, Trim):
             start = max([start, *(one.end for one in log.segments[: log.last_used] if one.end <= change.before)])
         elif isinstance(change, Truncate):
             end = min(end, change.at)
     cut = {} if end == log.max_offset else {"end": end}
-    return Meant(start, **cut, purged=built.purged, moves=built.moves)
+    return IntendedLog(start, **cut, purged=staged.purged, moves=staged.moves)
 
 
 def _described(
-    store: Store, wanted: Sequence[Change], built: Built, steps: tuple[Step, ...], forecast: Forecast | None
+    store: Store, requested: Sequence[Change], staged: StagedFiles, steps: tuple[Step, ...], forecast: Forecast | None
 ) -> Plan:
     touched = {step.path for step in steps}
     reads = []
-    for name, full in sorted(built.reads.items()):
+    for name, full in sorted(staged.reads.items()):
         found = fingerprint(inside(store.path, name), full=full)
         if found is not None and name not in touched:
             reads.append(Read(name, found))
     fingerprints = [*((step.path, step.before) for step in steps), *((read.path, read.fingerprint) for read in reads)]
-    built.notes.extend(
+    staged.notes.extend(
         f"{name}: {found.size} bytes, more than any file of a broker has: its bytes are not read, and a change of it "
         "is only seen by its size and time"
         for name, found in fingerprints
@@ -178,23 +178,23 @@ def _described(
         datetime.now(UTC).isoformat(timespec="seconds"),
         store.version.line or "unknown",
         _config_of(store),
-        tuple(wanted),
-        built.complete,
-        tuple(built.notes),
+        tuple(requested),
+        staged.complete,
+        tuple(staged.notes),
         tuple(reads),
         steps,
-        space_of(built, steps),
+        space_of(staged, steps),
         forecast,
         None if store.config.file is None else str(store.config.file.absolute()),
     )
 
 
-def steps_of(built: Built) -> tuple[Step, ...]:
+def steps_of(staged: StagedFiles) -> tuple[Step, ...]:
     """Returns the change of each file; files that do not change are left out."""
     steps = []
-    for name in sorted({*built.files, *built.removed}):
-        before = fingerprint(inside(built.root, name), full=name not in built.unhashed)
-        after = result_of(built.files[name]) if name in built.files else None
+    for name in sorted({*staged.files, *staged.removed}):
+        before = fingerprint(inside(staged.root, name), full=name not in staged.unhashed)
+        after = result_of(staged.files[name]) if name in staged.files else None
         if before is not None and after is not None and before.sha256 is not None and before.fits(after):
             continue
         if before is not None or after is not None:
@@ -202,9 +202,9 @@ def steps_of(built: Built) -> tuple[Step, ...]:
     return tuple(steps)
 
 
-def space_of(built: Built, steps: Sequence[Step]) -> int:
+def space_of(staged: StagedFiles, steps: Sequence[Step]) -> int:
     """Returns the disk space in bytes that the new files need, holes not counted."""
-    made = [built.files[step.path] for step in steps if step.after is not None]
+    made = [staged.files[step.path] for step in steps if step.after is not None]
     return sum(path.stat().st_blocks * 512 for path in made) + _BESIDE
 
 

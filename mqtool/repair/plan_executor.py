@@ -7,7 +7,6 @@ from pathlib import Path
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair import gates
-from mqtool.repair.built import Built
 from mqtool.repair.change_builders import build
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
@@ -15,6 +14,7 @@ from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, STEP, SWAP, UNDO, Be
 from mqtool.repair.paths import BARRIER, BUILDING, HOME, QUARANTINE, STAGING, home_of, inside, parents_of
 from mqtool.repair.plan import Plan, Step
 from mqtool.repair.plan_builder import barrier_directory, forecast_of, steps_of
+from mqtool.repair.staged_files import StagedFiles
 from mqtool.repair.trees import Places, make_like_parent, remove_tree
 from mqtool.repair.undo_executor import remove_barrier, restore_all
 from mqtool.store.store import Store, open_store
@@ -24,7 +24,7 @@ _WARNING = b"mqtool was changing this store and did not come to its end: mqtool 
 
 
 @dataclass(frozen=True)
-class Applied:
+class ApplyResult:
     """Result of applying a plan.
 
     Attributes:
@@ -59,7 +59,7 @@ def apply(
     dry_run: bool = False,
     files: RepairFiles | None = None,
     on_progress: OnProgress = ignore,
-) -> Applied:
+) -> ApplyResult:
     """Applies a plan, or finishes what an earlier call began.
 
     Every gate is checked before anything is written. New files are built below `.mqtool/` in the store; if one does
@@ -86,14 +86,14 @@ def apply(
     gates.check_places(root, plan)
     if dry_run:
         _check(root, plan, used)
-        return Applied(root, None, None, plan.steps, opened=plan.opened_at(root))
+        return ApplyResult(root, None, None, plan.steps, opened=plan.opened_at(root))
     gates.check_backup(root, acknowledged=backup_acknowledged)
     gates.check_writable(root, [step.path for step in plan.steps])
     with gates.locked(root, used) as hold:
         run = _Run(root, plan, used, hold, on_progress)
-        already = run.go()
+        already = run.run()
     found = _verified(root, plan) if verify_after else None
-    return Applied(root, run.journal.path, run.quarantine, plan.steps, already, found, plan.opened_at(root))
+    return ApplyResult(root, run.journal.path, run.quarantine, plan.steps, already, found, plan.opened_at(root))
 
 
 def _verified(root: Path, plan: Plan) -> Verification:
@@ -135,7 +135,7 @@ class _Run:
         self._hold = hold
         self._on_progress = on_progress
 
-    def go(self) -> bool:
+    def run(self) -> bool:
         """Does the remaining steps; returns whether none remained."""
         kind = self._state()
         gates.check_nobody_writes(self._root)
@@ -149,7 +149,7 @@ class _Run:
             try:
                 self._build(places)
             except (OSError, MqtoolError):
-                self._leave(begin)
+                self._discard(begin)
                 raise
         if kind != APPLIED:
             self._swap(begin, places)
@@ -207,19 +207,19 @@ class _Run:
             remove_tree(left, self._files)
         self._files.make_directory(building)
         with open_store(self._root, self._plan.config) as store:
-            built = build(store, self._plan.changes, building)
-            steps = self._compare(store, built)
+            staged = build(store, self._plan.changes, building)
+            steps = self._compare(store, staged)
             known = self._plan.forecast
-            forecast_of(store, self._plan.changes, built, steps, known.release if known else None, known=known)
+            forecast_of(store, self._plan.changes, staged, steps, known.release if known else None, known=known)
         for step in self._plan.steps:
             if step.after is not None:
-                self._stage(step, built, places)
+                self._stage(step, staged, places)
         for directory in sorted({places.staged(step).parent for step in self._plan.steps if step.after is not None}):
             self._files.sync_directory(directory)
         remove_tree(building, self._files)
 
-    def _compare(self, store: Store, built: Built) -> tuple[Step, ...]:
-        found = steps_of(built)
+    def _compare(self, store: Store, staged: StagedFiles) -> tuple[Step, ...]:
+        found = steps_of(staged)
         same = len(found) == len(self._plan.steps) and all(
             one.path == other.path and one.after == other.after and one.action == other.action
             for one, other in zip(found, self._plan.steps, strict=True)
@@ -228,19 +228,19 @@ class _Run:
             raise RefusedError("plan-stale", "the result would be another than the plan states; plan again", store.path)
         return found
 
-    def _stage(self, step: Step, built: Built, places: Places) -> None:
-        made, staged, target = built.files[step.path], places.staged(step), places.target(step)
-        self._files.make_directory(staged.parent)
-        self._files.rename(made, staged)
+    def _stage(self, step: Step, staged: StagedFiles, places: Places) -> None:
+        made, path, target = staged.files[step.path], places.staged(step), places.target(step)
+        self._files.make_directory(path.parent)
+        self._files.rename(made, path)
         if target.exists():
-            self._files.imitate(staged, target)
-            if step.path in built.keeps_time:
-                self._files.set_times(staged, target.stat().st_mtime_ns)
+            self._files.imitate(path, target)
+            if step.path in staged.keeps_time:
+                self._files.set_times(path, target.stat().st_mtime_ns)
         else:
-            self._files.own(staged, self._root)
-        self._files.sync(staged)
+            self._files.own(path, self._root)
+        self._files.sync(path)
 
-    def _leave(self, begin: Begin) -> None:
+    def _discard(self, begin: Begin) -> None:
         """Removes mqtool's own files; no file of the store has been touched yet."""
         remove_tree(home_of(self._root), self._files)
         self._files.set_times(self._root, begin.directories[""])
@@ -253,7 +253,7 @@ class _Run:
             try:
                 self.journal.write(UNDO)
                 restore_all(self._root, begin, places, self._files)
-                self._leave(begin)
+                self._discard(begin)
             except OSError as second:
                 raise RefusedError(
                     "half-way", f"{error}; it could not be undone either ({second}): run mqtool undo", self._root
@@ -267,7 +267,7 @@ class _Run:
             barrier = inside(self._root, begin.barrier)
             self._files.write_whole(barrier, _WARNING)
             self._files.sync_directory(barrier.parent)
-        for name in begin.made:
+        for name in begin.created:
             make_like_parent(self._root / name, self._files)
         kept = {places.kept(step).parent for step in self._plan.steps if step.before is not None}
         for directory in sorted({self.quarantine, *kept}):  # even an empty one shows that files were swapped

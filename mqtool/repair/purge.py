@@ -22,13 +22,13 @@ from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.number_sets import among
-from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import Purge
 from mqtool.repair.copies import copy_patched, write_new
 from mqtool.repair.derived import replace_index
 from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.merge import Run, blank_between
 from mqtool.repair.salvage.new_log import MovedLog
+from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import MappedFile, list_mapped_files, read_file
 from mqtool.store.pending import pending_messages
@@ -45,7 +45,7 @@ _NEW, _DERIVED = "new", "derived"
 """Directories for the new log, a store of its own, and for its index."""
 
 
-def purge(store: Store, change: Purge, out: Path, built: Built) -> None:
+def purge(store: Store, change: Purge, out: Path, staged: StagedFiles) -> None:
     """Builds a log without some topics, and new versions of all files that contain physical offsets.
 
     Raises:
@@ -55,16 +55,16 @@ def purge(store: Store, change: Purge, out: Path, built: Built) -> None:
     """
     names = purgeable_topics([store], change.topics)
     _check(store)
-    counts, moves, last_time = _move_log(store, names, out, built)
+    counts, moves, last_time = _move_log(store, names, out, staged)
     if not counts["records"]:
         raise UsageError(f"{store.path}: the log holds no message of {', '.join(names)}")
     for queue in store.disk_queues():
-        _move_queue(store, queue, names, moves, out, built)
-    _move_index(store, out, built)
-    _move_timer(store, moves, out, built)
-    _move_checkpoint(store, moves, last_time, out, built)
-    built.read_settings(store)
-    _tell(store, names, counts, moves, built)
+        _move_queue(store, queue, names, moves, out, staged)
+    _move_index(store, out, staged)
+    _move_timer(store, moves, out, staged)
+    _move_checkpoint(store, moves, last_time, out, staged)
+    staged.read_settings(store)
+    _add_notes(store, names, counts, moves, staged)
 
 
 def _check(store: Store) -> None:
@@ -91,7 +91,7 @@ def _damaged(store: Store, what: str) -> RefusedError:
 # -- the log -----------------------------------------------------------------------------------------------------
 
 
-def _move_log(store: Store, names: tuple[str, ...], out: Path, built: Built) -> tuple[Counter[str], Moves, int]:
+def _move_log(store: Store, names: tuple[str, ...], out: Path, staged: StagedFiles) -> tuple[Counter[str], Moves, int]:
     """Writes the new log.
 
     Returns:
@@ -124,13 +124,13 @@ def _move_log(store: Store, names: tuple[str, ...], out: Path, built: Built) -> 
         if not files.exists(first):  # nothing is left: a log without a file would begin at 0 again
             files.write(first, size, 0, b"")
     moves = made.moves
-    built.moves, built.purged = moves, np.concatenate(purged)
+    staged.moves, staged.purged = moves, np.concatenate(purged)
     for segment in log.segments:
-        built.remove(segment.path)
+        staged.remove(segment.path)
     directories = store.layout.commit_log_dirs or (store.path / file_names.COMMIT_LOG,)
     for file in list_mapped_files(out / _NEW / file_names.COMMIT_LOG).files:
         _imitate_age(store, moves, file)
-        built.put(built.name(directories[0] / file.path.name), file.path)
+        staged.put(staged.name(directories[0] / file.path.name), file.path)
     return counts, moves, last_time
 
 
@@ -146,12 +146,14 @@ def _imitate_age(store: Store, moves: Moves, file: MappedFile) -> None:
 # -- what leads into the log -------------------------------------------------------------------------------------
 
 
-def _move_queue(store: Store, queue: Queue, names: Collection[str], moves: Moves, out: Path, built: Built) -> None:
+def _move_queue(
+    store: Store, queue: Queue, names: Collection[str], moves: Moves, out: Path, staged: StagedFiles
+) -> None:
     """Updates the physical offsets in the units of a queue."""
     files = queue.files
     if queue.topic in names:
         for file in files[:-1]:
-            built.remove(file.path)
+            staged.remove(file.path)
         files = files[-1:]
     for number, file in enumerate(queue.files):
         if file not in files:
@@ -159,21 +161,21 @@ def _move_queue(store: Store, queue: Queue, names: Collection[str], moves: Moves
         units = queue.units_of(number)
         physical = units["physical_offset"].astype(np.int64)
         mine = has_record(units) & (physical >= store.commit_log.min_offset)
-        is_purged = mine & among(physical, built.purged)
+        is_purged = mine & among(physical, staged.purged)
         new = np.where(mine, moves.records(physical), physical)
         if (new[mine & ~is_purged] < 0).any():
             raise _damaged(store, f"queue {queue.topic}/{queue.queue_id} leads to no record")
         new[is_purged] = np.maximum(physical[is_purged], _NOWHERE)
         if is_purged.any() and queue.topic not in names:
-            built.notes.append(
+            staged.notes.append(
                 f"{queue.topic}/{queue.queue_id}: {int(is_purged.sum())} messages of the topics are in this queue too, "
                 "and go from it"
             )
-        _patch_column(file.path, units, "physical_offset", new, 0, out, built)
+        _patch_column(file.path, units, "physical_offset", new, 0, out, staged)
 
 
 def _patch_column(
-    path: Path, rows: np.ndarray, name: str, values: np.ndarray, position: int, out: Path, built: Built
+    path: Path, rows: np.ndarray, name: str, values: np.ndarray, position: int, out: Path, staged: StagedFiles
 ) -> None:
     """Writes a copy of a file with other values in one field of some rows; does nothing if no value changes.
 
@@ -183,7 +185,7 @@ def _patch_column(
         name: the field.
         values: new values, one for each row.
         position: byte position of the first row in the file.
-        out, built: take the copy.
+        out, staged: take the copy.
     """
     changed = np.flatnonzero(rows[name] != values)
     if not len(changed):
@@ -191,32 +193,32 @@ def _patch_column(
     first, end = int(changed[0]), int(changed[-1]) + 1
     made = rows[first:end].copy()
     made[name] = values[first:end]
-    inner = built.name(path)
+    inner = staged.name(path)
     copy_patched(path, out / inner, [(position + first * rows.dtype.itemsize, made.tobytes())])
-    built.put(inner, out / inner, keep_time=True)
+    staged.put(inner, out / inner, keep_time=True)
 
 
-def _move_index(store: Store, out: Path, built: Built) -> None:
+def _move_index(store: Store, out: Path, staged: StagedFiles) -> None:
     """Rebuilds the index from the new log, without entries of purged messages."""
     if not store.disk_index_files():
         return
     with open_store(out / _NEW) as made:
         rebuild(made, out / _DERIVED, settings_of(store), RebuildScope(queues=False))
     directory = out / _DERIVED / file_names.INDEX
-    replace_index(store, sorted(directory.iterdir()) if directory.is_dir() else [], built)
+    replace_index(store, sorted(directory.iterdir()) if directory.is_dir() else [], staged)
 
 
-def _move_timer(store: Store, moves: Moves, out: Path, built: Built) -> None:
+def _move_timer(store: Store, moves: Moves, out: Path, staged: StagedFiles) -> None:
     """Updates the physical offsets in the units of the timer log; the wheel has none."""
     for file in list_mapped_files(store.path / file_names.TIMER_LOG).files:
         rows = np.frombuffer(read_file(file.path), timer.LOG_UNIT.dtype, file.size // timer.LOG_UNIT.size)
         physical = rows["physical_offset"].astype(np.int64)
         new = moves.records(physical)
         is_unit = (rows["size"] == timer.LOG_UNIT.size) & (physical >= store.commit_log.min_offset) & (new >= 0)
-        _patch_column(file.path, rows, "physical_offset", np.where(is_unit, new, physical), 0, out, built)
+        _patch_column(file.path, rows, "physical_offset", np.where(is_unit, new, physical), 0, out, staged)
 
 
-def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, built: Built) -> None:
+def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, staged: StagedFiles) -> None:
     """Updates the physical offsets of the checkpoint, and limits its times to that of the last record.
 
     An offset of 0 means that there is none.
@@ -231,17 +233,17 @@ def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, buil
     made = replace(found, **moved)
     if made != found:
         write_new(out / file_names.CHECKPOINT, checkpoint.build(made))
-        built.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT, keep_time=True)
+        staged.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT, keep_time=True)
 
 
 # -- what to know before -----------------------------------------------------------------------------------------
 
 
-def _tell(store: Store, names: tuple[str, ...], counts: Counter[str], moves: Moves, built: Built) -> None:
+def _add_notes(store: Store, names: tuple[str, ...], counts: Counter[str], moves: Moves, staged: StagedFiles) -> None:
     log = store.commit_log
     old = sum(segment.path.stat().st_blocks * 512 for segment in log.segments)
-    new = sum(path.stat().st_blocks * 512 for name, path in built.files.items() if path.parent.name == "commitlog")
-    built.notes += [
+    new = sum(path.stat().st_blocks * 512 for name, path in staged.files.items() if path.parent.name == "commitlog")
+    staged.notes += [
         f"{counts['records']} messages of {', '.join(names)}, {counts['bytes']} bytes, are removed from the log",
         f"every physical offset changes: the log begins at {moves.start}, past {log.max_offset}, its present end",
         "offset message ids, also those in ORIGIN_MESSAGE_ID of retries, lead nowhere afterwards; unique keys stay",
@@ -249,24 +251,24 @@ def _tell(store: Store, names: tuple[str, ...], counts: Counter[str], moves: Mov
         "the topics stay, empty, and their next messages get the next queue offsets; positions of groups stay true",
         "a slave has the old physical offsets: empty it, so that it copies the new log",
     ]
-    _tell_unread(store, names, built)
-    _tell_waiting(store, names, built)
-    built.notes += [
+    _note_unread(store, names, staged)
+    _note_waiting(store, names, staged)
+    staged.notes += [
         f"{name}: {file_names.COMPACTION} has copies of its messages, which stay"
         for name in names
         if (store.path / file_names.COMPACTION_LOG / name).exists()
     ]
 
 
-def _tell_unread(store: Store, names: Collection[str], built: Built) -> None:
-    built.notes += [
+def _note_unread(store: Store, names: Collection[str], staged: StagedFiles) -> None:
+    staged.notes += [
         f"group {lag.group} has not read {lag.lag} messages of {lag.topic}/{lag.queue_id} that are removed"
         for lag in store.lags()
         if lag.topic in names and lag.lag
     ]
 
 
-def _tell_waiting(store: Store, names: Collection[str], built: Built) -> None:
+def _note_waiting(store: Store, names: Collection[str], staged: StagedFiles) -> None:
     """Notes which waiting messages of the topics are kept elsewhere, and which are deleted."""
     stay: Counter[tuple[str, str]] = Counter()
     go: Counter[tuple[str, str]] = Counter()
@@ -275,11 +277,11 @@ def _tell_waiting(store: Store, names: Collection[str], built: Built) -> None:
             go[one.kind.value, one.stored_topic] += 1
         elif one.topic in names or one.origin in names:
             stay[one.kind.value, one.stored_topic] += 1
-    built.notes += [
+    staged.notes += [
         f"{count} {kind} message(s) of these topics wait in {topic}: they stay and will be delivered"
         for (kind, topic), count in sorted(stay.items())
     ]
-    built.notes += [
+    staged.notes += [
         f"{count} {kind} message(s) of {topic} are not delivered yet and are removed"
         for (kind, topic), count in sorted(go.items())
     ]

@@ -11,9 +11,9 @@ from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import open_store
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
-from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import Recover
 from mqtool.repair.scratch import ScratchFiles, link_tree
+from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.store import Store
 
 
@@ -30,7 +30,7 @@ class _FixedClock:
         pass
 
 
-def recover(store: Store, change: Recover, out: Path, built: Built) -> None:
+def recover(store: Store, change: Recover, out: Path, staged: StagedFiles) -> None:
     """Opens and closes a scratch copy with the engine, and takes every file that differs afterwards.
 
     Raises:
@@ -46,9 +46,9 @@ def recover(store: Store, change: Recover, out: Path, built: Built) -> None:
     with _named_as(store.path, out):
         options = _moved(options, store.path, out)
         open_store(out, options, background=False, clock=_FixedClock(change.time), files=files).close()
-    _collect(store.path, out, files, built)
-    built.read_log(store, full=False)
-    built.read_settings(store)
+    _collect(store.path, out, files, staged)
+    staged.read_log(store, full=False)
+    staged.read_settings(store)
 
 
 def _moved(options: StoreOptions, root: Path, scratch: Path) -> StoreOptions:
@@ -74,7 +74,7 @@ def _named_as(root: Path, scratch: Path) -> Iterator[None]:
         raise
 
 
-def _collect(root: Path, scratch: Path, files: ScratchFiles, built: Built) -> None:
+def _collect(root: Path, scratch: Path, files: ScratchFiles, staged: StagedFiles) -> None:
     there = set()
     for path in sorted(scratch.rglob("*")):
         name = path.relative_to(scratch).as_posix()
@@ -85,11 +85,11 @@ def _collect(root: Path, scratch: Path, files: ScratchFiles, built: Built) -> No
             files.own(path)  # a file that was moved to the engine's quarantine
         if path.is_file() and name != file_names.LOCK:
             there.add(name)
-            built.put(name, path)
+            staged.put(name, path)
     for path in root.rglob("*"):
         name = path.relative_to(root).as_posix()
         if path.is_file() and name not in there and not _is_ours(name):
-            built.remove(path)
+            staged.remove(path)
 
 
 def _is_ours(name: str) -> bool:

@@ -8,9 +8,9 @@ from pathlib import Path
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.formats import commit_log, file_names, java, properties
 from mqtool.formats.commit_log import Record, SysFlag
-from mqtool.repair.built import Built
 from mqtool.repair.changes import Redact
 from mqtool.repair.copies import copy_patched
+from mqtool.repair.staged_files import StagedFiles
 from mqtool.store.files import list_directory
 from mqtool.store.store import Store
 
@@ -21,7 +21,7 @@ _COMPRESSION = int(SysFlag.COMPRESSED) | commit_log.COMPRESSION_MASK
 _SEPARATOR = bytes((properties.VALUE_END,))
 
 
-def redact(store: Store, change: Redact, out: Path, built: Built) -> None:
+def redact(store: Store, change: Redact, out: Path, staged: StagedFiles) -> None:
     """Blanks the bodies of records."""
     patches: dict[int, list[tuple[int, bytes]]] = defaultdict(list)
     log = store.commit_log
@@ -36,22 +36,22 @@ def redact(store: Store, change: Redact, out: Path, built: Built) -> None:
         number = log.segment_at(offset)
         assert number is not None
         if not record.body.strip(BLANK):
-            built.notes.append(f"physical offset {offset}, {where}: there is nothing to blank")
+            staged.notes.append(f"physical offset {offset}, {where}: there is nothing to blank")
             continue
         patches[number].append((offset - log.segments[number].base, redacted(record)))
         digest = hashlib.sha256(record.body).hexdigest()
-        built.notes.append(f"physical offset {offset}, {where}: body of {len(record.body)} bytes, sha256 {digest}")
+        staged.notes.append(f"physical offset {offset}, {where}: body of {len(record.body)} bytes, sha256 {digest}")
     for number, of_segment in patches.items():
         path = log.segments[number].path
-        name = built.name(path)
+        name = staged.name(path)
         copy_patched(path, out / name, of_segment)
-        built.put(name, out / name, keep_time=True)
-    built.notes.append(
+        staged.put(name, out / name, keep_time=True)
+    staged.notes.append(
         "the quarantine keeps the old bodies until the change is finalized; keys and properties, "
         "slaves, backups and exports keep theirs"
     )
     if list_directory(store.path / file_names.COMPACTION):
-        built.notes.append(f"{file_names.COMPACTION}/ may hold copies of messages of compacted topics")
+        staged.notes.append(f"{file_names.COMPACTION}/ may hold copies of messages of compacted topics")
 
 
 def redacted(record: Record) -> bytes:

@@ -7,8 +7,8 @@ from mqtool.formats import file_names
 from mqtool.formats.timer import DEFAULT_LOG_FILE_SIZE
 from mqtool.rebuild.timer import TimerResult
 from mqtool.rebuild.timer import rebuild_timer as rebuild_into
-from mqtool.repair.built import Built
 from mqtool.repair.changes import RebuildTimer
+from mqtool.repair.staged_files import StagedFiles
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.store import Store
 
@@ -16,7 +16,7 @@ _LISTED = 20
 """Of each kind of note."""
 
 
-def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) -> None:
+def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, staged: StagedFiles) -> None:
     """Rebuilds the timer's files. Files of the old timer log and snapshots of the old wheel are removed.
 
     A broker with `timerWheelSnapshotFlush` loads the snapshot with the highest number and, without one, the plain
@@ -34,19 +34,19 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, built: Built) 
     wheel = store.path / file_names.TIMER_WHEEL
     if not found.parked and not old and not wheel.exists():
         raise UsageError(f"{store.path}: the log holds no message of rmq_sys_wheel_timer, and there is no timer")
-    made = set(built.put_tree(out))
+    made = set(staged.put_tree(out))
     snapshots = [store.path / entry.name for entry in list_directory(store.path) if _is_snapshot(entry.name)]
     for path in (*old, *snapshots):
         if path.relative_to(store.path).as_posix() not in made:
-            built.remove(path)
+            staged.remove(path)
     if not old and "mappedFileSizeTimerLog" not in store.config.values:
-        built.notes.append(
+        staged.notes.append(
             f"timer: the size of timer log files is unknown; assuming {DEFAULT_LOG_FILE_SIZE} bytes; if the "
             "broker's mappedFileSizeTimerLog differs, add --config"
         )
-    _tell(found, built)
-    built.read_log(store)
-    built.read_settings(store)
+    _add_notes(found, staged)
+    staged.read_log(store)
+    staged.read_settings(store)
 
 
 def _is_snapshot(name: str) -> bool:
@@ -54,24 +54,24 @@ def _is_snapshot(name: str) -> bool:
     return head == file_names.TIMER_WHEEL and number.isdecimal()
 
 
-def _tell(found: TimerResult, built: Built) -> None:
-    built.complete &= not found.damage and not found.problems
-    built.notes.append(
+def _add_notes(found: TimerResult, staged: StagedFiles) -> None:
+    staged.complete &= not found.damage and not found.problems
+    staged.notes.append(
         f"timer: {found.parked} parked message(s), {found.units} unit(s), {found.waiting} that wait; "
         f"read up to {found.last_read_time_ms} ms ({found.read_time_from})"
     )
     if found.missed:
-        built.notes.append(
+        staged.notes.append(
             f"timer: {found.missed} message(s) were due before, but no record came of them: they are delivered now"
         )
     if found.guessed:
-        built.notes.append(
+        staged.notes.append(
             f"timer: no record states when {found.guessed} unit(s) were written; assuming the times when their "
             "messages were stored"
         )
     for damage in found.damage.items[:_LISTED]:
-        built.notes.append(
+        staged.notes.append(
             f"damage: {damage.kind} at physical offset {damage.start}, "
             f"{damage.end - damage.start} bytes; what was parked there is left out"
         )
-    built.notes.extend(f"timer: {words}" for words in found.problems.items[:_LISTED])
+    staged.notes.extend(f"timer: {words}" for words in found.problems.items[:_LISTED])

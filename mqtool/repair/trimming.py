@@ -7,18 +7,18 @@ from mqtool.engine.retention.forecast import derived_files_before
 from mqtool.errors import UsageError
 from mqtool.formats import commit_log, file_names
 from mqtool.records.frames import Frames
-from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
 from mqtool.repair.copies import copy_patched
 from mqtool.repair.paths import check_name, inside
 from mqtool.repair.sole_records import sole_records
+from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store
 from mqtool.store.waiting import waiting_by_segment
 
 
-def trim(store: Store, change: Trim, _out: Path, built: Built) -> None:
+def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:
     """Removes the oldest segments, and files of queues and index that point to nothing else.
 
     It keeps what the broker's own cleaning keeps: the last file of each queue and of the index, and every other file
@@ -34,23 +34,23 @@ def trim(store: Store, change: Trim, _out: Path, built: Built) -> None:
         raise UsageError(f"nothing to trim: no segment before the last one ends at or before {change.before}")
     begins = log.segments[len(gone)].base
     for segment in gone:
-        built.remove(segment.path)
-        built.unhashed.add(built.name(segment.path))
+        staged.remove(segment.path)
+        staged.unhashed.add(staged.name(segment.path))
     count = sum(segment.size for segment in gone)
-    built.notes.append(f"{len(gone)} segments, {count} bytes: the log will begin at physical offset {begins}")
+    staged.notes.append(f"{len(gone)} segments, {count} bytes: the log will begin at physical offset {begins}")
     for path in derived_files_before(store, begins):
-        built.remove(path)
-    _tell_unread(store, begins, built)
-    built.notes.extend(
+        staged.remove(path)
+    _note_unread(store, begins, staged)
+    staged.notes.extend(
         held.words_of(segment)
         for segment, waiting in waiting_by_segment(store)
         if segment.base < begins
         for held in waiting
     )
-    built.read_log(store, full=False)
+    staged.read_log(store, full=False)
 
 
-def _tell_unread(store: Store, begins: int, built: Built) -> None:
+def _note_unread(store: Store, begins: int, staged: StagedFiles) -> None:
     """Notes which groups will miss messages that they have not consumed."""
     for lag in store.lags():
         queue = store.queue(lag.topic, lag.queue_id)
@@ -58,7 +58,7 @@ def _tell_unread(store: Store, begins: int, built: Built) -> None:
             continue
         unread = _first_at(queue, begins) - max(lag.consumer_offset, lag.min_offset)
         if unread > 0:
-            built.notes.append(
+            staged.notes.append(
                 f"group {lag.group} has not read {unread} messages of {lag.topic}/{lag.queue_id} that go"
             )
 
@@ -78,25 +78,25 @@ _REBUILT = tuple(f"{name}/" for name in (file_names.CONSUME_QUEUE, file_names.CO
 """Where a rebuild may need the name of a file that is in the way; the old one is kept for `undo` either way."""
 
 
-def set_aside(store: Store, change: SetAside, _out: Path, built: Built) -> None:
+def set_aside(store: Store, change: SetAside, _out: Path, staged: StagedFiles) -> None:
     """Moves files out of the way."""
     for name in change.files:
         path = inside(store.path, check_name(name, store.path))
         if not path.is_file():
             raise UsageError(f"{path}: expected a file to set aside")
-        if name in built.files and name.startswith(_REBUILT):
-            built.notes.append(f"{name}: another change puts a new file in its place")
+        if name in staged.files and name.startswith(_REBUILT):
+            staged.notes.append(f"{name}: another change puts a new file in its place")
         else:
-            built.remove(path)
+            staged.remove(path)
         sole = sole_records(store, path)
         if sole is not None:
-            built.notes.append(f"{name} holds {sole}: mqtool finalize will refuse to delete it")
-    built.read_log(store, full=False)
+            staged.notes.append(f"{name} holds {sole}: mqtool finalize will refuse to delete it")
+    staged.read_log(store, full=False)
 
 
-def rename_segments(store: Store, change: RenameSegments, out: Path, built: Built) -> None:
+def rename_segments(store: Store, change: RenameSegments, out: Path, staged: StagedFiles) -> None:
     """Renames segments to the physical offsets of their records."""
-    by_name = {built.name(segment.path): segment for segment in store.layout.misplaced}
+    by_name = {staged.name(segment.path): segment for segment in store.layout.misplaced}
     targets = {}
     for name in change.files:
         segment = by_name.get(check_name(name, store.path))
@@ -106,20 +106,20 @@ def rename_segments(store: Store, change: RenameSegments, out: Path, built: Buil
         directory = segment.path.parent if segment.path.parent in directories else directories[0]
         targets[name] = directory / file_names.mapped_file_name(segment.base)
     for name, target in targets.items():
-        source, made = store.path / name, out / built.name(target)
+        source, made = store.path / name, out / staged.name(target)
         copy_patched(source, made)
         status = source.stat()
         made.chmod(status.st_mode & 0o7777)
         os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
-        built.put(built.name(target), made)
-        built.notes.append(f"{name} becomes {built.name(target)}: its records state these physical offsets")
+        staged.put(staged.name(target), made)
+        staged.notes.append(f"{name} becomes {staged.name(target)}: its records state these physical offsets")
     for name in targets:
-        if name not in built.files:
-            built.remove(store.path / name)
-    built.read_log(store)
+        if name not in staged.files:
+            staged.remove(store.path / name)
+    staged.read_log(store)
 
 
-def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
+def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
     """Extends segments to the length of the others.
 
     Zeros end the log: a broker that scans them cuts everything after. So if the log continues in a later segment, a
@@ -127,7 +127,7 @@ def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
     """
     known = store.layout.commit_log_size
     assert known is not None
-    by_name = {built.name(segment.path): segment for segment in store.layout.commit_log.files}
+    by_name = {staged.name(segment.path): segment for segment in store.layout.commit_log.files}
     for name in change.files:
         segment = by_name.get(check_name(name, store.path))
         if segment is None or not 0 < segment.size < known.value:
@@ -139,10 +139,10 @@ def pad(store: Store, change: Pad, out: Path, built: Built) -> None:
         else:
             blank = commit_log.build_blank(known.value - end)
             copy_patched(segment.path, out / name, [(end, blank)], zeros_from=end, size=known.value)
-            built.notes.append(f"{name}: a BLANK at position {end} leads from the last record to the next segment")
-        built.put(name, out / name, keep_time=True)
-        built.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
-    built.read_log(store)
+            staged.notes.append(f"{name}: a BLANK at position {end} leads from the last record to the next segment")
+        staged.put(name, out / name, keep_time=True)
+        staged.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")
+    staged.read_log(store)
 
 
 def _needs_blank(store: Store, segment: MappedFile) -> int | None:

@@ -17,10 +17,10 @@ from mqtool.formats.config_json import json_style
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import HEADER, SLOT_FIELDS
 from mqtool.records.damage import Damage
-from mqtool.repair.built import Built, check_queues
 from mqtool.repair.changes import Truncate
 from mqtool.repair.copies import copy_patched, write_new
 from mqtool.repair.offsets import data_version
+from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import ReadFile, list_directory, read_file
 from mqtool.store.index_file import IndexFile
@@ -44,25 +44,27 @@ class Cut:
     loses_nothing: bool
 
 
-def truncate(store: Store, change: Truncate, out: Path, built: Built) -> None:
+def truncate(store: Store, change: Truncate, out: Path, staged: StagedFiles) -> None:
     """Cuts the store."""
     check_queues(store)
     cut = find_cut(store, change.at)
-    _cut_log(store, cut, out, built)
+    _cut_log(store, cut, out, staged)
     ends = {}
     for queue in store.disk_queues():
-        end = _cut_queue(queue, cut, out, built)
+        end = _cut_queue(queue, cut, out, staged)
         if end is not None:
             ends[queue.topic, queue.queue_id] = end
     for index in store.disk_index_files():
         if index.header.end_physical_offset >= cut.end:
-            _cut_index(store, index, cut, out, built)
-    _cut_checkpoint(store, cut, out, built)
+            _cut_index(store, index, cut, out, staged)
+    _cut_checkpoint(store, cut, out, staged)
     if list_directory(store.path / file_names.TIMER_LOG):
-        built.notes.append("the timer's files are not cut: run mqtool verify to list those that point past the new end")
-    _cut_offsets(store, ends, out, built)
-    built.notes.insert(0, f"the log will end at physical offset {cut.end}")
-    built.read_log(store)
+        staged.notes.append(
+            "the timer's files are not cut: run mqtool verify to list those that point past the new end"
+        )
+    _cut_offsets(store, ends, out, staged)
+    staged.notes.insert(0, f"the log will end at physical offset {cut.end}")
+    staged.read_log(store)
 
 
 def find_cut(store: Store, at: int) -> Cut:
@@ -113,7 +115,7 @@ def _walk_to(store: Store, number: int, at: int) -> tuple[int, int]:
     return (at if at < segment.end else end), last_time
 
 
-def _cut_log(store: Store, cut: Cut, out: Path, built: Built) -> None:
+def _cut_log(store: Store, cut: Cut, out: Path, staged: StagedFiles) -> None:
     for segment in store.commit_log.segments:
         if segment.end <= cut.end:
             continue
@@ -121,11 +123,11 @@ def _cut_log(store: Store, cut: Cut, out: Path, built: Built) -> None:
         used = _has_data(segment.path, position)
         if segment.base >= cut.end:
             if used or not cut.loses_nothing:
-                built.remove(segment.path)
+                staged.remove(segment.path)
         elif used:
-            name = built.name(segment.path)
+            name = staged.name(segment.path)
             copy_patched(segment.path, out / name, zeros_from=position)
-            built.put(name, out / name, keep_time=True)
+            staged.put(name, out / name, keep_time=True)
 
 
 def _has_data(path: Path, position: int) -> bool:
@@ -135,7 +137,7 @@ def _has_data(path: Path, position: int) -> bool:
         )
 
 
-def _cut_queue(queue: Queue, cut: Cut, out: Path, built: Built) -> int | None:
+def _cut_queue(queue: Queue, cut: Cut, out: Path, staged: StagedFiles) -> int | None:
     """Cuts one queue; returns the queue offset at which it continues, None if it does not change."""
     layout = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
     first: int | None = None
@@ -151,30 +153,30 @@ def _cut_queue(queue: Queue, cut: Cut, out: Path, built: Built) -> int | None:
         if first is None:
             first = int(units["base_queue_offset"][at]) if queue.is_batch else file.base // layout.size + at
         if at:
-            name = built.name(file.path)
+            name = staged.name(file.path)
             copy_patched(file.path, out / name, zeros_from=at * layout.size)
-            built.put(name, out / name)
+            staged.put(name, out / name)
             continue
-        built.remove(file.path)
+        staged.remove(file.path)
         if number == 0 and file.base:
-            built.notes.append(f"{queue.topic}/{queue.queue_id}: no message is left, the queue will begin at 0 again")
+            staged.notes.append(f"{queue.topic}/{queue.queue_id}: no message is left, the queue will begin at 0 again")
             is_empty = True
     if first is not None:
-        built.notes.append(f"{queue.topic}/{queue.queue_id}: {count} units from queue offset {first} on go")
+        staged.notes.append(f"{queue.topic}/{queue.queue_id}: {count} units from queue offset {first} on go")
     return 0 if is_empty else first
 
 
-def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, built: Built) -> None:
+def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, staged: StagedFiles) -> None:
     slots = index.slot_count
     if slots is None or not index.entry_count:
-        built.complete = False
-        built.notes.append(f"{index.path.name}: cannot be cut, its slots are not known; rebuild the index")
+        staged.complete = False
+        staged.notes.append(f"{index.path.name}: cannot be cut, its slots are not known; rebuild the index")
         return
     entries = index.entries
     beyond = np.flatnonzero(entries["physical_offset"] >= cut.end)
     kept = entries[: int(beyond[0])] if len(beyond) else entries
     if not len(kept):
-        built.remove(index.path)
+        staged.remove(index.path)
         return
     last = int(kept["physical_offset"][-1])
     try:
@@ -191,12 +193,12 @@ def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, built: Built
     heads = np.zeros(slots, _SLOT)
     heads[SLOT_FIELDS[0].name][kept["key_hash"] % slots] = np.arange(1, len(kept) + 1)
     head = HEADER.build(header) + heads.tobytes()
-    name = built.name(index.path)
+    name = staged.name(index.path)
     copy_patched(index.path, out / name, [(0, head)], zeros_from=index_file.entry_position(len(kept) + 1, slots))
-    built.put(name, out / name)
+    staged.put(name, out / name)
 
 
-def _cut_checkpoint(store: Store, cut: Cut, out: Path, built: Built) -> None:
+def _cut_checkpoint(store: Store, cut: Cut, out: Path, staged: StagedFiles) -> None:
     """Moves the checkpoint back to the new end of the log."""
     known, path = store.checkpoint, store.path / file_names.CHECKPOINT
     if known is None or not path.is_file():
@@ -212,10 +214,10 @@ def _cut_checkpoint(store: Store, cut: Cut, out: Path, built: Built) -> None:
     )
     if made != known:
         write_new(out / file_names.CHECKPOINT, checkpoint_format.build(made))
-        built.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT)
+        staged.put(file_names.CHECKPOINT, out / file_names.CHECKPOINT)
 
 
-def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, built: Built) -> None:
+def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, staged: StagedFiles) -> None:
     """Moves consumer offsets back to the new ends; otherwise groups would skip what is written there next."""
     tables = store.metadata.offset_tables
     known, name = tables.offsets, tables.written
@@ -227,7 +229,7 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, buil
         topic, group = config_files.split_topic_group(key)
         end = ends.get((topic, queue_id), offset)
         if offset > end:
-            built.notes.append(f"group {group}: consumer offset of {topic}/{queue_id} is reset from {offset} to {end}")
+            staged.notes.append(f"group {group}: consumer offset of {topic}/{queue_id} is reset from {offset} to {end}")
         return min(offset, end)
 
     table = {
@@ -241,4 +243,4 @@ def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, buil
     version = data_version(store, tables.read)
     made = replace(known, offset_table=table, lmq_offset_table=lmq, data_version=version)
     write_new(out / name, config_files.build_consumer_offsets(made, style))
-    built.put(name, out / name)
+    staged.put(name, out / name)

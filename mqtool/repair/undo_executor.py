@@ -19,7 +19,7 @@ from mqtool.store.store import open_store
 
 
 @dataclass(frozen=True)
-class Ended:
+class UndoResult:
     """Result of an undo or a finalize.
 
     Attributes:
@@ -35,7 +35,7 @@ class Ended:
     opened: tuple[str, ...]
 
 
-def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> Ended:
+def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> UndoResult:
     """Undoes a finished or unfinished change, or finishes an undo.
 
     The old files themselves move back to their places, with their times. No file of mqtool stays in the store.
@@ -56,10 +56,10 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
     if dry_run:
         journal, begin = open_journal(root, used)
         _check_undo(root, journal, begin)
-        return Ended(root, len(begin.plan.steps), 0, begin.plan.opened_at(root))
-    with gates.locked(root, used) as hold, gates.alone(home_of(root)):
+        return UndoResult(root, len(begin.plan.steps), 0, begin.plan.opened_at(root))
+    with gates.locked(root, used) as hold, gates.exclusive(home_of(root)):
         if Journal(root, used).begin is None:
-            return _nothing_begun(root, used)
+            return _clean_up(root, used)
         journal, begin = open_journal(root, used)
         _check_undo(root, journal, begin)
         places = Places(root, begin.time, used)
@@ -68,13 +68,13 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
             journal.write(UNDO)
         if touched:
             restore_all(root, begin, places, used)
-        freed = leave(root, begin, used)
+        freed = remove_own_files(root, begin, used)
         hold.root_time = begin.directories[""]
         hold.remove = hold.remove or not begin.had_lock
-    return Ended(root, len(begin.plan.steps), freed, begin.plan.opened_at(root))
+    return UndoResult(root, len(begin.plan.steps), freed, begin.plan.opened_at(root))
 
 
-def _nothing_begun(root: Path, files: RepairFiles) -> Ended:
+def _clean_up(root: Path, files: RepairFiles) -> UndoResult:
     """Removes what a killed call left before its change began or after it ended."""
     home = home_of(root)
     if (home / QUARANTINE).exists():
@@ -84,7 +84,7 @@ def _nothing_begun(root: Path, files: RepairFiles) -> Ended:
             "quarantine out of the store after inspecting it",
             home,
         )
-    return Ended(root, 0, remove_tree(home, files), opened(root))
+    return UndoResult(root, 0, remove_tree(home, files), opened(root))
 
 
 def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
@@ -93,7 +93,7 @@ def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
     gates.check_nobody_writes(root)
     gates.check_writable(root, [step.path for step in begin.plan.steps])
     if journal.kind == APPLIED:
-        check_untouched(root, begin)
+        check_unchanged(root, begin)
     places = Places(root, begin.time, RepairFiles())
     for step in begin.plan.steps:
         places.target(step)
@@ -101,7 +101,7 @@ def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
             raise RefusedError("quarantine", "an old file is missing; nothing was changed", places.kept(step))
 
 
-def check_untouched(root: Path, begin: Begin) -> None:
+def check_unchanged(root: Path, begin: Begin) -> None:
     """Raises RefusedError if the store has been written to since a plan was applied."""
     now = [(step.path, step.after) for step in begin.plan.steps]
     now += [(read.path, read.fingerprint) for read in begin.plan.reads]
@@ -125,7 +125,7 @@ def restore_all(root: Path, begin: Begin, places: Places, files: RepairFiles) ->
             files.sync_directory(barrier.parent)
     for step in reversed(begin.plan.steps):
         places.swap_out(step)
-    for name in reversed(begin.made):
+    for name in reversed(begin.created):
         directory = root / name
         files.remove_directory(directory)
         if directory.parent.is_dir():
@@ -145,7 +145,7 @@ def remove_barrier(root: Path, begin: Begin, files: RepairFiles) -> None:
             files.sync_directory(barrier.parent)
 
 
-def leave(root: Path, begin: Begin, files: RepairFiles) -> int:
+def remove_own_files(root: Path, begin: Begin, files: RepairFiles) -> int:
     """Removes all files of mqtool from the store, the journal last; returns the freed bytes."""
     home = home_of(root)
     freed = 0
@@ -161,7 +161,7 @@ def leave(root: Path, begin: Begin, files: RepairFiles) -> int:
 
 def finalize(
     path: "str | Path", *, keep_journal: Path | None = None, dry_run: bool = False, files: RepairFiles | None = None
-) -> Ended:
+) -> UndoResult:
     """Discards the undo data of a change and deletes all files of mqtool. A broker may be running meanwhile.
 
     Args:
@@ -178,13 +178,13 @@ def finalize(
     """
     used = files or RepairFiles()
     root = root_of(Path(path))
-    with gates.alone(home_of(root)):
+    with gates.exclusive(home_of(root)):
         if Journal(root, used).begin is None and not dry_run:
-            return _nothing_begun(root, used)
+            return _clean_up(root, used)
         return _finalize(root, keep_journal, used, dry_run=dry_run)
 
 
-def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_run: bool) -> Ended:
+def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_run: bool) -> UndoResult:
     journal, begin = open_journal(root, used)
     if journal.kind not in (APPLIED, FINALIZE):
         todo = "mqtool undo" if journal.kind == UNDO else "mqtool apply PLAN or mqtool undo"
@@ -192,16 +192,18 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
     _check_sole_records(root, journal, begin)
     if dry_run:
         kept = [path for path in (home_of(root) / QUARANTINE).rglob("*") if path.is_file()]
-        return Ended(root, len(kept), sum(path.stat().st_blocks * 512 for path in kept), begin.plan.opened_at(root))
+        return UndoResult(
+            root, len(kept), sum(path.stat().st_blocks * 512 for path in kept), begin.plan.opened_at(root)
+        )
     if keep_journal is not None:
         _keep(journal.path, keep_journal, root)
     count = sum(1 for step in begin.plan.steps if step.before is not None)
     if journal.kind != FINALIZE:
         journal.write(FINALIZE)
     time = root.stat().st_mtime_ns
-    freed = leave(root, begin, used)
+    freed = remove_own_files(root, begin, used)
     used.set_times(root, time)
-    return Ended(root, count, freed, begin.plan.opened_at(root))
+    return UndoResult(root, count, freed, begin.plan.opened_at(root))
 
 
 def _check_sole_records(root: Path, journal: Journal, begin: Begin) -> None:

@@ -80,7 +80,7 @@ def replay_to(request: SendRequest, sender: Sender) -> Report:
             _count(original, report)
     else:
         with IdsFile(request.ids, before.ids_bytes, resumes=resumes) as ids:
-            _Run(request, sender, before, report, ids).go(originals)
+            _Run(request, sender, before, report, ids).run(originals)
     report.replayed = report.topics.total()
     return report
 
@@ -92,7 +92,7 @@ class _Run:
         self._request, self._sender, self._state = request, sender, state
         self._report, self._ids = report, ids
 
-    def go(self, originals: Iterator[Original]) -> None:
+    def run(self, originals: Iterator[Original]) -> None:
         """Sends all messages."""
         pace = Pace(self._request.rate, CHUNK)
         self._remember()

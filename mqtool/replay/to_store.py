@@ -151,7 +151,7 @@ def replay(request: ReplayRequest) -> Report:
         report.replayed = report.topics.total()
         return report
     with IdsFile(request.ids, before.ids_bytes, resumes=resumes) as ids:
-        _Run(request, validator, before, report, ids).go(originals, options, resumes=resumes)
+        _Run(request, validator, before, report, ids).run(originals, options, resumes=resumes)
     return report
 
 
@@ -169,7 +169,7 @@ class _Run:
         self._request, self._validator, self._state = request, validator, before
         self._report, self._ids = report, ids
 
-    def go(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
+    def run(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
         """Opens the target, resumes where the last run ended, and stores the remaining messages."""
         limit = self._request.source.selection.limit
         if not resumes and not self._request.duplicates:

@@ -27,15 +27,15 @@ from mqtool.server.admin import Access, Site
 from mqtool.server.admin.port import AdminHttp
 from mqtool.server.auth.admin import AuthAdmin
 from mqtool.server.auth.guard import Auth, signing
-from mqtool.server.auth.opening import open_tables
 from mqtool.server.auth.options import options_of, own_user
+from mqtool.server.auth.table_setup import open_tables
 from mqtool.server.broker import handlers
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.opening import store_options
 from mqtool.server.broker.read_only import ReadOnlyMessages
-from mqtool.server.broker.registration import Registration, registered
+from mqtool.server.broker.registration import Registration, registration_of
 from mqtool.server.broker.service import BrokerService
 from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.store_options import store_options
 from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
@@ -312,7 +312,7 @@ class Server:
                 settings.number("brokerId"),
                 broker.address,
                 self.addresses.get("ha", ""),
-                registered(broker),
+                registration_of(broker),
                 acting_master=False,
             )
         )

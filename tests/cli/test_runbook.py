@@ -129,7 +129,7 @@ def test_what_real_brokers_write_about_a_damaged_store_leads_to_its_runbook():
     said = {}
     for release in ("4.9.7", "5.5.0"):
         for case, answer in damage_answers(release).items():
-            said[case] = [match.book.id for line in answer["log"] for match in by_line(line)]
+            said[case] = [match.runbook.id for line in answer["log"] for match in by_line(line)]
     for case, book in {
         "segment-extra-short@4.9.7-clean": "RB-01",
         "commitlog-deleted@5.5.0-clean": "RB-13",

@@ -336,7 +336,7 @@ def test_units_beyond_a_log_that_ends_in_zeros_are_in_the_plan(base, tmp_path):
         found = verify(store)
         proposal = changes_of(store, found.findings)
     assert "queue-ahead-of-log" in {one.code for one in found.findings}
-    assert proposal.left == ()
+    assert proposal.remaining == ()
     assert put_right(root, proposal.changes).verification.state is State.CLEAN
 
 
@@ -344,5 +344,5 @@ def test_units_are_kept_where_no_log_is_left(tmp_path):
     root = damage_case("commitlog-deleted@5.5.0-clean", tmp_path)
     with mqtool.open(root) as store:
         proposal = changes_of(store, verify(store).findings)
-    assert {"log-missing", "queue-ahead-of-log"} <= {one.code for one in proposal.left}
+    assert {"log-missing", "queue-ahead-of-log"} <= {one.code for one in proposal.remaining}
     assert not any(isinstance(change, RebuildQueues) for change in proposal.changes)

@@ -120,7 +120,7 @@ class _Sweep:
         after = outlook(root, self.release) if root is not None else None
         found = compare(self.before, after, self.release) if isinstance(after, Outlook) else None
         same = compare(self.before, self.before, self.release)
-        gone = same.gone
+        gone = same.physically_lost
         known = len(set(self.before.present.tolist()) | set(self.before.served.tolist())) + gone
         lost_after = found.lost_after if found else None
         served_after = -1 if lost_after is None else known - lost_after
@@ -142,7 +142,7 @@ class _Sweep:
         )
 
     def _harms(self, found: Comparison, *, success: bool) -> bool:
-        return found.does_harm or (success and not found.is_repaired)
+        return found.loses_messages or (success and not found.is_repaired)
 
     def _plan(self) -> Row:
         digest = tree_digest(self.root)
@@ -151,12 +151,12 @@ class _Sweep:
                 proposal = changes_of(store, verify(store).findings)
             if not proposal.changes:
                 return self._row("plan", "", "nothing", success=False, undone=None, state="", root=None)
-            plan = make_plan(self.root, proposal.changes, must_repair=not proposal.again)
+            plan = make_plan(self.root, proposal.changes, must_repair=not proposal.needs_another_run)
             done = apply(plan, backup_acknowledged=True, verify_after=True)
         except MqtoolError as error:
             same = tree_digest(self.root) == digest
             return self._row("plan", "", f"refused: {error}", success=False, undone=same, state="", root=None)
-        success = plan.complete and not proposal.left
+        success = plan.complete and not proposal.remaining
         state = done.verification.state.value if done.verification else ""
         row = self._row("plan", "", "applied", success=success, undone=True, state=state, root=self.root)
         undo(self.root)
@@ -184,7 +184,7 @@ class _Sweep:
         except MqtoolError as error:
             same = tree_digest(self.root) == digest
             return self._row("runbook", book, f"refused: {error}", success=False, undone=same, state="", root=None)
-        made = found.made
+        made = found.new_directory
         if not found.applied:
             words = next((one.summary for one in found.steps if one.status == "refused"), found.steps[-1].summary)
             same = tree_digest(self.root) == digest

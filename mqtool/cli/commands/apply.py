@@ -17,7 +17,7 @@ from mqtool.cli.schema import TABLE, Column, OutputSchema, count, prints, text
 from mqtool.commands import command
 
 if TYPE_CHECKING:
-    from mqtool.repair import Applied
+    from mqtool.repair import ApplyResult
 
 HELP = """
 mqtool apply plan.json --yes
@@ -128,7 +128,7 @@ def apply(
     return Output(ctx.obj, APPLY, output_format).document(document)
 
 
-def _next_steps(applied: Applied) -> list[str]:
+def _next_steps(applied: ApplyResult) -> list[str]:
     """Returns what to do with a changed store: predict a start, then finalize or undo the change."""
     named = applied.opened
     look = command("runbook", "match", named) if applied.errors else command("explain-start", named)

@@ -25,7 +25,7 @@ from mqtool.formats import file_names
 if TYPE_CHECKING:
     from mqtool.engine.retention.forecast import FileForecast, Forecast
     from mqtool.engine.retention.rules import RetentionPolicy
-    from mqtool.repair import Applied
+    from mqtool.repair import ApplyResult
 
 
 HELP = """
@@ -245,7 +245,7 @@ def _question(options: _Options, going: list[FileForecast], found: Forecast) -> 
     )
 
 
-def _set_aside(options: _Options, last: FileForecast) -> Applied:
+def _set_aside(options: _Options, last: FileForecast) -> ApplyResult:
     """Deletes in a way that can be undone."""
     from mqtool.repair import Trim, apply, make_plan
 

@@ -5,7 +5,7 @@ from typing import Annotated
 
 import typer
 
-from mqtool.cli.changes import ChangedArgument, DryRunOption, ended_schema, print_ended, refuse_both
+from mqtool.cli.changes import ChangedArgument, DryRunOption, print_undo, refuse_both, undo_schema
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption, option
@@ -23,7 +23,7 @@ impact: deletes STORE/.mqtool with the old files; nothing without --yes
 """
 
 
-FINALIZE = ended_schema("finalize", "result of discarding the undo data")
+FINALIZE = undo_schema("finalize", "result of discarding the undo data")
 
 
 @prints(FINALIZE)
@@ -47,4 +47,4 @@ def finalize(
         raise RefusedError("finalize", "confirm that the old files are no longer needed: --yes", target)
     ended = finalize_change(target, dry_run=dry_run, keep_journal=keep_journal)
     next_step = command("finalize", target, "--yes") if dry_run else command("explain-start", ended.opened)
-    return print_ended(ctx.obj, FINALIZE, output_format, ended, next_step, dry_run=dry_run)
+    return print_undo(ctx.obj, FINALIZE, output_format, ended, next_step, dry_run=dry_run)

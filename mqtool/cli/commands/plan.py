@@ -321,15 +321,15 @@ def _planned(
 ) -> tuple[Plan, RepairProposal | None, bool]:
     """Returns the plan, what it leaves of the findings, and whether it does all that was asked."""
     from mqtool.repair import make_plan
-    from mqtool.repair.from_findings import left_by
+    from mqtool.repair.from_findings import remaining_after
 
     proposal = task.proposal
-    must_repair = proposal is not None and not proposal.again
+    must_repair = proposal is not None and not proposal.needs_another_run
     after: list[RepairProposal] = []
 
     def look(root: Path, keys: Mapping[str, str]) -> None:
-        if proposal is not None and proposal.left:
-            after.append(left_by(proposal, task.findings, root, keys))
+        if proposal is not None and proposal.remaining:
+            after.append(remaining_after(proposal, task.findings, root, keys))
 
     made = make_plan(path, task.changes, config=config, work_dir=work_dir, must_repair=must_repair, look=look)
     if after:  # what damage kept from being made is in it, if it is an error
@@ -387,7 +387,9 @@ def _write_to_stdout(made: Plan, document: dict[str, Any]) -> None:
 
 def _is_enough(proposal: RepairProposal | None) -> bool:
     """Whether a plan repairs every error, or is the first of two that do."""
-    return proposal is None or proposal.again or not any(one.severity.is_serious for one in proposal.left)
+    return (
+        proposal is None or proposal.needs_another_run or not any(one.severity.is_serious for one in proposal.remaining)
+    )
 
 
 def _words(options: _Options) -> tuple[str, Path]:
@@ -549,11 +551,11 @@ def _document(made: Plan, options: _Options, proposal: RepairProposal | None) ->
     from mqtool.repair.plan import GATES
     from mqtool.verify import CATALOGUE
 
-    left = proposal.left if proposal is not None else ()
+    left = proposal.remaining if proposal is not None else ()
     notes = [*made.notes, *options.damage]
     if made.forecast is not None:
         notes.insert(0, f"messages that a start loses: {made.forecast.words}")
-    if proposal is not None and proposal.again:
+    if proposal is not None and proposal.needs_another_run:
         notes.append("the end of the log comes first: verify and plan again once this is finalized")
     return {
         "store": made.store,

@@ -198,8 +198,8 @@ def list_runbooks(
 
     output = Output(ctx.obj, RUNBOOK_LIST, output_format)
     output.rows(
-        {"id": book.id, "name": book.name, "symptom": book.symptom[0], "needs": " ".join(book.needs)}
-        for book in RUNBOOKS.values()
+        {"id": runbook.id, "name": runbook.name, "symptom": runbook.symptom[0], "needs": " ".join(runbook.needs)}
+        for runbook in RUNBOOKS.values()
     )
     return output.finish()
 
@@ -209,12 +209,12 @@ def show(
     ctx: typer.Context, identity: IdArgument, *, output_format: FormatOption = Format.TABLE, _debug: DebugOption = False
 ) -> ExitCode:
     """Prints the page of one."""
-    from mqtool.repair.runbooks import book_of, page
+    from mqtool.repair.runbooks import page, runbook_of
 
-    book = book_of(identity)
-    text = page(book)
+    runbook = runbook_of(identity)
+    text = page(runbook)
     if output_format in JSON_FORMATS or output_format is Format.CSV:
-        document = {"id": book.id, "name": book.name, "page": text}
+        document = {"id": runbook.id, "name": runbook.name, "page": text}
         return Output(ctx.obj, RUNBOOK_PAGE, output_format).document(document)
     sys.stdout.buffer.write(text.encode())
     return ExitCode.OK
@@ -238,23 +238,23 @@ def match(
 
     if what in CATALOGUE:
         found = by_code(what)
-        steps = [command("runbook", "show", one.book.id) for one in found]
+        steps = [command("runbook", "show", one.runbook.id) for one in found]
     elif Path(what[:4096]).exists():
         root = Path(what)
         with open_store(root, config) as store:
             found = by_store(Case(store, Request(config=config)))
-        steps = [command("runbook", "run", one.book.id, opened(root, config)) for one in found]
+        steps = [command("runbook", "run", one.runbook.id, opened(root, config)) for one in found]
         if len(found) > 1:
             note("run them in this order, and run match again after each: one may make the next unnecessary")
     else:
         found = by_name(what) or by_line(what)
-        steps = [command("runbook", "show", one.book.id) for one in found]
+        steps = [command("runbook", "show", one.runbook.id) for one in found]
     if not found:
         remedy = f": {CATALOGUE[what].remedy}" if what in CATALOGUE else ""
         note(f"no runbook fits{remedy}")
     output = Output(ctx.obj, RUNBOOK_MATCH, output_format)
     output.rows(
-        {"id": one.book.id, "name": one.book.name, "why": one.why, "next_step": step}
+        {"id": one.runbook.id, "name": one.runbook.name, "why": one.why, "next_step": step}
         for one, step in zip(found, steps, strict=True)
     )
     return output.finish(ExitCode.OK if found else ExitCode.NO)
@@ -284,12 +284,12 @@ def run(
     """Runs one, prints and keeps its protocol."""
     from mqtool.cli.selected import require_selected
     from mqtool.jobs.atomic import create_file
-    from mqtool.repair.runbooks import Request, book_of
+    from mqtool.repair.runbooks import Request, runbook_of
     from mqtool.repair.runbooks import run as run_book
     from mqtool.store.real_path import is_inside
     from mqtool.store.store import open_store
 
-    book = book_of(identity)
+    runbook = runbook_of(identity)
     if protocol is not None and protocol.exists():
         raise UsageError(f"{protocol}: this file exists; give a new name for the protocol")
     if protocol is not None and is_inside(protocol, store):
@@ -298,7 +298,7 @@ def run(
         with open_store(store, config) as opened_store:
             require_selected([opened_store], topic)
     found = run_book(
-        book,
+        runbook,
         store,
         Request(apply, yes, config, broker and broker.value, tuple(copies or ()), to, tuple(topic or ()), at, before),
     )

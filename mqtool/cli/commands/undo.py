@@ -2,7 +2,7 @@
 
 import typer
 
-from mqtool.cli.changes import ChangedArgument, DryRunOption, ended_schema, print_ended
+from mqtool.cli.changes import ChangedArgument, DryRunOption, print_undo, undo_schema
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import DebugOption, FormatOption
@@ -19,7 +19,7 @@ because that would be lost.
 impact: changes the store back to what it was before `mqtool apply`
 """
 
-UNDO = ended_schema("undo", "result of undoing a change")
+UNDO = undo_schema("undo", "result of undoing a change")
 
 
 @prints(UNDO)
@@ -36,4 +36,4 @@ def undo(
 
     ended = undo_change(target, dry_run=dry_run)
     next_step = command("undo", target) if dry_run else command("verify", ended.opened)
-    return print_ended(ctx.obj, UNDO, output_format, ended, next_step, dry_run=dry_run)
+    return print_undo(ctx.obj, UNDO, output_format, ended, next_step, dry_run=dry_run)

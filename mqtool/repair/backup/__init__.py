@@ -9,8 +9,8 @@ A destination contains pieces of files, named by the SHA-256 of their bytes, and
 docs/backup.md describes both. The manifest is written last: a snapshot exists if its manifest does.
 """
 
-from mqtool.repair.backup.create import Backed, backup
-from mqtool.repair.backup.restore import Restored, restore
+from mqtool.repair.backup.create import BackupResult, backup
+from mqtool.repair.backup.restore import RestoreResult, restore
 from mqtool.repair.backup.snapshots import Snapshot, snapshots
 
-__all__ = ["Backed", "Restored", "Snapshot", "backup", "restore", "snapshots"]
+__all__ = ["BackupResult", "RestoreResult", "Snapshot", "backup", "restore", "snapshots"]

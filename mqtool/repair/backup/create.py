@@ -24,7 +24,7 @@ _ATTEMPTS = 10
 
 
 @dataclass(frozen=True)
-class Backed:
+class BackupResult:
     """Result of a backup.
 
     Attributes:
@@ -52,7 +52,7 @@ def backup(
     on_progress: OnProgress = ignore,
     *,
     redact: bool = False,
-) -> Backed:
+) -> BackupResult:
     """Takes a snapshot of a store. Safe while a broker is running.
 
     Args:
@@ -80,7 +80,7 @@ def backup(
         for left in (destination / snapshots.DIRECTORY).glob(f"*{snapshots.INCOMPLETE}"):
             left.unlink(missing_ok=True)
     count = sum(len(file.pieces) for file in made.files)
-    return Backed(made, manifest, resumed, writer.read, count, writer.pieces.written, writer.pieces.stored)
+    return BackupResult(made, manifest, resumed, writer.read, count, writer.pieces.written, writer.pieces.stored)
 
 
 def _check(store: Store) -> None:

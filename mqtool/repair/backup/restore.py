@@ -15,7 +15,7 @@ from mqtool.verify import verify
 
 
 @dataclass(frozen=True)
-class Restored:
+class RestoreResult:
     """Result of a restore.
 
     Attributes:
@@ -33,7 +33,7 @@ class Restored:
 
 def restore(
     destination: Path, target: Path | None, name: str | None = None, on_progress: OnProgress = ignore
-) -> Restored:
+) -> RestoreResult:
     """Restores a snapshot into a new store.
 
     Args:
@@ -55,12 +55,12 @@ def restore(
             _check(pieces, file)
             done += file.size
             on_progress(done, total)
-        return Restored(snapshot, None, total, None)
+        return RestoreResult(snapshot, None, total, None)
     with staged_directory(target) as work:
         _write(snapshot, pieces, work / "store", on_progress)
         with open_store(work / "store") as made:
             state = verify(made).state.value
-    return Restored(snapshot, target, total, state)
+    return RestoreResult(snapshot, target, total, state)
 
 
 def _check(pieces: Pieces, file: FileEntry) -> None:
@@ -99,8 +99,8 @@ def _compare(found: str, file: FileEntry) -> None:
         raise RefusedError("backup-damaged", f"expected SHA-256 {file.sha256}, found {found}", file.path)
 
 
-def _add_zeros(whole: "hashlib._Hash", count: int) -> None:
+def _add_zeros(data: "hashlib._Hash", count: int) -> None:
     while count > 0:
         part = min(count, PIECE)
-        whole.update(bytes(part))
+        data.update(bytes(part))
         count -= part

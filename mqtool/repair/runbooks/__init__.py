@@ -11,7 +11,7 @@ Every change is a plan of `mqtool.repair` or a new directory, so it can be undon
 """
 
 from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS, needed
-from mqtool.repair.runbooks.match import Match, book_of, by_code, by_line, by_name, by_store
+from mqtool.repair.runbooks.match import Match, by_code, by_line, by_name, by_store, runbook_of
 from mqtool.repair.runbooks.model import Case, Request, Runbook
 from mqtool.repair.runbooks.page import page
 from mqtool.repair.runbooks.protocol import Protocol, Step
@@ -26,7 +26,6 @@ __all__ = [
     "Request",
     "Runbook",
     "Step",
-    "book_of",
     "by_code",
     "by_line",
     "by_name",
@@ -34,4 +33,5 @@ __all__ = [
     "needed",
     "page",
     "run",
+    "runbook_of",
 ]

@@ -2,15 +2,18 @@
 
 from collections.abc import Iterable
 
-from mqtool.repair.runbooks.copy_runbooks import COPY_BOOKS
-from mqtool.repair.runbooks.derived_runbooks import DERIVED_BOOKS
-from mqtool.repair.runbooks.log_runbooks import LOG_BOOKS
+from mqtool.repair.runbooks.copy_runbooks import COPY_RUNBOOKS
+from mqtool.repair.runbooks.derived_runbooks import DERIVED_RUNBOOKS
+from mqtool.repair.runbooks.log_runbooks import LOG_RUNBOOKS
 from mqtool.repair.runbooks.model import Runbook
-from mqtool.repair.runbooks.start_runbooks import START_BOOKS
+from mqtool.repair.runbooks.start_runbooks import START_RUNBOOKS
 from mqtool.verify import CATALOGUE, Finding
 
 RUNBOOKS: dict[str, Runbook] = {
-    book.id: book for book in sorted((*LOG_BOOKS, *DERIVED_BOOKS, *START_BOOKS, *COPY_BOOKS), key=lambda book: book.id)
+    runbook.id: runbook
+    for runbook in sorted(
+        (*LOG_RUNBOOKS, *DERIVED_RUNBOOKS, *START_RUNBOOKS, *COPY_RUNBOOKS), key=lambda runbook: runbook.id
+    )
 }
 
 ORDER = (

@@ -13,7 +13,16 @@ from mqtool.formats import file_names
 from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import backup, restore
 from mqtool.repair.changes import Redact, Truncate
-from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, required_copies
+from mqtool.repair.runbooks.model import (
+    Advice,
+    Case,
+    Detection,
+    InPlaceChange,
+    NewDirectory,
+    Proposal,
+    Runbook,
+    required_copies,
+)
 from mqtool.repair.runbooks.steps import run_again
 from mqtool.replay.originals import Source
 from mqtool.replay.to_store import ReplayRequest, replay
@@ -44,7 +53,7 @@ def _movable(case: Case) -> Detection:
     return Detection(True, (*facts, f"verify: {case.verification.state.value}"))
 
 
-def _copy(case: Case, _found: Detection) -> Aside:
+def _copy(case: Case, _found: Detection) -> NewDirectory:
     def make(target: Path) -> Iterable[str]:
         kept = target.with_name(target.name + _BACKUP_SUFFIX)
         made = backup(case.root, kept, case.request.config)
@@ -53,7 +62,7 @@ def _copy(case: Case, _found: Detection) -> Aside:
         yield f"every file has the SHA-256 that it had; verify: {found.verify}"
         yield from _compared(case.root, target)
 
-    return Aside(f"a verified copy of {case.root}, made from a backup next to it", make)
+    return NewDirectory(f"a verified copy of {case.root}, made from a backup next to it", make)
 
 
 def _compared(old: Path, new: Path) -> Iterable[str]:
@@ -94,10 +103,10 @@ def _alone(log: LogDifference) -> int:
     return sum(one.messages for one in log.alone if one.side == "a" and one.kind == "end")
 
 
-def _cut_to_common(case: Case, _found: Detection) -> InPlace:
+def _cut_to_common(case: Case, _found: Detection) -> InPlaceChange:
     at = _difference(case).diverges_at
     assert at is not None
-    return InPlace((Truncate(at),))
+    return InPlaceChange((Truncate(at),))
 
 
 def _is_ledger(case: Case) -> Detection:
@@ -105,7 +114,7 @@ def _is_ledger(case: Case) -> Detection:
     return Detection(bool(found), found)
 
 
-def _leave_ledger(case: Case, _found: Detection) -> Aside:
+def _leave_ledger(case: Case, _found: Detection) -> NewDirectory:
     def make(target: Path) -> Iterable[str]:
         with open_store(case.root, case.request.config) as store:
             made = convert(store, target)
@@ -114,15 +123,15 @@ def _leave_ledger(case: Case, _found: Detection) -> Aside:
         yield f"ranges of the old log without a valid record: {made.damage.count}"
         yield from (f"not taken over: {name}" for name in made.left_behind)
 
-    return Aside(f"an ordinary store with the messages of {case.root}", make)
+    return NewDirectory(f"an ordinary store with the messages of {case.root}", make)
 
 
 def _selected(case: Case) -> Detection:
-    wanted = set(case.request.topics)
+    topics = set(case.request.topics)
     counts: dict[str, int] = {}
     for batch in case.store.batches(["topic"]):
         for topic in batch.column(0).to_pylist():
-            if topic in wanted or not wanted:
+            if topic in topics or not topics:
                 counts[topic] = counts.get(topic, 0) + 1
     facts = tuple(f"{topic}: {count} message(s) in the log" for topic, count in sorted(counts.items()))
     return Detection(bool(counts), facts)
@@ -130,7 +139,9 @@ def _selected(case: Case) -> Detection:
 
 def _replay(case: Case, found: Detection) -> Proposal:
     if case.request.topics:
-        return Aside(f"a new store with the messages of {', '.join(case.request.topics)} of {case.root}", _again(case))
+        return NewDirectory(
+            f"a new store with the messages of {', '.join(case.request.topics)} of {case.root}", _again(case)
+        )
     store, topic = opened(case.root, case.request.config), found.evidence[0].partition(": ")[0]
     return Advice(
         (
@@ -187,10 +198,10 @@ def _one_message(case: Case) -> Detection:
 
 def _blank(case: Case, _found: Detection) -> Proposal:
     assert case.request.at is not None
-    return InPlace((Redact((case.request.at,)),))
+    return InPlaceChange((Redact((case.request.at,)),))
 
 
-COPY_BOOKS = (
+COPY_RUNBOOKS = (
     Runbook(
         "RB-12",
         "move-store-to-new-disk-host-or-ip",

@@ -2,7 +2,7 @@
 
 from mqtool.repair.changes import SetAside, Undelete
 from mqtool.repair.runbooks.log_runbooks import repair_findings
-from mqtool.repair.runbooks.model import Case, Detection, InPlace, Runbook, by_findings, codes_of
+from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange, Runbook, by_findings, codes_of
 
 _NO_UNIT = "no unit in it: "
 
@@ -18,8 +18,8 @@ def _empty_last_files(case: Case) -> Detection:
     return Detection(bool(names), tuple(f"{_NO_UNIT}{name}" for name in sorted(names)))
 
 
-def _set_empty_aside(_case: Case, found: Detection) -> InPlace:
-    return InPlace((SetAside(tuple(fact.removeprefix(_NO_UNIT) for fact in found.evidence)),))
+def _set_empty_aside(_case: Case, found: Detection) -> InPlaceChange:
+    return InPlaceChange((SetAside(tuple(fact.removeprefix(_NO_UNIT) for fact in found.evidence)),))
 
 
 def _vanished(case: Case) -> Detection:
@@ -34,11 +34,11 @@ def _topics_of_log(case: Case) -> set[str]:
     return {topic for batch in case.store.batches(["topic"]) for topic in batch.column(0).unique().to_pylist()}
 
 
-def _undelete(_case: Case, found: Detection) -> InPlace:
-    return InPlace((Undelete(tuple(sorted({one.topic for one in found.findings if one.topic is not None}))),))
+def _undelete(_case: Case, found: Detection) -> InPlaceChange:
+    return InPlaceChange((Undelete(tuple(sorted({one.topic for one in found.findings if one.topic is not None}))),))
 
 
-DERIVED_BOOKS = (
+DERIVED_RUNBOOKS = (
     Runbook(
         "RB-02",
         "logic-queue-order-maybe-wrong",

@@ -7,7 +7,16 @@ from pathlib import Path
 from mqtool.records.record_search import next_magic
 from mqtool.repair.changes import SetAside
 from mqtool.repair.from_findings import changes_of
-from mqtool.repair.runbooks.model import Advice, Aside, Case, Detection, InPlace, Proposal, Runbook, by_findings
+from mqtool.repair.runbooks.model import (
+    Advice,
+    Case,
+    Detection,
+    InPlaceChange,
+    NewDirectory,
+    Proposal,
+    Runbook,
+    by_findings,
+)
 from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.store.files import ReadFile
@@ -15,10 +24,10 @@ from mqtool.store.files import ReadFile
 _LINT = ("lint-size", "lint-legacy-key")
 
 
-def repair_findings(case: Case, found: Detection) -> InPlace:
+def repair_findings(case: Case, found: Detection) -> InPlaceChange:
     """Proposes the changes that repair the findings."""
     proposal = changes_of(case.store, found.findings)
-    return InPlace(proposal.changes, proposal.left, proposal.again)
+    return InPlaceChange(proposal.changes, proposal.remaining, proposal.needs_another_run)
 
 
 def salvage_aside(case: Case, _found: Detection) -> Proposal:
@@ -37,7 +46,7 @@ def salvage_aside(case: Case, _found: Detection) -> Proposal:
             yield f"group {group.group} will never see {group.unread} message(s) of {group.topic}/{group.queue_id}"
         yield f"verify: {made.verify}"
 
-    return Aside(f"every provable record of {case.root}{copies}", make, repairs=True)
+    return NewDirectory(f"every provable record of {case.root}{copies}", make, repairs=True)
 
 
 def _clear_way(case: Case, found: Detection) -> Proposal:
@@ -54,7 +63,7 @@ def _clear_way(case: Case, found: Detection) -> Proposal:
     proposal = changes_of(case.store, found.findings)
     away = {
         one.file
-        for one in proposal.left
+        for one in proposal.remaining
         if one.code == "log-segment-size" and _is_below(case, one.file) and not _has_record(case.root / one.file)
     }
     known = [change for change in proposal.changes if isinstance(change, SetAside)]
@@ -62,7 +71,9 @@ def _clear_way(case: Case, found: Detection) -> Proposal:
     changes = [change for change in proposal.changes if change not in known]
     if away:
         changes.append(SetAside(tuple(sorted(away))))
-    return InPlace(tuple(changes), tuple(one for one in proposal.left if one.file not in away), proposal.again)
+    return InPlaceChange(
+        tuple(changes), tuple(one for one in proposal.remaining if one.file not in away), proposal.needs_another_run
+    )
 
 
 def _is_below(case: Case, name: str) -> bool:
@@ -91,7 +102,7 @@ def _old_rule(case: Case, found: Detection) -> Advice:
     )
 
 
-LOG_BOOKS = (
+LOG_RUNBOOKS = (
     Runbook(
         "RB-01",
         "broker-will-not-start-length-mismatch",

@@ -20,35 +20,35 @@ class Match:
     """A runbook that fits.
 
     Attributes:
-        book: the runbook.
+        runbook: the runbook.
         why: finding codes, or words of its symptom.
     """
 
-    book: Runbook
+    runbook: Runbook
     why: str
 
 
-def book_of(text: str) -> Runbook:
+def runbook_of(text: str) -> Runbook:
     """Returns the runbook with an id (`RB-03`, `rb3`, `3`) or a name.
 
     Raises:
         UsageError: there is none.
     """
     number = re.fullmatch(r"(?:rb)?[-_ ]?0*(\d{1,2})", text.strip(), re.IGNORECASE)
-    wanted = f"RB-{int(number[1]):02}" if number else ""
-    for book in RUNBOOKS.values():
-        if book.id == wanted or text.strip().casefold() == book.name.casefold():
-            return book
+    identity = f"RB-{int(number[1]):02}" if number else ""
+    for runbook in RUNBOOKS.values():
+        if runbook.id == identity or text.strip().casefold() == runbook.name.casefold():
+            return runbook
     raise UsageError(f"{text!r}: expected one of {', '.join(RUNBOOKS)}; mqtool runbook list")
 
 
 def by_name(text: str) -> tuple[Match, ...]:
-    """Returns the runbook with an id or a name, as `book_of` does; empty if there is none."""
+    """Returns the runbook with an id or a name, as `runbook_of` does; empty if there is none."""
     try:
-        book = book_of(text)
+        runbook = runbook_of(text)
     except UsageError:
         return ()
-    return (Match(book, book.symptom[0]),)
+    return (Match(runbook, runbook.symptom[0]),)
 
 
 def by_code(code: str) -> tuple[Match, ...]:
@@ -80,19 +80,19 @@ def _matched(pieces: list[str], text: str) -> int:
     return len(text) if is_part else 0
 
 
-def _quoted(book: Runbook) -> list[str]:
+def _quoted(runbook: Runbook) -> list[str]:
     """Returns the quotations of broker logs in a runbook's symptoms: text of several words between backticks."""
-    return [words for line in book.symptom for words in line.split("`")[1::2] if " " in words]
+    return [words for line in runbook.symptom for words in line.split("`")[1::2] if " " in words]
 
 
 def by_store(case: Case) -> tuple[Match, ...]:
     """Returns the runbooks whose problem a store has, in the order in which to run them."""
     found = []
     for name in ORDER:
-        book = RUNBOOKS[name]
-        findings = case.findings(book.codes)
-        detection = book.detect(case) if findings or name not in _JOBS else None
+        runbook = RUNBOOKS[name]
+        findings = case.findings(runbook.codes)
+        detection = runbook.detect(case) if findings or name not in _JOBS else None
         if detection is not None and detection.present:
             codes = sorted({one.code for one in findings})
-            found.append(Match(book, ", ".join(codes) or detection.evidence[0]))
+            found.append(Match(runbook, ", ".join(codes) or detection.evidence[0]))
     return tuple(found)

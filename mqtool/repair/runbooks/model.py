@@ -102,22 +102,22 @@ class Detection:
 
 
 @dataclass(frozen=True)
-class InPlace:
+class InPlaceChange:
     """A plan that changes the store; `mqtool undo` undoes it.
 
     Attributes:
         changes: for one plan.
-        left: findings that it does not repair.
-        again: whether another run after `mqtool finalize` may repair more.
+        remaining: findings that it does not repair.
+        needs_another_run: whether another run after `mqtool finalize` may repair more.
     """
 
     changes: tuple[Change, ...]
-    left: tuple[Finding, ...] = ()
-    again: bool = False
+    remaining: tuple[Finding, ...] = ()
+    needs_another_run: bool = False
 
 
 @dataclass(frozen=True)
-class Aside:
+class NewDirectory:
     """A new directory; the store is not changed.
 
     Attributes:
@@ -147,7 +147,7 @@ class Advice:
     missing: str = ""
 
 
-Proposal = InPlace | Aside | Advice
+Proposal = InPlaceChange | NewDirectory | Advice
 
 
 @dataclass(frozen=True)

@@ -16,22 +16,22 @@ Without `--apply`, it stops after the plan and changes nothing. `--protocol FILE
 """
 
 
-def _codes(book: Runbook) -> str:
+def _codes(runbook: Runbook) -> str:
     """Returns the codes of the findings that name the runbook."""
-    codes = ", ".join(f"`{code}`" for code in book.codes)
+    codes = ", ".join(f"`{code}`" for code in runbook.codes)
     return f"{codes} (`mqtool checks CODE` explains one)" if codes else "No code of `mqtool verify` shows it by itself."
 
 
-def page(book: Runbook) -> str:
+def page(runbook: Runbook) -> str:
     """Returns the page as Markdown."""
-    options = "".join(f" {need}" for need in book.needs)
-    symptom = "\n".join(f"- {line}" for line in book.symptom)
-    does = "\n".join(f"{number}. {line}" for number, line in enumerate(book.does, 1))
-    return f"""# {book.id} {book.name}
+    options = "".join(f" {need}" for need in runbook.needs)
+    symptom = "\n".join(f"- {line}" for line in runbook.symptom)
+    does = "\n".join(f"{number}. {line}" for number, line in enumerate(runbook.does, 1))
+    return f"""# {runbook.id} {runbook.name}
 
 ```console
-$ mqtool runbook run {book.id} /data/store{options}
-$ mqtool runbook run {book.id} /data/store{options} --apply --yes --protocol ticket.md
+$ mqtool runbook run {runbook.id} /data/store{options}
+$ mqtool runbook run {runbook.id} /data/store{options} --apply --yes --protocol ticket.md
 ```
 
 ## Symptom
@@ -40,11 +40,11 @@ $ mqtool runbook run {book.id} /data/store{options} --apply --yes --protocol tic
 
 ## Cause
 
-{book.cause}
+{runbook.cause}
 
 ## Without the runbook
 
-{book.today}
+{runbook.today}
 
 ## What it does
 
@@ -52,10 +52,10 @@ $ mqtool runbook run {book.id} /data/store{options} --apply --yes --protocol tic
 
 ## Findings
 
-{_codes(book)}
+{_codes(runbook)}
 
 ## Limits
 
-{book.limits}
+{runbook.limits}
 
 {_COMMON}"""

@@ -41,13 +41,13 @@ class Protocol:
         present: whether the problem is present.
         applied: whether a change was applied.
         repaired: whether the problem is solved; None if nothing was applied.
-        gone: messages of which the store held no intact record when the run began; None if unknown.
+        physically_lost: messages of which the store held no intact record when the run began; None if unknown.
         lost_by_start: messages that consumers lose if the broker is started instead, including those already lost;
             None if it does not start.
         lost_after: of the messages that were known when the run began, those that consumers lose when the broker is
             started now; None if unknown.
         plan: JSON of the plan, None if nothing changes in place.
-        made: the new directory, if one was created.
+        new_directory: the new directory, if one was created.
         steps: in order.
         next_steps: commands to type, in this order or to choose from.
     """
@@ -60,11 +60,11 @@ class Protocol:
     present: bool = False
     applied: bool = False
     repaired: bool | None = None
-    gone: int | None = None
+    physically_lost: int | None = None
     lost_by_start: int | None = None
     lost_after: int | None = None
     plan: dict[str, Any] | None = None
-    made: Path | None = None
+    new_directory: Path | None = None
     steps: list[Step] = field(default_factory=list)
     next_steps: tuple[str, ...] = ()
 
@@ -87,10 +87,10 @@ class Protocol:
             "present": self.present,
             "applied": self.applied,
             "repaired": self.repaired,
-            "physically_gone": self.gone,
+            "physically_gone": self.physically_lost,
             "lost_by_start": self.lost_by_start,
             "lost_after": self.lost_after,
-            "made": None if self.made is None else str(self.made),
+            "made": None if self.new_directory is None else str(self.new_directory),
             "steps": [
                 {"name": step.name, "status": step.status, "summary": step.summary, "evidence": list(step.evidence)}
                 for step in self.steps
@@ -102,7 +102,7 @@ class Protocol:
     def markdown(self) -> str:
         """Returns the protocol as Markdown, for a ticket."""
         lost = {
-            "whose records are physically gone": self.gone,
+            "whose records are physically gone": self.physically_lost,
             "lost by starting the broker as it was": self.lost_by_start,
             "lost by starting it now": self.lost_after,
         }

@@ -14,10 +14,10 @@ from mqtool.repair.plan_builder import make_plan
 from mqtool.repair.plan_executor import apply
 from mqtool.repair.runbooks.model import (
     Advice,
-    Aside,
     Case,
     Detection,
-    InPlace,
+    InPlaceChange,
+    NewDirectory,
     Request,
     Runbook,
     start_of,
@@ -31,11 +31,11 @@ from mqtool.verify import CATALOGUE, State, verify
 _FILES_TOLD = 100
 
 
-def run(book: Runbook, root: Path, request: Request | None = None) -> Protocol:
+def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protocol:
     """Runs the steps of a runbook.
 
     Args:
-        book: the runbook.
+        runbook: the runbook.
         root: of the store.
         request: options; None for a dry run.
 
@@ -50,8 +50,8 @@ def run(book: Runbook, root: Path, request: Request | None = None) -> Protocol:
     asked = request or Request()
     with open_store(root, asked.config) as store:
         case = Case(store, asked)
-        protocol = Protocol(book.id, book.name, root, case.broker)
-        found = book.detect(case)
+        protocol = Protocol(runbook.id, runbook.name, root, case.broker)
+        found = runbook.detect(case)
         protocol.present = found.present
         if not found.present:
             protocol.add("detect", REFUSED, "the symptom is absent: nothing to do", found.evidence)
@@ -60,17 +60,19 @@ def run(book: Runbook, root: Path, request: Request | None = None) -> Protocol:
         protocol.add("detect", DONE, f"the symptom is there: {len(found.findings)} finding(s)", found.evidence)
         preview = Preview(store, case.broker)
         _explain(protocol, case, preview)
-        proposal = book.propose(case, found)
-        wrong = case.findings(("lint-size",)) if asked.config is not None and isinstance(proposal, InPlace) else ()
+        proposal = runbook.propose(case, found)
+        wrong = (
+            case.findings(("lint-size",)) if asked.config is not None and isinstance(proposal, InPlaceChange) else ()
+        )
     if wrong:
         protocol.add("plan", REFUSED, "the configuration does not fit the files: RB-01 comes first", words_of(wrong))
         protocol.next_steps = (run_again("RB-01", root, asked),)
     elif isinstance(proposal, Advice):
         _advise(protocol, proposal)
-    elif isinstance(proposal, Aside):
-        _make(protocol, book, proposal, asked, preview)
+    elif isinstance(proposal, NewDirectory):
+        _make(protocol, runbook, proposal, asked, preview)
     else:
-        _change(protocol, book, proposal, case, found)
+        _change(protocol, runbook, proposal, case, found)
     return protocol
 
 
@@ -82,8 +84,8 @@ def _explain(protocol: Protocol, case: Case, preview: Preview) -> None:
     now = preview.unchanged
     facts = [f"lost {name}: {_runs(ranges)}" for name, ranges in (start.lost or {}).items()]
     if isinstance(now, Comparison):
-        protocol.lost_by_start, protocol.gone = now.lost_before, now.gone
-        facts.append(f"messages whose records are physically gone already: {now.gone}")
+        protocol.lost_by_start, protocol.physically_lost = now.lost_before, now.physically_lost
+        facts.append(f"messages whose records are physically gone already: {now.physically_lost}")
     facts += [f"deleted: {name}" for name in start.files.deleted]
     facts += [*start.why, *start.accepted]
     minutes = start.effort.least_minutes, start.effort.most_minutes
@@ -101,9 +103,9 @@ def _advise(protocol: Protocol, advice: Advice) -> None:
     protocol.next_steps = advice.next_steps
 
 
-def _make(protocol: Protocol, book: Runbook, proposal: Aside, request: Request, preview: Preview) -> None:
+def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request: Request, preview: Preview) -> None:
     if request.to is None or not request.apply:
-        protocol.next_steps = (with_directory(book.id, protocol.store, request),)
+        protocol.next_steps = (with_directory(runbook.id, protocol.store, request),)
     if request.to is None:
         protocol.add("plan", DONE, f"{proposal.what}; --to names the new directory")
         protocol.add("apply", SKIPPED, "--to and --apply carry it out")
@@ -113,7 +115,7 @@ def _make(protocol: Protocol, book: Runbook, proposal: Aside, request: Request, 
         protocol.add("apply", SKIPPED, "dry run: --apply carries it out")
         return
     facts = tuple(proposal.make(request.to))
-    protocol.applied, protocol.made = True, request.to
+    protocol.applied, protocol.new_directory = True, request.to
     protocol.add("apply", DONE, f"{request.to} was created", facts)
     after = start_of(request.to, protocol.broker, request.config)
     with open_store(request.to) as made:
@@ -132,10 +134,12 @@ def _make(protocol: Protocol, book: Runbook, proposal: Aside, request: Request, 
     protocol.next_steps = after_directory(request.to, protocol.broker)
 
 
-def _change(protocol: Protocol, book: Runbook, proposal: InPlace, case: Case, found: Detection) -> None:
+def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, found: Detection) -> None:
     request = case.request
     mine = set(found.findings)
-    left = tuple(f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.left if one in mine)
+    left = tuple(
+        f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.remaining if one in mine
+    )
     try:
         plan = _plan(protocol, proposal, request)
     except NothingToChangeError:
@@ -148,7 +152,7 @@ def _change(protocol: Protocol, book: Runbook, proposal: InPlace, case: Case, fo
         return
     if plan is None:
         protocol.add("plan", REFUSED, "no change of these files repairs this", left)
-        if any(book.id not in CATALOGUE[one.code].runbooks for one in case.verification.findings):
+        if any(runbook.id not in CATALOGUE[one.code].runbooks for one in case.verification.findings):
             protocol.next_steps = (match(protocol.store, request),)
         return
     protocol.plan = json.loads(plan.to_json())
@@ -160,12 +164,12 @@ def _change(protocol: Protocol, book: Runbook, proposal: InPlace, case: Case, fo
     except RefusedError as error:
         protocol.add("gate", REFUSED, str(error))
         if error.gate == "backup":
-            protocol.next_steps = (run_again(book.id, protocol.store, request, "--apply", "--yes"),)
+            protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--apply", "--yes"),)
         return
     protocol.add("gate", DONE, "lock, writers, space, places and fingerprints are as they must be")
     if not request.apply:
         protocol.add("apply", SKIPPED, "dry run: --apply --yes carries it out")
-        protocol.next_steps = (run_again(book.id, protocol.store, request, "--apply", "--yes"),)
+        protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--apply", "--yes"),)
         return
     done = apply(plan, backup_acknowledged=True)
     protocol.applied = True
@@ -175,22 +179,22 @@ def _change(protocol: Protocol, book: Runbook, proposal: InPlace, case: Case, fo
         f"{len(done.steps)} file(s) changed; the old ones are in {done.quarantine}",
         (f"journal: {done.journal}",),
     )
-    _prove(protocol, book, proposal, request, plan.forecast)
+    _prove(protocol, runbook, proposal, request, plan.forecast)
     repaired = protocol.repaired is True
     protocol.next_steps = after_change(protocol.store, request, protocol.broker, repaired=repaired)
 
 
-def _plan(protocol: Protocol, proposal: InPlace, request: Request) -> Plan | None:
+def _plan(protocol: Protocol, proposal: InPlaceChange, request: Request) -> Plan | None:
     if not proposal.changes:
         return None
-    whole = not proposal.again
+    whole = not proposal.needs_another_run
     return make_plan(protocol.store, proposal.changes, config=request.config, broker=protocol.broker, must_repair=whole)
 
 
-def _summary(plan: Plan, proposal: InPlace) -> str:
+def _summary(plan: Plan, proposal: InPlaceChange) -> str:
     verbs = ", ".join(change_to_json(change)["verb"] for change in proposal.changes)
     more = "" if plan.complete else "; damage prevents a complete repair"
-    again = "; run it again after mqtool finalize" if proposal.again else ""
+    again = "; run it again after mqtool finalize" if proposal.needs_another_run else ""
     return f"{verbs}: {len(plan.steps)} file(s), {plan.space} bytes of space{more}{again}"
 
 
@@ -200,22 +204,24 @@ def _files(plan: Plan) -> tuple[str, ...]:
     return (*lines[:_FILES_TOLD], f"and {more} more files") if more > 0 else tuple(lines)
 
 
-def _prove(protocol: Protocol, book: Runbook, proposal: InPlace, request: Request, forecast: Forecast | None) -> None:
+def _prove(
+    protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, request: Request, forecast: Forecast | None
+) -> None:
     """Detects the problem again and predicts the broker's start again."""
     with open_store(protocol.store, request.config) as store:
         case = Case(store, replace(request, broker=protocol.broker))
         try:
-            again = book.detect(case)
+            detection = runbook.detect(case)
         except (StoreError, UsageError, MqtoolError) as error:
             protocol.add("verify", FAILED, f"the store cannot be read: {error}")
             return
         loses_more = forecast is not None and not forecast.is_repaired
-        protocol.repaired = proposal.again or not (again.present or loses_more)
+        protocol.repaired = proposal.needs_another_run or not (detection.present or loses_more)
         protocol.lost_after = None if forecast is None else forecast.lost_after
         start = case.start
         words = start if isinstance(start, str) else start.verdict
         facts = [f"verify: {case.verification.state.value}", f"RocketMQ {protocol.broker}: {words}"]
         facts += [] if forecast is None else [forecast.words]
-        facts += again.evidence
-        summary = "the symptom no longer occurs" if not again.present else "the symptom is still there"
+        facts += detection.evidence
+        summary = "the symptom no longer occurs" if not detection.present else "the symptom is still there"
         protocol.add("verify", DONE if protocol.repaired else FAILED, summary, tuple(facts))

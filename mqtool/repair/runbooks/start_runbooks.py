@@ -12,10 +12,10 @@ from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, Rebuild
 from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import (
     Advice,
-    Aside,
     Case,
     Detection,
-    InPlace,
+    InPlaceChange,
+    NewDirectory,
     Proposal,
     Runbook,
     by_findings,
@@ -68,18 +68,18 @@ def _close_in_order(case: Case, _found: Detection) -> Proposal:
             (run_again(_first_book(damage), case.root, case.request),),
         )
     if case.findings(_TAILS):
-        return InPlace((Truncate(case.store.commit_log.max_offset),), again=True)
+        return InPlaceChange((Truncate(case.store.commit_log.max_offset),), needs_another_run=True)
     changes: tuple[Change, ...] = (
         RebuildQueues(),
         RebuildMetadata((file_names.CHECKPOINT,)),
         SetAside((file_names.ABORT,)),
     )
-    return InPlace((*changes, RebuildIndex()) if case.store.disk_index_files() else changes)
+    return InPlaceChange((*changes, RebuildIndex()) if case.store.disk_index_files() else changes)
 
 
 def _first_book(findings: list[Finding]) -> str:
     """Returns the first runbook named by findings; RB-05, which compares with copies, if there is none."""
-    named = (book for one in findings for book in CATALOGUE[one.code].runbooks[:1])
+    named = (name for one in findings for name in CATALOGUE[one.code].runbooks[:1])
     return next(named, "RB-05")
 
 
@@ -105,7 +105,7 @@ def _gone(case: Case, before: int) -> bool:
 
 def _make_room(case: Case, _found: Detection) -> Proposal:
     if case.request.before is not None:
-        return InPlace((Trim(case.request.before),))
+        return InPlaceChange((Trim(case.request.before),))
     log = case.store.commit_log
     offers = [
         f"--before {segment.end} removes {number + 1} segment(s), up to {segment.path.name}"
@@ -124,13 +124,13 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
     return Advice((*offers, *unread, *waiting), steps)
 
 
-def _renew_timer(case: Case, found: Detection) -> InPlace:
+def _renew_timer(case: Case, found: Detection) -> InPlaceChange:
     """Proposes to rebuild the timer's files, and its queue if damaged; cuts a damaged end of the log first."""
     if case.findings(_TAILS):
-        return InPlace((Truncate(case.store.commit_log.max_offset),), again=True)
+        return InPlaceChange((Truncate(case.store.commit_log.max_offset),), needs_another_run=True)
     queue = tuple(one for one in case.verification.findings if one.topic == _TIMER_TOPIC)
     proposal = changes_of(case.store, (*found.findings, *queue))
-    return InPlace(proposal.changes, proposal.left)
+    return InPlaceChange(proposal.changes, proposal.remaining)
 
 
 def _shared(case: Case) -> Detection:
@@ -207,10 +207,10 @@ def _switch(case: Case, _found: Detection) -> Proposal:
         yield f"damaged ranges of the log: {found.damage.count}"
         yield from (f"the old queues differ from the log: {words}" for words in found.differences.items)
 
-    return Aside(f"a copy of {case.root} with its queues in {kind}", make)
+    return NewDirectory(f"a copy of {case.root} with its queues in {kind}", make)
 
 
-START_BOOKS = (
+START_RUNBOOKS = (
     Runbook(
         "RB-08",
         "recovery-takes-hours-or-restart-loop",

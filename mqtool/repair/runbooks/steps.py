@@ -6,9 +6,9 @@ from mqtool.commands import command, new_directory, opened
 from mqtool.repair.runbooks.model import Case, Request
 
 
-def run_again(book: str, root: Path, request: Request, *more: object) -> str:
+def run_again(runbook_id: str, root: Path, request: Request, *more: object) -> str:
     """Returns the command that runs a runbook with the same options and further ones."""
-    return command("runbook", "run", book, opened(root, request.config), _options(request), more)
+    return command("runbook", "run", runbook_id, opened(root, request.config), _options(request), more)
 
 
 def explain_start(case: Case) -> str:
@@ -21,10 +21,10 @@ def match(root: Path, request: Request) -> str:
     return command("runbook", "match", opened(root, request.config))
 
 
-def with_directory(book: str, root: Path, request: Request) -> str:
+def with_directory(runbook_id: str, root: Path, request: Request) -> str:
     """Returns the command that applies a runbook that creates a new directory."""
     more: tuple[object, ...] = () if request.to else ("--to", new_directory(root))
-    return run_again(book, root, request, *more, "--apply")
+    return run_again(runbook_id, root, request, *more, "--apply")
 
 
 def after_directory(made: Path, broker: str) -> tuple[str, ...]:

@@ -11,6 +11,6 @@ Docs page: docs/salvage.md.
 """
 
 from mqtool.repair.salvage.new_store import SalvageOptions, salvage
-from mqtool.repair.salvage.report import LostRange, QueueRow, Salvaged
+from mqtool.repair.salvage.report import LostRange, QueueRow, SalvageResult
 
-__all__ = ["LostRange", "QueueRow", "SalvageOptions", "Salvaged", "salvage"]
+__all__ = ["LostRange", "QueueRow", "SalvageOptions", "SalvageResult", "salvage"]

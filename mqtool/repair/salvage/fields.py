@@ -16,7 +16,7 @@ _BEHIND_PORT = {"born_port": "store_timestamp", "store_port": "reconsume_times"}
 """The field after a port, which is the last part of a host."""
 
 
-def put_right(frames: Frames, time: int) -> tuple[Frames, list[int]]:
+def correct_fields(frames: Frames, time: int) -> tuple[Frames, list[int]]:
     """Returns frames with corrected fields, and the physical offsets of the changed records.
 
     A store time becomes that of the record before, a born time the store time, a port 0.
@@ -36,7 +36,7 @@ def put_right(frames: Frames, time: int) -> tuple[Frames, list[int]]:
                 changes.write(row, field.name, 8, near)
     for row, _ in not_compressed(frames):
         changes.write(row, "sys_flag", 4, int(frames.column("sys_flag")[row]) & ~_COMPRESSION)
-    return changes.made()
+    return changes.result()
 
 
 def _near(times: np.ndarray, row: int, before: int) -> int:
@@ -65,7 +65,7 @@ class _Changes:
         self._data[at : at + width] = (value & ((1 << 8 * width) - 1)).to_bytes(width, "big")
         self._rows.add(row)
 
-    def made(self) -> tuple[Frames, list[int]]:
+    def result(self) -> tuple[Frames, list[int]]:
         """Returns the changed frames, and the physical offsets of the changed records."""
         frames, data = self._frames, self._data
         if data is None:

@@ -15,7 +15,7 @@ from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.repair.salvage.fields import put_right
+from mqtool.repair.salvage.fields import correct_fields
 from mqtool.repair.salvage.unit_evidence import UnitEvidence
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.store import Store
@@ -136,20 +136,20 @@ class Merge:
                 yield from self._only_here(number, evidence.records(item.start, item.end))
                 last = max(last, item.end)
             else:
-                yield self._put_right(number, evidence.queued(item))
+                yield self._correct(number, evidence.queued(item))
                 last = int(item.base + item.positions[-1] + item.sizes[-1]) if len(item) else last
         if end is None:
             yield from self._only_here(number, evidence.records(last, _EVER))
 
     @property
-    def put_right(self) -> list[int]:
+    def corrected(self) -> list[int]:
         """Physical offsets of records in which a field without a checksum was corrected."""
-        return sorted(self._changed.union(*(evidence.put_right for evidence in self._evidence)))
+        return sorted(self._changed.union(*(evidence.corrected for evidence in self._evidence)))
 
-    def _put_right(self, number: int, frames: Frames) -> Frames:
+    def _correct(self, number: int, frames: Frames) -> Frames:
         if not len(frames):
             return frames
-        made, changed = put_right(frames, self._times[number])
+        made, changed = correct_fields(frames, self._times[number])
         self._changed.update(changed)
         self._times[number] = int(made.column("store_timestamp")[-1])
         return made
@@ -158,7 +158,7 @@ class Merge:
         """Leaves out records that are intact in another copy."""
         others = [log for other, log in enumerate(self._logs) if other != number]
         for record in records:
-            if all(_sound(log, record.base) is None for log in others):
+            if all(_valid_record(log, record.base) is None for log in others):
                 yield record
 
     def _compare(self, run: Run) -> None:
@@ -177,7 +177,7 @@ class Merge:
             if self._logs[number].read(offset, size) == mine:
                 self.common[number] += size
                 continue
-            other = _sound(self._logs[number], offset)
+            other = _valid_record(self._logs[number], offset)
             if other is None:
                 continue
             if _identity(other) != _identity(commit_log.parse_record(mine)):
@@ -213,7 +213,7 @@ def _split(frames: Frames, number: int, end: int | None) -> Iterator[Run]:
             yield Run(number, part)
 
 
-def _sound(log: CommitLog, physical_offset: int) -> Record | None:
+def _valid_record(log: CommitLog, physical_offset: int) -> Record | None:
     """Returns the record at an offset if its frame and body are valid."""
     try:
         record = log.record_at(physical_offset)

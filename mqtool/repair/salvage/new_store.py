@@ -29,7 +29,7 @@ from mqtool.rebuild.metadata import compose
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
-from mqtool.repair.salvage.report import Salvaged, account
+from mqtool.repair.salvage.report import SalvageResult, add_losses
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
@@ -69,7 +69,7 @@ class SalvageOptions:
 
 def salvage(
     root: Path, target: Path, options: SalvageOptions | None = None, on_progress: OnProgress = ignore
-) -> Salvaged:
+) -> SalvageResult:
     """Copies every provable record to a new store, and derives the rest of it.
 
     Args:
@@ -175,26 +175,26 @@ class _Salvage:
         self._options = options
         self._work = work
         self._new = work / "store"
-        self._found = Salvaged(stores[0].path, target, options.copies, options.compact, map_file=options.map_file)
-        self._told = next((store for store in stores if store.commit_log.segments), stores[0])
-        self._settings = settings_of(self._told)
+        self._result = SalvageResult(stores[0].path, target, options.copies, options.compact, map_file=options.map_file)
+        self._settings_source = next((store for store in stores if store.commit_log.segments), stores[0])
+        self._settings = settings_of(self._settings_source)
 
-    def run(self, on_progress: OnProgress) -> Salvaged:
+    def run(self, on_progress: OnProgress) -> SalvageResult:
         """Does everything except naming the new store."""
         log = self._copy_log(on_progress)
         self._derive()
         self._keep_config()
-        gone = self._gone(log)
-        with open_store(self._new) as made:
-            account(self._found, self._stores, gone, made)
-        self._found.has_unread = self._is_unread(gone)
+        missing = self._missing_ranges(log)
+        with open_store(self._new) as new:
+            add_losses(self._result, self._stores, missing, new)
+        self._result.has_unread = self._is_unread(missing)
         if isinstance(log, MovedLog):
             self._write_map(log)
-        with open_store(self._new, self._options.config) as made:
-            self._found.verify = verify(made).state.value
+        with open_store(self._new, self._options.config) as new:
+            self._result.verify = verify(new).state.value
         self._note_parts()
         self._note_purged()
-        return self._found
+        return self._result
 
     def _copy_log(self, on_progress: OnProgress) -> "KeptLog | MovedLog":
         """Writes the new log, and adds to the result what it holds and what was decided on the way.
@@ -202,12 +202,12 @@ class _Salvage:
         Raises:
             NothingFoundError: no copy has a provable record.
         """
-        found, merge = self._found, Merge(self._stores, self._displaced)
+        found, merge = self._result, Merge(self._stores, self._displaced)
         by_source = [0] * (len(self._stores) + len(self._displaced))
         log = self._write_runs(merge, by_source, on_progress)
         if log.end is None:
             raise NothingFoundError(
-                "expected at least one provable record, found none; nothing was written", self._found.store
+                "expected at least one provable record, found none; nothing was written", self._result.store
             )
         merge.check_history({number for number, count in enumerate(by_source) if count})
         found.records, found.holes, found.unplaced = log.records, log.holes, log.unplaced
@@ -219,7 +219,7 @@ class _Salvage:
 
     def _write_runs(self, merge: Merge, by_source: list[int], on_progress: OnProgress) -> "KeptLog | MovedLog":
         """Writes all runs of records; counts those of each source in `by_source`."""
-        found = self._found
+        found = self._result
         with OutputFiles(self._new) as files:
             kind = MovedLog if self._options.compact else KeptLog
             log = kind(files, _segment_size(self._stores), merge.is_blank)
@@ -245,28 +245,28 @@ class _Salvage:
         for store, count in zip(self._displaced, counts, strict=True):
             store.close()
             if count:
-                self._found.notes.append(
+                self._result.notes.append(
                     f"{count} record(s) are from {store.path}: they belong in a segment whose own file has no intact "
                     "record at their physical offsets"
                 )
 
     def _note_decisions(self, merge: Merge) -> None:
         """Notes records that differ between copies, and those whose fields were corrected."""
-        found = self._found
+        found = self._result
         if merge.conflicts:
             some = ", ".join(map(str, merge.conflict_offsets[:10]))
             found.notes.append(
                 f"{merge.conflicts} record(s) differ between copies in fields that no checksum covers; "
                 f"those of {found.store} were taken: physical offsets {some}"
             )
-        if merge.put_right:
-            some = ", ".join(map(str, merge.put_right[:10]))
+        if merge.corrected:
+            some = ", ".join(map(str, merge.corrected[:10]))
             found.notes.append(
-                f"{len(merge.put_right)} record(s) had wrong values in fields without a checksum; they were "
+                f"{len(merge.corrected)} record(s) had wrong values in fields without a checksum; they were "
                 f"corrected from the queues and neighbours: physical offsets {some}"
             )
 
-    def _gone(self, log: "KeptLog | MovedLog") -> list[tuple[int, int]]:
+    def _missing_ranges(self, log: "KeptLog | MovedLog") -> list[tuple[int, int]]:
         """Returns the ranges of the old log that are not in the new one, including its front and its end."""
         assert log.end is not None
         ranges = [(hole.start, hole.end) for hole in log.holes] + [(at, at + 1) for at in log.unplaced]
@@ -277,7 +277,7 @@ class _Salvage:
                 first = made.commit_log.min_offset
         return sorted([(0, first), *ranges, (log.end, _EVER)] if first else [*ranges, (log.end, _EVER)])
 
-    def _is_unread(self, gone: list[tuple[int, int]]) -> bool:
+    def _is_unread(self, missing: list[tuple[int, int]]) -> bool:
         """Whether bytes that could not be read lie where the new log has nothing."""
         unread = [
             part
@@ -285,7 +285,7 @@ class _Salvage:
             for segment in log.segments
             for part in (log.unreadable.ranges(segment.path, segment.base) if log.unreadable else ())
         ]
-        return any(start < end_gone and start_gone < end for start, end in unread for start_gone, end_gone in gone)
+        return any(start < end_gone and start_gone < end for start, end in unread for start_gone, end_gone in missing)
 
     def _derive(self) -> None:
         """Builds queues and index from the new log."""
@@ -296,7 +296,7 @@ class _Salvage:
         for kind in KINDS:
             if (derived / kind).exists():
                 (derived / kind).rename(self._new / kind)
-        self._found.index_files = result.index_files
+        self._result.index_files = result.index_files
 
     def _keep_config(self) -> None:
         """Copies readable tables, and rebuilds the others and the checkpoint."""
@@ -305,7 +305,7 @@ class _Salvage:
         for name, data in _tables(self._stores):
             kept = _without_positions(name, data, self._options.without_topics)
             (config / name).write_bytes(kept)
-            self._found.config[name] = "copied" if kept == data else "copied, without positions in topics left out"
+            self._result.config[name] = "copied" if kept == data else "copied, without positions in topics left out"
         self._copy_checkpoint()
         with open_store(self._new, self._options.config) as made:
             survey = survey_log(made, self._settings.rules)
@@ -313,17 +313,17 @@ class _Salvage:
         moved = _POSITIONS & {guess.file for guess in composed.guesses}
         for name, data in self._of_release(composed.files, survey.last_record).items():
             table = name.removeprefix(f"{file_names.CONFIG}/")
-            if table not in self._found.config:
+            if table not in self._result.config:
                 (self._new / name).write_bytes(data)
-                self._found.config[table] = "rebuilt from the log and what could be read"
+                self._result.config[table] = "rebuilt from the log and what could be read"
             elif table in moved:
                 (self._new / name).write_bytes(data)
-                self._found.config[table] = "copied; offsets past the end of their queues are reset to it"
+                self._result.config[table] = "copied; offsets past the end of their queues are reset to it"
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
         """Marks the checkpoint with the release of the first copy, as a clean shutdown does."""
         made = checkpoint.parse(files[file_names.CHECKPOINT])
-        if self._told.version.line == "5.5":
+        if self._settings_source.version.line == "5.5":
             made = replace(made, confirm_physical_offset=last, logics_physical_offset=last)
         return {**files, file_names.CHECKPOINT: checkpoint.build(made)}
 
@@ -343,10 +343,10 @@ class _Salvage:
 
     def _note_purged(self) -> None:
         """Notes what is left out on request, and what no longer leads to a message."""
-        names, notes = self._options.without_topics, self._found.notes
+        names, notes = self._options.without_topics, self._result.notes
         if not names:
             return
-        count, size = self._found.purged_records, self._found.purged_bytes
+        count, size = self._result.purged_records, self._result.purged_bytes
         notes.append(f"{count} records of {', '.join(names)}, {size} bytes, were left out")
         notes.append(
             "physical offsets have changed: offset message ids that clients, logs or ORIGIN_MESSAGE_ID of retries "
@@ -366,7 +366,7 @@ class _Salvage:
             )
 
     def _note_parts(self) -> None:
-        root, notes = self._found.store, self._found.notes
+        root, notes = self._result.store, self._result.notes
         for store in self._stores:
             notes += store.commit_log.unreadable.sentences() if store.commit_log.unreadable else []
         for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION, file_names.ROCKSDB_STORE):
@@ -374,16 +374,16 @@ class _Salvage:
                 notes.append(f"{part} was not copied: the broker creates it again or does without it")
         timers = _waiting_timers(self._stores[0])
         if timers:
-            rebuilt = command("plan", "rebuild", "timer", self._found.target, "-o", "timer.json")
+            rebuilt = command("plan", "rebuild", "timer", self._result.target, "-o", "timer.json")
             notes.append(
                 f"{timers} timer message(s) wait, and the timer's files are not made: run {rebuilt} and apply it"
             )
-        if any(hole.filled == "filler" for hole in self._found.holes):
+        if any(hole.filled == "filler" for hole in self._result.holes):
             notes.append(
                 "holes are filled with records of topic MQTOOL_HOLE that are marked as rolled back: no queue "
                 "and no key leads to them"
             )
-        if self._found.lost:
+        if self._result.lost:
             notes.append(
                 "a consumer that asks for a lost queue offset gets the next message that is left, so around "
                 "holes one that does not select by tags may get a message more than once"

@@ -43,7 +43,7 @@ class QueueRow:
 
 
 @dataclass
-class Salvaged:
+class SalvageResult:
     """The complete result.
 
     Attributes:
@@ -135,38 +135,40 @@ def _text(offsets: Iterable[tuple[int, int]]) -> str:
     return ", ".join(str(first) if first == last else f"{first}-{last}" for first, last in offsets)
 
 
-def account(found: Salvaged, sources: Sequence[Store], gone: Sequence[tuple[int, int]], made: Store) -> None:
+def add_losses(
+    result: SalvageResult, sources: Sequence[Store], missing_ranges: Sequence[tuple[int, int]], new_store: Store
+) -> None:
     """Adds the losses of queues and groups to the result.
 
     A unit of an old queue that points into a range without a provable record proves a message. So does a queue
     offset that the records around it skip.
 
     Args:
-        found: takes the losses.
+        result: takes the losses.
         sources: the old copies.
-        gone: physical ranges of the old log that are not in the new one, in order.
-        made: the new store, with its queues.
+        missing_ranges: physical ranges of the old log that are not in the new one, in order.
+        new_store: the new store, with its queues.
     """
-    starts = np.array([start for start, _ in gone], np.int64)
-    ends = np.array([end for _, end in gone], np.int64)
+    starts = np.array([start for start, _ in missing_ranges], np.int64)
+    ends = np.array([end for _, end in missing_ranges], np.int64)
     missing: dict[tuple[str, int], list[np.ndarray]] = {}
     for store in sources:
         for queue in store.disk_queues():
             if not queue.is_batch:
-                lost = _led_into(queue, starts, ends, store.commit_log.min_offset)
+                lost = _offsets_into(queue, starts, ends, store.commit_log.min_offset)
                 missing.setdefault((queue.topic, queue.queue_id), []).append(lost)
-    new = {(queue.topic, queue.queue_id): queue for queue in made.disk_queues()}
+    new = {(queue.topic, queue.queue_id): queue for queue in new_store.disk_queues()}
     for key in sorted(set(missing) | set(new)):
-        there, holes = _offsets(new.get(key))
-        lost = np.setdiff1d(np.concatenate([holes, *missing.get(key, [])]), there)
-        if len(there) or len(lost):
+        salvaged, holes = _offsets(new.get(key))
+        lost = np.setdiff1d(np.concatenate([holes, *missing.get(key, [])]), salvaged)
+        if len(salvaged) or len(lost):
             queue_or_none = new.get(key)
             low, high = (queue_or_none.min_offset, queue_or_none.max_offset) if queue_or_none else (0, 0)
-            found.queues.append(QueueRow(*key, low, high, len(there), len(lost), tuple(ranges(lost.tolist()))))
-    found.groups = list(_groups(found, sources[0]).groups)
+            result.queues.append(QueueRow(*key, low, high, len(salvaged), len(lost), tuple(ranges(lost.tolist()))))
+    result.groups = list(_groups(result, sources[0]).groups)
 
 
-def _led_into(queue: Queue, starts: np.ndarray, ends: np.ndarray, log_min: int) -> np.ndarray:
+def _offsets_into(queue: Queue, starts: np.ndarray, ends: np.ndarray, log_min: int) -> np.ndarray:
     """Returns queue offsets of units that point into given ranges; expired ones do not count."""
     units = queue.units()
     physical = units["physical_offset"].astype(np.int64)
@@ -195,7 +197,7 @@ def _offsets(queue: Queue | None) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _groups(found: Salvaged, store: Store) -> Losses:
+def _groups(found: SalvageResult, store: Store) -> Losses:
     rows = {(row.topic, row.queue_id): row.lost_offsets for row in found.queues if row.lost}
     groups = []
     for group, topics in sorted(store.metadata.consumer_offsets.items()):

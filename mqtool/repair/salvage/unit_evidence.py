@@ -48,7 +48,7 @@ class UnitEvidence:
     """The records that units of one store confirm.
 
     Attributes:
-        put_right: physical offsets of records whose topic, queue id or queue offset was corrected.
+        corrected: physical offsets of records whose topic, queue id or queue offset was corrected.
     """
 
     def __init__(self, store: Store) -> None:
@@ -57,10 +57,10 @@ class UnitEvidence:
         self._store = store
         self._dispatcher = Dispatcher(settings_of(store).rules)
         self._continuity = Continuity(self._dispatcher.topics.names)
-        self.put_right: list[int] = []
+        self.corrected: list[int] = []
         self._unknown: list[int] = []
-        self._looked_at = 0
-        self._given: set[tuple[int, int]] = set()
+        self._checked = 0
+        self._assigned: set[tuple[int, int]] = set()
         self._agreements: dict[tuple[int, int], bool | None] = {}
 
     @cached_property
@@ -97,7 +97,7 @@ class UnitEvidence:
             physical, size = int(units.physical[number]), int(units.size[number])
             if physical < at or physical + size > end:
                 continue
-            record = self._put_right(number, physical, size)
+            record = self._corrected_record(number, physical, size)
             if record is not None:
                 yield Frames(memoryview(record), physical, np.zeros(1, np.int64), np.array([size], np.int64))
                 at = physical + size
@@ -117,14 +117,14 @@ class UnitEvidence:
         have the same length.
         """
         names = self._dispatcher.topics.names
-        self._unknown += [number for number in range(self._looked_at, len(names)) if names[number] not in self._known]
-        self._looked_at = len(names)
+        self._unknown += [number for number in range(self._checked, len(names)) if names[number] not in self._known]
+        self._checked = len(names)
         if not self._unknown:
             return frames
         units, physical = self._units, frames.positions + frames.base
-        strange = np.unique(dispatched.row[np.isin(dispatched.topic, self._unknown)])
+        unknown = np.unique(dispatched.row[np.isin(dispatched.topic, self._unknown)])
         data: bytearray | None = None
-        for row in strange.tolist():
+        for row in unknown.tolist():
             at, size = int(frames.positions[row]), int(frames.sizes[row])
             first, last = (int(np.searchsorted(units.physical, physical[row], side=side)) for side in ("left", "right"))
             record = commit_log.parse_record(frames.view[at : at + size])
@@ -134,7 +134,7 @@ class UnitEvidence:
             made = commit_log.build_record(replace(record, topic=topics.pop().encode()))
             data = bytearray(frames.view) if data is None else data
             data[at : at + size] = properties.renew_crc32(made)
-            self.put_right.append(int(physical[row]))
+            self.corrected.append(int(physical[row]))
         return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
 
     def _is_of(self, number: int, record: Record) -> bool:
@@ -171,8 +171,8 @@ class UnitEvidence:
             data[at + _QUEUE_ID_AT : at + _QUEUE_ID_AT + 4] = queue_id.to_bytes(4, "big")
             data[at + _QUEUE_OFFSET_AT : at + _QUEUE_OFFSET_AT + 8] = offset.to_bytes(8, "big")
             data[at : at + size] = properties.renew_crc32(bytes(data[at : at + size]))
-            self._given.add((int(units.queue[mine[0]]), offset))
-            self.put_right.append(int(physical[row]))
+            self._assigned.add((int(units.queue[mine[0]]), offset))
+            self.corrected.append(int(physical[row]))
         return frames if data is None else Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
 
     def _queue(self, number: int) -> Queue:
@@ -188,7 +188,7 @@ class UnitEvidence:
             return offset == place and (queue_id < 0 or self._is_taken(topic, queue_id, offset))
         before = self._nearest(queue, range(place - 1, place - _FARTHEST, -1))
         after = self._nearest(queue, range(place + 1, place + _FARTHEST))
-        if (queue, offset) in self._given:  # by another record that belongs there
+        if (queue, offset) in self._assigned:  # by another record that belongs there
             return True
         return (before is not None and offset <= before) or (after is not None and offset >= after)
 
@@ -231,13 +231,13 @@ class UnitEvidence:
     def _unprepared(self, frames: Frames) -> Frames:
         """Returns frames without the transaction flags that would keep records with a unit out of their queues."""
         kinds = frames.column("sys_flag") & TRANSACTION_MASK
-        odd = np.flatnonzero(np.isin(kinds, _UNQUEUED))
+        unqueued = np.flatnonzero(np.isin(kinds, _UNQUEUED))
         patches = []
-        for row in odd.tolist():
+        for row in unqueued.tolist():
             physical, size = int(frames.base + frames.positions[row]), int(frames.sizes[row])
             first, last = np.searchsorted(self._units.physical, [physical, physical + 1]).tolist()
             for number in range(first, last):
-                record = self._put_right(number, physical, size)
+                record = self._corrected_record(number, physical, size)
                 if record is not None and int(self._units.size[number]) == size:
                     patches.append((int(frames.positions[row]), record))
                     break
@@ -248,7 +248,7 @@ class UnitEvidence:
             data[at : at + len(record)] = record
         return Frames(memoryview(data), frames.base, frames.positions, frames.sizes)
 
-    def _put_right(self, number: int, physical: int, size: int) -> bytes | None:
+    def _corrected_record(self, number: int, physical: int, size: int) -> bytes | None:
         """Returns the record that a unit confirms, corrected; None if it is not the record that was written."""
         try:
             raw = self._log.read(physical, size)

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from mqtool import words
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
-from mqtool.server.admin.reads import Messages
+from mqtool.server.admin.message_access import Messages
 from mqtool.server.admin.snapshot import Online, Snapshot
 
 _SECOND_MS = 1000

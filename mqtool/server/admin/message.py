@@ -9,7 +9,7 @@ from mqtool.formats import commit_log, compression, hosts, message_batch, messag
 from mqtool.formats import properties as property_format
 from mqtool.server.admin.lookup import keys_of
 from mqtool.server.admin.snapshot import Snapshot
-from mqtool.server.broker.stored import Stored
+from mqtool.server.broker.parsed_record import ParsedRecord
 
 MOST_CHARACTERS = 8192
 MOST_HEX_BYTES = 512
@@ -38,7 +38,7 @@ class Body(NamedTuple):
     problem: str
 
 
-class Passed(NamedTuple):
+class GroupPosition(NamedTuple):
     """A consumer group that reads the topic: its offset in the queue, and whether that is after the message."""
 
     group: str
@@ -47,7 +47,7 @@ class Passed(NamedTuple):
 
 
 @dataclass(frozen=True, slots=True)
-class Shown:
+class MessageDetails:
     """Content of the page about a message: (name, value) rows, properties, body and consumer groups."""
 
     topic: str
@@ -57,8 +57,8 @@ class Shown:
     rows: list[tuple[str, str]]
     properties: list[tuple[str, str]]
     body: Body
-    passed: list[Passed]
-    is_sound: bool
+    groups: list[GroupPosition]
+    is_valid: bool
 
 
 class Hit(NamedTuple):
@@ -74,7 +74,7 @@ class Hit(NamedTuple):
     unique_key: str
 
 
-def hit(message: Stored) -> Hit:
+def hit(message: ParsedRecord) -> Hit:
     """Converts a message to a row of the list of results."""
     record = message.record
     return Hit(
@@ -89,7 +89,7 @@ def hit(message: Stored) -> Hit:
     )
 
 
-def shown(message: Stored, snapshot: Snapshot) -> Shown:
+def details_of(message: ParsedRecord, snapshot: Snapshot) -> MessageDetails:
     """Returns the fields, properties, body and consumer groups of a message."""
     record = message.record
     transaction = _TRANSACTIONS[commit_log.transaction_type(record.sys_flag)]
@@ -107,12 +107,12 @@ def shown(message: Stored, snapshot: Snapshot) -> Shown:
         ("Transaction", transaction),
         ("Flag", str(record.flag)),
     ]
-    passed = [
-        Passed(group, committed[record.queue_id], committed[record.queue_id] > record.queue_offset)
+    groups = [
+        GroupPosition(group, committed[record.queue_id], committed[record.queue_id] > record.queue_offset)
         for (topic, group), committed in sorted(snapshot.committed.items())
         if topic == message.topic and record.queue_id in committed
     ]
-    return Shown(
+    return MessageDetails(
         message.topic,
         record.queue_id,
         record.queue_offset,
@@ -120,7 +120,7 @@ def shown(message: Stored, snapshot: Snapshot) -> Shown:
         [row for row in rows if row[1]],
         list(message.properties.items()),
         body_of(record.body, record.sys_flag),
-        passed,
+        groups,
         commit_log.body_crc(record.body) == record.body_crc,
     )
 

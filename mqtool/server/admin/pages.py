@@ -13,7 +13,7 @@ from mqtool.pages import templates
 from mqtool.server.admin import content, http, message
 from mqtool.server.admin.http import Reply
 from mqtool.server.admin.lookup import MOST_HITS, look_up
-from mqtool.server.admin.reads import Messages
+from mqtool.server.admin.message_access import Messages
 from mqtool.server.admin.snapshot import Snapshot
 
 if TYPE_CHECKING:
@@ -27,7 +27,7 @@ _FIRST = 15
 """Maximum number of rows of a list on the overview page."""
 
 
-class Question(NamedTuple):
+class PageRequest(NamedTuple):
     """The input of a page.
 
     Attributes:
@@ -51,9 +51,9 @@ class Part(NamedTuple):
     total: int
 
 
-def overview(question: Question) -> Reply:
+def overview(request: PageRequest) -> Reply:
     """Renders the first page: state, rates, health, largest lags and busiest topics."""
-    snapshot, messages = question.snapshot, question.messages
+    snapshot, messages = request.snapshot, request.messages
     state, sentence = content.verdict(snapshot)
     behind = content.lags(snapshot, messages)
     rows = content.topics(snapshot, messages, behind, own=False)
@@ -61,7 +61,7 @@ def overview(question: Question) -> Reply:
     return _page(
         200,
         "overview.html",
-        question,
+        request,
         state=state,
         sentence=sentence,
         health=content.health(snapshot, messages),
@@ -72,20 +72,20 @@ def overview(question: Question) -> Reply:
     )
 
 
-def topics(question: Question) -> Reply:
+def topics(request: PageRequest) -> Reply:
     """Renders the list of all topics by name."""
-    fields, snapshot, messages = question.fields, question.snapshot, question.messages
+    fields, snapshot, messages = request.fields, request.snapshot, request.messages
     own = fields.get("own") == "1"
     rows = content.topics(snapshot, messages, content.lags(snapshot, messages), own=own)
     wanted = fields.get("q", "").lower()
     part = _part([row for row in rows if wanted in row.name.lower()], fields)
-    return _page(200, "topics.html", question, part=part, own=own)
+    return _page(200, "topics.html", request, part=part, own=own)
 
 
-def groups(question: Question) -> Reply:
+def groups(request: PageRequest) -> Reply:
     """Renders the list of all consumer groups, largest lag first, groups without offsets last."""
-    fields, snapshot = question.fields, question.snapshot
-    behind = content.lags(snapshot, question.messages)
+    fields, snapshot = request.fields, request.snapshot
+    behind = content.lags(snapshot, request.messages)
     idle = snapshot.groups - {one.group for one in behind}
     rows: list[content.Lag] = list(behind)
     for name in sorted(idle):
@@ -93,43 +93,43 @@ def groups(question: Question) -> Reply:
         rows.append(content.Lag(name, "", 0, len(online.members) if online else 0, 0.0))
     wanted = fields.get("q", "").lower()
     part = _part([row for row in rows if wanted in row.group.lower() or wanted in row.topic.lower()], fields)
-    return _page(200, "groups.html", question, part=part)
+    return _page(200, "groups.html", request, part=part)
 
 
-def topic(question: Question) -> Reply:
+def topic(request: PageRequest) -> Reply:
     """Renders the page about one topic."""
-    name = question.fields.get("name", "")
-    found = content.topic(name, question.snapshot, question.messages)
+    name = request.fields.get("name", "")
+    found = content.topic(name, request.snapshot, request.messages)
     if found is None:
-        return problem(404, "No such topic", f"There is no topic {name}.", question)
-    return _page(200, "topic.html", question, topic=found, part=_part(found.queues, question.fields))
+        return problem(404, "No such topic", f"There is no topic {name}.", request)
+    return _page(200, "topic.html", request, topic=found, part=_part(found.queues, request.fields))
 
 
-def group(question: Question) -> Reply:
+def group(request: PageRequest) -> Reply:
     """Renders the page about one consumer group."""
-    name = question.fields.get("name", "")
-    found = content.group(name, question.snapshot, question.messages)
+    name = request.fields.get("name", "")
+    found = content.group(name, request.snapshot, request.messages)
     if found is None:
-        return problem(404, "No such group", f"There is no group {name}.", question)
-    return _page(200, "group.html", question, group=found, part=_part(found.offsets, question.fields))
+        return problem(404, "No such group", f"There is no group {name}.", request)
+    return _page(200, "group.html", request, group=found, part=_part(found.offsets, request.fields))
 
 
-def messages(question: Question) -> Reply:
+def messages(request: PageRequest) -> Reply:
     """Renders the look-up forms and the result."""
-    if not question.shows_messages:
+    if not request.shows_messages:
         reason = "This broker asks for accounts, and this page has none: it shows no messages."
-        return problem(403, "No messages here", reason, question)
-    looked = look_up(question.fields, question.snapshot, question.messages)
-    status, shown, hits = 200, None, []
-    if looked is not None:
-        status = 400 if looked.problem else 200 if looked.hits else 404
-        if len(looked.hits) == 1:
-            shown = message.shown(looked.hits[0], question.snapshot)
-        hits = [message.hit(one) for one in looked.hits]
-    return _page(status, "messages.html", question, looked=looked, shown=shown, hits=hits, most=MOST_HITS)
+        return problem(403, "No messages here", reason, request)
+    result = look_up(request.fields, request.snapshot, request.messages)
+    status, details, hits = 200, None, []
+    if result is not None:
+        status = 400 if result.problem else 200 if result.hits else 404
+        if len(result.hits) == 1:
+            details = message.details_of(result.hits[0], request.snapshot)
+        hits = [message.hit(one) for one in result.hits]
+    return _page(status, "messages.html", request, result=result, details=details, hits=hits, most=MOST_HITS)
 
 
-ROUTES: dict[str, Callable[[Question], Reply]] = {
+ROUTES: dict[str, Callable[[PageRequest], Reply]] = {
     "/": overview,
     "/topics": topics,
     "/groups": groups,
@@ -139,9 +139,9 @@ ROUTES: dict[str, Callable[[Question], Reply]] = {
 }
 
 
-def problem(status: int, title: str, sentence: str, question: Question | None = None) -> Reply:
+def problem(status: int, title: str, sentence: str, request: PageRequest | None = None) -> Reply:
     """Renders an error page."""
-    return _page(status, "problem.html", question, title=title, sentence=sentence)
+    return _page(status, "problem.html", request, title=title, sentence=sentence)
 
 
 @cache
@@ -157,15 +157,15 @@ def _part(rows: Sequence[T], fields: Mapping[str, str]) -> Part:
     return Part(rows[(number - 1) * ROWS : number * ROWS], number, last, len(rows))
 
 
-def _page(status: int, template: str, question: Question | None, **values: object) -> Reply:
+def _page(status: int, template: str, request: PageRequest | None, **values: object) -> Reply:
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC"
     text = (
         _environment()
         .get_template(template)
         .render(
-            broker=question.snapshot if question else None,
-            fields=question.fields if question else {},
-            shows_messages=question is not None and question.shows_messages,
+            broker=request.snapshot if request else None,
+            fields=request.fields if request else {},
+            shows_messages=request is not None and request.shows_messages,
             made=made,
             version=__version__,
             **values,

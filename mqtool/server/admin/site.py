@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from mqtool.errors import MqtoolError, StoreClosedError
 from mqtool.server.admin import http, pages
 from mqtool.server.admin.http import BadRequestError, Reply, Request
-from mqtool.server.admin.reads import Reads
+from mqtool.server.admin.message_access import MessageAccess
 from mqtool.server.admin.snapshot import Snapshot, take
 from mqtool.server.broker.broker import Broker
 
@@ -50,7 +50,7 @@ class Site:
         """
         self._broker = broker
         self._access = access or Access()
-        self._reads = Reads(broker, config or {})
+        self._message_access = MessageAccess(broker, config or {})
         self._thread = ThreadPoolExecutor(1, "mqtool-page")
         self._waiting = 0
 
@@ -75,7 +75,7 @@ class Site:
 
     def _close(self) -> None:
         self._thread.shutdown(cancel_futures=True)
-        self._reads.close()
+        self._message_access.close()
 
     async def _reply(self, request: Request) -> Reply:
         if request.method not in ("GET", "HEAD"):
@@ -89,22 +89,24 @@ class Site:
                 503, "Too many pages are being rendered, or the broker is stopping; try again in a moment"
             )
         self._waiting += 1
-        making = asyncio.get_running_loop().run_in_executor(self._thread, self._made, request, take(self._broker))
-        making.add_done_callback(self._ended)
+        rendering = asyncio.get_running_loop().run_in_executor(self._thread, self._render, request, take(self._broker))
+        rendering.add_done_callback(self._rendered)
         try:
-            return await asyncio.wait_for(asyncio.shield(making), _MAX_SECONDS)
+            return await asyncio.wait_for(asyncio.shield(rendering), _MAX_SECONDS)
         except TimeoutError as error:
             raise BadRequestError(503, f"This takes more than {_MAX_SECONDS:g} seconds; ask for less") from error
 
-    def _ended(self, making: "asyncio.Future[Reply]") -> None:
+    def _rendered(self, rendering: "asyncio.Future[Reply]") -> None:
         self._waiting -= 1
-        if not making.cancelled() and making.exception() is not None:
-            _LOG.error("a page failed error=%r", making.exception())
+        if not rendering.cancelled() and rendering.exception() is not None:
+            _LOG.error("a page failed error=%r", rendering.exception())
 
-    def _made(self, request: Request, snapshot: Snapshot) -> Reply:
+    def _render(self, request: Request, snapshot: Snapshot) -> Reply:
         """Renders a page in the thread for pages."""
         try:
-            question = pages.Question(request.fields, snapshot, self._reads.messages(), self._access.shows_messages)
+            question = pages.PageRequest(
+                request.fields, snapshot, self._message_access.messages(), self._access.shows_messages
+            )
             return pages.ROUTES[request.path](question)
         except StoreClosedError:
             return pages.problem(503, "No page", "The broker stops.")

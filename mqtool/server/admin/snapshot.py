@@ -7,7 +7,7 @@ from mqtool.formats.config_files import TopicConfig
 from mqtool.server.broker import names
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.clients import Client
-from mqtool.server.broker.tables.skipped import Skipped
+from mqtool.server.broker.tables.skipped import SkippedMessage
 from mqtool.server.broker.tables.stats import GROUP_GET_NUMS, TOPIC_PUT_NUMS
 
 _PUTS, _GETS = 1, 2
@@ -74,7 +74,7 @@ class Snapshot:
     is_losing: bool
     early_messages: int
     unread: dict[tuple[str, str], int]
-    skipped: list[Skipped]
+    skipped: list[SkippedMessage]
     skipped_total: int
 
 

@@ -52,7 +52,7 @@ class Broker:
         is_stopping: set when the broker shuts down; it accepts no messages from then on.
         began, began_ms: when the broker was created, on the monotonic clock in seconds, and in ms since epoch.
         on_topics_changed: called when topics have changed and the name servers must be notified.
-        until_known: returns when the name servers have been notified.
+        wait_registered: returns when the name servers have been notified.
     """
 
     def __init__(self, store: MessageStore | ReadOnlyMessages, settings: Settings, address: str) -> None:
@@ -74,7 +74,7 @@ class Broker:
         self.is_stopping = False
         self.began, self.began_ms = time.monotonic(), time.time_ns() // 1_000_000
         self.on_topics_changed: Callable[[], None] = lambda: None
-        self.until_known: Callable[[], Awaitable[None]] = self._known
+        self.wait_registered: Callable[[], Awaitable[None]] = self._no_registration
         configs = configs_of(store.path, release=self.release, writable=self.is_writable)
         self.persister = ConfigPersister(configs, durable=store.options.sync)
         self.topics = TopicTable(self.persister, settings)
@@ -187,13 +187,15 @@ class Broker:
 
     # -- requests to clients -------------------------------------------------------------------------------------
 
-    def tell(self, peer: Peer, code: int, fields: dict[str, str], data: bytes = b"") -> None:
+    def notify(self, peer: Peer, code: int, fields: dict[str, str], data: bytes = b"") -> None:
         """Sends a one-way request to a client; does nothing if the connection is closed or the broker shuts down."""
         if not self.is_stopping:
             self._opaque += 1
             peer.send(Command(code, FLAG_ONEWAY, self._opaque & java.INT_MAX, fields=fields, body=data))
 
-    async def ask(self, peer: Peer, code: int, fields: dict[str, str], data: bytes, seconds: float) -> Command | None:
+    async def request(
+        self, peer: Peer, code: int, fields: dict[str, str], data: bytes, seconds: float
+    ) -> Command | None:
         """Sends a request to a client; returns the answer, or None if it fails or takes longer than `seconds`."""
         try:
             return await peer.request(Command(code, fields=fields, body=data), seconds)
@@ -204,12 +206,12 @@ class Broker:
     def _notify_members(self, group: ConsumerGroup) -> None:
         """Makes the members of a consumer group rebalance (NOTIFY_CONSUMER_IDS_CHANGED)."""
         for peer in list(group.members):
-            self.tell(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name})
+            self.notify(peer, RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name})
 
     # -- changes -------------------------------------------------------------------------------------------------
 
     @staticmethod
-    async def _known() -> None:
+    async def _no_registration() -> None:
         """Returns immediately, because no name server has to be notified."""
 
     def register_soon(self) -> None:

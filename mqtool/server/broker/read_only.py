@@ -58,7 +58,7 @@ class ReadOnlyMessages:
 
     def record(self, physical_offset: int, size: int) -> memoryview | None:
         """Returns the bytes of a record; None if it is damaged or missing."""
-        record = self._sound(physical_offset, size)
+        record = self._valid_record(physical_offset, size)
         return None if record is None else memoryview(commit_log.build_record(record))
 
     def after_missing(self, physical_offset: int) -> int:
@@ -69,7 +69,7 @@ class ReadOnlyMessages:
         """Returns the properties of a record."""
         return properties.decode(commit_log.parse_record(record).properties)
 
-    def _sound(self, physical_offset: int, size: int | None = None) -> Record | None:
+    def _valid_record(self, physical_offset: int, size: int | None = None) -> Record | None:
         """Returns the record at a physical offset; None if it is damaged or missing."""
         try:
             record = self._store.commit_log.record(physical_offset, size)
@@ -106,12 +106,12 @@ class ReadOnlyMessages:
     def store_time(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Returns the store timestamp of a message; -1 if the message is missing or damaged."""
         found = self.units(topic, queue_id, queue_offset, 1)
-        record = self._sound(found[0][0], found[0][1]) if found else None
+        record = self._valid_record(found[0][0], found[0][1]) if found else None
         return record.store_timestamp if record is not None else -1
 
     def earliest_store_time(self) -> int:
         """Returns the store timestamp of the first record; -1 for an empty log."""
-        record = self._sound(self.min_physical_offset) if self._store.commit_log.segments else None
+        record = self._valid_record(self.min_physical_offset) if self._store.commit_log.segments else None
         return record.store_timestamp if record is not None else -1
 
     def queue_bounds(self, topic: str, queue_id: int) -> tuple[int, int]:

@@ -31,8 +31,8 @@ class Registration:
     def __init__(
         self,
         broker: Broker,
-        near: Callable[[], None] | None,
-        far: list[str],
+        register_locally: Callable[[], None] | None,
+        name_servers: list[str],
         ha_address: str = "",
         sign: Callable[[Command], Command] | None = None,
     ) -> None:
@@ -40,42 +40,42 @@ class Registration:
 
         Args:
             broker: the broker to register.
-            near: registers it with the name server in this process; None if there is none.
-            far: "host:port" of other name servers.
+            register_locally: registers it with the name server in this process; None if there is none.
+            name_servers: "host:port" of other name servers.
             ha_address: "host:port" for slaves; "" without replication.
             sign: signs requests to other name servers; None sends them unsigned.
         """
         self._broker = broker
-        self._near = near
-        self._far = far
+        self._register_locally = register_locally
+        self._name_servers = name_servers
         self._ha_address = ha_address
         self._sign = sign
         self._open: dict[str, Connection] = {}
         self._due = asyncio.Event()
-        self._told = asyncio.Event()
-        broker.on_topics_changed, broker.until_known = self.soon, self.done
+        self._is_done = asyncio.Event()
+        broker.on_topics_changed, broker.wait_registered = self.trigger, self.wait_done
 
-    def soon(self) -> None:
+    def trigger(self) -> None:
         """Registers with the name server in this process at once, and triggers a registration with the others."""
-        if self._near is not None:
-            self._near()
-        self._told.clear()
+        if self._register_locally is not None:
+            self._register_locally()
+        self._is_done.clear()
         self._due.set()
 
-    async def done(self) -> None:
+    async def wait_done(self) -> None:
         """Waits until all name servers have answered or timed out."""
-        if self._far:
-            await self._told.wait()
+        if self._name_servers:
+            await self._is_done.wait()
 
     async def run(self) -> None:
         """Registers repeatedly until the broker stops."""
         while True:
             self._due.clear()
-            if self._near is not None:
-                self._near()
-            for address in self._far:
+            if self._register_locally is not None:
+                self._register_locally()
+            for address in self._name_servers:
                 await self._register(address)
-            self._told.set()
+            self._is_done.set()
             try:
                 await asyncio.wait_for(self._due.wait(), PERIOD_S)
             except TimeoutError:
@@ -83,7 +83,7 @@ class Registration:
 
     async def _register(self, address: str) -> None:
         try:
-            data = registration_body.build(registered(self._broker))
+            data = registration_body.build(registration_of(self._broker))
             answer = await self._call(address, RequestCode.REGISTER_BROKER, data)
         except (MqtoolError, OSError, TimeoutError) as error:
             _LOG.warning("not registered name_server=%s error=%s", address, error)
@@ -94,7 +94,7 @@ class Registration:
 
     async def close(self) -> None:
         """Unregisters from the other name servers."""
-        for address in self._far:
+        for address in self._name_servers:
             try:
                 await self._call(address, RequestCode.UNREGISTER_BROKER, b"")
             except (MqtoolError, OSError, TimeoutError) as error:
@@ -125,7 +125,7 @@ class Registration:
         return await connection.call(self._sign(command) if self._sign else command, timeout=_TIMEOUT_S)
 
 
-def registered(broker: Broker) -> RegisterBody:
+def registration_of(broker: Broker) -> RegisterBody:
     """Returns the body of a registration. Each topic's permissions are limited to those of the broker."""
     limit = broker.settings.number("brokerPermission") | PERM_INHERIT
     topics = {name: replace(config, perm=config.perm & limit) for name, config in broker.topics.table.items()}

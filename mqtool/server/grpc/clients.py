@@ -144,7 +144,7 @@ class Clients:
         """
         self._core, self._deliver, self.check = core, deliver, check
         self.table: dict[str, Client] = {}
-        self._settled = asyncio.Event()
+        self._has_settings = asyncio.Event()
         self._bytes = 0
         self.on_leave: list[Callable[[Client], None]] = []
 
@@ -155,16 +155,16 @@ class Clients:
             self.table[client.client_id] = self.table.pop(client.client_id)  # moved to the end: most recently active
         return client
 
-    async def settled(self, call: Call) -> Client | None:
+    async def wait_for_settings(self, call: Call) -> Client | None:
         """Returns the client of a call, waiting up to a second for its settings; None if it sends none.
 
         The Python client sends settings on one stream and receives messages on another without waiting for the answer.
         """
         end = time.monotonic() + SETTINGS_PATIENCE
         while (client := self.of(call)) is None and (rest := end - time.monotonic()) > 0:
-            self._settled.clear()
+            self._has_settings.clear()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._settled.wait(), rest)
+                await asyncio.wait_for(self._has_settings.wait(), rest)
         return client
 
     def telemetry(self, call: Call) -> "Telemetry":
@@ -176,7 +176,7 @@ class Clients:
 
     # -- settings ------------------------------------------------------------------------------------------------
 
-    def settle(self, stream: "Telemetry", settings: d.Settings) -> d.Settings:
+    def apply_settings(self, stream: "Telemetry", settings: d.Settings) -> d.Settings:
         """Stores the settings of a client; returns them as completed by the server.
 
         Raises:
@@ -190,7 +190,7 @@ class Clients:
         while self.table and (len(self.table) >= MAX_CLIENTS or self._bytes > MAX_ALL_SETTINGS):
             self.leave(next(iter(self.table.values())))
         self.table[client.client_id] = client
-        self._settled.set()
+        self._has_settings.set()
         client.stream = stream
         client.peer.address, client.peer.host, client.peer.port = (
             stream.call.peer.address,
@@ -372,14 +372,14 @@ class Telemetry:
             try:
                 self._clients.check(self.call, command)
             except StatusError as error:
-                self.tell(s.TelemetryCommand(status=error.status))
+                self.send(s.TelemetryCommand(status=error.status))
                 self.call.finish()
                 return
         if command.WhichOneof("command") == "settings":
-            merged = self._clients.settle(self, command.settings)
-            self.tell(s.TelemetryCommand(status=OK, settings=merged))
+            merged = self._clients.apply_settings(self, command.settings)
+            self.send(s.TelemetryCommand(status=OK, settings=merged))
 
-    def tell(self, command: s.TelemetryCommand) -> None:
+    def send(self, command: s.TelemetryCommand) -> None:
         """Sends a command to the client."""
         self.call.send(command.SerializeToString())
 

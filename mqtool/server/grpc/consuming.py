@@ -20,8 +20,8 @@ from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
+from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE, ExtraInfo
-from mqtool.server.broker.stored import Stored, stored
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
 from mqtool.server.grpc.messages import POP_CHECK_POINT, fill_incoming
@@ -39,7 +39,7 @@ _BEFORE_DEADLINE_MS = 250
 class _Popped(NamedTuple):
     """A popped message with its receipt handle."""
 
-    message: Stored
+    message: ParsedRecord
     receipt: Receipt
     handle: str
     attempt: int
@@ -83,7 +83,7 @@ class Consuming:
         return answers
 
     async def _receive(self, call: Call, request: s.ReceiveMessageRequest) -> list[_Popped]:
-        core, client = self._core, await self._clients.settled(call)
+        core, client = self._core, await self._clients.wait_for_settings(call)
         if client is None:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "the client has sent no settings")
         poll_ms = self._poll_ms(call, client, request)
@@ -121,7 +121,7 @@ class Consuming:
                 return []
             if answer.code != ResponseCode.SUCCESS:
                 raise _refused_pop(answer)
-            popped = await self._without_dead(call, group, topic, config, answer)
+            popped = await self._without_exhausted(call, group, topic, config, answer)
             if popped:
                 if request.auto_renew:
                     for one in popped:
@@ -156,7 +156,7 @@ class Consuming:
         _check_invisible(invisible_ms, MIN_INVISIBLE_MS)
         return invisible_ms
 
-    async def _without_dead(
+    async def _without_exhausted(
         self, call: Call, group: str, topic: str, config: GroupConfig, answer: Command
     ) -> list[_Popped]:
         """Returns popped messages without those that were delivered too often, which become dead letters."""
@@ -165,10 +165,10 @@ class Consuming:
             if one.attempt <= config.retry_max_times + 1:
                 found.append(one)
             else:
-                await self._bury(call, group, topic, one.receipt, one.lite)
+                await self._dead_letter(call, group, topic, one.receipt, one.lite)
         return found
 
-    async def _bury(self, call: Call, group: str, topic: str, receipt: Receipt, lite: str) -> None:
+    async def _dead_letter(self, call: Call, group: str, topic: str, receipt: Receipt, lite: str) -> None:
         """Stores a message in the group's dead letter topic and acknowledges it."""
         fields = {
             "offset": str(receipt.physical_offset),
@@ -238,7 +238,7 @@ class Consuming:
         request = s.ForwardMessageToDeadLetterQueueRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         (receipt,) = self.renewals.take(call.header("x-mq-client-id"), group, [request.receipt_handle])
-        await self._bury(call, group, topic, receipt, request.lite_topic)
+        await self._dead_letter(call, group, topic, receipt, request.lite_topic)
         return s.ForwardMessageToDeadLetterQueueResponse(status=d.Status(code=d.OK, message="0")).SerializeToString()
 
 
@@ -324,7 +324,7 @@ def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_P
     position = 0
     while position < len(body):
         size = int.from_bytes(body[position : position + 4], "big")
-        message = stored(body[position : position + size])
+        message = parsed_record(body[position : position + size])
         position += size
         record = message.record
         given = message.properties.get(POP_CHECK_POINT)
@@ -349,7 +349,7 @@ def _popped_lite(answer: Command, broker_name: str) -> Iterator[_Popped]:
     pop_time, invisible_ms = int(fields["popTime"]), int(fields["invisibleTime"])
     for count in fields["orderCountInfo"].split(";"):
         size = int.from_bytes(body[position : position + 4], "big")
-        message = stored(body[position : position + size])
+        message = parsed_record(body[position : position + size])
         position += size
         offset = int(message.properties[properties.INNER_MULTI_QUEUE_OFFSET].partition(",")[0])
         words = (offset, pop_time, invisible_ms, ORDER_REVIVE_QUEUE, 0, broker_name, 0, offset)

@@ -15,7 +15,7 @@ from mqtool.formats import compression, hosts, message_batch, properties, servic
 from mqtool.formats.commit_log import SysFlag
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker import names
-from mqtool.server.broker.stored import Stored
+from mqtool.server.broker.parsed_record import ParsedRecord
 from mqtool.server.grpc.core import Core, StatusError
 
 MAX_BODY = 4_194_304
@@ -214,7 +214,7 @@ def type_name(kind: int) -> str:
 # -- to consumers ----------------------------------------------------------------------------------------------------
 
 
-def fill_incoming(result: d.Message, message: Stored, topic: str, handle: str | None, attempt: int) -> None:
+def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: str | None, attempt: int) -> None:
     """Fills an empty gRPC message with a stored one. Filling it within its answer avoids copies.
 
     Args:

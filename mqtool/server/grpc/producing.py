@@ -17,8 +17,8 @@ from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.names import DEFAULT_TOPIC
+from mqtool.server.broker.parsed_record import parsed_record
 from mqtool.server.broker.send.fast_path import SendNumbers
-from mqtool.server.broker.stored import stored
 from mqtool.server.grpc.clients import Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
 from mqtool.server.grpc.messages import Outgoing, fill_incoming, outgoing
@@ -222,12 +222,12 @@ class Producing:
             return
         if command.code == RequestCode.NOTIFY_UNSUBSCRIBE_LITE:
             lost = s.NotifyUnsubscribeLiteCommand(lite_topic=command.fields["liteTopic"])
-            client.stream.tell(s.TelemetryCommand(notify_unsubscribe_lite_command=lost))
+            client.stream.send(s.TelemetryCommand(notify_unsubscribe_lite_command=lost))
             return
         if command.code != RequestCode.CHECK_TRANSACTION_STATE:
             return
         try:
-            half = stored(bytes(command.body))
+            half = parsed_record(bytes(command.body))
         except FormatError:
             return
         fields = command.fields
@@ -236,7 +236,7 @@ class Producing:
         self._note(transaction_id, place)
         asked = s.RecoverOrphanedTransactionCommand(transaction_id=transaction_id)
         fill_incoming(asked.message, half, topic, None, 1)
-        client.stream.tell(s.TelemetryCommand(status=OK, recover_orphaned_transaction_command=asked))
+        client.stream.send(s.TelemetryCommand(status=OK, recover_orphaned_transaction_command=asked))
 
     # -- recalling -----------------------------------------------------------------------------------------------
 

@@ -77,7 +77,7 @@ class LiveBroker:
     """A registered broker: time of its last message, and the connection over which it registered."""
 
     registration: Registration
-    seen: float
+    last_heard: float
     connection: object
 
 
@@ -143,7 +143,7 @@ class Routes:
         self.filter_servers.pop(one.address, None)
         if one.body.filter_servers:
             self.filter_servers[one.address] = one.body.filter_servers
-        return self._told(one, data, one.broker_id < lowest)
+        return self._answer(one, data, one.broker_id < lowest)
 
     def _outdated(self, one: Registration, holder: str | None) -> bool:
         known = self.live.get((one.cluster, holder)) if holder is not None and holder != one.address else None
@@ -165,7 +165,7 @@ class Routes:
             for topic, mapping in one.body.mappings.items():
                 self.mappings.setdefault(topic, {})[one.broker_name] = mapping
 
-    def _told(self, one: Registration, data: BrokerData, min_id_changed: bool) -> Registered:
+    def _answer(self, one: Registration, data: BrokerData, min_id_changed: bool) -> Registered:
         master = data.addresses.get(MASTER) if one.broker_id != MASTER else None
         live = self.live.get((one.cluster, master)) if master is not None else None
         if live is None:
@@ -185,7 +185,7 @@ class Routes:
     def heard_of(self, cluster: str, address: str) -> None:
         """Records that a broker is alive."""
         if live := self.live.get((cluster, address)):
-            live.seen = self._clock()
+            live.last_heard = self._clock()
 
     def unregister(self, cluster: str, broker_name: str, broker_id: int, address: str) -> bool:
         """Removes a broker; if it was the last of its broker group, also the queues there.
@@ -224,7 +224,7 @@ class Routes:
     def expired(self) -> list[LiveBroker]:
         """Returns the brokers whose registration has expired; `unregister` removes them."""
         now = self._clock()
-        return [live for live in self.live.values() if live.seen + live.registration.lifetime < now]
+        return [live for live in self.live.values() if live.last_heard + live.registration.lifetime < now]
 
     def of_connection(self, connection: object) -> list[LiveBroker]:
         """Returns the brokers that registered over a connection."""

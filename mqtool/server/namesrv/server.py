@@ -61,7 +61,7 @@ class NameServer:
     ) -> None:
         self.routes = Routes(clock)
         self._settings = Settings({"listenPort": str(port)} | (settings or {}))
-        self.requests = Requests(self.routes, self._settings, KeyValues(key_values), self._tell_lowest)
+        self.requests = Requests(self.routes, self._settings, KeyValues(key_values), self._notify_lowest)
         self._listener = Listener(
             host,
             port,
@@ -109,7 +109,7 @@ class NameServer:
     def unregister(self, one: Registration) -> None:
         """Removes a broker in this process."""
         if self.routes.unregister(one.cluster, one.broker_name, one.broker_id, one.address):
-            self._tell_lowest(one.broker_name, one.address)
+            self._notify_lowest(one.broker_name, one.address)
 
     def forget_silent(self) -> None:
         """Removes brokers whose registration has expired (RouteInfoManager.scanNotActiveBroker)."""
@@ -134,7 +134,7 @@ class NameServer:
     def _forget(self, live: LiveBroker) -> None:
         self.unregister(live.registration)
 
-    def _tell_lowest(self, broker_name: str, gone: str | None) -> None:
+    def _notify_lowest(self, broker_name: str, offline: str | None) -> None:
         """Notifies the brokers of a group about the lowest broker id in it, if that is enabled."""
         data = self.routes.brokers.get(broker_name)
         if data is None or not data.addresses or not self._settings.enabled("notifyMinBrokerIdChanged"):
@@ -142,18 +142,18 @@ class NameServer:
         lowest = min(data.addresses)
         live = self.routes.live.get((data.cluster, data.addresses[lowest]))
         fields = {"minBrokerId": str(lowest), "brokerName": broker_name, "minBrokerAddr": data.addresses[lowest]}
-        if gone is not None:
-            fields["offlineBrokerAddr"] = gone
+        if offline is not None:
+            fields["offlineBrokerAddr"] = offline
         if live is not None:
             fields["haBrokerAddr"] = live.registration.ha_address
-        told = [address for id_, address in data.addresses.items() if id_ != lowest or gone is not None]
-        for address in told:
-            task = asyncio.get_running_loop().create_task(_tell(address, fields))
+        notified = [address for id_, address in data.addresses.items() if id_ != lowest or offline is not None]
+        for address in notified:
+            task = asyncio.get_running_loop().create_task(_notify(address, fields))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
 
-async def _tell(address: str, fields: dict[str, str]) -> None:
+async def _notify(address: str, fields: dict[str, str]) -> None:
     try:
         connection = await Connection.open(address)
     except ConnectionError as error:

@@ -133,7 +133,7 @@ class Acl:
                 f"Need admin permission for request code={code}, but accessKey={name} is not",
                 f"{name} has no permission for request {code} from {peer.host}, it is not an admin.",
             )
-        for resource, right in _wanted(command):
+        for resource, right in _required_rights(command):
             group = resource.startswith(RETRY_PREFIX)
             default = account.default_group if group else account.default_topic
             owned = account.rights.get(resource, default or Right.DENY)
@@ -164,7 +164,7 @@ def _signed(command: Command, account: Account) -> bool:
     return hmac.compare_digest(given, other.encode())
 
 
-def _wanted(command: Command) -> Iterator[tuple[str, Right]]:
+def _required_rights(command: Command) -> Iterator[tuple[str, Right]]:
     """Yields (topic or group, right) that a request needs; a request without any needs only a signature."""
     code, fields = command.code, command.fields
     if (name := _SENDS.get(code)) is not None:  # type: ignore[call-overload]

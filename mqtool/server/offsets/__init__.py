@@ -11,8 +11,8 @@ Docs page: docs/howto/set-a-groups-position.md. Source: ConsumerManageProcessor,
 (4.9.7, 5.5.0).
 """
 
+from mqtool.server.offsets.apply_moves import AppliedMoves, apply_moves, check_broker
 from mqtool.server.offsets.client import BrokerPositions
 from mqtool.server.offsets.plan import BrokerPlan
-from mqtool.server.offsets.setting import AppliedMoves, apply_moves, check_broker
 
 __all__ = ["AppliedMoves", "BrokerPlan", "BrokerPositions", "apply_moves", "check_broker"]

@@ -61,7 +61,7 @@ class BrokerPositions:
         if self._connection is not None:
             self._connection.close()
 
-    def ask(self, code: RequestCode, **fields: object) -> Command:
+    def call(self, code: RequestCode, **fields: object) -> Command:
         """Sends a request and returns the answer, whatever its code.
 
         Raises:
@@ -78,14 +78,14 @@ class BrokerPositions:
         except TimeoutError as error:
             raise ConnectionError(f"broker {self.address}: no answer in {_ANSWER_SECONDS:g} s") from error
 
-    def asked(self, code: RequestCode, **fields: object) -> Command:
+    def call_ok(self, code: RequestCode, **fields: object) -> Command:
         """Sends a request that must succeed and returns the answer.
 
         Raises:
             RemoteProtocolError: the answer's code is not SUCCESS.
             ConnectionError: the broker does not answer.
         """
-        answer = self.ask(code, **fields)
+        answer = self.call(code, **fields)
         if answer.code != ResponseCode.SUCCESS:
             raise RemoteProtocolError(f"broker {self.address}: {code.name}: {answer.outcome}")
         return answer
@@ -95,7 +95,7 @@ class BrokerPositions:
     @cached_property
     def settings(self) -> dict[str, str]:
         """Configuration of the broker."""
-        return dict(java_properties.parse(bytes(self.asked(RequestCode.GET_BROKER_CONFIG).body)))
+        return dict(java_properties.parse(bytes(self.call_ok(RequestCode.GET_BROKER_CONFIG).body)))
 
     @property
     def name(self) -> str:
@@ -105,7 +105,7 @@ class BrokerPositions:
     @cached_property
     def release(self) -> Release:
         """Release of the broker, from the version that it states."""
-        table = document_in(self.asked(RequestCode.GET_BROKER_RUNTIME_INFO).body).get("table")
+        table = document_in(self.call_ok(RequestCode.GET_BROKER_RUNTIME_INFO).body).get("table")
         words = str((table if isinstance(table, dict) else {}).get("brokerVersionDesc", ""))
         numbers = [int(part) for part in words.lstrip("Vv").split("_")[:2] if part.isdigit()]
         return Release(*numbers) if len(numbers) == 2 else Release(4, 0)
@@ -117,12 +117,12 @@ class BrokerPositions:
 
     def groups(self) -> set[str]:
         """Returns the consumer groups that have a configuration."""
-        body = self.asked(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
+        body = self.call_ok(RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG).body
         return set(self._parsed(body, config_files.parse_groups).subscription_group_table)
 
     def members(self, group: str) -> list[str]:
         """Returns the client ids of a consumer group's running members."""
-        answer = self.ask(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
+        answer = self.call(RequestCode.GET_CONSUMER_CONNECTION_LIST, consumerGroup=group)
         if answer.code != ResponseCode.SUCCESS:  # CONSUMER_NOT_ONLINE
             return []
         members = document_in(answer.body).get("connectionSet")
@@ -138,7 +138,7 @@ class BrokerPositions:
 
     def committed(self) -> dict[str, dict[str, dict[int, int]]]:
         """Returns consumer offsets by group, topic and queue id; for the broker, a negative one means none."""
-        answer = self.asked(RequestCode.GET_ALL_CONSUMER_OFFSET)
+        answer = self.call_ok(RequestCode.GET_ALL_CONSUMER_OFFSET)
         offsets: ConsumerOffsets = self._parsed(answer.body, config_files.parse_consumer_offsets)
         return {
             group: {topic: {queue: one for queue, one in own.items() if one >= 0} for topic, own in by_topic.items()}
@@ -149,20 +149,20 @@ class BrokerPositions:
 
     def topics(self) -> dict[str, tuple[int, ...]]:
         """Returns the queue ids of each topic that has a configuration."""
-        answer = self.asked(RequestCode.GET_ALL_TOPIC_CONFIG)
+        answer = self.call_ok(RequestCode.GET_ALL_TOPIC_CONFIG)
         table = self._parsed(answer.body, config_files.parse_topics).topic_config_table
         return {name: tuple(range(max(one.read_queue_nums, one.write_queue_nums))) for name, one in table.items()}
 
     def bounds(self, topic: str, queue_id: int) -> tuple[int, int] | None:
         """Returns (min offset, max offset) of a queue; None if the queue does not exist."""
         codes = (RequestCode.GET_MIN_OFFSET, RequestCode.GET_MAX_OFFSET)
-        low, high = (self._number(self.asked(code, topic=topic, queueId=queue_id), "offset") for code in codes)
+        low, high = (self._number(self.call_ok(code, topic=topic, queueId=queue_id), "offset") for code in codes)
         return max(0, low), max(0, high)
 
     def at_time(self, topic: str, queue_id: int, time: int) -> int:
         """Returns the queue offset for a store timestamp in ms."""
         code = RequestCode.SEARCH_OFFSET_BY_TIMESTAMP
-        return max(0, self._number(self.asked(code, topic=topic, queueId=queue_id, timestamp=time), "offset"))
+        return max(0, self._number(self.call_ok(code, topic=topic, queueId=queue_id, timestamp=time), "offset"))
 
     def messages(self, topic: str, queue_id: int, start: int, end: int) -> Iterator[QueueMessage]:
         """Yields the messages with queue offsets in [start, end), in order."""
@@ -183,7 +183,7 @@ class BrokerPositions:
 
     def _pull(self, topic: str, queue_id: int, start: int, count: int) -> Command:
         """Sends a pull that commits no offset and returns the answer."""
-        return self.ask(
+        return self.call(
             RequestCode.PULL_MESSAGE,
             consumerGroup=_GROUP,
             topic=topic,

@@ -93,7 +93,7 @@ class Mirror:
             RemoteProtocolError: the master sends bytes that do not continue the copy's log.
         """
         tables = asyncio.ensure_future(self._keep_tables())
-        self._look_whether_caught_up()
+        self._check_caught_up()
         try:
             while not self._stopped.is_set():
                 try:
@@ -155,9 +155,9 @@ class Mirror:
             self.store.append(frame)
         if self.store.end != before:
             writer.write(REPORT.build(Report(self.store.end)))
-        self._look_whether_caught_up()
+        self._check_caught_up()
 
-    def _look_whether_caught_up(self) -> None:
+    def _check_caught_up(self) -> None:
         if self.store.end >= self._facts.max_offset:
             self.caught_up.set()
 

@@ -44,7 +44,7 @@ def test_every_finding_is_looked_at_a_few_times(store, compared):
     proposal = changes_of(store, [*findings("queue-hole"), *findings("log-bad-body")])
     assert [type(change) for change in proposal.changes] == [RebuildQueues]
     assert len(proposal.changes[0].topics) == COUNT
-    assert len(proposal.left) == COUNT
+    assert len(proposal.remaining) == COUNT
     assert compared["=="] <= 2 * COUNT
 
 
@@ -53,5 +53,5 @@ def test_what_a_first_change_leaves_is_parted_in_one_pass(first, store, compared
     tails = findings(first, Severity.WARNING)
     proposal = changes_of(store, [*tails, *findings("queue-hole")])
     assert proposal.changes == (Truncate(store.commit_log.max_offset),)
-    assert proposal.left == tuple(findings("queue-hole"))
+    assert proposal.remaining == tuple(findings("queue-hole"))
     assert compared["=="] <= 2 * COUNT

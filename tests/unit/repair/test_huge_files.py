@@ -102,5 +102,5 @@ def test_a_table_that_cannot_be_composed_is_left_and_the_rest_is_planned(make, r
     with open_store(root) as store:
         proposal = changes_of(store, verify(store).findings)
     assert proposal.changes == (RebuildMetadata(("config/topics.json",)),)
-    assert [(one.code, one.file) for one in proposal.left] == [("config-unreadable", ORDER_INFO)]
+    assert [(one.code, one.file) for one in proposal.remaining] == [("config-unreadable", ORDER_INFO)]
     assert [step.path for step in make_plan(root, proposal.changes).steps] == ["config/topics.json"]

@@ -72,7 +72,7 @@ def test_a_misnamed_segment_is_renamed_and_no_record_is_lost(misname, root):
         assert {one.code for one in found.findings} == {"log-segment-name"}
         assert found.losses.messages == 0
         proposal = changes_of(store, found.findings)
-    assert proposal.left == ()
+    assert proposal.remaining == ()
     assert [type(change) for change in proposal.changes] == [RenameSegments]
     apply(make_plan(root, proposal.changes), backup_acknowledged=True)
     finalize(root)
@@ -188,7 +188,7 @@ def test_a_stray_with_records_that_differ_from_those_in_the_log_stays(root):
     with mqtool.open(root) as store:
         proposal = changes_of(store, [one for one in verify(store).findings if one.code == "log-stray-file"])
     assert proposal.changes == ()
-    assert [one.code for one in proposal.left] == ["log-stray-file"]
+    assert [one.code for one in proposal.remaining] == ["log-stray-file"]
 
 
 def test_a_segment_whose_first_record_states_a_wrong_offset_keeps_its_name(root):

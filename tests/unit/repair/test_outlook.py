@@ -38,19 +38,19 @@ def outlook(root, release):
 
 def test_a_truncated_segment_costs_only_what_was_cut_off(truncated):
     before = outlook(truncated, "4.9")
-    assert (before.gone, before.lost_before) == (223, None)
+    assert (before.physically_lost, before.lost_before) == (223, None)
     digest = tree_digest(truncated)
     found = run(RUNBOOKS["RB-01"], truncated, Request(apply=True, backup_acknowledged=True))
     assert found.repaired, found.markdown()
-    assert (found.gone, found.lost_after) == (223, 223)
+    assert (found.physically_lost, found.lost_after) == (223, 223)
     for release in ("4.9", "5.5"):
-        assert predict(truncated, release).readable == before.known - 223
+        assert predict(truncated, release).readable == before.total - 223
     undo(truncated)
     assert tree_digest(truncated) == digest
 
 
 def test_a_plan_from_findings_saves_what_follows_a_truncated_segment(truncated):
-    known = outlook(truncated, "4.9").known
+    known = outlook(truncated, "4.9").total
     with open_store(truncated) as store:
         proposal = changes_of(store, verify(store).findings)
     plan = make_plan(truncated, proposal.changes, must_repair=True)
@@ -91,7 +91,7 @@ def test_a_directory_that_is_a_link_to_another_disk_is_previewed_as_it_is(name, 
     (root / name).symlink_to(elsewhere)
     (elsewhere / "up").symlink_to(tmp_path)
     assert outlook(root, "5.5") == before
-    assert (before.known, before.gone, before.lost_before) == (389, 0, 9)
+    assert (before.total, before.physically_lost, before.lost_before) == (389, 0, 9)
 
 
 @pytest.fixture
@@ -141,7 +141,7 @@ def test_a_preview_reads_each_segment_of_an_unchanged_log_once(walked, tmp_path)
     with open_store(root) as store, proof.read_once():
         preview = Preview(store)
         known = preview.unchanged
-        assert preview.compare({}, {"checkpoint"}).known == known.known
+        assert preview.compare({}, {"checkpoint"}).total == known.total
     assert sorted(walked) == segments
     assert Preview(store).unchanged == known
     assert sorted(walked) == sorted(segments * 3)

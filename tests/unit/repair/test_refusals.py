@@ -36,7 +36,7 @@ from mqtool.repair import (
     make_plan,
     undo,
 )
-from mqtool.repair.gates import alone
+from mqtool.repair.gates import exclusive
 from mqtool.repair.paths import HOME
 from tests.support.damage import held_lock
 from tests.support.rocketmq import sparse_copy
@@ -301,7 +301,7 @@ def test_undo_with_an_old_file_missing(root):
 def test_another_mqtool_that_ends_the_change_already(ending, plan, root):
     carry_out(plan)
     before = tree_digest(root)
-    with alone(root / HOME), pytest.raises(StoreLockedError, match="another mqtool"):
+    with exclusive(root / HOME), pytest.raises(StoreLockedError, match="another mqtool"):
         ending(root)
     assert tree_digest(root) == before
 

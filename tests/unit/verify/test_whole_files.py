@@ -65,7 +65,7 @@ def test_a_file_in_the_place_of_all_queues_is_one_finding_and_repaired(root):
     with mqtool.open(root) as store:
         first = changes_of(store, found.findings)
     assert first.changes == (SetAside(("consumequeue",)),)
-    assert first.again
+    assert first.needs_another_run
     apply(make_plan(root, first.changes), backup_acknowledged=True)
     finalize(root)
     with mqtool.open(root) as store:

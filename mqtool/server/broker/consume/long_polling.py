@@ -17,7 +17,7 @@ Key = tuple[str, int]
 _CATCH_UP_S = 0.2
 
 
-class Waiting:
+class WaitingRequest:
     """A request that waits until one of its queues has a message at a given queue offset."""
 
     __slots__ = ("future", "offsets", "timer")
@@ -44,7 +44,7 @@ class LongPolling:
         """Creates the table; `max_offset` returns the max offset of a topic's queue."""
         self.count = 0
         self._max_offset = max_offset
-        self._waiting_by_queue: dict[Key, list[Waiting]] = {}
+        self._waiting_by_queue: dict[Key, list[WaitingRequest]] = {}
         self._undispatched: dict[Key, int] = {}
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
@@ -129,7 +129,7 @@ class LongPolling:
             seconds: maximum time to wait.
         """
         loop = asyncio.get_running_loop()
-        one = Waiting(offsets, loop.create_future(), None)
+        one = WaitingRequest(offsets, loop.create_future(), None)
         one.timer = loop.call_later(seconds, lambda: self._finish(one, arrived=False))
         for key in offsets:
             self._waiting_by_queue.setdefault(key, []).append(one)
@@ -155,7 +155,7 @@ class LongPolling:
             for one in list(waiting):
                 self._finish(one, arrived=True)
 
-    def _finish(self, one: Waiting, *, arrived: bool) -> None:
+    def _finish(self, one: WaitingRequest, *, arrived: bool) -> None:
         if one.timer is None:
             return
         one.timer.cancel()

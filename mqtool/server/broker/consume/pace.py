@@ -19,19 +19,19 @@ class Pace:
     """Controls the pauses of a dispatch thread."""
 
     def __init__(self) -> None:
-        self._wanted = threading.Event()
+        self._woken = threading.Event()
         self._worked = 0.0
         self._is_over = False
 
     def hurry(self) -> None:
         """Ends the current pause, because a request waits for a message that was put. Any thread may call it."""
-        if not self._wanted.is_set():
-            self._wanted.set()
+        if not self._woken.is_set():
+            self._woken.set()
 
     def end(self) -> None:
         """Ends the current pause; later calls of `rest` do not pause."""
         self._is_over = True
-        self._wanted.set()
+        self._woken.set()
 
     def rest(self) -> None:
         """Pauses after a round. Must be called in the dispatch thread."""
@@ -40,6 +40,6 @@ class Pace:
         # CPU time of this thread since the last pause; waiting does not count.
         spent = max(0.0, time.thread_time() - self._worked)
         time.sleep(min(LONGEST_REST_S, SHORT_REST * spent))
-        self._wanted.wait(LONGEST_REST_S)
-        self._wanted.clear()
+        self._woken.wait(LONGEST_REST_S)
+        self._woken.clear()
         self._worked = time.thread_time()

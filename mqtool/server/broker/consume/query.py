@@ -8,7 +8,7 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.stored import stored
+from mqtool.server.broker.parsed_record import parsed_record
 from mqtool.server.net.peer import Handler, Peer
 
 _DEFAULT_MAX = 32
@@ -60,7 +60,7 @@ class QueryProcessor:
 def _has_key(record: "memoryview | bytes", topic: str, key: str, *, is_tag: bool) -> bool:
     """Whether a record really has the topic and the key (or tag), not just the same hash."""
     try:
-        message = stored(record)
+        message = parsed_record(record)
     except FormatError:
         return False
     found = message.properties

@@ -11,7 +11,7 @@ from mqtool.formats.config_files import DataVersion, DelayOffsets
 from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.stored import Stored, requeued, stored
+from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
 from mqtool.server.broker.tables.config_table import next_version
 
 _PERIOD_S = 0.1
@@ -80,7 +80,7 @@ class Schedule:
             for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
                 is_done = True
                 with broker.skipped.guard("delay", SCHEDULE_TOPIC, level - 1, queue_offset):
-                    is_done = self._deliver_one(stored(data), delay, now)
+                    is_done = self._deliver_one(parsed_record(data), delay, now)
                 if not is_done:
                     self._move(level, queue_offset)
                     return delivered
@@ -90,7 +90,7 @@ class Schedule:
                 return delivered
             self._move(level, found.next_begin_offset)
 
-    def _deliver_one(self, message: Stored, delay: int, now: int) -> bool:
+    def _deliver_one(self, message: ParsedRecord, delay: int, now: int) -> bool:
         """Delivers a message; returns False if it is not due, or the store does not accept messages now.
 
         Raises:

@@ -22,7 +22,7 @@ from mqtool.server.broker.answers import RefusalError, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.recall_handle import RecallHandle, parse_handle
 from mqtool.server.broker.delay.timer_files import TimerFiles
-from mqtool.server.broker.stored import Stored, requeued, stored
+from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
 from mqtool.server.net.peer import Handler, Peer
 
 _PERIOD_S = 0.1
@@ -169,7 +169,7 @@ class Timer:
         last = files.last_unit()
         data = self._broker.messages.message_at(last.physical_offset) if last is not None else None
         if data is not None:
-            self._queue_offset = max(self._queue_offset, stored(data).record.queue_offset + 1)
+            self._queue_offset = max(self._queue_offset, parsed_record(data).record.queue_offset + 1)
 
     def close(self) -> None:
         """Writes the checkpoint and closes the files."""
@@ -237,7 +237,7 @@ class Timer:
             for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
                 is_done = True
                 with self._broker.skipped.guard("timer", names.TIMER_TOPIC, 0, queue_offset):
-                    is_done = self._file(stored(data), now)
+                    is_done = self._file(parsed_record(data), now)
                 if not is_done:
                     return
                 self._queue_offset = queue_offset + 1
@@ -250,7 +250,7 @@ class Timer:
             if self._queue_offset == found.max_offset:
                 return
 
-    def _file(self, message: Stored, now: int) -> bool:
+    def _file(self, message: ParsedRecord, now: int) -> bool:
         """Adds a message to the wheel, or delivers it if its time has passed; returns False if the store is not ready.
 
         Raises:
@@ -310,27 +310,27 @@ class Timer:
         return True
 
     @staticmethod
-    def _is_deleted(message: Stored, deleted: set[str]) -> bool:
+    def _is_deleted(message: ParsedRecord, deleted: set[str]) -> bool:
         key = message.unique_key
         return key in deleted or f"{message.properties.get(properties.REAL_TOPIC)}+{key}" in deleted
 
-    def _parked(self, unit: TimerLogUnit) -> Stored | None:
+    def _parked(self, unit: TimerLogUnit) -> ParsedRecord | None:
         """Returns the message of a timer log unit; None if it was deleted, or the unit does not point to a record."""
         data = self._broker.messages.message_at(unit.physical_offset)
         try:
-            return stored(data) if data is not None else None
+            return parsed_record(data) if data is not None else None
         except FormatError as error:
             place = f"timer log unit at physical offset {unit.physical_offset}: {error}"
             self._broker.skipped.note("timer", names.TIMER_TOPIC, 0, -1 - unit.physical_offset, place)
             return None
 
-    def _roll(self, message: Stored) -> bool:
+    def _roll(self, message: ParsedRecord) -> bool:
         """Stores a message whose time is beyond the wheel in the timer topic again; returns False if it is refused."""
         rolls = service_records.roll_times(message.properties) + 1
         changed = {**message.properties, properties.TIMER_ROLL_TIMES: str(rolls)}
         return self._broker.writer.deliver(requeued(message, names.TIMER_TOPIC, 0, changed, self._broker.store_host)).ok
 
-    def _deliver(self, message: Stored, enqueued: int, now: int) -> bool:
+    def _deliver(self, message: ParsedRecord, enqueued: int, now: int) -> bool:
         """Puts a message with its delivery time into its own topic; returns False if the store refuses it now."""
         found = message.properties
         topic, queue_id = service_records.destination(found, default_queue="0")

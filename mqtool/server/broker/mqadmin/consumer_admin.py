@@ -108,7 +108,7 @@ class ConsumerAdmin:
         if command.code == RequestCode.CONSUME_MESSAGE_DIRECTLY:
             fields["brokerName"] = broker.settings.text("brokerName")
             data = self._message_named(text(command, "msgId"))
-        answer = await broker.ask(member.peer, command.code, fields, data, _RELAY_S)
+        answer = await broker.request(member.peer, command.code, fields, data, _RELAY_S)
         if answer is None:
             remark = f"consumer <{group}> <{client_id}> Timeout"
             raise RefusalError(ResponseCode.CONSUME_MSG_TIMEOUT, remark)
@@ -277,7 +277,7 @@ class ConsumerAdmin:
             if wanted and member.client_id != wanted:
                 continue
             fields = {"topic": topic, "group": group}
-            answer = await broker.ask(member.peer, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields, b"", 5.0)
+            answer = await broker.request(member.peer, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields, b"", 5.0)
             if answer is not None and answer.code == ResponseCode.SUCCESS and answer.body:
                 table = bytes(answer.body).decode("utf-8", "replace").partition('"messageQueueTable":')[2].rstrip("}")
                 pieces.append(f"{body(member.client_id).decode()}:{table or '{'}}}")

@@ -60,7 +60,7 @@ class TopicAdmin:
             )
         )
         await self._broker.persister.saved()
-        await self._broker.until_known()
+        await self._broker.wait_registered()
         return ok(command)
 
     async def update_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
@@ -68,7 +68,7 @@ class TopicAdmin:
         for one in body_of(command).get("topicConfigList") or []:
             self._put_topic(_bean(TopicConfig, one))
         await self._broker.persister.saved()
-        await self._broker.until_known()
+        await self._broker.wait_registered()
         return ok(command)
 
     def _put_topic(self, config: TopicConfig) -> None:

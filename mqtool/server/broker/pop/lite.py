@@ -73,7 +73,7 @@ class Lite:
             consumed = info.consumed if info is not None else {}
             counts += [str(consumed.get(offset, 0)) for offset in one.point.offsets]
         fields["orderCountInfo"] = ";".join(counts)
-        data = b"".join(record for one in taken for record in one.found.records)
+        data = b"".join(record for one in taken for record in one.result.records)
         return command.reply(ResponseCode.SUCCESS, "FOUND", fields, data)
 
     def _new_queues(self, group: str, topic: str) -> dict[tuple[str, int], int]:

@@ -175,7 +175,7 @@ class LiteSubscriptions:
             self._drop(other, known, queue)
             name = queue.rpartition("$")[2]
             fields = {"clientId": other, "consumerGroup": group, "liteTopic": name}
-            self._broker.tell(known.peer, RequestCode.NOTIFY_UNSUBSCRIBE_LITE, fields)
+            self._broker.notify(known.peer, RequestCode.NOTIFY_UNSUBSCRIBE_LITE, fields)
             if self._attribute(group, _RESET_EXCLUDED) == "true":
                 self._set_offset(group, queue, 0)
             self.wake(other)

@@ -19,9 +19,10 @@ from mqtool.server.broker.answers import RefusalError, number
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.consume.long_polling import Key
 from mqtool.server.broker.delay.timer import Timer
+from mqtool.server.broker.parsed_record import parsed_record, with_place
 from mqtool.server.broker.pop.acks import PopAcks
-from mqtool.server.broker.pop.looks import PopLooks
 from mqtool.server.broker.pop.order import OrderInfo, OrderTable
+from mqtool.server.broker.pop.peek import PeekProcessor
 from mqtool.server.broker.pop.records import (
     ORDER_REVIVE_QUEUE,
     build_extra_info,
@@ -30,7 +31,6 @@ from mqtool.server.broker.pop.records import (
 )
 from mqtool.server.broker.pop.request import PopRequest, read_request
 from mqtool.server.broker.pop.revive import Revive
-from mqtool.server.broker.stored import rebuilt, stored
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.filters import MessageFilter
 
@@ -39,16 +39,16 @@ _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLO
 """Statuses of a consumer offset outside the queue; the pop reads again from the next valid queue offset."""
 
 
-class Taken(NamedTuple):
+class PoppedMessages(NamedTuple):
     """Messages popped from one queue."""
 
     point: CheckPoint
-    found: GetResult
+    result: GetResult
     stored: PutResult | None
 
 
 class PopProcessor:
-    """Handles POP_MESSAGE; `PopAcks` and `PopLooks` handle the other POP requests."""
+    """Handles POP_MESSAGE; `PopAcks` and `PeekProcessor` handle the other POP requests."""
 
     def __init__(self, broker: Broker, timer: Timer) -> None:
         """Loads consumerOrderInfo.json.
@@ -61,13 +61,13 @@ class PopProcessor:
         self.orders = OrderTable(broker.persister, kept=broker.release >= (5, 5))
         self.acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[QueueKey, int] = {}
-        self._looks = PopLooks(broker, self.orders, self._ahead)
+        self._peeks = PeekProcessor(broker, self.orders, self._ahead)
         self._turns = itertools.count()
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each request code."""
         own: dict[int, Handler] = {RequestCode.POP_MESSAGE: self.pop}
-        return {**own, **self.acks.handlers(), **self._looks.handlers()}
+        return {**own, **self.acks.handlers(), **self._peeks.handlers()}
 
     async def pop(self, command: Command, peer: Peer) -> Command:
         """Pops and returns messages; if there are none, waits as long as the request allows."""
@@ -108,9 +108,9 @@ class PopProcessor:
             offsets.commit(*key, committed)
         return max(self._ahead.get(key, 0), committed)
 
-    def take(self, request: PopRequest, pop_time: int, revive_queue: int) -> list[Taken]:
+    def take(self, request: PopRequest, pop_time: int, revive_queue: int) -> list[PoppedMessages]:
         """Pops messages from the queues, up to the number that the request states."""
-        taken: list[Taken] = []
+        taken: list[PoppedMessages] = []
         left = request.max_num
         for key in request.queues:
             if left <= 0:
@@ -140,7 +140,7 @@ class PopProcessor:
                 if result is not None and not result.ok:
                     remark = f"the check point could not be stored: {result.status.value}"
                     raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
-                one = Taken(point, found, result)
+                one = PoppedMessages(point, found, result)
             left -= len(found.records)
             taken.append(one)
             self._broker.stats.got(key.group, key.topic, key.queue_id, len(found.records), found.size)
@@ -154,12 +154,12 @@ class PopProcessor:
             found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count, message_filter)
         return found
 
-    def _note_order(self, request: PopRequest, point: CheckPoint, found: GetResult) -> Taken:
+    def _note_order(self, request: PopRequest, point: CheckPoint, found: GetResult) -> PoppedMessages:
         now = time.time_ns() // 1_000_000
         info = OrderInfo(point.pop_time, point.invisible_ms, point.offsets, request.attempt_id, last_ms=now)
         self.orders.take(point.key, info)
         self._broker.offsets.commit(*point.key, point.start)
-        return Taken(point, found, None)
+        return PoppedMessages(point, found, None)
 
     def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> PutResult | None:
         """Stores a check point, so that the next pop continues after its messages.
@@ -175,7 +175,7 @@ class PopProcessor:
             self._ahead[point.key] = found.next_begin_offset
         return result
 
-    async def _written(self, taken: list[Taken]) -> None:
+    async def _written(self, taken: list[PoppedMessages]) -> None:
         """Waits until check points are as durable as messages are, then commits the consumer offsets."""
         for one in taken:
             if one.stored is None:
@@ -183,7 +183,7 @@ class PopProcessor:
             future = self._broker.writer.flushed(one.stored)
             if future is not None:
                 await future
-            key, following = one.point.key, one.found.next_begin_offset
+            key, following = one.point.key, one.result.next_begin_offset
             if not self._broker.offsets.has_reset(*key):
                 self._broker.offsets.commit(*key, max(following, self._broker.offsets.get(*key) or 0))
             if self._ahead.get(key) == following:
@@ -203,7 +203,7 @@ class PopProcessor:
     # -- answering -----------------------------------------------------------------------------------------------
 
     def _answer(
-        self, command: Command, request: PopRequest, taken: list[Taken], pop_time: int, revive_queue: int
+        self, command: Command, request: PopRequest, taken: list[PoppedMessages], pop_time: int, revive_queue: int
     ) -> Command:
         rest = sum(
             max(0, self._broker.messages.queue_bounds(key.topic, key.queue_id)[1] - self._position(request, key))
@@ -225,7 +225,7 @@ class PopProcessor:
         data = b"".join(
             _as_popped(one.point, record, offset, request.topic, revive_queue)
             for one in taken
-            for record, offset in zip(one.found.records, one.found.queue_offsets, strict=True)
+            for record, offset in zip(one.result.records, one.result.queue_offsets, strict=True)
         )
         return command.reply(ResponseCode.SUCCESS, "FOUND", fields, data)
 
@@ -250,9 +250,9 @@ def _as_popped(
     """Returns a record as it is sent to a client; a record of a retry topic gets its original topic back."""
     if not point.key.topic.startswith(names.RETRY_PREFIX) or point.key.topic == topic:
         return record
-    message = stored(record)
+    message = parsed_record(record)
     changed = dict(message.properties)
     changed.setdefault(_POP_CHECK_POINT, build_extra_info(point, revive_queue, offset))
-    return rebuilt(
+    return with_place(
         message, topic, message.record.queue_id, message.record.queue_offset, properties.encode(changed.items())
     )

@@ -13,7 +13,7 @@ from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, QueueK
 from mqtool.server.broker import names
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
-from mqtool.server.broker.stored import Stored, requeued, stored
+from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
 
 _LOG = logging.getLogger(__name__)
 
@@ -95,7 +95,7 @@ class Revive:
             found = self._broker.messages.get_message(self.topic, queue.queue_id, queue.next_offset, _AT_ONCE)
             for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
                 with self._broker.skipped.guard("pop revive", self.topic, queue.queue_id, queue_offset):
-                    self._note(queue, stored(data), queue_offset)
+                    self._note(queue, parsed_record(data), queue_offset)
                 queue.next_offset = queue_offset + 1
             if found.records:
                 continue
@@ -103,7 +103,7 @@ class Revive:
                 return
             queue.next_offset = found.resume_offset
 
-    def _note(self, queue: _ReviveQueue, message: Stored, queue_offset: int) -> None:
+    def _note(self, queue: _ReviveQueue, message: ParsedRecord, queue_offset: int) -> None:
         broker = self._broker
         tag = message.properties.get(properties.TAGS, "")
         found = revive_record(tag, message.record.body, broker.settings.text("brokerName"))
@@ -138,7 +138,7 @@ class Revive:
         found = broker.messages.get_message(key.topic, key.queue_id, offset, 1)
         if not found.records or found.queue_offsets[0] != offset:
             return True
-        message = stored(found.records[0])
+        message = parsed_record(found.records[0])
         is_retry = key.topic.startswith(names.RETRY_PREFIX)
         topic = key.topic if is_retry else names.pop_retry_topic(key.group, key.topic)
         broker.topics.create_for_send_back(topic, 1)

@@ -95,7 +95,7 @@ class ReplyProcessor:
             "storeTimestamp": str(time.time_ns() // 1_000_000),
         }
         code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
-        answer = await broker.ask(target, code, fields, bytes(command.body), _PUSH_S)
+        answer = await broker.request(target, code, fields, bytes(command.body), _PUSH_S)
         if answer is None:
             return f"push reply message to <{client_id}> fail."
         if answer.code != ResponseCode.SUCCESS:

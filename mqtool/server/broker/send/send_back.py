@@ -13,8 +13,8 @@ from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
 from mqtool.server.broker.send.put_answers import STORED
-from mqtool.server.broker.stored import Stored, requeued, stored
 from mqtool.server.net.peer import Handler, Peer
 
 _FIRST_LEVEL = 3
@@ -75,11 +75,11 @@ class SendBackProcessor:
         broker.stats.sent_back(group, message.topic)
         return ok(command)
 
-    def _message_at(self, physical_offset: int) -> Stored:
+    def _message_at(self, physical_offset: int) -> ParsedRecord:
         data = self._broker.messages.message_at(physical_offset)
         try:
             if data is not None:
-                return stored(data)
+                return parsed_record(data)
         except FormatError:
             pass
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"look message by offset failed, {physical_offset}")

@@ -21,7 +21,7 @@ from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, number, ok, text
 from mqtool.server.broker.broker import Broker
-from mqtool.server.broker.stored import Stored, rebuilt, requeued, stored
+from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued, with_place
 from mqtool.server.net.peer import Handler, Peer
 
 _LOG = logging.getLogger(__name__)
@@ -81,12 +81,12 @@ class Transactions:
         await self._note_done(half.record.queue_offset)
         return ok(command)
 
-    def _half_of(self, command: Command) -> Stored:
+    def _half_of(self, command: Command) -> ParsedRecord:
         data = self._broker.messages.message_at(number(command, "commitLogOffset"))
         if data is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         try:
-            half = stored(data)
+            half = parsed_record(data)
         except FormatError as error:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from error
         if half.topic != names.HALF_TOPIC:
@@ -97,7 +97,7 @@ class Transactions:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         return half
 
-    def _committed(self, half: Stored, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
+    def _committed(self, half: ParsedRecord, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
         message = requeued(half, *place, {**half.properties, properties.WAIT: "false"}, self._broker.store_host)
         return message._replace(sys_flag=half.record.sys_flag | _COMMIT, prepared_transaction_offset=half_offset)
 
@@ -137,14 +137,14 @@ class Transactions:
                 continue
             is_done = True
             with self._broker.skipped.guard("transaction", names.HALF_TOPIC, 0, half_at):
-                half = stored(data)
+                half = parsed_record(data)
                 is_done = half.record.store_timestamp < started and await self._settle(half, started)
             if not is_done:
                 break
             half_at += 1
         self._commit(half_at)
 
-    async def _settle(self, half: Stored, now: int) -> bool:
+    async def _settle(self, half: ParsedRecord, now: int) -> bool:
         """Asks the producer about a half message, or gives up on it.
 
         Returns:
@@ -173,7 +173,7 @@ class Transactions:
         self._ask(half, place, *put)
         return True
 
-    async def _put_back(self, half: Stored, times: int) -> tuple[int, int] | None:
+    async def _put_back(self, half: ParsedRecord, times: int) -> tuple[int, int] | None:
         """Stores a half message again at the end of its queue.
 
         Returns:
@@ -184,7 +184,9 @@ class Transactions:
         result = await self._broker.writer.store(requeued(half, names.HALF_TOPIC, 0, changed, self._broker.store_host))
         return (result.physical_offset, result.queue_offset) if result.ok else None
 
-    def _ask(self, half: Stored, place: service_records.Destination, physical_offset: int, queue_offset: int) -> None:
+    def _ask(
+        self, half: ParsedRecord, place: service_records.Destination, physical_offset: int, queue_offset: int
+    ) -> None:
         """Sends CHECK_TRANSACTION_STATE to one producer of the producer group."""
         broker, found = self._broker, half.properties
         peer = broker.clients.producer_of(found.get(properties.PRODUCER_GROUP, ""))
@@ -202,10 +204,10 @@ class Transactions:
             "offsetMsgId": message_id.format_offset_id(half.record.store_host, physical_offset),
             "bname": broker.settings.text("brokerName"),
         }
-        data = rebuilt(half, topic, queue_id, queue_offset, half.record.properties)
-        broker.tell(peer, RequestCode.CHECK_TRANSACTION_STATE, fields, data)
+        data = with_place(half, topic, queue_id, queue_offset, half.record.properties)
+        broker.notify(peer, RequestCode.CHECK_TRANSACTION_STATE, fields, data)
 
-    async def _give_up(self, half: Stored) -> None:
+    async def _give_up(self, half: ParsedRecord) -> None:
         self._broker.topics.create_for_send_back(names.CHECKED_TOO_OFTEN_TOPIC, 1)
         await self._broker.writer.store(
             requeued(half, names.CHECKED_TOO_OFTEN_TOPIC, 0, half.properties, self._broker.store_host)
@@ -240,7 +242,7 @@ class Transactions:
             for number_, data in zip(found.queue_offsets, found.records, strict=True):
                 offsets: list[int] = []
                 with self._broker.skipped.guard("transaction", names.OP_TOPIC, 0, number_):
-                    offsets = [one for one in service_records.op_offsets(stored(data).record.body) if one < end]
+                    offsets = [one for one in service_records.op_offsets(parsed_record(data).record.body) if one < end]
                 self._done.update(offset for offset in offsets if offset >= half_at)
                 self._ops.append((number_, max(offsets, default=-1)))
             if not found.records:

@@ -21,7 +21,7 @@ _SHOWN = 20
 _MAX_REASON = 300
 
 
-class Skipped(NamedTuple):
+class SkippedMessage(NamedTuple):
     """A message that a service skipped."""
 
     service: str
@@ -41,10 +41,10 @@ class SkippedRecords:
 
     def __init__(self) -> None:
         self.counts: Counter[str] = Counter()
-        self._places: OrderedDict[tuple[str, str, int, int], Skipped] = OrderedDict()
+        self._places: OrderedDict[tuple[str, str, int, int], SkippedMessage] = OrderedDict()
 
     @property
-    def newest(self) -> list[Skipped]:
+    def newest(self) -> list[SkippedMessage]:
         """The most recently skipped messages, newest first."""
         return list(self._places.values())[: -_SHOWN - 1 : -1]
 
@@ -54,7 +54,7 @@ class SkippedRecords:
         if place in self._places:
             return
         self.counts[service] += 1
-        skipped = Skipped(*place, reason[:_MAX_REASON], time.time_ns() // 1_000_000)
+        skipped = SkippedMessage(*place, reason[:_MAX_REASON], time.time_ns() // 1_000_000)
         self._places[place] = skipped
         if len(self._places) > _REMEMBERED:
             self._places.popitem(last=False)

@@ -292,7 +292,7 @@ def test_the_runbook_of_a_field_without_a_checksum_repairs_what_the_queues_prove
     root = damage_case(case, tmp_path)
     found = run(RUNBOOKS["RB-05"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "new"))
     assert found.repaired, found.markdown()
-    assert found.lost_after <= found.gone
+    assert found.lost_after <= found.physically_lost
 
 
 def test_ids_are_numbered_without_gaps():

@@ -31,8 +31,8 @@ from mqtool.formats.auth_records import (
 from mqtool.protocol import Command
 from mqtool.server.auth.guard import Auth
 from mqtool.server.auth.needs import Need, needs_of
-from mqtool.server.auth.opening import open_tables
 from mqtool.server.auth.options import AuthOptions, options_of
+from mqtool.server.auth.table_setup import open_tables
 from mqtool.server.auth.tables import AuthError, AuthTables, matches_address, network_of
 from mqtool.server.net.acl import ROUTE_CHANGES
 from mqtool.server.net.client import Connection
@@ -221,8 +221,8 @@ def test_a_broker_signs_its_registration_with_another_name_server(tmp_path):
             }
             second = ServeOptions(tmp_path / "b", config=BrokerConfig(keys), name_server_port=None)
             async with Server(second) as server:
-                server._registration.soon()
-                await server._registration.done()
+                server._registration.trigger()
+                await server._registration.wait_done()
                 connection = await Connection.open(first.addresses["namesrv"])
                 answer = await connection.call(ask(R.GET_BROKER_CLUSTER_INFO), 20)
                 connection.close()

@@ -88,24 +88,24 @@ def apply_moves(broker: BrokerPositions, plan: BrokerPlan, save_undo: Callable[[
         ConnectionError: the broker does not answer.
     """
     check_broker(broker, plan)
-    left = list(_left(broker, plan))
-    already = len(plan.moves) - len(left)
-    if not left:
+    remaining = list(_remaining(broker, plan))
+    already = len(plan.moves) - len(remaining)
+    if not remaining:
         return AppliedMoves(0, already)
     save_undo(plan.undo())
     if plan.online and not broker.resets_by_itself:
-        return AppliedMoves(len(left), already, _tell(broker, plan))
-    for move in left:
+        return AppliedMoves(len(remaining), already, _notify_consumers(broker, plan))
+    for move in remaining:
         if plan.online and move.after is not None:
             _reset(broker, move)
         else:
             _update(broker, move)
     if not plan.online:
-        _prove(broker, left)
-    return AppliedMoves(len(left), already)
+        _check_stored(broker, remaining)
+    return AppliedMoves(len(remaining), already)
 
 
-def _left(broker: BrokerPositions, plan: BrokerPlan) -> Iterator[Move]:
+def _remaining(broker: BrokerPositions, plan: BrokerPlan) -> Iterator[Move]:
     """Yields the moves that have not been made yet."""
     committed = broker.committed()
     for move in plan.moves:
@@ -126,10 +126,10 @@ def _update(broker: BrokerPositions, move: Move) -> None:
     """Commits an offset, as a consumer does."""
     after = _NONE if move.after is None else move.after
     fields = {"consumerGroup": move.group, "topic": move.topic, "queueId": move.queue_id, "commitOffset": after}
-    broker.asked(RequestCode.UPDATE_CONSUMER_OFFSET, **fields)
+    broker.call_ok(RequestCode.UPDATE_CONSUMER_OFFSET, **fields)
 
 
-def _prove(broker: BrokerPositions, moves: Iterable[Move]) -> None:
+def _check_stored(broker: BrokerPositions, moves: Iterable[Move]) -> None:
     """Raises RefusedError if the broker answered SUCCESS but did not store an offset.
 
     The whole offset table is queried, because brokers of 4.9 answer 0 for an offset that does not exist.
@@ -145,7 +145,7 @@ def _prove(broker: BrokerPositions, moves: Iterable[Move]) -> None:
 
 def _reset(broker: BrokerPositions, move: Move) -> None:
     """Resets an offset on the broker; running consumers continue there with their next pull."""
-    broker.asked(
+    broker.call_ok(
         RequestCode.INVOKE_BROKER_TO_RESET_OFFSET,
         topic=move.topic,
         group=move.group,
@@ -156,11 +156,11 @@ def _reset(broker: BrokerPositions, move: Move) -> None:
     )
 
 
-def _tell(broker: BrokerPositions, plan: BrokerPlan) -> tuple[str, ...]:
+def _notify_consumers(broker: BrokerPositions, plan: BrokerPlan) -> tuple[str, ...]:
     """Makes the broker notify running consumers to move to a time; returns the groups."""
     for group, topic in sorted({(move.group, move.topic) for move in plan.moves}):
         fields = {"topic": topic, "group": group, "timestamp": plan.time, "isForce": True}
-        answer = broker.ask(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields)
+        answer = broker.call(RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, **fields)
         if answer.code != ResponseCode.SUCCESS:
             raise RefusedError("ignored", f"group {group}, {topic}: {answer.outcome}", broker.address)
     return tuple(_groups(plan))

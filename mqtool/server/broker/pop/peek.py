@@ -19,7 +19,7 @@ from mqtool.server.net.peer import Handler, Peer
 _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
 
 
-class PopLooks:
+class PeekProcessor:
     """Handles NOTIFICATION, PEEK_MESSAGE and POLLING_INFO."""
 
     def __init__(self, broker: Broker, orders: OrderTable, ahead: dict[QueueKey, int]) -> None:

@@ -7,7 +7,7 @@ from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record
 
 
-class Stored(NamedTuple):
+class ParsedRecord(NamedTuple):
     """A record of the log with its parsed properties."""
 
     record: Record
@@ -24,17 +24,19 @@ class Stored(NamedTuple):
         return self.properties.get(properties.UNIQUE_KEY, "")
 
 
-def stored(data: "memoryview | bytes") -> Stored:
+def parsed_record(data: "memoryview | bytes") -> ParsedRecord:
     """Parses a record and its properties.
 
     Raises:
         FormatError: the bytes are not a record.
     """
     record = commit_log.parse_record(data)
-    return Stored(record, properties.decode(record.properties))
+    return ParsedRecord(record, properties.decode(record.properties))
 
 
-def requeued(message: Stored, topic: str, queue_id: int, changed: dict[str, str], store_host: bytes) -> OutgoingMessage:
+def requeued(
+    message: ParsedRecord, topic: str, queue_id: int, changed: dict[str, str], store_host: bytes
+) -> OutgoingMessage:
     """Returns a message that repeats a stored one.
 
     Args:
@@ -58,7 +60,7 @@ def requeued(message: Stored, topic: str, queue_id: int, changed: dict[str, str]
     )
 
 
-def rebuilt(message: Stored, topic: str, queue_id: int, queue_offset: int, encoded: bytes) -> bytes:
+def with_place(message: ParsedRecord, topic: str, queue_id: int, queue_offset: int, encoded: bytes) -> bytes:
     """Returns a record with another topic, queue id, queue offset and other properties, to be sent to a client."""
     name = java.encode_utf8(topic)
     record = message.record

@@ -17,7 +17,7 @@ from mqtool.store.store import Store
 
 
 @dataclass
-class Built:
+class StagedFiles:
     """The result of changes, before it is compared with the store. Paths are relative to the root.
 
     Attributes:
@@ -96,7 +96,7 @@ class Built:
             self.reads.setdefault(name, True)
 
 
-Builder = Callable[[Store, Any, Path, Built], None]
+Builder = Callable[[Store, Any, Path, StagedFiles], None]
 """`builder(store, change, out, built)`: makes what a change asks for below an empty directory, and says so."""
 
 

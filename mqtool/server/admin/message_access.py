@@ -15,7 +15,7 @@ Messages = MessageStore | ReadOnlyMessages
 """An open store from which messages are read."""
 
 
-class Reads:
+class MessageAccess:
     """Opens the store for the pages on first use. Must be used in the thread for pages."""
 
     def __init__(self, broker: Broker, config: Mapping[str, str]) -> None:
