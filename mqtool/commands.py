@@ -54,7 +54,7 @@ def new_directory(root: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def salvage_aside(root: Path) -> str:
+def salvage_command(root: Path) -> str:
     """Returns the command that copies every intact record into a new store."""
     return command("salvage", root, new_directory(root))
 

@@ -3,14 +3,14 @@
 from typing import Protocol
 
 
-class Drawn(Protocol):
+class TerminalBar(Protocol):
     """A bar on the terminal's last line."""
 
     def hide(self) -> None:
         """Clears the line until the bar is drawn again."""
 
 
-DRAWN: list[Drawn] = []
+DRAWN: list[TerminalBar] = []
 
 
 def hide() -> None:

@@ -13,7 +13,7 @@ KeepOption = Annotated[
 ]
 
 
-def agreed(question: str, *, yes: bool) -> bool:
+def is_confirmed(question: str, *, yes: bool) -> bool:
     """Returns whether a change may go ahead; asks on stderr if stdin and stderr are a terminal.
 
     Args:

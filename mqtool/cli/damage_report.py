@@ -34,7 +34,7 @@ class DamageReport:
         """Notes that something requested does not exist."""
         self._missing = True
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Counts one damage and prints its line."""
         self.count += 1
         if self._lines and self.count <= MOST_LINES:
@@ -42,7 +42,7 @@ class DamageReport:
 
     def damage(self, damage: "Damage") -> None:
         """Reports a range without a valid record."""
-        self.say(f"damage: {damage}")
+        self.report(f"damage: {damage}")
 
     def unknown(self, sentences: Iterable[str]) -> None:
         """Reports what could not be read and makes the result incomplete."""
@@ -54,7 +54,7 @@ class DamageReport:
         """Reports what follows the last record; bytes that are not a record count as damage."""
         text = f"tail: {tail.kind}, {tail.length} bytes after physical offset {tail.end}: {tail.detail}"
         if tail.kind == "garbage":
-            self.say(f"damage: {text}")
+            self.report(f"damage: {text}")
         elif tail.kind != "clean":
             note(text)
 

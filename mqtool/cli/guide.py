@@ -40,18 +40,18 @@ def _pages(root: Path) -> Iterator[Page]:
         yield Page(topic or words[-1].lower(), title[1] if title else topic, text)
 
 
-def named(found: list[Page], topic: str) -> list[Page]:
+def pages_named(pages: list[Page], topic: str) -> list[Page]:
     """Returns the page with a topic, or all pages whose last word it is: `recovery` for `explanation/recovery`."""
     wanted = topic.lower().strip("/")
-    exact = [page for page in found if page.topic.lower() == wanted]
-    return exact or [page for page in found if page.topic.lower().endswith(f"/{wanted}")]
+    exact = [page for page in pages if page.topic.lower() == wanted]
+    return exact or [page for page in pages if page.topic.lower().endswith(f"/{wanted}")]
 
 
-def search(found: list[Page], words: tuple[str, ...]) -> list[Page]:
+def search(pages: list[Page], words: tuple[str, ...]) -> list[Page]:
     """Returns pages that contain all words, ignoring case; pages with them in the title, or most often, come first."""
     wanted = [word.lower() for word in words]
     ranked = []
-    for page in found:
+    for page in pages:
         title, text = page.title.lower(), page.text.lower()
         counts = [text.count(word) for word in wanted]
         if all(counts):

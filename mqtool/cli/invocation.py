@@ -28,7 +28,7 @@ JSON_FORMATS = (Format.JSON, Format.JSONL)
 TABLE_FORMATS = (Format.TABLE, Format.WIDE)
 
 
-class Begun(Protocol):
+class StartedOutput(Protocol):
     """An output that has started: `mqtool.cli.output.Output`."""
 
     def fail(self, failure: Failure) -> None:
@@ -47,7 +47,7 @@ class Invocation:
 
     debug: bool = False
     format: Format = Format.TABLE
-    output: Begun | None = field(default=None, repr=False)
+    output: StartedOutput | None = field(default=None, repr=False)
 
     @classmethod
     def of(cls, arguments: Sequence[str]) -> "Invocation":

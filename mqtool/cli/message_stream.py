@@ -27,21 +27,21 @@ class MessageStream:
         limit: maximum number of messages, None for all.
         max_bytes: maximum sum of their records' sizes, None for all.
         exploded: split inner batches into messages.
-        passed: number of messages so far.
+        count: number of messages so far.
     """
 
     report: DamageReport
     limit: int | None = None
     max_bytes: int | None = None
     exploded: bool = False
-    passed: int = 0
+    count: int = 0
 
-    def items(self, found: Iterable[Message | Damage]) -> Iterator[Message | Damage]:
+    def items(self, items: Iterable[Message | Damage]) -> Iterator[Message | Damage]:
         """Yields messages and damage within the limits."""
         size = 0
         if self.limit == 0:
             return
-        for item in found:
+        for item in items:
             if isinstance(item, Damage):
                 self.report.damage(item)
                 yield item
@@ -51,8 +51,8 @@ class MessageStream:
                 return
             for message in self._parts(item):
                 yield message
-                self.passed += 1
-                if self.passed == self.limit:
+                self.count += 1
+                if self.count == self.limit:
                     return
 
     def _parts(self, message: Message) -> list[Message]:
@@ -61,14 +61,14 @@ class MessageStream:
         try:
             return explode(message)
         except FormatError as error:
-            self.report.say(f"damage: inner batch at physical offset {message.physical_offset}: {error}")
+            self.report.report(f"damage: inner batch at physical offset {message.physical_offset}: {error}")
             return [message]
 
     def write(
-        self, found: Iterable[Message | Damage], rows: MessageRows, output: Output, bar: Progress, damage: DamageMode
+        self, items: Iterable[Message | Damage], rows: MessageRows, output: Output, bar: Progress, damage: DamageMode
     ) -> None:
         """Writes messages and damage within the limits as rows."""
-        for item in self.items(found):
+        for item in self.items(items):
             if isinstance(item, Damage):
                 if damage is DamageMode.ROWS:
                     output.row(damage_row(item))
@@ -76,12 +76,12 @@ class MessageStream:
             if item.body_problem and not rows.bodies.raw:
                 self._undecoded(item.physical_offset, item.body_problem, output, damage)
             output.row(rows.row(item))
-            if not self.passed % EVERY:
+            if not self.count % EVERY:
                 bar.update(item.physical_offset)
 
-    def write_lines(self, found: Iterable[Lines | Damage], output: Output, bar: Progress, damage: DamageMode) -> None:
+    def write_lines(self, items: Iterable[Lines | Damage], output: Output, bar: Progress, damage: DamageMode) -> None:
         """Writes finished lines; whoever builds them applies the limit."""
-        for item in found:
+        for item in items:
             if isinstance(item, Damage):
                 self.report.damage(item)
                 if damage is DamageMode.ROWS:
@@ -90,10 +90,10 @@ class MessageStream:
             for physical_offset in item.undecoded:
                 self._undecoded(physical_offset, "cannot be decompressed, it is given as stored", output, damage)
             output.lines(item.data)
-            self.passed += item.count
+            self.count += item.count
             bar.update(item.end)
 
     def _undecoded(self, physical_offset: int, detail: str, output: Output, damage: DamageMode) -> None:
-        self.report.say(f"damage: body of the message at physical offset {physical_offset}: {detail}")
+        self.report.report(f"damage: body of the message at physical offset {physical_offset}: {detail}")
         if damage is DamageMode.ROWS:
             output.row(undecoded_row(physical_offset, detail))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from mqtool.commands import PLAN_FILE, command, opened, salvage_aside
+from mqtool.commands import PLAN_FILE, command, opened, salvage_command
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.store import Store
 from mqtool.verify import Finding, Severity, Verification
@@ -24,55 +24,61 @@ TRIED_FINDINGS = 5_000
 """Findings up to which a plan is tried out: each may be a file of the preview, which is made three times."""
 
 
-def next_steps(store: Store, found: Verification, *, may_try: bool = True) -> tuple[str, ...]:
+def next_steps(store: Store, verification: Verification, *, may_try: bool = True) -> tuple[str, ...]:
     """Returns commands to type, the best first; none while a broker is running or before the check is complete.
 
     Args:
         store: the one that was verified.
-        found: its verification.
+        verification: its verification.
         may_try: build the result of a plan aside and predict the broker's start with it. Then the plan is named only
             if it loses nothing that the store still has, and runbooks only for what it leaves. Nothing is built if
             there is nothing to plan, no start can be predicted, the log is longer than `TRIED_LOG`, or there are more
             findings than `TRIED_FINDINGS`.
     """
-    if found.live or not found.complete or not any(one.severity is not Severity.NOTE for one in found.findings):
+    if (
+        verification.live
+        or not verification.complete
+        or not any(one.severity is not Severity.NOTE for one in verification.findings)
+    ):
         return ()
     from mqtool.repair.from_findings import RepairProposal, changes_of, try_out  # a clean store does without
 
-    proposal = changes_of(store, found.findings)
-    if proposal.changes and may_try and found.next_start is not None and _is_small(store, found):
+    proposal = changes_of(store, verification.findings)
+    if proposal.changes and may_try and verification.next_start is not None and _is_small(store, verification):
         try:
-            return _judged(store, try_out(store, proposal, found.findings), found)
+            return _steps_for(store, try_out(store, proposal, verification.findings), verification)
         except MqtoolError:  # `mqtool plan` ends with the same error
-            proposal = RepairProposal((), tuple(one for one in found.findings if one.severity is not Severity.NOTE))
+            proposal = RepairProposal(
+                (), tuple(one for one in verification.findings if one.severity is not Severity.NOTE)
+            )
         except OSError:  # no space for what the plan would change
             pass
-    return _by_codes(store, proposal, found)
+    return _by_codes(store, proposal, verification)
 
 
-def _is_small(store: Store, found: Verification) -> bool:
+def _is_small(store: Store, verification: Verification) -> bool:
     """Whether trying a plan takes about as long as `verify` itself."""
     size = sum(segment.size for segment in store.commit_log.segments)
-    return size <= TRIED_LOG and len(found.findings) <= TRIED_FINDINGS
+    return size <= TRIED_LOG and len(verification.findings) <= TRIED_FINDINGS
 
 
-def _judged(store: Store, tried: RepairProposal | RefusedError, found: Verification) -> tuple[str, ...]:
+def _steps_for(store: Store, tried: RepairProposal | RefusedError, verification: Verification) -> tuple[str, ...]:
     """Returns the steps if the plan was tried: the plan, then runbooks for the errors that it leaves."""
     named = opened(store.path, store.config.file)
     if isinstance(tried, RefusedError):
-        ways = _needed(one for one in found.findings if one.severity.is_serious)
+        ways = _needed(one for one in verification.findings if one.severity.is_serious)
         runbooks = tuple(
             command("runbook", "run", runbook.id, named) for runbook in ways if runbook.id in (_SALVAGE, _SEGMENTS)
         )
-        return runbooks or (salvage_aside(store.path),)
+        return runbooks or (salvage_command(store.path),)
     if not tried.changes:
-        return _by_codes(store, tried, found)
+        return _by_codes(store, tried, verification)
     ways = () if tried.needs_another_run else _needed(one for one in tried.remaining if one.severity.is_serious)
     runbooks = tuple(command("runbook", "run", runbook.id, named) for runbook in ways)
     return (command("plan", "repair", named, "-o", PLAN_FILE), *runbooks)
 
 
-def _by_codes(store: Store, proposal: RepairProposal, found: Verification) -> tuple[str, ...]:
+def _by_codes(store: Store, proposal: RepairProposal, verification: Verification) -> tuple[str, ...]:
     """Returns the steps if no plan was tried."""
     named = opened(store.path, store.config.file)
     plan = (command("plan", "repair", named, "-o", PLAN_FILE),) if proposal.changes else ()
@@ -80,7 +86,7 @@ def _by_codes(store: Store, proposal: RepairProposal, found: Verification) -> tu
     if plan and (proposal.needs_another_run or not left):
         return plan
     ways = _needed(left)
-    stuck = found.next_start is not None and found.next_start.lost_messages is None
+    stuck = verification.next_start is not None and verification.next_start.lost_messages is None
     # A change in place is refused where what it leaves cuts the log at the next start, or keeps the broker from it.
     copying = [runbook for runbook in ways if runbook.id == _SALVAGE or (runbook.id == _SEGMENTS and stuck)]
     runbooks = tuple(command("runbook", "run", runbook.id, named) for runbook in dict.fromkeys((*ways[:1], *copying)))

@@ -128,7 +128,7 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
             try:
                 row = opened.get(address)
             except CorruptionError as error:
-                report.say(f"{address}: nothing found: {error}")
+                report.report(f"{address}: nothing found: {error}")
                 continue
             if row is None:
                 note(f"{address}: nothing found")
@@ -191,7 +191,7 @@ def _selected(
     tests = _tests(opened, table, filters, columns)
     for item in opened.rows(table.name) if items is None else items:
         if isinstance(item, Damage):
-            report.say(f"damage: {item}")
+            report.report(f"damage: {item}")
         elif all(test(item) for test in tests):
             yield item
 

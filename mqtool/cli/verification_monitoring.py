@@ -11,19 +11,19 @@ from mqtool.verify.finding_collector import area_of
 _NAGIOS = {State.CLEAN: "OK", State.DIRTY: "WARNING", State.CORRUPT: "CRITICAL", State.UNKNOWN: "UNKNOWN"}
 
 
-def junit(found: Verification) -> bytes:
+def junit(verification: Verification) -> bytes:
     """Returns JUnit XML: a suite per check; errors and warnings are failures, unknown checks are skipped."""
-    suites = [_suite(found, check.area) for check in found.checks]
-    head = f'<testsuites name="mqtool verify" time="{found.statistics.seconds}">'
+    suites = [_suite(verification, check.area) for check in verification.checks]
+    head = f'<testsuites name="mqtool verify" time="{verification.statistics.seconds}">'
     lines = ['<?xml version="1.0" encoding="UTF-8"?>', head, *suites, "</testsuites>", ""]
     return "\n".join(lines).encode("utf-8", "replace")
 
 
-def _suite(found: Verification, area: Area) -> str:
-    check = next(one for one in found.checks if one.area is area)
-    mine = [one for one in found.findings if area_of(one) is area and one.severity is not Severity.NOTE]
+def _suite(verification: Verification, area: Area) -> str:
+    check = next(one for one in verification.checks if one.area is area)
+    mine = [one for one in verification.findings if area_of(one) is area and one.severity is not Severity.NOTE]
     cases = [_case(area, finding) for finding in mine]
-    skipped = check.state is State.UNKNOWN or (not mine and not found.complete)
+    skipped = check.state is State.UNKNOWN or (not mine and not verification.complete)
     if skipped:
         cases.append(
             f"    <testcase classname={_attribute(area)} name={_attribute(area)}>\n"
@@ -53,45 +53,48 @@ def _attribute(text: str) -> str:
     return quoteattr(cells.escape(str(text)))
 
 
-def prometheus(found: Verification, now: float) -> bytes:
+def prometheus(verification: Verification, now: float) -> bytes:
     """Returns the text format of Prometheus, for a textfile collector.
 
     Args:
-        found: the answer.
+        verification: the answer.
         now: seconds since the epoch.
     """
-    return ("\n".join(_metrics(found, now)) + "\n").encode("utf-8", "replace")
+    return ("\n".join(_metrics(verification, now)) + "\n").encode("utf-8", "replace")
 
 
-def _metrics(found: Verification, now: float) -> Iterator[str]:
-    store = _labels(store=found.store)
+def _metrics(verification: Verification, now: float) -> Iterator[str]:
+    store = _labels(store=verification.store)
     yield from _metric("state", "1 for the state that the store is in")
-    yield from (_sample("state", int(found.state is state), store=found.store, state=state.value) for state in State)
+    yield from (
+        _sample("state", int(verification.state is state), store=verification.store, state=state.value)
+        for state in State
+    )
     yield from _metric("check_state", "1 for the state that each check ended in")
     yield from (
-        _sample("check_state", 1, store=found.store, check=one.area.value, state=one.state.value)
-        for one in found.checks
+        _sample("check_state", 1, store=verification.store, check=one.area.value, state=one.state.value)
+        for one in verification.checks
     )
     yield from _metric("findings", "findings by code and severity")
-    counts = Counter((finding.code, finding.severity.value) for finding in found.findings)
+    counts = Counter((finding.code, finding.severity.value) for finding in verification.findings)
     yield from (
-        _sample("findings", count, store=found.store, code=code, severity=severity)
+        _sample("findings", count, store=verification.store, code=code, severity=severity)
         for (code, severity), count in sorted(counts.items())
     )
     yield from _metric("lost_messages", "messages proved to be gone, by queue")
     lost: Counter[tuple[str, int]] = Counter()
-    for loss in found.losses.queues:
+    for loss in verification.losses.queues:
         lost[loss.topic, loss.queue_id] += loss.messages
     yield from (
-        _sample("lost_messages", count, store=found.store, topic=topic, queue_id=str(queue_id))
+        _sample("lost_messages", count, store=verification.store, topic=topic, queue_id=str(queue_id))
         for (topic, queue_id), count in sorted(lost.items())
     )
-    statistics = found.statistics
+    statistics = verification.statistics
     for name, words, value in (
-        ("lost_bytes", "bytes of the CommitLog without a valid record", found.losses.bytes),
+        ("lost_bytes", "bytes of the CommitLog without a valid record", verification.losses.bytes),
         ("records", "valid records that were read", statistics.records),
         ("log_bytes", "bytes of the CommitLog that were read", statistics.log_bytes),
-        ("complete", "0 if the check was stopped early", int(found.complete)),
+        ("complete", "0 if the check was stopped early", int(verification.complete)),
         ("duration_seconds", "how long the check took", statistics.seconds),
         ("time_seconds", "when the check ended, since the epoch", round(now, 3)),
     ):
@@ -115,22 +118,25 @@ def _labels(**labels: str) -> str:
     return "{" + ",".join(f'{name}="{quoted(value)}"' for name, value in labels.items()) + "}"
 
 
-def nagios(found: Verification) -> bytes:
+def nagios(verification: Verification) -> bytes:
     """Returns the output of a plugin: a status line with performance data, then a line per finding."""
-    errors, warnings = found.count(Severity.ERROR), found.count(Severity.WARNING)
-    words = f"{found.state}, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
-    words += f", {counted(found.losses.messages, 'lost message')}"
-    if found.next_start and found.next_start.do_not_start:
-        words += f", {_plain(found.next_start.headline)}"
+    errors, warnings = verification.count(Severity.ERROR), verification.count(Severity.WARNING)
+    words = f"{verification.state}, {counted(errors, 'error')}, {counted(warnings, 'warning')}"
+    words += f", {counted(verification.losses.messages, 'lost message')}"
+    if verification.next_start and verification.next_start.do_not_start:
+        words += f", {_plain(verification.next_start.headline)}"
     data = (
-        f"errors={errors} warnings={warnings} lost_messages={found.losses.messages} lost_bytes={found.losses.bytes}B "
-        f"records={found.statistics.records} time={found.statistics.seconds}s"
+        f"errors={errors} warnings={warnings} lost_messages={verification.losses.messages} "
+        f"lost_bytes={verification.losses.bytes}B "
+        f"records={verification.statistics.records} time={verification.statistics.seconds}s"
     )
-    status = "UNKNOWN" if not found.complete and found.state is State.CLEAN else _NAGIOS[found.state]
-    lines = [f"VERIFY {status} - {_plain(found.store)}: {words} | {data}"]
+    status = (
+        "UNKNOWN" if not verification.complete and verification.state is State.CLEAN else _NAGIOS[verification.state]
+    )
+    lines = [f"VERIFY {status} - {_plain(verification.store)}: {words} | {data}"]
     lines += [
         f"{finding.severity} {finding.code} {_plain(finding.file)}: {_plain(finding.evidence)}"
-        for finding in found.findings
+        for finding in verification.findings
     ]
     return ("\n".join(lines) + "\n").encode("utf-8", "replace")
 

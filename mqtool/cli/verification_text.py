@@ -33,28 +33,37 @@ _WORDS = {
 """What the findings of each severity are called in the verdict."""
 
 
-def text(found: Verification, steps: Sequence[str] = (), *, wide: bool) -> bytes:
+def text(verification: Verification, steps: Sequence[str] = (), *, wide: bool) -> bytes:
     """Returns the complete result: the verdict, what to type first, then the details."""
-    head = [*_head(found), *(f"next: {paint(cells.escape(step), Style.COMMAND)}" for step in steps)]
-    parts = ["\n".join(head), *_findings(found.findings, wide=wide), *_losses(found), _checks(found)]
+    head = [*_head(verification), *(f"next: {paint(cells.escape(step), Style.COMMAND)}" for step in steps)]
+    parts = [
+        "\n".join(head),
+        *_findings(verification.findings, wide=wide),
+        *_losses(verification),
+        _checks(verification),
+    ]
     return "\n\n".join(part for part in parts if part).encode("utf-8", "replace") + b"\n"
 
 
-def _head(found: Verification) -> Iterator[str]:
-    counts = [counted(found.count(severity), word) for severity, word in _WORDS.items() if found.count(severity)]
-    verdict = ", ".join(counts) or ("nothing is wrong" if found.state is State.CLEAN else "nothing wrong was found")
-    yield f"{cells.escape(found.store)}: {_coloured(found.state)}: {verdict}"
-    if found.losses.bytes or found.losses.messages:
-        yield f"lost: {counted(found.losses.messages, 'message')}, {counted(found.losses.bytes, 'byte')}"
-    start = found.next_start
-    if start and (start.do_not_start or found.state is not State.CLEAN):
+def _head(verification: Verification) -> Iterator[str]:
+    counts = [
+        counted(verification.count(severity), word) for severity, word in _WORDS.items() if verification.count(severity)
+    ]
+    verdict = ", ".join(counts) or (
+        "nothing is wrong" if verification.state is State.CLEAN else "nothing wrong was found"
+    )
+    yield f"{cells.escape(verification.store)}: {_coloured(verification.state)}: {verdict}"
+    if verification.losses.bytes or verification.losses.messages:
+        yield f"lost: {counted(verification.losses.messages, 'message')}, {counted(verification.losses.bytes, 'byte')}"
+    start = verification.next_start
+    if start and (start.do_not_start or verification.state is not State.CLEAN):
         yield cells.escape(start.headline)
-    if found.live:
+    if verification.live:
         yield "a broker is running on it: only what is certain is reported"
-    if not found.complete:
+    if not verification.complete:
         yield "stopped early: this is not all"
-    unread = {CATALOGUE[finding.code].area for finding in found.findings if finding.severity is Severity.UNKNOWN}
-    unknown = [one.area.value for one in found.checks if one.state is State.UNKNOWN or one.area in unread]
+    unread = {CATALOGUE[finding.code].area for finding in verification.findings if finding.severity is Severity.UNKNOWN}
+    unknown = [one.area.value for one in verification.checks if one.state is State.UNKNOWN or one.area in unread]
     if unknown:
         yield f"unknown: {', '.join(unknown)}"
 
@@ -93,8 +102,8 @@ def _coloured(word: Severity | State) -> str:
     return paint(word, STYLES[word]) if word in STYLES else word
 
 
-def _losses(found: Verification) -> Iterator[str]:
-    if found.losses.queues:
+def _losses(verification: Verification) -> Iterator[str]:
+    if verification.losses.queues:
         rows = [
             {
                 "topic": loss.topic,
@@ -103,10 +112,10 @@ def _losses(found: Verification) -> Iterator[str]:
                 "queue offsets": _runs(loss.offsets),
                 "proof": loss.proof,
             }
-            for loss in found.losses.queues
+            for loss in verification.losses.queues
         ]
         yield "Lost messages\n" + _table(rows)
-    if found.losses.groups:
+    if verification.losses.groups:
         rows = [
             {
                 "group": loss.group,
@@ -116,7 +125,7 @@ def _losses(found: Verification) -> Iterator[str]:
                 "consumed": loss.consumed,
                 "unread": loss.unread,
             }
-            for loss in found.losses.groups
+            for loss in verification.losses.groups
         ]
         yield "What the loss means for consumer groups\n" + _table(rows)
 
@@ -126,10 +135,10 @@ def _runs(runs: Iterable[tuple[int, int]]) -> str:
     return ", ".join(texts[:_RUNS]) + (", …" if len(texts) > _RUNS else "")
 
 
-def _checks(found: Verification) -> str:
+def _checks(verification: Verification) -> str:
     rows = [
         {"check": one.area.value, "state": one.state.value, "findings": one.findings, "checked": one.detail}
-        for one in found.checks
+        for one in verification.checks
     ]
     return "Checks\n" + _table(rows)
 

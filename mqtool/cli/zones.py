@@ -32,7 +32,7 @@ def parse_zone(name: str) -> tzinfo | None:
         ) from None
 
 
-class _Chosen:
+class _SelectedZone:
     """The zone of this run."""
 
     zone: tzinfo | None = UTC
@@ -40,7 +40,7 @@ class _Chosen:
 
 def choose(name: str) -> str:
     """Sets the zone of this run; returns its name, as callbacks of options do."""
-    _Chosen.zone = parse_zone(name)
+    _SelectedZone.zone = parse_zone(name)
     return name
 
 
@@ -50,15 +50,15 @@ def milliseconds(moment: datetime) -> int:
     Raises:
         OverflowError: the moment is out of range.
     """
-    if moment.tzinfo is None and _Chosen.zone is not None:
-        moment = moment.replace(tzinfo=_Chosen.zone)
+    if moment.tzinfo is None and _SelectedZone.zone is not None:
+        moment = moment.replace(tzinfo=_SelectedZone.zone)
     return -((_EPOCH - moment.astimezone(UTC)) // timedelta(milliseconds=1))
 
 
 def moment(milliseconds: int) -> str:
     """Returns RFC 3339 with milliseconds in the zone of this run; the number itself if it is out of range."""
     try:
-        second, offset = _second(milliseconds // 1000, _Chosen.zone)
+        second, offset = _second(milliseconds // 1000, _SelectedZone.zone)
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)
     return f"{second}.{milliseconds % 1000:03d}{offset}"

@@ -14,7 +14,7 @@ _PIECE = 1 << 20
 
 
 @contextmanager
-def staged(store: Path, target: Path) -> Iterator[Path]:
+def staging_directory(store: Path, target: Path) -> Iterator[Path]:
     """Yields a staging directory, which is renamed to the target on success and deleted on failure.
 
     Its content is on disk before the rename.

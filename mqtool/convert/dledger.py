@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.convert.copying import copy_file, copy_tree, staged
+from mqtool.convert.copying import copy_file, copy_tree, staging_directory
 from mqtool.convert.segments import SegmentWriter
 from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import checkpoint as checkpoint_format
@@ -39,7 +39,7 @@ _NEEDLESS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_na
 
 
 @dataclass(slots=True)
-class Converted:
+class ConversionResult:
     """Result of a conversion.
 
     Attributes:
@@ -62,7 +62,7 @@ class Converted:
     rebuilt: Result = field(default_factory=Result)
 
 
-def convert(store: Store, target: Path, on_progress: OnProgress = ignore) -> Converted:
+def convert(store: Store, target: Path, on_progress: OnProgress = ignore) -> ConversionResult:
     """Writes the messages of a store in DLedger mode to a new ordinary store.
 
     Args:
@@ -77,7 +77,7 @@ def convert(store: Store, target: Path, on_progress: OnProgress = ignore) -> Con
     """
     if not any(segment.entries for segment in store.commit_log.segments):
         raise UnsupportedFormatError(f"{store.path}: has no DLedger log")
-    with staged(store.path, target) as staging:
+    with staging_directory(store.path, target) as staging:
         return _Conversion(store, staging, on_progress).run()
 
 
@@ -88,10 +88,10 @@ class _Conversion:
         self._on_progress = on_progress
         self._old: list[np.ndarray] = []
         self._new: list[np.ndarray] = []
-        self._found = Converted(start=store.commit_log.min_offset)
+        self._found = ConversionResult(start=store.commit_log.min_offset)
         self._newest = 0
 
-    def run(self) -> Converted:
+    def run(self) -> ConversionResult:
         """Writes the whole store."""
         found = self._found
         last = self._log()

@@ -14,7 +14,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from mqtool.convert.copying import copy_file, copy_tree, staged
+from mqtool.convert.copying import copy_file, copy_tree, staging_directory
 from mqtool.errors import FormatError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import config_json, consume_queue, file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
@@ -51,7 +51,7 @@ _FORMAT_VERSION = 5
 
 
 @dataclass(slots=True)
-class ConvertedQueues:
+class QueueConversionResult:
     """Result of a conversion.
 
     Attributes:
@@ -69,7 +69,7 @@ class ConvertedQueues:
     differences: Listing[str] = field(default_factory=Listing)
 
 
-def into_files(store: Store, target: Path) -> ConvertedQueues:
+def into_files(store: Store, target: Path) -> QueueConversionResult:
     """Copies a store whose ConsumeQueues are in RocksDB into one whose ConsumeQueues are files.
 
     Args:
@@ -86,8 +86,11 @@ def into_files(store: Store, target: Path) -> ConvertedQueues:
         raise UnsupportedFormatError(f"{store.path}: its queues are not in RocksDB")
     configured = store.config.integer("mappedFileSizeConsumeQueue") or consume_queue.DEFAULT_FILE_SIZE
     size = consume_queue.round_up_file_size(configured)
-    found = ConvertedQueues(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
-    with staged(store.path, target) as staging, QueueDatabase(store.path / file_names.CONSUME_QUEUE) as database:
+    found = QueueConversionResult(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
+    with (
+        staging_directory(store.path, target) as staging,
+        QueueDatabase(store.path / file_names.CONSUME_QUEUE) as database,
+    ):
         _copy(store, staging)
         for name in _TABLES:
             path = store.path / file_names.CONFIG / name
@@ -108,7 +111,7 @@ def into_files(store: Store, target: Path) -> ConvertedQueues:
 
 
 def _write_queue(
-    sequence: FileSequence, units: Iterator[tuple[int, RocksUnit]], name: tuple[str, int], found: ConvertedQueues
+    sequence: FileSequence, units: Iterator[tuple[int, RocksUnit]], name: tuple[str, int], found: QueueConversionResult
 ) -> int:
     """Writes the files of one queue and returns the number of units.
 
@@ -144,7 +147,7 @@ def _require_utf8(target: Path) -> None:
         raise UsageError(f"{target}: expected a path in UTF-8, RocksDB takes no other") from error
 
 
-def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
+def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
     """Copies a store into one whose ConsumeQueues are in RocksDB, built from the log.
 
     The new queues are compared with the old files; `differences` reports the result.
@@ -165,9 +168,9 @@ def into_rocksdb(store: Store, target: Path) -> ConvertedQueues:
         raise UnsupportedFormatError(f"{store.path}: its queues are in RocksDB already")
     _refuse_batch_queues(store)
     rocksdict()
-    log, found = store.commit_log, ConvertedQueues(start=store.commit_log.min_offset)
+    log, found = store.commit_log, QueueConversionResult(start=store.commit_log.min_offset)
     _require_utf8(target)
-    with staged(store.path, target) as staging:
+    with staging_directory(store.path, target) as staging:
         _copy(store, staging)
         _raise_versions(staging / file_names.CONFIG)
         with _Writer(staging / file_names.CONSUME_QUEUE) as writer:
@@ -271,7 +274,7 @@ class _Writer:
 
 
 def _differences(
-    queue: Queue, extension: ExtUnits, made: QueueDatabase, min_offset: int, found: ConvertedQueues
+    queue: Queue, extension: ExtUnits, made: QueueDatabase, min_offset: int, found: QueueConversionResult
 ) -> None:
     """Compares the files of a queue with the units built from the log, and adds each difference to `found`.
 

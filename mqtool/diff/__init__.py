@@ -4,25 +4,25 @@
 """
 
 from mqtool.diff.differences import (
-    Alone,
     Difference,
     LogDifference,
+    LogTail,
     OffsetDifference,
     QueueDifference,
     Region,
-    Side,
-    TailSide,
+    RegionContent,
+    UnsharedRange,
 )
 from mqtool.diff.stores import compare
 
 __all__ = [
-    "Alone",
     "Difference",
     "LogDifference",
+    "LogTail",
     "OffsetDifference",
     "QueueDifference",
     "Region",
-    "Side",
-    "TailSide",
+    "RegionContent",
+    "UnsharedRange",
     "compare",
 ]

@@ -1,8 +1,8 @@
 """Compares the CommitLogs of two stores."""
 
-from mqtool.diff.differences import Alone, Interval, LogDifference, TailSide
+from mqtool.diff.differences import Interval, LogDifference, LogTail, UnsharedRange
 from mqtool.diff.log_bytes import common, compare_bytes, coverage, same_length, without
-from mqtool.diff.log_records import regions_of, touched
+from mqtool.diff.log_records import differing_records, regions_of
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
 from mqtool.store.commit_log import CommitLog
@@ -21,14 +21,14 @@ def compare_logs(a: CommitLog, b: CommitLog, on_progress: OnProgress = ignore) -
     in_a, in_b = coverage(a), coverage(b)
     both = common(in_a, in_b)
     runs = compare_bytes(a, b, both, on_progress)
-    regions = regions_of(runs, touched(a, runs), touched(b, runs))
-    alone = _alone("a", a, in_a, in_b) + _alone("b", b, in_b, in_a)
+    regions = regions_of(runs, differing_records(a, runs), differing_records(b, runs))
+    alone = _unshared("a", a, in_a, in_b) + _unshared("b", b, in_b, in_a)
     alone.sort(key=lambda part: (part.start, part.side))
     begins = both[0][0] if both else 0
     splits = [part.start for part in alone if part.start >= begins] if both else [part.start for part in alone]
-    changed = [regions.kept[0].start] if regions.kept else []
+    changed = [regions.first[0].start] if regions.first else []
     diverges_at = min(changed + splits, default=None)
-    first = next((int(s) for s in runs.starts.tolist() if regions.kept and s >= regions.kept[0].start), None)
+    first = next((int(s) for s in runs.starts.tolist() if regions.first and s >= regions.first[0].start), None)
     agreed = None if not both else (begins, both[-1][1] if diverges_at is None else max(begins, diverges_at))
     return LogDifference(
         _bounds(a, in_a),
@@ -39,7 +39,7 @@ def compare_logs(a: CommitLog, b: CommitLog, on_progress: OnProgress = ignore) -
         runs.same,
         regions.different,
         regions.filler,
-        regions.kept,
+        regions.first,
         regions.count,
         regions.messages_a,
         regions.messages_b,
@@ -55,7 +55,7 @@ def _bounds(log: CommitLog, covered: list[Interval]) -> Interval | None:
     return log.min_offset, max(log.min_offset, covered[-1][1] if covered else log.min_offset)
 
 
-def _alone(side: str, log: CommitLog, mine: list[Interval], others: list[Interval]) -> list[Alone]:
+def _unshared(side: str, log: CommitLog, mine: list[Interval], others: list[Interval]) -> list[UnsharedRange]:
     found = []
     for start, end in without(mine, others):
         kind = "gap"
@@ -63,7 +63,7 @@ def _alone(side: str, log: CommitLog, mine: list[Interval], others: list[Interva
             kind = "end"
         elif end <= others[0][0]:
             kind = "front"
-        found.append(Alone(side, start, end, kind, _messages(log, start, end)))
+        found.append(UnsharedRange(side, start, end, kind, _messages(log, start, end)))
     return found
 
 
@@ -71,9 +71,9 @@ def _messages(log: CommitLog, start: int, end: int) -> int:
     return sum(len(item) for item in log.walk(start, end, crc=False) if not isinstance(item, Damage))
 
 
-def _tail(log: CommitLog, other: CommitLog) -> TailSide | None:
+def _tail(log: CommitLog, other: CommitLog) -> LogTail | None:
     if not log.segments:
         return None
     tail = log.tail
     same = same_length(log, other, tail.end, tail.length) if tail.length else 0
-    return TailSide(tail.kind, tail.end, tail.length, same, tail.detail)
+    return LogTail(tail.kind, tail.end, tail.length, same, tail.detail)

@@ -6,7 +6,7 @@ Interval = tuple[int, int]
 
 
 @dataclass(frozen=True, slots=True)
-class Side:
+class RegionContent:
     """Content of one store in a region of the log.
 
     Attributes:
@@ -33,12 +33,12 @@ class Region:
     start: int
     end: int
     bytes: int
-    a: Side
-    b: Side
+    a: RegionContent
+    b: RegionContent
 
 
 @dataclass(frozen=True, slots=True)
-class Alone:
+class UnsharedRange:
     """A range of the log that only one store has.
 
     Attributes:
@@ -57,7 +57,7 @@ class Alone:
 
 
 @dataclass(frozen=True, slots=True)
-class TailSide:
+class LogTail:
     """The bytes after the last record of one store. They are not part of the log and do not count as a difference.
 
     Attributes:
@@ -109,9 +109,9 @@ class LogDifference:
     region_count: int
     messages_a: int
     messages_b: int
-    alone: tuple[Alone, ...]
-    tail_a: TailSide | None
-    tail_b: TailSide | None
+    alone: tuple[UnsharedRange, ...]
+    tail_a: LogTail | None
+    tail_b: LogTail | None
 
     @property
     def equal(self) -> bool:

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mqtool.diff.differences import Interval, Region, Side
+from mqtool.diff.differences import Interval, Region, RegionContent
 from mqtool.diff.log_bytes import Runs
 from mqtool.formats import commit_log as commit_log_format
 from mqtool.records.damage import Damage
@@ -15,7 +15,7 @@ MOST_REGIONS = 1000
 
 
 @dataclass
-class Touched:
+class DifferingRecords:
     """Records, damage and filler of one log where its bytes differ from the other log.
 
     Attributes:
@@ -48,13 +48,13 @@ class Touched:
         return tuple(np.concatenate(part or empty) for part in (self.starts, self.ends, self.counts))  # type: ignore[return-value]
 
 
-def touched(log: CommitLog, runs: Runs) -> Touched:
+def differing_records(log: CommitLog, runs: Runs) -> DifferingRecords:
     """Returns the records, damage and filler of one log where bytes differ.
 
     Raises:
         StoreError: a file cannot be read.
     """
-    found = Touched()
+    found = DifferingRecords()
     for number, segment in enumerate(log.segments):
         if not runs.overlapping(np.array([segment.base]), np.array([segment.end]))[0]:
             continue
@@ -78,14 +78,14 @@ class Regions:
     """The differing regions of two logs.
 
     Attributes:
-        kept: the first `MOST_REGIONS` regions.
+        first: the first `MOST_REGIONS` regions.
         count: number of all regions.
         different: number of differing bytes in all regions.
         filler: number of differing bytes after BLANKs.
         messages_a, messages_b: number of valid records of each log in all regions.
     """
 
-    kept: tuple[Region, ...] = ()
+    first: tuple[Region, ...] = ()
     count: int = 0
     different: int = 0
     filler: int = 0
@@ -93,7 +93,7 @@ class Regions:
     messages_b: int = 0
 
 
-def regions_of(runs: Runs, a: Touched, b: Touched) -> Regions:
+def regions_of(runs: Runs, a: DifferingRecords, b: DifferingRecords) -> Regions:
     """Merges runs of differing bytes with the records that contain them into regions that do not overlap."""
     filler = _inside(runs, a.fillers) & _inside(runs, b.fillers)
     filler_bytes = int(runs.bytes[filler].sum())
@@ -122,10 +122,10 @@ def regions_of(runs: Runs, a: Touched, b: Touched) -> Regions:
     return Regions(found, len(numbers), int(counts.sum()), filler_bytes, sums[0], sums[1])
 
 
-def _side(touched_: Touched, messages: int, low: int, high: int) -> Side:
+def _side(touched_: DifferingRecords, messages: int, low: int, high: int) -> RegionContent:
     damages = [one for one in touched_.damages if one.start < high and one.end > low]
     size = sum(min(one.end, high) - max(one.start, low) for one in damages)
-    return Side(messages, size, f"{damages[0].kind}: {damages[0].detail}" if damages else "")
+    return RegionContent(messages, size, f"{damages[0].kind}: {damages[0].detail}" if damages else "")
 
 
 def _inside(runs: Runs, fillers: list[Interval]) -> np.ndarray:

@@ -17,7 +17,7 @@ MOST_RUNS = 1000
 
 
 @dataclass
-class _Found:
+class _OffsetRanges:
     """Collects queue offsets of messages as runs, and counts the messages."""
 
     runs: list[Interval] = field(default_factory=list)
@@ -50,7 +50,7 @@ def compare_queue(a: Queue | None, b: Queue | None) -> QueueDifference | None:
         StoreError: a file cannot be read.
     """
     bounds = _bounds(a), _bounds(b)
-    only, different = (_Found(), _Found()), _Found()
+    only, different = (_OffsetRanges(), _OffsetRanges()), _OffsetRanges()
     if any(queue is not None and queue.is_batch for queue in (a, b)):
         _batches(a, b, only, different)
     else:
@@ -108,7 +108,9 @@ def _units(queue: Queue | None, bounds: Interval | None, first: int, last: int) 
     return found
 
 
-def _batches(a: Queue | None, b: Queue | None, only: tuple[_Found, _Found], different: _Found) -> None:
+def _batches(
+    a: Queue | None, b: Queue | None, only: tuple[_OffsetRanges, _OffsetRanges], different: _OffsetRanges
+) -> None:
     """Compares BatchConsumeQueues, matching their units by first queue offset."""
     sides = [_by_first_offset(queue) for queue in (a, b)]
     for mine, other, found in ((sides[0], sides[1], only[0]), (sides[1], sides[0], only[1])):

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.commands import salvage_aside
+from mqtool.commands import salvage_command
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
@@ -134,7 +134,7 @@ class Comparison:
         return RefusedError(
             LOSSES,
             "after this change a start would lose messages that are still in the store, so nothing was changed "
-            f"({self.forecast.words}). Salvage keeps every intact record: {salvage_aside(root)} (RB-05); add "
+            f"({self.forecast.words}). Salvage keeps every intact record: {salvage_command(root)} (RB-05); add "
             "--with COPY if another copy of the log is at hand (RB-13)",
             root,
         )

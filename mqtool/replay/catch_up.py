@@ -21,7 +21,7 @@ from mqtool.store import Message, open_store
 Answered = tuple[Original, Ack]
 
 
-def found_there(
+def already_stored(
     target: Path, since: int, originals: Iterator[Original], validator: PutValidator
 ) -> tuple[list[Answered], Iterator[Original]]:
     """Returns the messages that are already in the target's log, with their answers, and an iterator over all others.
@@ -39,9 +39,9 @@ def found_there(
         for original in originals:
             message = validator.prepared(original.message) if original.message is not None else None
             if not isinstance(message, OutgoingMessage):
-                pending.append((original, answer_to(original, validator)))
+                pending.append((original, ack_of(original, validator)))
                 continue
-            found = next((one for one in there if not isinstance(one, Damage) and _is(one, message)), None)
+            found = next((one for one in there if not isinstance(one, Damage) and _matches(one, message)), None)
             if found is None:
                 return done, chain((one for one, _ in pending), [original], originals)
             done += pending
@@ -50,13 +50,13 @@ def found_there(
     return done, chain((one for one, _ in pending), originals)
 
 
-def answer_to(original: Original, validator: PutValidator) -> Ack:
+def ack_of(original: Original, validator: PutValidator) -> Ack:
     """Returns the answer that the target store would give to a message; stores nothing."""
     (answer,) = bulk_ingest.check([Row(0, original.message, original.reason)], validator)
     return answer
 
 
-def _is(found: Message, wanted: OutgoingMessage) -> bool:
+def _matches(found: Message, wanted: OutgoingMessage) -> bool:
     """Whether storing `wanted` could have created the record `found`; the store may have added properties."""
     if (found.topic, found.queue_id, found.flag) != (wanted.topic, wanted.queue_id, wanted.flag):
         return False

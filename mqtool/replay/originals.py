@@ -49,7 +49,7 @@ class Original:
 
 
 @dataclass
-class Passed:
+class SkippedCounts:
     """Counts of what was read but not replayed.
 
     Attributes:
@@ -91,25 +91,25 @@ class Source:
         """Whether the source is a store."""
         return is_store(self.path)
 
-    def originals(self, options: StoreOptions, after: Position | None, passed: Passed) -> Iterator[Original]:
+    def originals(self, options: StoreOptions, after: Position | None, skipped: SkippedCounts) -> Iterator[Original]:
         """Yields the messages in the source's order.
 
         Args:
             options: options of the target store.
             after: position of the last message that was handled; None to start from the beginning.
-            passed: counts what is read and not yielded; updated in place.
+            skipped: counts what is read and not yielded; updated in place.
 
         Raises:
             StoreError, FormatError: the source cannot be read.
         """
-        found = self._of_store(options, after, passed) if self.is_store else self._of_rows(options, passed)
+        found = self._of_store(options, after, skipped) if self.is_store else self._of_rows(options, skipped)
         for original in found:
             if after is None or original.position > after:
                 yield original
 
     # -- a store -------------------------------------------------------------------------------------------------
 
-    def _of_store(self, options: StoreOptions, after: Position | None, passed: Passed) -> Iterator[Original]:
+    def _of_store(self, options: StoreOptions, after: Position | None, skipped: SkippedCounts) -> Iterator[Original]:
         wanted = self.selection
         start = max(wanted.start or 0, after[0] if after else 0) or None
         with open_store(self.path, self.config) as store:
@@ -123,13 +123,15 @@ class Source:
                 end_time=wanted.end_time,
             ):
                 if isinstance(item, Damage):
-                    passed.damage.append(item)
+                    skipped.damage.append(item)
                 elif not resend.is_wanted(item.topic, item.sys_flag):
-                    passed.not_committed += 1
+                    skipped.not_committed += 1
                 else:
-                    yield from self._of_record(item, resend, options, passed)
+                    yield from self._of_record(item, resend, options, skipped)
 
-    def _of_record(self, record: Message, resend: Resend, options: StoreOptions, passed: Passed) -> Iterator[Original]:
+    def _of_record(
+        self, record: Message, resend: Resend, options: StoreOptions, skipped: SkippedCounts
+    ) -> Iterator[Original]:
         """Yields the messages of a record; the messages of an inner batch are yielded one by one."""
         try:
             messages = explode(record)
@@ -139,7 +141,7 @@ class Source:
             return
         for message in messages:
             if not self.selection.matches(message) or not resend.matches_topic(message, Globs(self.selection.topics)):
-                passed.not_selected += 1
+                skipped.not_selected += 1
                 continue
             where = message.physical_offset, message.batch_index or 0
             try:
@@ -151,18 +153,18 @@ class Source:
 
     # -- rows ----------------------------------------------------------------------------------------------------
 
-    def _of_rows(self, options: StoreOptions, passed: Passed) -> Iterator[Original]:
+    def _of_rows(self, options: StoreOptions, skipped: SkippedCounts) -> Iterator[Original]:
         if row_source.is_parquet(self.path):
-            yield from self._selected(row_source.rows_of_parquet(self.path, options), options, passed)
+            yield from self._selected(row_source.rows_of_parquet(self.path, options), options, skipped)
             return
         try:
             lines = self.path.open("rb")
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}", self.path) from error
         with lines:
-            yield from self._selected(row_source.rows_of_lines(lines, options), options, passed)
+            yield from self._selected(row_source.rows_of_lines(lines, options), options, skipped)
 
-    def _selected(self, rows: Iterator[Row], options: StoreOptions, passed: Passed) -> Iterator[Original]:
+    def _selected(self, rows: Iterator[Row], options: StoreOptions, skipped: SkippedCounts) -> Iterator[Original]:
         for row in rows:
             given = row.given or {}
             if row.message is None:
@@ -170,16 +172,16 @@ class Source:
                 continue
             message = _shown(row.message, given)
             if class_of(message.topic, message.sys_flag) is not RecordClass.COMMITTED:
-                passed.not_committed += 1
-            elif not self._wants(message, timed=given.get("store_timestamp") is not None):
-                passed.not_selected += 1
+                skipped.not_committed += 1
+            elif not self._is_selected(message, timed=given.get("store_timestamp") is not None):
+                skipped.not_selected += 1
             else:
                 place = {name: given.get(name) for name in ("queue_offset", "physical_offset", "offset_message_id")}
                 named = {"topic": message.topic, "queue_id": message.queue_id, "unique_key": message.unique_key}
                 sent = row.message._replace(topic=self.resend.to_topic or row.message.topic)
                 yield Original((row.number, 0), self._renewed(sent, options), "", named | place)
 
-    def _wants(self, message: Message, *, timed: bool) -> bool:
+    def _is_selected(self, message: Message, *, timed: bool) -> bool:
         """Whether a row is selected; a row without a store timestamp matches no time range."""
         wanted = self.selection
         begin, end = wanted.begin_time, wanted.end_time

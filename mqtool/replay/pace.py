@@ -37,7 +37,7 @@ class Pace:
         """
         self._size = most if rate is None else min(most, max(1, int(rate / _CHUNKS_A_SECOND)))
         self._throttle = Throttle(rate, makes_up=True, clock=time.monotonic, sleep=time.sleep)
-        self._remembered = time.monotonic()
+        self._saved = time.monotonic()
 
     def chunks(self, items: Iterator[T]) -> Iterator[list[T]]:
         """Yields items in chunks; waits after each chunk until the rate allows the next one."""
@@ -45,10 +45,10 @@ class Pace:
             yield chunk
             self._throttle.spend(len(chunk))
 
-    def is_time_to_remember(self) -> bool:
+    def is_save_due(self) -> bool:
         """Whether it is time to save the position: REMEMBER_SECONDS after the start, or after the last True."""
         now = time.monotonic()
-        if now - self._remembered < REMEMBER_SECONDS:
+        if now - self._saved < REMEMBER_SECONDS:
             return False
-        self._remembered = now
+        self._saved = now
         return True

@@ -91,14 +91,14 @@ def check(state: State, shape: dict[str, Any], source: Path, target: Path | None
         if state.shape.get(name) != value:
             words = f"{name} was {state.shape.get(name)!r} and is {value!r} now"
             raise UsageError(f"{path}: belongs to another replay: {words}; give a new state")
-    if state.source is not None and not _is(source, state.source):
+    if state.source is not None and not _matches(source, state.source):
         raise UsageError(f"{path}: belongs to another replay: {source} is not what it was; give a new state")
-    if target is not None and state.target is not None and not _log_is(target, state.target):
+    if target is not None and state.target is not None and not _matches_log(target, state.target):
         words = f"the log of {target} is not the one that was written up to physical offset {state.end}"
         raise UsageError(f"{path}: {words}; give a new state, or the old store")
 
 
-def source_print(source: Path) -> Fingerprint | None:
+def source_fingerprint(source: Path) -> Fingerprint | None:
     """Returns the fingerprint of a source; None if it is empty.
 
     For a log or a file it covers the first bytes, which do not change as the log or file grows. For an export it covers
@@ -108,39 +108,39 @@ def source_print(source: Path) -> Fingerprint | None:
         with open_store(source) as store:
             log = store.commit_log
             count = min(_PRINT_BYTES, log.max_offset - log.min_offset)
-            return _print(log.min_offset, log.read(log.min_offset, count)) if count else None
+            return _fingerprint(log.min_offset, log.read(log.min_offset, count)) if count else None
     data = _head(source, _PRINT_BYTES)
-    return _print(0, data) if data else None
+    return _fingerprint(0, data) if data else None
 
 
-def target_print(target: Path, end: int) -> Fingerprint | None:
+def target_fingerprint(target: Path, end: int) -> Fingerprint | None:
     """Returns the fingerprint of the bytes before the physical offset `end` of a log."""
     with open_store(target) as store:
         index = store.commit_log.segment_at(end - 1)
         if index is None:
             return None
         first = max(store.commit_log.segments[index].base, end - _PRINT_BYTES)
-        return _print(first, store.commit_log.read(first, end - first))
+        return _fingerprint(first, store.commit_log.read(first, end - first))
 
 
-def _print(offset: int, data: bytes) -> Fingerprint:
+def _fingerprint(offset: int, data: bytes) -> Fingerprint:
     return Fingerprint(offset, len(data), hashlib.blake2b(data, digest_size=16).hexdigest())
 
 
-def _is(source: Path, known: Fingerprint) -> bool:
+def _matches(source: Path, known: Fingerprint) -> bool:
     if is_store(source):
-        return _log_is(source, known)
-    return _print(0, _head(source, known.count)) == known
+        return _matches_log(source, known)
+    return _fingerprint(0, _head(source, known.count)) == known
 
 
-def _log_is(root: Path, known: Fingerprint) -> bool:
+def _matches_log(root: Path, known: Fingerprint) -> bool:
     """Whether a log still has the bytes of a fingerprint; True if their segment has expired since."""
     try:
         with open_store(root) as store:
             log = store.commit_log
             if log.min_offset > known.offset:
                 return True
-            return _print(known.offset, log.read(known.offset, known.count)) == known
+            return _fingerprint(known.offset, log.read(known.offset, known.count)) == known
     except StoreError:
         return False
 

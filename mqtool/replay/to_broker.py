@@ -69,11 +69,11 @@ def replay_to(request: SendRequest, sender: Sender) -> Report:
         states.check(before, shape, request.source.path, None, request.state)
     resumes = before is not None
     if before is None or before.source is None:
-        print_ = states.source_print(request.source.path)
+        print_ = states.source_fingerprint(request.source.path)
         before = State(shape, print_, None, None, 0) if before is None else replace(before, source=print_)
     report = Report()
     originals = islice(
-        request.source.originals(StoreOptions(), before.after, report.passed), request.source.selection.limit
+        request.source.originals(StoreOptions(), before.after, report.skipped), request.source.selection.limit
     )
     if request.dry_run:
         for original in originals:
@@ -95,14 +95,14 @@ class _Run:
     def run(self, originals: Iterator[Original]) -> None:
         """Sends all messages."""
         pace = Pace(self._request.rate, CHUNK)
-        self._remember()
+        self._save()
         for chunk in pace.chunks(originals):
             failure = self._send(chunk)
-            if failure is not None or pace.is_time_to_remember():
-                self._remember()
+            if failure is not None or pace.is_save_due():
+                self._save()
             if failure is not None:
                 raise failure
-        self._remember()
+        self._save()
 
     def _send(self, chunk: list[Original]) -> Exception | None:
         """Sends a chunk and records the answers; returns the error that ended it, if any."""
@@ -123,7 +123,7 @@ class _Run:
             )
         return failure
 
-    def _remember(self) -> None:
+    def _save(self) -> None:
         if self._request.state is not None:
             self._state = replace(self._state, ids_bytes=self._ids.flush())
             self._state.save(self._request.state)

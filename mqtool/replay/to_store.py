@@ -18,9 +18,9 @@ from mqtool.ingest.bulk_ingest import Ack, PutValidator
 from mqtool.ingest.duplicates import peeked, refuse_duplicates
 from mqtool.ingest.row_parser import Row
 from mqtool.replay import state as states
-from mqtool.replay.catch_up import Answered, answer_to, found_there
+from mqtool.replay.catch_up import Answered, ack_of, already_stored
 from mqtool.replay.ids import IdsFile
-from mqtool.replay.originals import Original, Passed, Source
+from mqtool.replay.originals import Original, SkippedCounts, Source
 from mqtool.replay.pace import Pace, check_rate
 from mqtool.replay.state import State
 from mqtool.store.named_files import require_regular
@@ -96,19 +96,19 @@ class Report:
 
     Attributes:
         replayed: messages stored by this run.
-        found_there: messages that an interrupted run had stored, found in the target.
+        already_stored: messages that an interrupted run had stored, found in the target.
         refused: messages that the target refused.
         reasons: position and reason of the first refused messages.
-        passed: what was read but not replayed.
+        skipped: what was read but not replayed.
         topics: number of messages by target topic.
         queues: number of queues that each topic needs.
     """
 
     replayed: int = 0
-    found_there: int = 0
+    already_stored: int = 0
     refused: int = 0
     reasons: list[tuple[int, str]] = field(default_factory=list)
-    passed: Passed = field(default_factory=lambda: Passed(0, 0, []))
+    skipped: SkippedCounts = field(default_factory=lambda: SkippedCounts(0, 0, []))
     topics: Counter[str] = field(default_factory=Counter)
     queues: dict[str, int] = field(default_factory=dict)
 
@@ -141,10 +141,10 @@ def replay(request: ReplayRequest) -> Report:
     validator = PutValidator(options, bulk_ingest.batch_topics(request.target, options))
     before, resumes = _state(request)
     report = Report()
-    originals = request.source.originals(options, before.after, report.passed)
+    originals = request.source.originals(options, before.after, report.skipped)
     if request.dry_run:
         for original in islice(originals, request.source.selection.limit):
-            answer = answer_to(original, validator)
+            answer = ack_of(original, validator)
             if original.message is not None and not answer.reason:
                 answer = answer._replace(physical_offset=0, sent_to=(original.message.topic, original.message.queue_id))
             report.take(original, answer)
@@ -180,18 +180,18 @@ class _Run:
                 if resumes:
                     originals = self._resumed(store, originals)
                 else:
-                    self._remember(store)  # where the next run starts to search if this one is killed
+                    self._save(store)  # where the next run starts to search if this one is killed
                 self._put_all(store, islice(originals, limit))
             finally:
                 bulk_ingest.add_topics(store, self._report.queues)
 
     def _resumed(self, store: MessageStore, originals: Iterator[Original]) -> Iterator[Original]:
         """Counts the messages that an interrupted run had stored; returns the remaining ones."""
-        done, rest = found_there(self._request.target, self._state.end, originals, self._validator)
+        done, rest = already_stored(self._request.target, self._state.end, originals, self._validator)
         self._take(done)
-        self._report.found_there = sum(ack.stored for _, ack in done)
+        self._report.already_stored = sum(ack.stored for _, ack in done)
         if done:
-            self._remember(store)
+            self._save(store)
         return rest
 
     def _put_all(self, store: MessageStore, originals: Iterator[Original]) -> None:
@@ -199,10 +199,10 @@ class _Run:
         for chunk in pace.chunks(originals):
             rows = [Row(number, one.message, one.reason) for number, one in enumerate(chunk)]
             self._take(zip(chunk, bulk_ingest.append(store, rows, self._validator), strict=True))
-            if pace.is_time_to_remember():
-                self._remember(store)
-        self._report.replayed = self._report.topics.total() - self._report.found_there
-        self._remember(store)
+            if pace.is_save_due():
+                self._save(store)
+        self._report.replayed = self._report.topics.total() - self._report.already_stored
+        self._save(store)
 
     def _take(self, answers: "Iterator[Answered] | list[Answered] | zip[Answered]") -> None:
         after, replayed, no = self._state.after, self._state.replayed, self._state.refused
@@ -213,19 +213,19 @@ class _Run:
             replayed, no = replayed + ack.stored, no + (not ack.stored)
         self._state = replace(self._state, after=after, replayed=replayed, refused=no)
 
-    def _remember(self, store: MessageStore) -> None:
+    def _save(self, store: MessageStore) -> None:
         """Flushes the store, then saves the position."""
         if self._request.state is None:
             return
         end = store.flush()
-        print_ = states.target_print(self._request.target, end) if end else None
+        print_ = states.target_fingerprint(self._request.target, end) if end else None
         self._state = replace(self._state, target=print_, end=end, ids_bytes=self._ids.flush())
         self._state.save(self._request.state)
 
 
 def _state(request: ReplayRequest) -> tuple[State, bool]:
     """Returns the state to resume from, and whether it is that of an earlier run."""
-    fresh = State(request.shape(), states.source_print(request.source.path), None, None, 0)
+    fresh = State(request.shape(), states.source_fingerprint(request.source.path), None, None, 0)
     found = None if request.state is None else states.load(request.state)
     if found is None or request.state is None:
         return fresh, False

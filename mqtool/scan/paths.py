@@ -204,7 +204,7 @@ class Planner:
     @cached_property
     def _distrust_reason(self) -> str:
         """Returns the evidence in the queues themselves against trusting them; "" if there is none."""
-        if self.store.rocksdb and self.store.rocksdb.is_there:
+        if self.store.rocksdb and self.store.rocksdb.exists:
             return "queues in RocksDB are not completed after a crash"
         missing = self._topics - {queue.topic for queue in self.store.queues()}
         if missing:

@@ -47,15 +47,15 @@ def verify_on(
         SparkJobError: Spark gave up, or an executor cannot reach the store.
     """
     begun = time.monotonic()
-    seen = survey(store, topics)
-    tasks = tasks_of(seen)
+    store_survey = survey(store, topics)
+    tasks = tasks_of(store_survey)
     longest_first = sorted(tasks, key=lambda task: -task.bytes)
-    shared = session.sparkContext.broadcast(seen)
+    shared = session.sparkContext.broadcast(store_survey)
     job: SparkJob[Task, Result] = SparkJob(session, GROUP, partial(_run, shared), _size, on_progress)
-    answers = job.run(longest_first, f"verify {len(tasks)} parts of {seen.root}")
+    answers = job.run(longest_first, f"verify {len(tasks)} parts of {store_survey.root}")
     shared.destroy()
     results = {task.key: result for task, result in zip(longest_first, answers, strict=True)}
-    classifier = Classifier(store, Facts(seen, tuple(results[task.key] for task in tasks)), broker)
+    classifier = Classifier(store, Facts(store_survey, tuple(results[task.key] for task in tasks)), broker)
     classifier.classify()
     return classifier.verdict(time.monotonic() - begun, complete=True)
 
@@ -66,19 +66,19 @@ def _size(task: Task) -> int:
 
 def _run(shared: Any, tasks: Iterable[Task]) -> Iterator[Result]:
     """Runs on an executor."""
-    seen: Survey = shared.value
-    _require_store(seen)
+    store_survey: Survey = shared.value
+    _require_store(store_survey)
     for task in tasks:
-        yield run_task(seen, task)
+        yield run_task(store_survey, task)
 
 
-def _require_store(seen: Survey) -> None:
+def _require_store(store_survey: Survey) -> None:
     """Prevents a store that is not mounted on this machine from being reported as a store with missing files.
 
     Raises:
         StoreError: the newest segment that the driver saw does not exist here.
     """
-    witness = seen.segments[seen.last_used].path if seen.segments else seen.root
+    witness = store_survey.segments[store_survey.last_used].path if store_survey.segments else store_survey.root
     if not witness.exists():
         where = f"is not on the executor {socket.gethostname()}"
         raise StoreError(f"{where}; driver and executors must reach the store under the same path", witness)

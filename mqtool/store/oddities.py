@@ -51,7 +51,7 @@ def _queues(store: Store) -> Iterator[str]:
         ends = [file.end for file in queue.files]
         if any(end != file.base for end, file in zip(ends, queue.files[1:], strict=False)) and not queue.is_batch:
             yield f"files of queue {name} do not follow one another"
-    if store.rocksdb and store.rocksdb.is_there:
+    if store.rocksdb and store.rocksdb.exists:
         problem = store.rocksdb.problem
         yield f"the queues are in RocksDB and cannot be read: {problem}" if problem else "the queues are in RocksDB"
 

@@ -166,16 +166,16 @@ class RocksQueues:
     Attributes:
         queues: by topic and queue id.
         problem: why they cannot be read, "" if they can.
-        is_there: whether there is such a database.
+        exists: whether there is such a database.
     """
 
     def __init__(self, path: Path, bounds: Callable[[], tuple[int, int]]) -> None:
         """Opens the database in a store's `consumequeue/`, if there is one; never fails, see `problem`."""
         self.queues: dict[tuple[str, int], Queue] = {}
         self.problem = ""
-        self.is_there = is_database(path)
+        self.exists = is_database(path)
         self.database: QueueDatabase | None = None
-        if not self.is_there:
+        if not self.exists:
             return
         try:
             self.database, cache = QueueDatabase(path), UnitCache()

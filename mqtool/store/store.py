@@ -171,7 +171,7 @@ class Store:
     def _queues(self) -> dict[tuple[str, int], Queue]:
         log, disk = self.commit_log, self._disk_queues
         start = self.recovery_start
-        if start is None or (self.rocksdb and self.rocksdb.is_there):
+        if start is None or (self.rocksdb and self.rocksdb.exists):
             return disk
         return disk | recovered_queues(log, disk, self.dispatch_rules, self.layout, start)
 

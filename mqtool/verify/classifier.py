@@ -30,10 +30,10 @@ from mqtool.verify.findings import (
     state_of,
     worst,
 )
-from mqtool.verify.index_detail import IndexDisagreement
+from mqtool.verify.index_detail import IndexDifferences
 from mqtool.verify.index_findings import IndexReport, check_absent
-from mqtool.verify.log_findings import LogReport, WrongRecords, judge_jumps, refine, time_spikes
-from mqtool.verify.losses import Ledger, account, cut_off, losses_of
+from mqtool.verify.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
+from mqtool.verify.losses import LossAccount, add_proved_losses, cut_off, losses_of
 from mqtool.verify.next_start import next_start, without_timer
 from mqtool.verify.queue_findings import Dispatched, QueueReport, absent_queues
 from mqtool.verify.rocksdb_queue import RocksCheck
@@ -41,7 +41,7 @@ from mqtool.verify.segment import DamagedRange
 from mqtool.verify.service_records import ServiceRecordCheck
 from mqtool.verify.timer import TOPIC as TIMER_TOPIC
 from mqtool.verify.timer import TimerCheck
-from mqtool.verify.unit_detail import Disagreement
+from mqtool.verify.unit_detail import UnitDifferences
 
 _NOT_LISTED = {
     Area.COMMIT_LOG: "log-not-listed",
@@ -76,38 +76,38 @@ class Classifier:
         """Produces all findings."""
         damages = [] if self._unlisted_in(Area.COMMIT_LOG) else self._log_files()
         if self._log_failure:
-            self._judge_log_alone(damages)
+            self._classify_log_only(damages)
         else:
-            self._judge_all(damages)
+            self._classify_all(damages)
         self._unlisted()
 
-    def _judge_all(self, damages: list[DamagedRange]) -> None:
+    def _classify_all(self, damages: list[DamagedRange]) -> None:
         facts = self._facts
         units = facts.compare_units(damages)
-        refine(self._store.commit_log, units.odd)
-        ledger = Ledger(damages)
+        refine(self._store.commit_log, units.wrong)
+        account = LossAccount(damages)
         bodies = [body for found in facts.segments for body in found.bad_bodies]
-        account(ledger, units.odd, facts.queues, bodies)
-        wrong = judge_jumps(facts.span.jumps, ledger, units.odd)
-        ranges = self._log(ledger, wrong, units)
-        ranges += cut_off(facts.queues, ledger)
+        add_proved_losses(account, units.wrong, facts.queues, bodies)
+        wrong = explain_jumps(facts.span.jumps, account, units.wrong)
+        ranges = self._log(account, wrong, units)
+        ranges += cut_off(facts.queues, account)
         ranges += [self._bad_body(physical, size) for *_, physical, size in bodies]
-        self._queues(units, wrong, ledger)
+        self._queues(units, wrong, account)
         if self._survey.topics is None:
             self._index(damages)
             self._around()
         self._config_files()
         ranges.sort(key=lambda part: part.start)
-        self._losses = losses_of(ledger, ranges, self._store.metadata.consumer_offsets)
+        self._losses = losses_of(account, ranges, self._store.metadata.consumer_offsets)
 
     @property
     def _log_failure(self) -> str:
         """Returns why the log could not be read to its end; "" if it could."""
         return next((facts.failure for facts in self._facts.segments if facts.failure), self._survey.failure)
 
-    def _judge_log_alone(self, damages: list[DamagedRange]) -> None:
+    def _classify_log_only(self, damages: list[DamagedRange]) -> None:
         """Reports findings of the readable segments alone; without the others no comparison is possible."""
-        ranges = self._log(Ledger(damages), WrongRecords({}, []), Disagreement())
+        ranges = self._log(LossAccount(damages), WrongRecords({}, []), UnitDifferences())
         bodies = (body for found in self._facts.segments for body in found.bad_bodies)
         ranges += [self._bad_body(physical, size) for *_, physical, size in bodies]
         ranges.sort(key=lambda part: part.start)
@@ -142,7 +142,7 @@ class Classifier:
         """Returns the verification; for a check that was stopped early, only what is already certain."""
         facts, survey = self._facts, self._survey
         found = [finding for segment in facts.segments for finding in segment.findings] + self._collector.findings()
-        found = [finding for finding in found if finding.topic is None or survey.wants(finding.topic)]
+        found = [finding for finding in found if finding.topic is None or survey.includes(finding.topic)]
         checks = tuple(self._checks(found, complete=complete))
         statistics = Statistics(
             facts.records,
@@ -157,7 +157,7 @@ class Classifier:
             is_sound = not any(
                 check.area in _READ and (check.findings or check.area in self._unknown) for check in checks
             )
-            start = next_start(self._store, facts, state, self._losses.messages, self._broker, is_sound=is_sound)
+            start = next_start(self._store, facts, state, self._losses.messages, self._broker, is_consistent=is_sound)
         timer = [one for one in found if area_of(one) is Area.TIMER and one.severity is Severity.ERROR]
         start = without_timer(start) if start is not None and timer else start
         return Verification(
@@ -198,23 +198,23 @@ class Classifier:
         self._details[Area.COMMIT_LOG] = words
         return sorted(damages, key=lambda damage: damage.start)
 
-    def _log(self, ledger: Ledger, wrong: WrongRecords, units: Disagreement) -> list[LostRange]:
+    def _log(self, account: LossAccount, wrong: WrongRecords, units: UnitDifferences) -> list[LostRange]:
         time_spikes(self._survey, self._facts.segments, self._collector)
-        return LogReport(self._survey, self._facts.segments, ledger, self._collector).write(wrong, units.odd)
+        return LogReport(self._survey, self._facts.segments, account, self._collector).write(wrong, units.wrong)
 
     def _bad_body(self, physical: int, size: int) -> LostRange:
         segment = next(s for s in self._survey.segments if s.base <= physical < s.end)
         path = self._collector.relative(segment.path)
         return LostRange(physical, physical + size, "bad-crc", path, physical - segment.base, 1)
 
-    def _queues(self, units: Disagreement, wrong: WrongRecords, ledger: Ledger) -> None:
-        for odd in units.odd:
-            if odd.code == "queue-shifted-unit" and odd.start in wrong.offsets:
-                odd.code = "log-wrong-offset"
+    def _queues(self, units: UnitDifferences, wrong: WrongRecords, account: LossAccount) -> None:
+        for wrong_units in units.wrong:
+            if wrong_units.code == "queue-shifted-unit" and wrong_units.start in wrong.offsets:
+                wrong_units.code = "log-wrong-offset"
         self._queue_files({run.queue for run in units.missing})
         facts = self._facts
         dispatched = Dispatched(self._store.commit_log, facts.queues, self._store.checkpoint)
-        QueueReport(self._survey, self._recovery, self._collector, facts.queues, units, ledger, dispatched).write()
+        QueueReport(self._survey, self._recovery, self._collector, facts.queues, units, account, dispatched).write()
         self._absent_queues(units, dispatched)
         self._queue_details()
         try:
@@ -239,7 +239,7 @@ class Classifier:
             [f.size for q in survey.queues if q.is_batch for f in q.files],
         )
         for queue, found in zip(survey.queues, self._facts.queues, strict=True):
-            if survey.wants(queue.topic):
+            if survey.includes(queue.topic):
                 size = batch if queue.is_batch else simple
                 is_whole = queue.key not in behind and not found.failure
                 queue_files.check_queue_files(survey, queue, found, size, self._collector, is_whole=is_whole)
@@ -248,12 +248,14 @@ class Classifier:
                     self._unknown[area] = f"{queue.topic}/{queue.queue_id}: {found.failure}"
         queue_files.check_trees(survey, self._collector)
 
-    def _absent_queues(self, units: Disagreement, dispatched: Dispatched) -> None:
+    def _absent_queues(self, units: UnitDifferences, dispatched: Dispatched) -> None:
         """Reports queues that have records and no files; records that name a wrong queue do not count."""
         explained: dict[tuple[str, int], int] = {}
-        for odd in units.odd:
-            if odd.code == "log-wrong-queue" and odd.expected is not None:
-                explained[odd.expected[0]] = explained.get(odd.expected[0], 0) + odd.last - odd.first + 1
+        for wrong_units in units.wrong:
+            if wrong_units.code == "log-wrong-queue" and wrong_units.expected is not None:
+                explained[wrong_units.expected[0]] = (
+                    explained.get(wrong_units.expected[0], 0) + wrong_units.last - wrong_units.first + 1
+                )
         metadata = self._store.metadata
         undecided = absent_queues(
             self._survey,
@@ -280,7 +282,7 @@ class Classifier:
     def _queue_details(self) -> None:
         survey, facts = self._survey, self._facts
         for area, is_batch in ((Area.CONSUME_QUEUE, False), (Area.BATCH_CONSUME_QUEUE, True)):
-            mine = [found for found in facts.queues if found.is_batch is is_batch and survey.wants(found.topic)]
+            mine = [found for found in facts.queues if found.is_batch is is_batch and survey.includes(found.topic)]
             if mine or not is_batch:
                 self._details[area] = f"{sum(found.units for found in mine)} unit(s) in {len(mine)} queue(s)"
         if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir():
@@ -312,7 +314,7 @@ class Classifier:
         wrong = {finding.physical_offset for finding in known if area_of(finding) is Area.COMMIT_LOG}
         report = IndexReport(survey, self._store.commit_log, facts.index, self._recovery, self._collector)
         failure = next((found.failure for found in facts.index if found.failure), "")
-        report.write(IndexDisagreement() if failure else facts.compare_index(damages), wrong)
+        report.write(IndexDifferences() if failure else facts.compare_index(damages), wrong)
         if failure:
             self._unknown[Area.INDEX] = failure
         if survey.has_dledger:
@@ -333,7 +335,7 @@ class Classifier:
                 )
                 if survey.is_unlisted((TIMER_TOPIC, 0)):
                     self._unknown[Area.TIMER] = f"the queue of {TIMER_TOPIC} cannot be listed"
-                elif timer.is_there:
+                elif timer.applies:
                     self._details[Area.TIMER] = timer.run()
         except StoreError as error:
             self._unknown[Area.TIMER] = str(error)
@@ -343,7 +345,7 @@ class Classifier:
         ):
             try:
                 with recording_unlisted(None):
-                    if check.is_there:
+                    if check.applies:
                         self._details[area] = check.run()
             except StoreError as error:
                 self._unknown[area] = str(error)

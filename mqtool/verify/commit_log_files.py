@@ -17,7 +17,7 @@ from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.stray_files import stray_file
-from mqtool.verify.survey import Survey, well_named
+from mqtool.verify.survey import Survey, correctly_named
 
 MISSING = "missing"
 """Kind of a damaged range that no file covers (`records.damage.DamageKind`)."""
@@ -45,7 +45,7 @@ def check_files(
     if directory.exists() and not directory.is_dir():
         collector.add("log-not-directory", directory, "a file, not a directory: no message is found")
     moved = {segment.path for segment in layout.misplaced}
-    named = well_named(layout.segments, size)
+    named = correctly_named(layout.segments, size)
     is_named = {segment.path for segment in named}
     for segment in layout.segments:
         _length(survey, segment, segment is layout.segments[-1], size, collector)

@@ -32,7 +32,7 @@ class CompactionCheck:
         self._queues = survey.root / file_names.COMPACTION_CONSUME_QUEUE
 
     @property
-    def is_there(self) -> bool:
+    def applies(self) -> bool:
         """Whether the store has compacted topics."""
         return bool(queue_directories(self._logs) or queue_directories(self._queues))
 

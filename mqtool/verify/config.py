@@ -135,7 +135,7 @@ def check_topics(
     seen: set[str] = set()
     for queue in survey.queues:
         topic = queue.topic
-        if not survey.wants(topic) or topic in seen:
+        if not survey.includes(topic) or topic in seen:
             continue
         seen.add(topic)
         config = topics.get(topic)
@@ -161,7 +161,7 @@ def check_offsets(
     path = survey.root / tables.written if tables.read is None else tables.read.path
     for group, by_topic in sorted(metadata.consumer_offsets.items()):
         for topic, offsets in sorted(by_topic.items()):
-            for queue_id, offset in sorted(offsets.items()) if survey.wants(topic) else ():
+            for queue_id, offset in sorted(offsets.items()) if survey.includes(topic) else ():
                 _offset(survey, path, group, (topic, queue_id), offset, queues, collector)
 
 
@@ -199,7 +199,7 @@ def check_delay_offsets(
     running when the message was due, and something else may have written that record (`append`), so this is not a
     finding. Source: ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
     """
-    if survey.live or survey.has_rocksdb or not survey.wants(topics.SCHEDULE_TOPIC):
+    if survey.live or survey.has_rocksdb or not survey.includes(topics.SCHEDULE_TOPIC):
         return
     usual = survey.root / file_names.CONFIG / file_names.DELAY_OFFSETS
     path = store.metadata.sources.get(file_names.DELAY_OFFSETS, usual)

@@ -36,7 +36,7 @@ def check_extensions(
     """Reports malformed extension files, addresses without a unit, and units that belong to another record."""
     for queue, found in zip(survey.queues, facts, strict=True):
         units = ExtUnits(survey.root, queue.topic, queue.queue_id)
-        if not survey.wants(queue.topic):
+        if not survey.includes(queue.topic):
             continue
         if units.path.is_dir():
             for file in list_mapped_files(units.path).files:
@@ -59,7 +59,7 @@ def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: Findi
     throttle = Throttle(survey.throttle)
     for queue in survey.queues:
         directory = ExtUnits(survey.root, queue.topic, queue.queue_id).path
-        if queue.is_batch or not survey.wants(queue.topic) or not directory.is_dir():
+        if queue.is_batch or not survey.includes(queue.topic) or not directory.is_dir():
             continue
         times, bits = _Wrong(), _Wrong()
         for number, unit, record in _pairs(survey, queue, log, _Window(list_mapped_files(directory).files)):

@@ -34,7 +34,7 @@ class LedgerCheck:
         self._units: dict[int, MappedFile] = {}
 
     @property
-    def is_there(self) -> bool:
+    def applies(self) -> bool:
         """Whether the log is a DLedger log, or continues as one."""
         return bool(self._files)
 

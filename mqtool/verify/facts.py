@@ -7,14 +7,14 @@ from functools import cached_property
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.continuity import QueueSpan, join
-from mqtool.verify.index_detail import IndexDetail, IndexDisagreement
+from mqtool.verify.index_detail import IndexDetail, IndexDifferences
 from mqtool.verify.index_file import IndexFacts
 from mqtool.verify.records import Records, groups_of, read_records
 from mqtool.verify.segment import DamagedRange, SegmentFacts
 from mqtool.verify.survey import Survey
 from mqtool.verify.tasks import Result
 from mqtool.verify.timeline import Timeline
-from mqtool.verify.unit_detail import Disagreement, UnitDetail
+from mqtool.verify.unit_detail import UnitDetail, UnitDifferences
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Facts:
         found = [facts for result in self.results for facts in result.queues]
         following = dict(zip(self.span.queues, self.span.following.tolist(), strict=True))
         for facts in found:
-            _settle(facts, following.get((facts.topic, facts.queue_id), 0))
+            _separate_cut_off(facts, following.get((facts.topic, facts.queue_id), 0))
         return found
 
     @cached_property
@@ -75,17 +75,17 @@ class Facts:
         """Returns the damaged ranges inside segments, in order."""
         return [damage for facts in self.segments for damage in facts.damages]
 
-    def compare_units(self, damages: list[DamagedRange]) -> Disagreement:
+    def compare_units(self, damages: list[DamagedRange]) -> UnitDifferences:
         """Compares queues and log; compares buckets that differ unit by unit."""
         detail = UnitDetail(self.survey, self.queues, damages)
         for _, _, records in self._differing("units", "queues"):
             detail.compare(records)
         unread = {(facts.topic, facts.queue_id) for facts in self.queues if facts.failure}
-        odd = [units for units in detail.found.odd if units.queue not in unread]
+        odd = [units for units in detail.found.wrong if units.queue not in unread]
         missing = [run for run in detail.found.missing if not self.survey.is_unlisted(run.queue)]
-        return Disagreement(odd, [run for run in missing if run.queue not in unread])
+        return UnitDifferences(odd, [run for run in missing if run.queue not in unread])
 
-    def compare_index(self, damages: list[DamagedRange]) -> IndexDisagreement:
+    def compare_index(self, damages: list[DamagedRange]) -> IndexDifferences:
         """Compares index and log; compares buckets that differ entry by entry."""
         detail = IndexDetail(self.survey, self.index, damages)
         if self.index:
@@ -114,7 +114,7 @@ class Facts:
             yield number, start, read_records(self.survey, number, span, start)
 
 
-def _settle(facts: QueueFacts, following: int) -> None:
+def _separate_cut_off(facts: QueueFacts, following: int) -> None:
     """Separates units whose records were cut off the log from invalid ones.
 
     Physical offsets ascend in a queue. If a unit points past the end of the log but a later unit, or a later record

@@ -18,7 +18,7 @@ from mqtool.records.number_sets import among
 from mqtool.store.files import ReadFile
 from mqtool.verify.checksums import mix_entries
 from mqtool.verify.consume_queue import runs_of
-from mqtool.verify.index_file import MOST_NOTED, IndexFacts, OddEntry
+from mqtool.verify.index_file import MOST_NOTED, IndexFacts, WrongEntry
 from mqtool.verify.records import Records, read_records
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import Survey
@@ -40,15 +40,15 @@ class MissingKeys:
 
 
 @dataclass
-class IndexDisagreement:
+class IndexDifferences:
     """Result of the comparison.
 
     Attributes:
-        odd: invalid entries, with the number of their index file.
+        wrong: invalid entries, with the number of their index file.
         missing: records without entries, in order.
     """
 
-    odd: list[tuple[int, OddEntry]] = field(default_factory=list)
+    wrong: list[tuple[int, WrongEntry]] = field(default_factory=list)
     missing: list[MissingKeys] = field(default_factory=list)
 
 
@@ -63,7 +63,7 @@ class IndexDetail:
         self._ends = np.array([damage.end for damage in damages], np.int64)
         self._open_at = -1
         self._run = (-1, 0)  # the file of the last odd entries, and how many of them in a row
-        self.found = IndexDisagreement()
+        self.found = IndexDifferences()
 
     def compare(self, records: Records, number: int, first_record: int) -> None:
         """Compares the keys of a range's records with the entries that point into it.
@@ -134,10 +134,10 @@ class IndexDetail:
             where = int(physical[row])
             if record >= 0:
                 words = f"no key of the record at {where} has hash {hashes[row]}"
-                self._odd("index-foreign-entry", int(file[row]), int(entry[row]), where, words)
+                self._add_wrong("index-foreign-entry", int(file[row]), int(entry[row]), where, words)
             elif not self._damaged(where):
                 words = f"points at {where}, where no record starts"
-                self._odd("index-dangling-entry", int(file[row]), int(entry[row]), where, words)
+                self._add_wrong("index-dangling-entry", int(file[row]), int(entry[row]), where, words)
 
     def _times(
         self, records: Records, file: np.ndarray, entry: np.ndarray, physical: np.ndarray, seconds: np.ndarray
@@ -149,13 +149,13 @@ class IndexDetail:
         wrong = (due != seconds) & (at >= 0) & (entry != 1) & told
         for row in np.flatnonzero(wrong).tolist():
             words = f"time {seconds[row]} s, its record was stored {due[row]} s after the file's begin"
-            self._odd("index-wrong-time", int(file[row]), int(entry[row]), int(physical[row]), words)
+            self._add_wrong("index-wrong-time", int(file[row]), int(entry[row]), int(physical[row]), words)
 
-    def _odd(self, code: str, file: int, entry: int, physical: int, evidence: str) -> None:
+    def _add_wrong(self, code: str, file: int, entry: int, physical: int, evidence: str) -> None:
         if self._is_full(file):
             return
         self._run = (file, self._run[1] + 1 if self._run[0] == file else 1)
-        self.found.odd.append((file, OddEntry(code, entry, physical, (), evidence)))
+        self.found.wrong.append((file, WrongEntry(code, entry, physical, (), evidence)))
 
     def _is_full(self, file: int) -> bool:
         """Whether the last stored entries are all from one file, and its limit of stored entries is reached."""

@@ -28,7 +28,7 @@ MOST_NOTED = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class OddEntry:
+class WrongEntry:
     """An entry that contradicts its file.
 
     Attributes:
@@ -60,8 +60,8 @@ class IndexFacts:
         first_entry, last_entry: physical offsets in the first and the last entry, -1 if there is none.
         bad_header: what is wrong with the header, in words.
         bad_slots, first_bad_slot: slots that do not lead to their newest entry.
-        odd: entries that contradict the file, up to a limit.
-        odd_count: number of such entries, without the limit.
+        wrong: entries that contradict the file, up to a limit.
+        wrong_count: number of such entries, without the limit.
         chunks: (first entry, how many, least and largest physical offset) of each block read.
         failure: why reading stopped, "" if it did not.
     """
@@ -79,8 +79,8 @@ class IndexFacts:
     bad_header: list[str] = field(default_factory=list)
     bad_slots: int = 0
     first_bad_slot: int = -1
-    odd: list[OddEntry] = field(default_factory=list)
-    odd_count: int = 0
+    wrong: list[WrongEntry] = field(default_factory=list)
+    wrong_count: int = 0
     chunks: list[tuple[int, int, int, int]] = field(default_factory=list)
     failure: str = ""
 
@@ -165,32 +165,32 @@ class _Scan:
     def _chain(self, first: int, entries: np.ndarray, hashes: np.ndarray) -> None:
         """Compares each entry's predecessor with the newest entry of its slot before it."""
         negative = np.flatnonzero(hashes < 0)
-        for row in negative.tolist()[: MOST_NOTED - len(self.facts.odd)]:
-            self._odd("index-foreign-entry", first + row, entries, row, (), f"key hash {hashes[row]} is negative")
-        self.facts.odd_count += len(negative)
+        for row in negative.tolist()[: MOST_NOTED - len(self.facts.wrong)]:
+            self._add_wrong("index-foreign-entry", first + row, entries, row, (), f"key hash {hashes[row]} is negative")
+        self.facts.wrong_count += len(negative)
         found = entries["previous"].astype(np.int64)
         for row, due in self._wrong_links(first, hashes, found):
             related = tuple({due, int(found[row])} - {0})
             words = f"entry {first + row} names {found[row]} as the one before it, expected {due}"
-            self._odd("index-chain", first + row, entries, row, related, words)
+            self._add_wrong("index-chain", first + row, entries, row, related, words)
 
     def _wrong_links(self, first: int, hashes: np.ndarray, found: np.ndarray) -> list[tuple[int, int]]:
         """Returns row and expected predecessor of entries that state another one, up to a limit; counts them all."""
         due = self._due(first, hashes)
         rows = np.flatnonzero(found != due)
         wrong = np.stack([rows, due[rows]], axis=1)
-        self.facts.odd_count += len(wrong)
-        return [(row, due) for row, due in wrong[: max(0, MOST_NOTED - len(self.facts.odd))].tolist()]
+        self.facts.wrong_count += len(wrong)
+        return [(row, due) for row, due in wrong[: max(0, MOST_NOTED - len(self.facts.wrong))].tolist()]
 
     def _due(self, first: int, hashes: np.ndarray) -> np.ndarray:
         """Returns the expected predecessor of each entry: the newest in its slot so far. Updates the newest entries."""
         slots = np.maximum(hashes, 0).astype(np.int32) % np.int32(self._shape.slots)  # half the time of int64
         return chain(self._heads, slots, first)
 
-    def _odd(
+    def _add_wrong(
         self, code: str, number: int, entries: np.ndarray, row: int, related: tuple[int, ...], evidence: str
     ) -> None:
-        self.facts.odd.append(OddEntry(code, number, int(entries["physical_offset"][row]), related, evidence))
+        self.facts.wrong.append(WrongEntry(code, number, int(entries["physical_offset"][row]), related, evidence))
 
     def _check_header(self) -> None:
         facts, header, shape = self.facts, self.facts.header, self._shape

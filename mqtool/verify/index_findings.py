@@ -10,8 +10,8 @@ from mqtool.formats.checkpoint import Checkpoint
 from mqtool.store.commit_log import CommitLog
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.index_detail import IndexDisagreement, MissingKeys
-from mqtool.verify.index_file import IndexFacts, OddEntry
+from mqtool.verify.index_detail import IndexDifferences, MissingKeys
+from mqtool.verify.index_file import IndexFacts, WrongEntry
 from mqtool.verify.recovery import Recovery
 from mqtool.verify.survey import Survey
 
@@ -33,7 +33,7 @@ class IndexReport:
         self._recovery = recovery
         self._collector = collector
 
-    def write(self, detail: IndexDisagreement, wrong: Collection[int | None]) -> None:
+    def write(self, detail: IndexDifferences, wrong: Collection[int | None]) -> None:
         """Reports files, then entries, then keys without entries.
 
         Args:
@@ -43,10 +43,10 @@ class IndexReport:
         for path in self._survey.index.strays:
             self._stray(path)
         foreign: dict[int, set[int]] = {}
-        for number, odd in detail.odd:
-            foreign.setdefault(number, set()).add(odd.number)
-            if odd.physical_offset not in wrong:
-                self._entry(self._facts[number], odd)
+        for number, entry in detail.wrong:
+            foreign.setdefault(number, set()).add(entry.number)
+            if entry.physical_offset not in wrong:
+                self._entry(self._facts[number], entry)
         for number, facts in enumerate(self._facts):
             self._file(facts, foreign.get(number, set()), wrong)
         self._order()
@@ -79,7 +79,7 @@ class IndexReport:
         bad_header = facts.bad_header or list(self._bounds(facts, foreign, wrong))
         if bad_header:
             self._collector.add("index-header", facts.path, "; ".join(bad_header), position=0)
-        chain = [odd for odd in facts.odd if not ({odd.number, *odd.related} & foreign)]
+        chain = [odd for odd in facts.wrong if not ({odd.number, *odd.related} & foreign)]
         if facts.bad_slots and not (foreign and facts.bad_slots <= 2 * len(foreign)):
             words = f"{facts.bad_slots} slot(s) do not lead to their newest entry, the first: {facts.first_bad_slot}"
             position = index_file.slot_position(facts.first_bad_slot)
@@ -89,7 +89,7 @@ class IndexReport:
 
     def _bounds(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> Iterator[str]:
         """Yields differences between a header and the records of the first and the last entry (IndexFile.putKey)."""
-        header, odd = facts.header, foreign | {one.number for one in facts.odd}
+        header, odd = facts.header, foreign | {one.number for one in facts.wrong}
         ends = (
             ("begins", 1, facts.first_entry, header.begin_physical_offset, header.begin_timestamp),
             ("ends", facts.entries, facts.last_entry, header.end_physical_offset, header.end_timestamp),
@@ -109,21 +109,21 @@ class IndexReport:
         except StoreError:
             return None
 
-    def _chain(self, facts: IndexFacts, chain: list[OddEntry]) -> None:
-        count = len(chain) if facts.odd_count == len(facts.odd) else facts.odd_count
+    def _chain(self, facts: IndexFacts, chain: list[WrongEntry]) -> None:
+        count = len(chain) if facts.wrong_count == len(facts.wrong) else facts.wrong_count
         first = chain[0]
         more = "" if count == 1 else f"; {count} entries in all"
-        self._entry(facts, OddEntry(first.code, first.number, first.physical_offset, (), first.evidence + more))
+        self._entry(facts, WrongEntry(first.code, first.number, first.physical_offset, (), first.evidence + more))
 
-    def _entry(self, facts: IndexFacts, odd: OddEntry) -> None:
+    def _entry(self, facts: IndexFacts, entry: WrongEntry) -> None:
         shape = self._survey.index.shape
         assert shape is not None
         self._collector.add(
-            odd.code,
+            entry.code,
             facts.path,
-            f"entry {odd.number}: {odd.evidence}",
-            position=index_file.entry_position(odd.number, shape.slots),
-            span=(odd.physical_offset, odd.physical_offset + 1),
+            f"entry {entry.number}: {entry.evidence}",
+            position=index_file.entry_position(entry.number, shape.slots),
+            span=(entry.physical_offset, entry.physical_offset + 1),
         )
 
     def _order(self) -> None:

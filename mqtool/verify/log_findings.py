@@ -15,11 +15,11 @@ from mqtool.store.files import MappedFile
 from mqtool.verify.continuity import Jump
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import LostRange, Severity
-from mqtool.verify.losses import Ledger
+from mqtool.verify.losses import LossAccount
 from mqtool.verify.record_rules import spike_words, spikes
 from mqtool.verify.segment import SegmentFacts
 from mqtool.verify.survey import Survey
-from mqtool.verify.unit_detail import OddUnits
+from mqtool.verify.unit_detail import WrongUnits
 
 _CODES = {
     DamageKind.BAD_OFFSET: "log-bad-offset",
@@ -36,12 +36,12 @@ _CLAIMED = ("log-wrong-queue", "log-wrong-flags")
 """Codes for records that belong to the queue of their unit although their own fields differ."""
 
 
-def refine(log: CommitLog, odd: Sequence[OddUnits]) -> None:
+def refine(log: CommitLog, wrong_units: Sequence[WrongUnits]) -> None:
     """Separates units that wrongly refer to transaction records from records whose flags are damaged.
 
     A prepared or rolled-back record has queue offset 0, so one with its unit's queue offset was neither.
     """
-    for units in odd:
+    for units in wrong_units:
         if units.code != "queue-transaction-unit" or units.first_offset == 0:
             continue
         try:
@@ -65,10 +65,10 @@ class WrongRecords:
     jumps: list[Jump]
 
 
-def judge_jumps(jumps: Iterable[Jump], ledger: Ledger, odd: Sequence[OddUnits]) -> WrongRecords:
+def explain_jumps(jumps: Iterable[Jump], account: LossAccount, wrong_units: Sequence[WrongUnits]) -> WrongRecords:
     """Explains jumps: by damage, by one record with a wrong queue offset, or by a record that states a wrong queue."""
-    misnamed = {units.start for units in odd if units.code in _CLAIMED}
-    claimed = {(units.queue, units.first_offset) for units in odd if units.code in _CLAIMED}
+    misnamed = {units.start for units in wrong_units if units.code in _CLAIMED}
+    claimed = {(units.queue, units.first_offset) for units in wrong_units if units.code in _CLAIMED}
     by_queue: dict[tuple[str, int], list[Jump]] = {}
     for jump in jumps:
         by_queue.setdefault((jump.topic, jump.queue_id), []).append(jump)
@@ -85,7 +85,7 @@ def judge_jumps(jumps: Iterable[Jump], ledger: Ledger, odd: Sequence[OddUnits]) 
                 skip = after
                 if jump.after not in misnamed:
                     wrong[jump.after] = jump
-            elif not (_claimed(queue, jump, claimed) or ledger.by_jump(jump)):
+            elif not (_claimed(queue, jump, claimed) or account.by_jump(jump)):
                 left.append(jump)
     return WrongRecords(wrong, left)
 
@@ -100,22 +100,22 @@ class LogReport:
     """Reports the findings of the CommitLog."""
 
     def __init__(
-        self, survey: Survey, facts: Sequence[SegmentFacts], ledger: Ledger, collector: FindingCollector
+        self, survey: Survey, facts: Sequence[SegmentFacts], account: LossAccount, collector: FindingCollector
     ) -> None:
         self._survey = survey
         self._facts = facts
-        self._ledger = ledger
+        self._account = account
         self._collector = collector
         self._bases = [segment.base for segment in survey.segments]
 
-    def write(self, wrong: WrongRecords, odd: Sequence[OddUnits]) -> list[LostRange]:
+    def write(self, wrong: WrongRecords, wrong_units: Sequence[WrongUnits]) -> list[LostRange]:
         """Reports everything; returns the ranges without a valid record."""
-        lost = [found for number in range(len(self._ledger.damages)) if (found := self._damage(number))]
+        lost = [found for number in range(len(self._account.damages)) if (found := self._damage(number))]
         self._ends()
         for jump in wrong.offsets.values():
             words = f"queue offset {jump.found}, its neighbours leave {jump.expected}"
             self._record("log-wrong-offset", jump.after, words, (jump.topic, jump.queue_id))
-        for units in odd:
+        for units in wrong_units:
             claim = f"unit {units.first} of {units.queue[0]} queue {units.queue[1]} points at it"
             if units.code == "log-wrong-flags":
                 self._record(units.code, units.start, f"prepared or rolled back; {claim}", units.queue)
@@ -146,7 +146,7 @@ class LogReport:
         )
 
     def _damage(self, number: int) -> LostRange | None:
-        damage, taken = self._ledger.damages[number], self._ledger.by_damage[number]
+        damage, taken = self._account.damages[number], self._account.by_damage[number]
         messages = sum(taken.values())
         segment = self._segment(damage.start)
         path = segment.path if segment else self._survey.root
@@ -177,18 +177,18 @@ class LogReport:
         if kind == _GAP and (segment is None or end > segment.end):
             return "log-segment-missing"
         reaches_end = segment is not None and end == segment.end
-        if kind == DamageKind.ZEROS and reaches_end and not messages and self._goes_on(end):
+        if kind == DamageKind.ZEROS and reaches_end and not messages and self._continues(end):
             return "log-no-blank"
         if kind == DamageKind.BAD_BLANK and not (reaches_end and not messages):
             return "log-bad-header"
         return _CODES[DamageKind(kind)]
 
-    def _goes_on(self, end: int) -> bool:
+    def _continues(self, end: int) -> bool:
         return self._survey.end > end
 
     def _ends(self) -> None:
         """Checks how each segment ends."""
-        ended = {damage.end for damage in self._ledger.damages}
+        ended = {damage.end for damage in self._account.damages}
         for facts in self._facts:
             segment = self._survey.segments[facts.number]
             if facts.number < self._survey.last_used:
@@ -214,7 +214,7 @@ class LogReport:
 
     def _jump(self, jump: Jump) -> None:
         queue = (jump.topic, jump.queue_id)
-        if not self._survey.wants(jump.topic):
+        if not self._survey.includes(jump.topic):
             return
         if jump.found > jump.expected:
             words = f"queue offset {jump.found} follows {jump.expected - 1}: {jump.found - jump.expected} are skipped"

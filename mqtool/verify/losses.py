@@ -12,7 +12,7 @@ from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.continuity import Jump
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
 from mqtool.verify.segment import DamagedRange
-from mqtool.verify.unit_detail import OddUnits
+from mqtool.verify.unit_detail import WrongUnits
 
 CUT_OFF = "cut-off"
 """Kind of a lost range after the end of the log."""
@@ -22,7 +22,7 @@ Interval = tuple[int, int]
 
 
 @dataclass
-class Ledger:
+class LossAccount:
     """Lost messages by queue, and how many of them are in each damaged range.
 
     Attributes:
@@ -75,31 +75,31 @@ class Ledger:
         return tuple(sorted(found, key=lambda loss: (loss.topic, loss.queue_id, loss.proof)))
 
 
-def account(
-    ledger: Ledger,
-    odd: Iterable[OddUnits],
+def add_proved_losses(
+    account: LossAccount,
+    wrong_units: Iterable[WrongUnits],
     queues: Iterable[QueueFacts],
     bodies: Iterable[tuple[str, int, int, int, int]],
 ) -> None:
     """Adds the losses that units and records prove; jumps are added later."""
-    for units in odd:
+    for units in wrong_units:
         if not units.code:
-            ledger.by_unit(units.queue, units.first_offset, units.last_offset, units.damage)
+            account.by_unit(units.queue, units.first_offset, units.last_offset, units.damage)
     for facts in queues:
         for run in (*facts.lost, *facts.ahead):
-            damage = ledger.damage_at(run.start)
-            ledger.by_unit((facts.topic, facts.queue_id), run.first_offset, run.last_offset, damage)
+            damage = account.damage_at(run.start)
+            account.by_unit((facts.topic, facts.queue_id), run.first_offset, run.last_offset, damage)
     for topic, queue_id, offset, _, _ in bodies:
-        ledger.by_unit((topic, queue_id), offset, offset, None)
+        account.by_unit((topic, queue_id), offset, offset, None)
 
 
-def cut_off(queues: Iterable[QueueFacts], ledger: Ledger) -> list[LostRange]:
+def cut_off(queues: Iterable[QueueFacts], account: LossAccount) -> list[LostRange]:
     """Returns the ranges after the end of the log that units refer to and no missing segment explains."""
     runs = sorted(
         (run.start, run.end, run.messages)
         for facts in queues
         for run in facts.ahead
-        if ledger.damage_at(run.start) is None
+        if account.damage_at(run.start) is None
     )
     found: list[LostRange] = []
     for start, end, messages in runs:
@@ -131,10 +131,10 @@ def group_losses(
 
 
 def losses_of(
-    ledger: Ledger, ranges: list[LostRange], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
+    account: LossAccount, ranges: list[LostRange], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
 ) -> Losses:
     """Returns all losses."""
-    queues = ledger.queues()
+    queues = account.queues()
     return Losses(tuple(ranges), queues, group_losses(queues, offsets))
 
 

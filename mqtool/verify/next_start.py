@@ -31,7 +31,7 @@ _LIVE = (
 
 
 def next_start(
-    store: Store, facts: Facts, state: State, lost: int, broker: str | None = None, *, is_sound: bool
+    store: Store, facts: Facts, state: State, lost: int, broker: str | None = None, *, is_consistent: bool
 ) -> NextStart | None:
     """Returns what the next start does; None for a store that is not a local directory.
 
@@ -45,7 +45,7 @@ def next_start(
         state: the verdict so far.
         lost: number of messages that are already lost.
         broker: release that would be started; by default the detected one.
-        is_sound: log and queues were read and compared, and no fault was found in them.
+        is_consistent: log and queues were read and compared, and no fault was found in them.
 
     Raises:
         UsageError: the rules of that release are not known.
@@ -65,11 +65,11 @@ def next_start(
     read_log = survey.throttle is None and size <= (CLEAN_LOG if state is State.CLEAN else DAMAGED_LOG)
     start = partial(predict, store.path, str(release), store.config)
     try:
-        outcome = _sound_start(facts, start) if is_sound and _is_plain(facts) else None
+        outcome = _consistent_start(facts, start) if is_consistent and _is_plain(facts) else None
         outcome = outcome or start(read_log=read_log)
     except MqtoolError as error:
         return NextStart(str(release), evidence, str(error))
-    return _judged(outcome, survey, evidence, lost)
+    return _next_start_of(outcome, survey, evidence, lost)
 
 
 def _is_plain(facts: Facts) -> bool:
@@ -79,7 +79,7 @@ def _is_plain(facts: Facts) -> bool:
     return plain and survey.topics is None and not survey.has_dledger and not survey.unlisted
 
 
-def _sound_start(facts: Facts, start: Callable[..., Outcome]) -> Outcome | None:
+def _consistent_start(facts: Facts, start: Callable[..., Outcome]) -> Outcome | None:
     """Returns the start of a store in which every record agrees with its units; None if it may lose a message."""
     survey = facts.survey
     starts = {survey.segments[one.number].base: one.first_record[one.first_record >= 0] for one in facts.segments}
@@ -111,7 +111,7 @@ def without_timer(start: NextStart) -> NextStart:
     return replace(start, verdict=words, lost_messages=None, do_not_start=None)
 
 
-def _judged(outcome: Outcome, survey: Survey, evidence: str, already: int) -> NextStart:
+def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, already: int) -> NextStart:
     if not outcome.runs:
         return NextStart(outcome.release, evidence, outcome.verdict, None, do_not_start=True)
     if outcome.lost is None:
@@ -119,7 +119,7 @@ def _judged(outcome: Outcome, survey: Survey, evidence: str, already: int) -> Ne
     lost = sum(
         last - first + 1
         for name, ranges in outcome.lost.items()
-        if survey.wants(name.rpartition("/")[0])
+        if survey.includes(name.rpartition("/")[0])
         for first, last in ranges
     )
     return NextStart(outcome.release, evidence, outcome.verdict, lost, do_not_start=lost > already)

@@ -125,7 +125,7 @@ class PlainPass:
             self.records += taken
             self.newest = int(state[State.NEWEST])
             first, last = state[State.FIRST : State.LAST].reshape(2, 2), state[State.LAST : State.SIZE].reshape(2, 2)
-            rules.took(first[: min(taken, 2)], last[2 - int(state[State.KNOWN]) :])
+            rules.continue_after(first[: min(taken, 2)], last[2 - int(state[State.KNOWN]) :])
             self._throttle.spend(end - at)
             at = end
             if not may_go_on:

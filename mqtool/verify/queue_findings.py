@@ -15,11 +15,11 @@ from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.continuity import QueueSpan
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
-from mqtool.verify.losses import Interval, Ledger, without
+from mqtool.verify.losses import Interval, LossAccount, without
 from mqtool.verify.queue_files import place
 from mqtool.verify.recovery import Recovery
 from mqtool.verify.survey import QueueFiles, Survey
-from mqtool.verify.unit_detail import Disagreement, MissingUnit, OddUnits
+from mqtool.verify.unit_detail import MissingUnit, UnitDifferences, WrongUnits
 
 Queue = tuple[str, int]
 
@@ -32,7 +32,7 @@ class QueueReport:
         survey, recovery, collector: of the store.
         queues: facts of each queue of the survey, in its order.
         detail: differences between queues and log.
-        ledger: what is lost.
+        account: what is lost.
         dispatched: which records a running broker has dispatched.
     """
 
@@ -40,8 +40,8 @@ class QueueReport:
     recovery: Recovery
     collector: FindingCollector
     queues: list[QueueFacts]
-    detail: Disagreement
-    ledger: Ledger
+    detail: UnitDifferences
+    account: LossAccount
     dispatched: "Dispatched"
     _files: dict[Queue, QueueFiles] = field(default_factory=dict)
     _facts: dict[Queue, QueueFacts] = field(default_factory=dict)
@@ -57,15 +57,15 @@ class QueueReport:
         missing: dict[Queue, list[Interval]] = {}
         for run in self.detail.missing:
             missing.setdefault(run.queue, []).append((run.first, run.last))
-        for units in self.detail.odd:
-            self._odd(units, missing.get(units.queue, []))
+        for units in self.detail.wrong:
+            self._report_wrong(units, missing.get(units.queue, []))
         for queue, facts in zip(self.survey.queues, self.queues, strict=True):
-            if self.survey.wants(queue.topic):
+            if self.survey.includes(queue.topic):
                 self._invalid(queue, facts, missing.get(queue.key, []))
         for run in self.detail.missing:
             self._missing(run)
 
-    def _odd(self, units: OddUnits, missing: list[Interval]) -> None:
+    def _report_wrong(self, units: WrongUnits, missing: list[Interval]) -> None:
         queue = self._files[units.queue]
         if units.is_hole and _overlap(units.first_offset, units.last_offset, missing):
             units.code = "queue-duplicate-unit"  # the log has these messages: the units are in their place
@@ -94,7 +94,7 @@ class QueueReport:
             self._ahead(queue, run)
 
     def _ahead(self, queue: QueueFiles, run: Run) -> None:
-        if self.ledger.damage_at(run.start) is not None:
+        if self.account.damage_at(run.start) is not None:
             return  # a missing segment explains it
         words = (
             f"{run.last - run.first + 1} unit(s) point at {run.start} and after it, the log ends at {self.survey.end}"
@@ -228,7 +228,7 @@ def absent_queues(
     deleted: dict[str, list[int]] = {}
     for number, queue in enumerate(span.queues):
         count = int(span.messages[number]) - explained.get(queue, 0)
-        if queue in here or count <= 0 or not survey.wants(queue[0]) or survey.is_unlisted(queue):
+        if queue in here or count <= 0 or not survey.includes(queue[0]) or survey.is_unlisted(queue):
             continue
         topic = queue[0]
         is_own = is_lmq(topic) or topic.startswith(SYSTEM_TOPICS)

@@ -66,7 +66,7 @@ class RecordRules:
         self._compression(frames)
         self._times(frames, times)
 
-    def took(self, first: np.ndarray, last: np.ndarray) -> None:
+    def continue_after(self, first: np.ndarray, last: np.ndarray) -> None:
         """Continues after records that another pass has checked without finding a fault.
 
         Args:

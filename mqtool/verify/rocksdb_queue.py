@@ -63,7 +63,7 @@ class RocksCheck:
         for number in np.unique(key).tolist():
             rows = np.flatnonzero(key == number)
             name = (names[number >> 32], java.to_int32(number))
-            if not self._survey.wants(name[0]):
+            if not self._survey.includes(name[0]):
                 continue
             offsets = units.queue_offset[rows]
             first = int(offsets.min())
@@ -102,7 +102,7 @@ class RocksCheck:
             count += 1
             extra += self._survey.min_offset <= unit.physical_offset
         extra -= self._matched[name]
-        if extra > 0 and not self._survey.live and self._survey.wants(name[0]):
+        if extra > 0 and not self._survey.live and self._survey.includes(name[0]):
             words = f"{extra} of {count} unit(s) lead to no record of this queue"
             self._collector.add("rocksdb-extra-unit", self._path, words, queue=name)
         return count

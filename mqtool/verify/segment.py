@@ -105,7 +105,7 @@ def check_segment(
         number: of the segment.
         throttle: receives the number of bytes read.
         part: positions of the first record and after the last one, None for the segment's end. Facts that need the
-            complete segment are left to `segment_parts.put_together`.
+            complete segment are left to `segment_parts.merge_parts`.
     """
     return _Check(survey, number, throttle).run(*part)
 
@@ -227,7 +227,7 @@ class _Check:
         if not fresh:
             return
         batch = [BATCH * (topic in self._survey.rules.batch_topics) for topic, _ in fresh]
-        counted = [COUNTED * (key in self._known and self._survey.wants(key[0])) for key in fresh]
+        counted = [COUNTED * (key in self._known and self._survey.includes(key[0])) for key in fresh]
         keys = np.array([queue_key(*key) for key in fresh], np.uint64)
         known.keys = np.concatenate([known.keys, keys])
         known.flags = np.concatenate([known.flags, np.array(batch, np.uint8) | np.array(counted, np.uint8)])

@@ -34,9 +34,9 @@ def parts_of(survey: Survey, number: int) -> list[tuple[int, int | None]]:
     return list(pairwise((0, *cuts, None)))  # type: ignore[arg-type]
 
 
-def put_together(survey: Survey, parts: Sequence[SegmentFacts]) -> SegmentFacts | None:
+def merge_parts(survey: Survey, parts: Sequence[SegmentFacts]) -> SegmentFacts | None:
     """Returns the facts of a segment from those of its parts, in order; None if the segment must be read as a whole."""
-    if not all(_is_plain(part) for part in parts) or not all(_meet(*pair) for pair in pairwise(parts)):
+    if not all(_is_plain(part) for part in parts) or not all(_adjoin(*pair) for pair in pairwise(parts)):
         return None
     findings = _findings(survey, parts)
     span = join([part.span for part in parts])
@@ -73,7 +73,7 @@ def _is_plain(part: SegmentFacts) -> bool:
     return part.records > 1 and not part.damages and not part.failure and bool((part.span.messages > 0).all())
 
 
-def _meet(before: SegmentFacts, after: SegmentFacts) -> bool:
+def _adjoin(before: SegmentFacts, after: SegmentFacts) -> bool:
     """Whether the records of one part lead exactly to the first record of the next."""
     return not before.ended_by_blank and before.end == after.first_times[0][1]
 

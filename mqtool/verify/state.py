@@ -21,7 +21,7 @@ from mqtool.verify.checksums import Sums
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.continuity import Jump, QueueSpan
 from mqtool.verify.findings import Finding, Severity
-from mqtool.verify.index_file import IndexFacts, OddEntry
+from mqtool.verify.index_file import IndexFacts, WrongEntry
 from mqtool.verify.segment import DamagedRange, SegmentFacts
 from mqtool.verify.survey import Survey
 from mqtool.verify.tasks import Result, SparseSums
@@ -39,7 +39,7 @@ _CLASSES: dict[str, Any] = {
         QueueSpan,
         Jump,
         Run,
-        OddEntry,
+        WrongEntry,
         Finding,
         Tail,
         Timeline,

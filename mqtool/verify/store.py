@@ -64,20 +64,22 @@ def examine(
     chosen = options or Options()
     begun = time.monotonic()
     throttle = max(1, chosen.throttle // chosen.jobs) if chosen.throttle else None
-    seen = survey(store, chosen.topics, throttle=throttle, timeline=chosen.timeline)
+    store_survey = survey(store, chosen.topics, throttle=throttle, timeline=chosen.timeline)
     deadline = None if chosen.max_seconds is None else begun + chosen.max_seconds
-    facts, complete = _read(seen, chosen, on_progress, deadline)
+    facts, complete = _read(store_survey, chosen, on_progress, deadline)
     classifier = Classifier(store, facts, chosen.broker)
     if complete:
         classifier.classify()
     return classifier.verdict(time.monotonic() - begun, complete=complete), facts
 
 
-def _read(seen: Survey, options: Options, on_progress: OnProgress, deadline: float | None) -> tuple[Facts, bool]:
+def _read(
+    store_survey: Survey, options: Options, on_progress: OnProgress, deadline: float | None
+) -> tuple[Facts, bool]:
     """Runs all tasks; returns the facts, and whether all tasks were run."""
-    tasks = tasks_of(seen)
+    tasks = tasks_of(store_survey)
     total = sum(task.bytes for task in tasks)
-    state = state_file(options.state, seen) if options.state else None
+    state = state_file(options.state, store_survey) if options.state else None
 
     past = within = 0
 
@@ -93,9 +95,9 @@ def _read(seen: Survey, options: Options, on_progress: OnProgress, deadline: flo
         if state is not None:
             state.add(task.key, encode(result))
 
-    with state or nullcontext(), kernels.use(seen.end - seen.min_offset):
+    with state or nullcontext(), kernels.use(store_survey.end - store_survey.min_offset):
         done = state.done if state else {}
         past = sum(task.bytes for task in tasks if task.key in done)
-        results = run_all(seen, tasks, options.jobs, done, finished, deadline, tick)
+        results = run_all(store_survey, tasks, options.jobs, done, finished, deadline, tick)
     found = tuple(results[task.key] for task in tasks if task.key in results)
-    return Facts(seen, found), len(found) == len(tasks)
+    return Facts(store_survey, found), len(found) == len(tasks)

@@ -185,7 +185,7 @@ class Survey:
     def _globs(self) -> Globs:
         return Globs(self.topics)
 
-    def wants(self, topic: str) -> bool:
+    def includes(self, topic: str) -> bool:
         """Whether a topic was requested."""
         return self._globs.matches(topic)
 
@@ -234,7 +234,7 @@ def _unlisted_log(store: Store) -> str:
     return next((f"{path}: {why}" for path, why in store.unlisted.items() if store.layout.is_of_log(path)), "")
 
 
-def well_named(files: tuple[MappedFile, ...], size: int | None) -> tuple[MappedFile, ...]:
+def correctly_named(files: tuple[MappedFile, ...], size: int | None) -> tuple[MappedFile, ...]:
     """Returns the segments whose names are multiples of the segment size; the others' contents have no valid offset."""
     return tuple(file for file in files if not size or file.base % size == 0 or file.size != size)
 
@@ -255,7 +255,7 @@ def _used_log(store: Store, *, live: bool) -> tuple[CommitLog, tuple[tuple[Mappe
     A copy of another segment, or garbage, is data but not part of the log.
     """
     known = store.layout.commit_log_size
-    files = well_named(store.layout.segments, known.value if known else None)
+    files = correctly_named(store.layout.segments, known.value if known else None)
     behind: list[tuple[MappedFile, Tail]] = []
     while True:
         log = CommitLog(files, store.newest_records)

@@ -21,7 +21,7 @@ from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts, check_queue
 from mqtool.verify.index_file import IndexFacts, check_index_file
 from mqtool.verify.segment import SegmentFacts, check_segment
-from mqtool.verify.segment_parts import parts_of, put_together
+from mqtool.verify.segment_parts import merge_parts, parts_of
 from mqtool.verify.survey import Survey
 
 _QUEUE_BYTES = 32 << 20
@@ -170,7 +170,7 @@ def run_all(
     carry_out([piece for task in left for piece in plan.get(task, [task])])
     for task, pieces in plan.items():
         found = [results[piece.key].segments[0] for piece in pieces if piece.key in results]
-        whole = put_together(survey, found) if len(found) == len(pieces) else None
+        whole = merge_parts(survey, found) if len(found) == len(pieces) else None
         if whole is not None:
             results[task.key] = Result(segments=[whole])
     carry_out([task for task, pieces in plan.items() if all(piece.key in results for piece in pieces)])

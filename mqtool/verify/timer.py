@@ -46,7 +46,7 @@ class TimerCheck:
         self._units = _NO_UNITS
 
     @property
-    def is_there(self) -> bool:
+    def applies(self) -> bool:
         """Whether the store has a timer, or had one that has read parked messages."""
         if self._files or (self._survey.root / file_names.TIMER_WHEEL).exists():
             return True

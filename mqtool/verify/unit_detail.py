@@ -26,7 +26,7 @@ Queue = tuple[str, int]
 
 
 @dataclass(slots=True)
-class OddUnits:
+class WrongUnits:
     """Consecutive units that differ from what dispatch would write, all in the same way.
 
     Attributes:
@@ -53,7 +53,7 @@ class OddUnits:
     damage: int = -1
     expected: tuple[Queue, int] | None = None
 
-    def continues(self, other: "OddUnits") -> bool:
+    def continues(self, other: "WrongUnits") -> bool:
         """Whether `other` is the next unit of the same kind."""
         return (
             self.queue == other.queue
@@ -68,7 +68,7 @@ class OddUnits:
         """Whether they are fill units for lost messages, i.e. copies of the unit of the next remaining message."""
         return self.code == "queue-filled-hole"
 
-    def extend(self, other: "OddUnits") -> None:
+    def extend(self, other: "WrongUnits") -> None:
         """Appends the next unit."""
         self.last, self.last_offset = other.last, other.last_offset
         self.start, self.end = min(self.start, other.start), max(self.end, other.end)
@@ -92,10 +92,10 @@ class MissingUnit:
 
 
 @dataclass
-class Disagreement:
+class UnitDifferences:
     """The differences found; the lists grow group by group."""
 
-    odd: list[OddUnits] = field(default_factory=list)
+    wrong: list[WrongUnits] = field(default_factory=list)
     missing: list[MissingUnit] = field(default_factory=list)
 
 
@@ -131,10 +131,10 @@ class UnitDetail:
         self._survey = survey
         self._damage_starts = np.array([damage.start for damage in damages], np.int64)
         self._damage_ends = np.array([damage.end for damage in damages], np.int64)
-        self._facts = [item for item in zip(survey.queues, facts, strict=True) if survey.wants(item[0].topic)]
+        self._facts = [item for item in zip(survey.queues, facts, strict=True) if survey.includes(item[0].topic)]
         self._numbers = {queue.key: number for number, (queue, _) in enumerate(self._facts)}
         self._keys = np.array([queue_key(*queue.key) for queue, _ in self._facts], np.uint64)
-        self.found = Disagreement()
+        self.found = UnitDifferences()
 
     def compare(self, records: Records) -> None:
         """Compares the records of a range with the units that point into it."""
@@ -143,10 +143,10 @@ class UnitDetail:
         left = ~among(actual.mixed, expected.mixed)
         absent = ~among(expected.mixed, actual.mixed)
         explained = np.zeros(len(absent), bool)
-        odd = actual.select(np.flatnonzero(left))
-        at = records.at(odd.physical)
-        for index in range(len(odd.queue)):
-            self._judge(odd, index, int(at[index]), expected, row, absent, explained, records)
+        differing = actual.select(np.flatnonzero(left))
+        at = records.at(differing.physical)
+        for index in range(len(differing.queue)):
+            self._classify(differing, index, int(at[index]), expected, row, absent, explained, records)
         self._missing(expected.select(np.flatnonzero(absent & ~explained)))
 
     def _expected(self, records: Records) -> tuple[_Side, np.ndarray]:
@@ -231,9 +231,9 @@ class UnitDetail:
             time,
         )
 
-    def _judge(
+    def _classify(
         self,
-        odd: _Side,
+        differing: _Side,
         index: int,
         record: int,
         expected: _Side,
@@ -244,34 +244,34 @@ class UnitDetail:
     ) -> None:
         """Determines what is wrong with one unit, and which absent units that explains."""
         if record < 0:
-            self._add(odd, index, *_points_at_nothing(records, int(odd.physical[index])))
+            self._add(differing, index, *_points_at_nothing(records, int(differing.physical[index])))
             return
         of_record = np.arange(np.searchsorted(row, record), np.searchsorted(row, record, side="right"))
         if not len(of_record):
-            self._add(odd, index, *self._without_unit(odd, index, record, records))
+            self._add(differing, index, *self._without_unit(differing, index, record, records))
             return
-        same = of_record[expected.queue[of_record] == odd.queue[index]]
+        same = of_record[expected.queue[of_record] == differing.queue[index]]
         if not len(same):
             own = int(of_record[0])
-            explained[own] = absent[own] and expected.offset[own] == odd.offset[index]
-            self._add(odd, index, *self._foreign(expected, own, wrong_queue=bool(explained[own])))
+            explained[own] = absent[own] and expected.offset[own] == differing.offset[index]
+            self._add(differing, index, *self._foreign(expected, own, wrong_queue=bool(explained[own])))
             return
         own = int(same[0])
         explained[own] = absent[own]
-        code, evidence = _differs(odd, index, expected, own, absent=bool(absent[own]))
-        if code == "queue-wrong-tags" and self._is_other_delay(odd, index, int(expected.time[own])):
+        code, evidence = _differs(differing, index, expected, own, absent=bool(absent[own]))
+        if code == "queue-wrong-tags" and self._is_other_delay(differing, index, int(expected.time[own])):
             code = "queue-other-delay"
-        self._add(odd, index, code, evidence)
+        self._add(differing, index, code, evidence)
 
-    def _is_other_delay(self, odd: _Side, index: int, stored: int) -> bool:
+    def _is_other_delay(self, differing: _Side, index: int, stored: int) -> bool:
         """Whether a delayed message's deliver time fits some other messageDelayLevel, if none is configured."""
-        topic = self._facts[int(odd.queue[index])][0].topic
+        topic = self._facts[int(differing.queue[index])][0].topic
         known = topic != SCHEDULE_TOPIC or self._survey.delays_given
-        return not known and is_possible_delay(int(odd.tags[index]) - stored)
+        return not known and is_possible_delay(int(differing.tags[index]) - stored)
 
     @staticmethod
     def _without_unit(
-        odd: _Side, index: int, record: int, records: Records
+        differing: _Side, index: int, record: int, records: Records
     ) -> tuple[str, str, tuple[Queue, int] | None]:
         """Classifies a unit that points to a record that has no unit, or only one in a queue that is not checked."""
         mine = np.flatnonzero(records.units.row == record)
@@ -281,7 +281,7 @@ class UnitDetail:
         topic = records.topics[int(records.units.topic[unit])]
         queue = (topic, int(records.units.queue_id[unit]))
         offset = int(records.units.queue_offset[unit])
-        code = "log-wrong-queue" if offset == odd.offset[index] else "queue-foreign-unit"
+        code = "log-wrong-queue" if offset == differing.offset[index] else "queue-foreign-unit"
         return code, f"points at a record of {topic} queue {queue[1]}, queue offset {offset}", (queue, offset)
 
     def _foreign(self, expected: _Side, own: int, *, wrong_queue: bool) -> tuple[str, str, tuple[Queue, int] | None]:
@@ -289,15 +289,21 @@ class UnitDetail:
         evidence = f"points at a record of {queue[0]} queue {queue[1]}, queue offset {offset}"
         return "log-wrong-queue" if wrong_queue else "queue-foreign-unit", evidence, (queue, offset)
 
-    def _add(self, odd: _Side, index: int, code: str, evidence: str, expected: tuple[Queue, int] | None = None) -> None:
-        queue, _ = self._facts[int(odd.queue[index])]
-        number, offset, start = int(odd.number[index]), int(odd.offset[index]), int(odd.physical[index])
+    def _add(
+        self, differing: _Side, index: int, code: str, evidence: str, expected: tuple[Queue, int] | None = None
+    ) -> None:
+        queue, _ = self._facts[int(differing.queue[index])]
+        number, offset, start = (
+            int(differing.number[index]),
+            int(differing.offset[index]),
+            int(differing.physical[index]),
+        )
         damage = -1
         if not code:
             damage = self._damage_at(start)
             code = "" if damage >= 0 else "queue-dangling-unit"
-        last_offset = offset + int(odd.messages[index]) - 1
-        unit = OddUnits(
+        last_offset = offset + int(differing.messages[index]) - 1
+        unit = WrongUnits(
             code,
             queue.key,
             queue.is_batch,
@@ -306,15 +312,15 @@ class UnitDetail:
             offset,
             last_offset,
             start,
-            start + int(odd.size[index]),
+            start + int(differing.size[index]),
             evidence,
             damage,
             expected,
         )
-        if self.found.odd and self.found.odd[-1].continues(unit):
-            self.found.odd[-1].extend(unit)
+        if self.found.wrong and self.found.wrong[-1].continues(unit):
+            self.found.wrong[-1].extend(unit)
         else:
-            self.found.odd.append(unit)
+            self.found.wrong.append(unit)
 
     def _damage_at(self, physical: int) -> int:
         at = int(np.searchsorted(self._damage_starts, physical, side="right")) - 1
@@ -350,19 +356,19 @@ def _points_at_nothing(records: Records, physical: int) -> tuple[str, str]:
     return "", "points where no record starts"
 
 
-def _differs(odd: _Side, index: int, expected: _Side, own: int, *, absent: bool) -> tuple[str, str]:
+def _differs(differing: _Side, index: int, expected: _Side, own: int, *, absent: bool) -> tuple[str, str]:
     """Compares a unit with the one that its record should have in the same queue."""
-    found, due = int(odd.offset[index]), int(expected.offset[own])
+    found, due = int(differing.offset[index]), int(expected.offset[own])
     if found != due:
         code = "queue-shifted-unit" if absent else "queue-duplicate-unit"
-        if not absent and found < due and odd.tags[index] == 0 and odd.size[index] == expected.size[own]:
+        if not absent and found < due and differing.tags[index] == 0 and differing.size[index] == expected.size[own]:
             code = "queue-filled-hole"  # what SimpleQueueWriter writes where messages are lost
         return code, f"queue offset {found} points at the record with queue offset {due}"
-    if odd.size[index] != expected.size[own]:
-        return "queue-wrong-size", f"size {odd.size[index]}, the record has {expected.size[own]}"
-    if odd.tags[index] != expected.tags[own]:
-        return "queue-wrong-tags", f"tags code {odd.tags[index]}, the record's is {expected.tags[own]}"
+    if differing.size[index] != expected.size[own]:
+        return "queue-wrong-size", f"size {differing.size[index]}, the record has {expected.size[own]}"
+    if differing.tags[index] != expected.tags[own]:
+        return "queue-wrong-tags", f"tags code {differing.tags[index]}, the record's is {expected.tags[own]}"
     return "queue-wrong-batch", (
-        f"{odd.messages[index]} message(s) stored at {odd.time[index]}, the record has "
+        f"{differing.messages[index]} message(s) stored at {differing.time[index]}, the record has "
         f"{expected.messages[own]} stored at {expected.time[own]}"
     )

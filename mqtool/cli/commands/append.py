@@ -137,7 +137,7 @@ def append(
     validator = bulk_ingest.PutValidator(options, bulk_ingest.batch_topics(store, options))
     report = _Report(Output(ctx.obj, ACK, output_format))
     with ExitStack() as stack:
-        rows_of = stack.enter_context(_source(source, again=all_or_nothing and not dry_run)).rows
+        rows_of = stack.enter_context(_source(source, reread=all_or_nothing and not dry_run)).rows
         if dry_run:
             report.take(bulk_ingest.check(rows_of(options), validator))
             return report.end("would be stored; nothing was written")
@@ -237,8 +237,8 @@ class _Source:
 
 
 @contextmanager
-def _source(source: str, *, again: bool) -> Iterator[_Source]:
-    """Opens the input; lines of stdin are saved if they are needed `again`."""
+def _source(source: str, *, reread: bool) -> Iterator[_Source]:
+    """Opens the input; lines of stdin are saved if they are needed `reread`."""
     from mqtool.ingest import row_source
 
     if source != "-":
@@ -256,15 +256,15 @@ def _source(source: str, *, again: bool) -> Iterator[_Source]:
     stdin: Any = sys.stdin.buffer
     if stdin.peek(4)[:4] == b"PAR1":
         raise UsageError("Parquet cannot be read from stdin; give the name of the file")
-    if not again:
-        yield _Source(lines=_Once(stdin))  # type: ignore[arg-type]
+    if not reread:
+        yield _Source(lines=_UnseekableInput(stdin))  # type: ignore[arg-type]
         return
-    with tempfile.TemporaryFile() as kept:
-        _keep(stdin, kept)
-        yield _Source(lines=kept)
+    with tempfile.TemporaryFile() as copy:
+        _copy_lines(stdin, copy)
+        yield _Source(lines=copy)
 
 
-def _keep(stream: Any, kept: IO[bytes]) -> None:
+def _copy_lines(stream: Any, copy: IO[bytes]) -> None:
     """Copies lines.
 
     Raises:
@@ -276,12 +276,12 @@ def _keep(stream: Any, kept: IO[bytes]) -> None:
     while piece := stream.read(_PIECE):
         if b"\n" in piece:
             number += piece.count(b"\n")
-            at = kept.tell() + piece.rindex(b"\n") + 1
-        kept.write(piece)
-        row_source.within_longest(kept.tell() - at, number, at)
+            at = copy.tell() + piece.rindex(b"\n") + 1
+        copy.write(piece)
+        row_source.within_longest(copy.tell() - at, number, at)
 
 
-class _Once:
+class _UnseekableInput:
     """Stdin, read once from its present position, even if it is a file."""
 
     def __init__(self, stream: Any) -> None:

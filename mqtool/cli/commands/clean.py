@@ -12,7 +12,7 @@ import typer
 
 import mqtool
 from mqtool.cli import ranges, zones
-from mqtool.cli.consent import KeepOption, agreed
+from mqtool.cli.consent import KeepOption, is_confirmed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, ZoneOption, option
@@ -208,7 +208,7 @@ def clean(
     output = Output(ctx.obj, CLEAN, output_format)
     if dry_run or not going:
         return output.document(_document(options, found, at, (), ""))
-    if not agreed(_question(options, going, found), yes=yes):
+    if not is_confirmed(_question(options, going, found), yes=yes):
         code = output.document(_document(options, found, at, (), ""), ExitCode.REFUSED)
         note(f"nothing was deleted: add --yes to delete {len(going)} segment(s)")
         return code
@@ -234,14 +234,14 @@ def _check_writable(root: Path, config: Path | None) -> None:
         raise RefusedError("unclean", f"the store was not shut down cleanly: run {recover} first", root)
 
 
-def _question(options: _Options, going: list[FileForecast], found: Forecast) -> str:
+def _question(options: _Options, going: list[FileForecast], forecast: Forecast) -> str:
     unread, waiting = sum(map(_count, going)), sum(map(_waiting, going))
     size = sum(one.size for one in going)
     how = "They are kept for `mqtool undo`." if options.keep else "This cannot be undone."
     return (
-        f"Delete {len(going)} of {len(found.files)} segments ({size} bytes, {unread} unread and {waiting} "
+        f"Delete {len(going)} of {len(forecast.files)} segments ({size} bytes, {unread} unread and {waiting} "
         f"undelivered message(s)) and "
-        f"{len(found.followers)} file(s) of queues and index of {options.store}? {how}"
+        f"{len(forecast.followers)} file(s) of queues and index of {options.store}? {how}"
     )
 
 
@@ -269,12 +269,12 @@ def _delete(options: _Options, policy: RetentionPolicy) -> list[Path]:
         return writer.clean()
 
 
-def _next_step(options: _Options, found: Forecast, removed: Sequence[Path], quarantine: str) -> str | None:
+def _next_step(options: _Options, forecast: Forecast, removed: Sequence[Path], quarantine: str) -> str | None:
     if quarantine:
         return command("finalize", options.store, "--yes")
     if (
         removed
-        or not any(one.is_deleted for one in found.files)
+        or not any(one.is_deleted for one in forecast.files)
         or options.as_of is not None
         or options.used is not None
     ):
@@ -285,17 +285,19 @@ def _next_step(options: _Options, found: Forecast, removed: Sequence[Path], quar
     return command("clean", opened(options.store, options.config), "--yes", *words)
 
 
-def _document(options: _Options, found: Forecast, now: int, removed: Sequence[Path], quarantine: str) -> dict[str, Any]:
+def _document(
+    options: _Options, forecast: Forecast, now: int, removed: Sequence[Path], quarantine: str
+) -> dict[str, Any]:
     def name(path: Path) -> str:
         return path.relative_to(options.store).as_posix() if path.is_relative_to(options.store) else str(path)
 
-    going = [one for one in found.files if one.is_deleted]
+    going = [one for one in forecast.files if one.is_deleted]
     return {
         "path": str(options.store),
         "dry_run": options.dry_run,
         "at": now,
-        "used": found.used,
-        "trigger": found.trigger.value,
+        "used": forecast.used,
+        "trigger": forecast.trigger.value,
         "going": len(going),
         "unread_going": sum(map(_count, going)),
         "waiting_going": sum(map(_waiting, going)),
@@ -311,11 +313,11 @@ def _document(options: _Options, found: Forecast, now: int, removed: Sequence[Pa
                 "waiting": _waiting(one),
                 "reason": one.reason,
             }
-            for one in found.files
+            for one in forecast.files
         ],
         "unread": [_unread(name(one.path), held) for one in going for held in one.unread],
         "unread_staying": [
-            _unread(name(one.path), held) for one in found.files if not one.is_deleted for held in one.unread
+            _unread(name(one.path), held) for one in forecast.files if not one.is_deleted for held in one.unread
         ],
         "waiting": [
             {"file": name(one.path), "kind": held.kind.value, "topic": held.topic, "queue_id": held.queue_id}
@@ -323,11 +325,11 @@ def _document(options: _Options, found: Forecast, now: int, removed: Sequence[Pa
             for one in going
             for held in one.waiting
         ],
-        "followers": list(found.followers),
+        "followers": list(forecast.followers),
         "removed": sorted(map(name, removed)),
         "quarantine": quarantine or None,
         "undo": command("undo", options.store) if quarantine else None,
-        "next_step": _next_step(options, found, removed, quarantine),
+        "next_step": _next_step(options, forecast, removed, quarantine),
     }
 
 
@@ -339,12 +341,12 @@ def _waiting(file: FileForecast) -> int:
     return sum(one.messages for one in file.waiting)
 
 
-def _unread(name: str, held: Any) -> dict[str, Any]:
+def _unread(name: str, unread: Any) -> dict[str, Any]:
     return {
         "file": name,
-        "group": held.group,
-        "topic": held.topic,
-        "queue_id": held.queue_id,
-        "first": held.first,
-        "last": held.last,
+        "group": unread.group,
+        "topic": unread.topic,
+        "queue_id": unread.queue_id,
+        "first": unread.first,
+        "last": unread.last,
     }

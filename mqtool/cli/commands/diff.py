@@ -184,18 +184,18 @@ def diff(
     return Output(ctx.obj, DIFF, output_format).document(document, ExitCode.OK if difference.equal else ExitCode.NO)
 
 
-def _verdict(found: Difference) -> str:
-    if found.equal:
+def _verdict(difference: Difference) -> str:
+    if difference.equal:
         return "equal"
     parts = []
-    if found.log is not None and not found.log.equal:
-        parts.append(_of_log(found.log))
-    if found.queues:
-        parts.append(f"{counted(len(found.queues), 'queue')} of {found.queues_compared}")
-    if found.offsets:
-        parts.append(f"{counted(len(found.offsets), 'consumer offset')} of {found.offsets_compared}")
+    if difference.log is not None and not difference.log.equal:
+        parts.append(_of_log(difference.log))
+    if difference.queues:
+        parts.append(f"{counted(len(difference.queues), 'queue')} of {difference.queues_compared}")
+    if difference.offsets:
+        parts.append(f"{counted(len(difference.offsets), 'consumer offset')} of {difference.offsets_compared}")
     words = f"different: {'; '.join(parts)}" if parts else "no difference found"
-    return f"{words}; not all could be compared" if found.not_compared else words
+    return f"{words}; not all could be compared" if difference.not_compared else words
 
 
 def _of_log(log: LogDifference) -> str:

@@ -116,7 +116,7 @@ def find(
         stream = MessageStream(report, filters.limit, filters.byte_limit())
         with show_progress(view.progress, "find", log.min_offset, log.max_offset) as bar:
             stream.write(found.items, rows, output, bar, view.damage)
-        if not stream.passed:
+        if not stream.count:
             note("no message matches")
             report.missing()
         return output.finish(report.code())

@@ -95,7 +95,7 @@ def _print(store: Store, addresses: list[str], rows: MessageRows, output: Output
             report.missing()
         for message in found.messages:
             if message.body_problem and not rows.bodies.raw:
-                report.say(f"damage: body of the message at {address}: {message.body_problem}")
+                report.report(f"damage: body of the message at {address}: {message.body_problem}")
             output.row(rows.row(message))
 
 
@@ -105,7 +105,7 @@ def _resolve(store: Store, address: str, report: DamageReport) -> AddressMatches
     try:
         return resolve(store, address)
     except CorruptionError as error:
-        report.say(f"{address}: nothing found: {error}; `mqtool info` shows the bounds")
+        report.report(f"{address}: nothing found: {error}; `mqtool info` shows the bounds")
     except UnreadableError as error:
         report.unknown([f"cannot read what is at {address}: {error}"])
     return None

@@ -55,7 +55,7 @@ def help(  # noqa: A001 - the name of the command
     if not pages:
         raise UnavailableError("the documentation is not installed; install the wheel of mqtool again")
     words = tuple(topic or ())
-    chosen = guide.named(pages, "-".join(words)) if words else pages
+    chosen = guide.pages_named(pages, "-".join(words)) if words else pages
     whole = len(chosen) == 1
     if words and not chosen:
         chosen = guide.search(pages, words)[:_HITS]

@@ -154,7 +154,7 @@ REBUILD = OutputSchema(
 RUN = "Run"
 
 
-class What(StrEnum):
+class RebuildTarget(StrEnum):
     """Values of WHAT."""
 
     CONSUMEQUEUE = "consumequeue"
@@ -165,7 +165,7 @@ class What(StrEnum):
 
 
 WhatArgument = Annotated[
-    What,
+    RebuildTarget,
     typer.Argument(
         metavar="WHAT",
         help="consumequeue, index, metadata (config/*.json, checkpoint), timer, or all but the timer.",
@@ -197,7 +197,7 @@ _MOST_JOBS = 8
 
 @dataclass(frozen=True, slots=True)
 class _Options:
-    what: What
+    what: RebuildTarget
     store: Path
     out: Path
     topics: list[str]
@@ -212,20 +212,24 @@ class _Options:
         """Raises UsageError for options that contradict each other."""
         if self.resume and self.state is None:
             raise UsageError("--resume continues from a state file; add --state FILE")
-        if self.file is not None and self.what is not What.INDEX:
+        if self.file is not None and self.what is not RebuildTarget.INDEX:
             raise UsageError(f"--file selects an index file and does not apply to {self.what}; use rebuild index")
         narrowed = self.topics or self.queue_id is not None
-        if narrowed and self.what is not What.CONSUMEQUEUE:
+        if narrowed and self.what is not RebuildTarget.CONSUMEQUEUE:
             raise UsageError(
                 f"--topic and --queue select queues and do not apply to {self.what}; use rebuild consumequeue"
             )
-        if self.offset is not None and (self.what in (What.METADATA, What.ALL) or self.file is not None):
+        if self.offset is not None and (
+            self.what in (RebuildTarget.METADATA, RebuildTarget.ALL) or self.file is not None
+        ):
             raise UsageError(
                 "--offset applies to consumequeue and index, not to metadata or a single file; leave it out"
             )
-        if self.what is What.TIMER and (self.offset is not None or self.jobs is not None):
+        if self.what is RebuildTarget.TIMER and (self.offset is not None or self.jobs is not None):
             raise UsageError("--offset and --jobs do not apply to the timer; leave them out")
-        if self.state is not None and (self.what in (What.METADATA, What.TIMER) or self.file is not None):
+        if self.state is not None and (
+            self.what in (RebuildTarget.METADATA, RebuildTarget.TIMER) or self.file is not None
+        ):
             raise UsageError("--state applies only to rebuilding all queues or the complete index; leave it out")
 
     def scope(self, store: Store) -> RebuildScope:
@@ -238,7 +242,10 @@ class _Options:
             if any(found.times()):
                 raise UsageError(f"{self.offset!r}: expected physical offsets, not times, e.g. 0:4096")
             start, end = found.offsets(store.commit_log.min_offset, store.commit_log.max_offset)
-        queues, index = self.what in (What.CONSUMEQUEUE, What.ALL), self.what in (What.INDEX, What.ALL)
+        queues, index = (
+            self.what in (RebuildTarget.CONSUMEQUEUE, RebuildTarget.ALL),
+            self.what in (RebuildTarget.INDEX, RebuildTarget.ALL),
+        )
         return RebuildScope(queues, index, tuple(self.topics), self.queue_id, start, end)
 
 
@@ -285,11 +292,11 @@ def rebuild(
         size = source.commit_log.bytes_in_use
         with show_progress(progress, "rebuild", 0, size) as bar:
             on_progress = share_of(bar, size)
-            if what is What.TIMER:
+            if what is RebuildTarget.TIMER:
                 report.timer = rebuild_timer(source, out, on_progress)
-            elif what is not What.METADATA:
+            elif what is not RebuildTarget.METADATA:
                 report.result = _derived(source, options, settings, report, on_progress)
-            if what in (What.METADATA, What.ALL):
+            if what in (RebuildTarget.METADATA, RebuildTarget.ALL):
                 found = report.surveyor
                 report.survey = found.finish() if found.is_complete else survey_log(source, settings.rules, on_progress)
                 report.composed = compose(source, report.survey)
@@ -316,7 +323,7 @@ def _derived(store: Store, options: _Options, settings: Settings, report: _Repor
         options.scope(store),
         how,
         bit_maps=report.bit_maps,
-        surveyor=report.surveyor if options.what is What.ALL else None,
+        surveyor=report.surveyor if options.what is RebuildTarget.ALL else None,
         on_progress=on_progress,
     )
 
@@ -384,7 +391,7 @@ class _Report:
         """Returns the damaged ranges and the number of records of what was read: log, survey for metadata, or timer."""
         if self.timer is not None:
             return self.timer.damage, self.timer.parked
-        if self.survey is not None and self._options.what is What.METADATA:
+        if self.survey is not None and self._options.what is RebuildTarget.METADATA:
             return self.survey.damage, self.survey.records
         return self.result.damage, self.result.records
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.choices import Compat, RecoveryMode
-from mqtool.cli.consent import KeepOption, agreed
+from mqtool.cli.consent import KeepOption, is_confirmed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StoreArgument, option
@@ -117,7 +117,7 @@ class _Options:
 
 
 @dataclass(frozen=True, slots=True)
-class _Done:
+class _Outcome:
     """The changed files; paths relative to the root."""
 
     deleted: Sequence[str] = field(default=())
@@ -171,7 +171,7 @@ def _recover(invocation: Invocation, options: _Options, store_options: StoreOpti
     expected = predict(path, options.release, options.config)
     _check(expected, path)
     lost = _lost(expected)
-    if not options.keep and not agreed(_question(path, lost), yes=options.yes):
+    if not options.keep and not is_confirmed(_question(path, lost), yes=options.yes):
         raise RefusedError(
             "consent", "--no-keep discards the undo data: confirm with --yes, or leave out --no-keep", path
         )
@@ -200,7 +200,7 @@ def _question(path: Path, lost: list[dict[str, Any]]) -> str:
     return f"Recover {path}? Consumers lose {count} message(s), and it cannot be undone."
 
 
-def _recover_with_undo(options: _Options) -> _Done:
+def _recover_with_undo(options: _Options) -> _Outcome:
     from mqtool.engine.start.quarantine import DIRECTORY
     from mqtool.repair import Recover, apply, make_plan
 
@@ -209,23 +209,23 @@ def _recover_with_undo(options: _Options) -> _Done:
         plan = make_plan(options.store, change, config=options.config)
         applied = apply(plan, backup_acknowledged=True, verify_after=False)
     except NothingToChangeError:
-        return _Done()
+        return _Outcome()
     except (UnsupportedFormatError, RefusedError) as error:
         raise RefusedError("keep", f"{error}; or add --no-keep to recover without an undo", options.store) from error
     deleted = [step.path for step in applied.steps if step.after is None and step.path not in _MARKS]
     moved = [step.path for step in applied.steps if step.path.startswith(f"{DIRECTORY}/")]
-    return _Done(deleted, moved, applied.quarantine)
+    return _Outcome(deleted, moved, applied.quarantine)
 
 
-def _recover_at_once(options: _Options, store_options: StoreOptions) -> _Done:
+def _recover_at_once(options: _Options, store_options: StoreOptions) -> _Outcome:
     from mqtool.engine.store import open_store
 
     with open_store(options.store, store_options, background=False) as store:
         found = store.recovered
-    return _Done(found.deleted, found.quarantined)
+    return _Outcome(found.deleted, found.quarantined)
 
 
-def _document(options: _Options, expected: Outcome, lost: list[dict[str, Any]], done: _Done) -> dict[str, Any]:
+def _document(options: _Options, expected: Outcome, lost: list[dict[str, Any]], done: _Outcome) -> dict[str, Any]:
     from mqtool.engine.start.quarantine import LISTING
 
     plan = expected.plan

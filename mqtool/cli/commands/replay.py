@@ -199,7 +199,7 @@ def replay(
         )
         result = replay_messages(request)
     _note_problems(result)
-    code = ExitCode.NO if result.refused or result.passed.damage else ExitCode.OK
+    code = ExitCode.NO if result.refused or result.skipped.damage else ExitCode.OK
     return output.document({"source": str(source), "target": to, "dry_run": dry_run, **_counts(result)}, code)
 
 
@@ -240,21 +240,21 @@ def _note_problems(result: Report) -> None:
     """Prints the first messages that were refused and the first damaged ranges to stderr."""
     for position, reason in result.reasons[:3]:
         note(f"refused at {position}: {reason}")
-    for damage in result.passed.damage[:3]:
+    for damage in result.skipped.damage[:3]:
         note(str(damage))
 
 
 def _counts(result: Report) -> dict[str, Any]:
     """Returns the result's fields of the document."""
-    passed = result.passed
+    skipped = result.skipped
     return {
         "replayed": result.replayed,
-        "found_there": result.found_there,
+        "found_there": result.already_stored,
         "refused": result.refused,
-        "not_selected": passed.not_selected,
-        "not_committed": passed.not_committed,
-        "damage": len(passed.damage),
-        "damaged_bytes": sum(one.end - one.start for one in passed.damage),
+        "not_selected": skipped.not_selected,
+        "not_committed": skipped.not_committed,
+        "damage": len(skipped.damage),
+        "damaged_bytes": sum(one.end - one.start for one in skipped.damage),
         "topics": [{"topic": name, "messages": count} for name, count in sorted(result.topics.items())],
         "reasons": [{"position": position, "reason": reason} for position, reason in result.reasons],
     }

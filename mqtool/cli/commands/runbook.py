@@ -310,14 +310,14 @@ def run(
     return Output(ctx.obj, RUNBOOK, output_format).document(found.as_dict(), code_of(found))
 
 
-def code_of(found: Protocol) -> ExitCode:
+def code_of(protocol: Protocol) -> ExitCode:
     """Returns the exit code of a run."""
     from mqtool.repair.runbooks.protocol import REFUSED, SKIPPED
 
-    status = {step.name: step.status for step in found.steps}
+    status = {step.name: step.status for step in protocol.steps}
     if status["detect"] == REFUSED or status.get("gate") == REFUSED:
         return ExitCode.REFUSED
-    if status.get("plan") in (REFUSED, SKIPPED) or found.repaired is False:
+    if status.get("plan") in (REFUSED, SKIPPED) or protocol.repaired is False:
         return ExitCode.NO
     return ExitCode.OK
 

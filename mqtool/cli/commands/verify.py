@@ -299,19 +299,19 @@ def verify(
             on_progress = share_of(bar, size)
             if where is None:
                 options = Options(topics, workers(jobs, size), limit, state, max_time, broker=release)
-                found = check(opened, options, on_progress)
+                verification = check(opened, options, on_progress)
             else:
-                found = _on_spark(opened, where, topics, release, on_progress)
+                verification = _on_spark(opened, where, topics, release, on_progress)
             bar.update(size)
-        steps = next_steps(opened, found, may_try=not (throttle or max_time))
-    code = exit_code(found, fail_on)
-    data = render(found, output_format, code, steps)
+        steps = next_steps(opened, verification, may_try=not (throttle or max_time))
+    code = exit_code(verification, fail_on)
+    data = render(verification, output_format, code, steps)
     if outfile is not None:
         replace_file(outfile, data)
     else:
         sys.stdout.buffer.write(data)
         sys.stdout.flush()
-    if not found.complete:
+    if not verification.complete:
         note("stopped early; run again with the same --state to continue" if state else "stopped early")
     return code
 
@@ -325,40 +325,42 @@ def _on_spark(
         return verify_on(session, store, topics, on_progress, broker=release)
 
 
-def exit_code(found: Verification, fail_on: FailOn) -> ExitCode:
+def exit_code(verification: Verification, fail_on: FailOn) -> ExitCode:
     """Returns the exit code of the process."""
     from mqtool.verify import Severity, State
 
-    if not found.complete:
+    if not verification.complete:
         return ExitCode.STOPPED_EARLY
     if fail_on is FailOn.NEVER:
         return ExitCode.OK
-    if found.serious:
+    if verification.serious:
         return ExitCode.NO
-    doubtful = found.count(Severity.WARNING) or any(one.state is State.UNKNOWN for one in found.checks)
+    doubtful = verification.count(Severity.WARNING) or any(one.state is State.UNKNOWN for one in verification.checks)
     return ExitCode.WARNINGS if fail_on is FailOn.WARNING and doubtful else ExitCode.OK
 
 
-def render(found: Verification, output_format: VerifyFormat, code: ExitCode, steps: tuple[str, ...] = ()) -> bytes:
+def render(
+    verification: Verification, output_format: VerifyFormat, code: ExitCode, steps: tuple[str, ...] = ()
+) -> bytes:
     """Returns the result in a format."""
     from mqtool.cli import verification_monitoring, verification_text
 
     match output_format:
         case VerifyFormat.JSON:
-            answer = {**VERIFY.head(), "ok": code is ExitCode.OK, **document(found, steps)}
+            answer = {**VERIFY.head(), "ok": code is ExitCode.OK, **document(verification, steps)}
             return encode(answer, indent=True) + b"\n"
         case VerifyFormat.JSONL:
-            return b"".join(encode(line) + b"\n" for line in lines(found))
+            return b"".join(encode(line) + b"\n" for line in lines(verification))
         case VerifyFormat.CSV:
             csv = Csv(FINDING_ROWS)
-            return csv.begin() + b"".join(csv.row(finding_row(finding)) for finding in found.findings)
+            return csv.begin() + b"".join(csv.row(finding_row(finding)) for finding in verification.findings)
         case VerifyFormat.JUNIT:
-            return verification_monitoring.junit(found)
+            return verification_monitoring.junit(verification)
         case VerifyFormat.PROMETHEUS:
-            return verification_monitoring.prometheus(found, time.time())
+            return verification_monitoring.prometheus(verification, time.time())
         case VerifyFormat.NAGIOS:
-            return verification_monitoring.nagios(found)
-    return verification_text.text(found, steps, wide=output_format is VerifyFormat.WIDE)
+            return verification_monitoring.nagios(verification)
+    return verification_text.text(verification, steps, wide=output_format is VerifyFormat.WIDE)
 
 
 def finding_row(finding: Finding) -> dict[str, Any]:
@@ -368,31 +370,32 @@ def finding_row(finding: Finding) -> dict[str, Any]:
     return {**asdict(finding), "runbooks": " ".join(CATALOGUE[finding.code].runbooks)}
 
 
-def verdict_row(found: Verification) -> dict[str, Any]:
+def verdict_row(verification: Verification) -> dict[str, Any]:
     """Returns the verdict as JSON."""
     from mqtool.verify import Severity
 
     return {
-        "store": found.store,
-        "status": found.state.value,
-        "complete": found.complete,
-        "live": found.live,
-        "errors": found.count(Severity.ERROR),
-        "unknown": found.count(Severity.UNKNOWN),
-        "warnings": found.count(Severity.WARNING),
-        "notes": found.count(Severity.NOTE),
-        "lost_bytes": found.losses.bytes,
-        "lost_messages": found.losses.messages,
-        "next_start": found.next_start and {"headline": found.next_start.headline, **asdict(found.next_start)},
-        **asdict(found.statistics),
+        "store": verification.store,
+        "status": verification.state.value,
+        "complete": verification.complete,
+        "live": verification.live,
+        "errors": verification.count(Severity.ERROR),
+        "unknown": verification.count(Severity.UNKNOWN),
+        "warnings": verification.count(Severity.WARNING),
+        "notes": verification.count(Severity.NOTE),
+        "lost_bytes": verification.losses.bytes,
+        "lost_messages": verification.losses.messages,
+        "next_start": verification.next_start
+        and {"headline": verification.next_start.headline, **asdict(verification.next_start)},
+        **asdict(verification.statistics),
     }
 
 
-def document(found: Verification, steps: tuple[str, ...] = ()) -> dict[str, Any]:
+def document(verification: Verification, steps: tuple[str, ...] = ()) -> dict[str, Any]:
     """Returns the result as one object."""
-    rows = _rows(found)
+    rows = _rows(verification)
     return {
-        **verdict_row(found),
+        **verdict_row(verification),
         "checks": rows["check"],
         "findings": rows["finding"],
         "lost_ranges": rows["lost_range"],
@@ -402,19 +405,19 @@ def document(found: Verification, steps: tuple[str, ...] = ()) -> dict[str, Any]
     }
 
 
-def lines(found: Verification) -> list[dict[str, Any]]:
+def lines(verification: Verification) -> list[dict[str, Any]]:
     """Returns the result line by line, the verdict last."""
-    parts = [{kind: row} for kind, rows in _rows(found).items() for row in rows]
-    return [*parts, {"verdict": verdict_row(found)}]
+    parts = [{kind: row} for kind, rows in _rows(verification).items() for row in rows]
+    return [*parts, {"verdict": verdict_row(verification)}]
 
 
-def _rows(found: Verification) -> dict[str, list[dict[str, Any]]]:
-    losses = found.losses
+def _rows(verification: Verification) -> dict[str, list[dict[str, Any]]]:
+    losses = verification.losses
     return {
-        "finding": [finding_row(finding) for finding in found.findings],
+        "finding": [finding_row(finding) for finding in verification.findings],
         "check": [
             {"check": one.area.value, "state": one.state.value, "findings": one.findings, "detail": one.detail}
-            for one in found.checks
+            for one in verification.checks
         ],
         "lost_range": [asdict(part) for part in losses.ranges],
         "lost_messages": [

@@ -177,7 +177,7 @@ def _again(case: Case) -> Callable[[Path], Iterable[str]]:
         yield f"old and new ids: {ids}"
         yield f"not taken: {made.refused}"
         yield from (f"at physical offset {at}: {words}" for at, words in made.reasons)
-        yield f"damaged ranges of the log: {len(made.passed.damage)}"
+        yield f"damaged ranges of the log: {len(made.skipped.damage)}"
 
     return make
 

@@ -30,7 +30,7 @@ def repair_findings(case: Case, found: Detection) -> InPlaceChange:
     return InPlaceChange(proposal.changes, proposal.remaining, proposal.needs_another_run)
 
 
-def salvage_aside(case: Case, _found: Detection) -> Proposal:
+def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
     """Proposes a new store with all provable records."""
     options = SalvageOptions(case.request.copies, config=case.request.config)
     copies = "".join(f" and {path}" for path in case.request.copies)
@@ -169,7 +169,7 @@ LOG_RUNBOOKS = (
         ),
         "What no copy has is lost, and listed. The new store needs the space of the old one.",
         by_findings("RB-05"),
-        salvage_aside,
+        salvage_to_new_store,
         ("--to /data/salvaged",),
     ),
     Runbook(
@@ -190,7 +190,7 @@ LOG_RUNBOOKS = (
         ),
         "Without a copy the messages of the segment are lost, and listed by queue.",
         by_findings("RB-13"),
-        salvage_aside,
+        salvage_to_new_store,
         ("--with /data/slave", "--to /data/salvaged"),
     ),
     Runbook(

@@ -4,7 +4,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from mqtool.commands import salvage_aside
+from mqtool.commands import salvage_command
 from mqtool.errors import MqtoolError, NothingToChangeError, RefusedError, StoreError, UsageError
 from mqtool.repair.changes import change_to_json
 from mqtool.repair.gates import check_backup
@@ -148,7 +148,7 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
         if error.gate != LOSSES:
             raise
         protocol.add("plan", REFUSED, str(error), left)
-        protocol.next_steps = (salvage_aside(protocol.store),)
+        protocol.next_steps = (salvage_command(protocol.store),)
         return
     if plan is None:
         protocol.add("plan", REFUSED, "no change of these files repairs this", left)

@@ -38,13 +38,13 @@ def found(monkeypatch):
     """The entries noted while they were compared; of each file no more than `NOTED`."""
     monkeypatch.setattr(Counted, "read", 0)
     made = []
-    whole = index_detail.IndexDisagreement
+    whole = index_detail.IndexDifferences
 
     def counted():
-        made.append(whole(odd=Counted()))
+        made.append(whole(wrong=Counted()))
         return made[-1]
 
-    monkeypatch.setattr(index_detail, "IndexDisagreement", counted)
+    monkeypatch.setattr(index_detail, "IndexDifferences", counted)
     monkeypatch.setattr(index_detail, "MOST_NOTED", NOTED)
     return made
 
@@ -68,7 +68,7 @@ def test_what_is_noted_is_not_read_again_for_each_entry(store, found, field, by,
             verify(opened)
     finally:
         entries[field] = before
-    noted = found[0].odd
+    noted = found[0].wrong
     read = Counted.read
     assert [entry.code for _, entry in noted] == [code] * NOTED
     assert read <= 10 * NOTED

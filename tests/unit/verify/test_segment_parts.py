@@ -12,7 +12,7 @@ from mqtool.jobs.throttle import Throttle
 from mqtool.store import cuts
 from mqtool.verify import Options, Verification, segment_parts, tasks, verify
 from mqtool.verify.segment import check_segment
-from mqtool.verify.segment_parts import parts_of, put_together
+from mqtool.verify.segment_parts import merge_parts, parts_of
 from mqtool.verify.state import encode
 from mqtool.verify.survey import survey
 from tests.support.builder import StoreBuilder
@@ -53,7 +53,7 @@ def test_of_a_healthy_store_the_parts_add_up_to_the_segment(store, tmp_path, cut
         for number in range(seen.last_used + 1):
             parts = [check_segment(seen, number, Throttle(None), part) for part in parts_of(seen, number)]
             whole = check_segment(seen, number, Throttle(None))
-            together = put_together(seen, parts)
+            together = merge_parts(seen, parts)
             assert encode(together) == encode(whole) or (together is None and min(part.records for part in parts) < 2)
 
 
@@ -105,7 +105,7 @@ def test_a_cut_at_something_else_than_a_record_changes_nothing(tmp_path, cut, mo
         seen = survey(opened)
         parts = [check_segment(seen, 0, Throttle(None), part) for part in parts_of(seen, 0)]
         assert len(parts) > 1
-        assert put_together(seen, parts) is None
+        assert merge_parts(seen, parts) is None
         assert told(verify(opened, Options(jobs=2))) == alone
 
 
