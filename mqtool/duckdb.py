@@ -104,14 +104,14 @@ class Session:
             raise self._reason(error) from error
         return (pa.schema([]), iter(())) if reader is None else (reader.schema, self._taken(reader))
 
-    def statements(self, given: str) -> list[str]:
+    def statements(self, text: str) -> list[str]:
         """Splits text into SQL statements.
 
         Raises:
             UsageError: DuckDB cannot parse it.
         """
         try:
-            return [one.query for one in self.connection.extract_statements(given)]
+            return [one.query for one in self.connection.extract_statements(text)]
         except self._error as error:
             raise self._reason(error) from error
 

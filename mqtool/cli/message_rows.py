@@ -115,11 +115,11 @@ class MessageRows:
         return {**row, **_view(row["properties"])} if self.in_table else row
 
 
-def _view(found: dict[str, str]) -> Row:
+def _view(row: dict[str, str]) -> Row:
     from mqtool.formats import properties
 
-    unique_key = found.get(properties.UNIQUE_KEY)
-    return {"tags": found.get(properties.TAGS), "keys": properties.keys_of(found), "unique_key": unique_key}
+    unique_key = row.get(properties.UNIQUE_KEY)
+    return {"tags": row.get(properties.TAGS), "keys": properties.keys_of(row), "unique_key": unique_key}
 
 
 def undecoded_row(physical_offset: int, detail: str) -> Row:

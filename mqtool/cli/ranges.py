@@ -112,8 +112,8 @@ def _point(text: str) -> Point | None:
     return Point(anchor, int(text))
 
 
-def _check_order(text: str, found: Range) -> None:
-    start, end = found.start, found.end
+def _check_order(text: str, parsed: Range) -> None:
+    start, end = parsed.start, parsed.end
     if start and end and start.anchor is end.anchor and start.value > end.value:
         raise UsageError(f"range {text!r}: its start is after its end; give an earlier start")
 

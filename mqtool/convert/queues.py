@@ -111,7 +111,7 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
 
 
 def _write_queue(
-    sequence: FileSequence, units: Iterator[tuple[int, RocksUnit]], name: tuple[str, int], found: QueueConversionResult
+    sequence: FileSequence, units: Iterator[tuple[int, RocksUnit]], name: tuple[str, int], result: QueueConversionResult
 ) -> int:
     """Writes the files of one queue and returns the number of units.
 
@@ -124,7 +124,7 @@ def _write_queue(
             sequence.start((offset - filling) * UNIT_SIZE)
             sequence.append(CONSUME_QUEUE_UNIT.build(PRE_BLANK) * filling)
         elif offset != following:
-            found.differences.add(f"queue {name[0]}/{name[1]}: no unit from {following} to {offset - 1}")
+            result.differences.add(f"queue {name[0]}/{name[1]}: no unit from {following} to {offset - 1}")
             sequence.skip_to(offset * UNIT_SIZE)
         plain = ConsumeQueueUnit(unit.physical_offset, unit.size, unit.tags_code)
         sequence.append(CONSUME_QUEUE_UNIT.build(plain))
@@ -274,9 +274,9 @@ class _Writer:
 
 
 def _differences(
-    queue: Queue, extension: ExtUnits, made: QueueDatabase, min_offset: int, found: QueueConversionResult
+    queue: Queue, extension: ExtUnits, database: QueueDatabase, min_offset: int, result: QueueConversionResult
 ) -> None:
-    """Compares the files of a queue with the units built from the log, and adds each difference to `found`.
+    """Compares the files of a queue with the units built from the log, and adds each difference to `result`.
 
     Tags codes that are addresses in the ConsumeQueueExt are replaced by the tags codes stored there.
     """
@@ -290,7 +290,7 @@ def _differences(
         low, high = int(rows[0]) + first, int(rows[-1]) + first
         new = {
             offset: (unit.physical_offset, unit.size, unit.tags_code)
-            for offset, unit in made.units(queue.topic, queue.queue_id, low, high - low + 1)
+            for offset, unit in database.units(queue.topic, queue.queue_id, low, high - low + 1)
         }
         units = units[rows].copy()
         addressed = np.flatnonzero(units["tags_code"] <= MAX_EXT_ADDRESS)
@@ -298,7 +298,7 @@ def _differences(
             units["tags_code"][addressed] = extension.tags_of(units["tags_code"][addressed].astype(np.int64), [])
         for row, values in zip(rows.tolist(), units.tolist(), strict=True):
             if new.get(row + first) != values:
-                found.differences.add(f"{name} at {row + first}: file {values}, log {new.get(row + first)}")
+                result.differences.add(f"{name} at {row + first}: file {values}, log {new.get(row + first)}")
 
 
 def _copy(store: Store, staging: Path) -> None:

@@ -117,8 +117,8 @@ class _Iceberg:
         if not self._catalog.table_exists(ICEBERG_NAME):
             return -1
         snapshots = self._catalog.load_table(ICEBERG_NAME).metadata.snapshots
-        told = [int(one.summary.additional_properties.get(_SEQUENCE, -1)) for one in snapshots if one.summary]
-        return max(told, default=-1)
+        sequences = [int(one.summary.additional_properties.get(_SEQUENCE, -1)) for one in snapshots if one.summary]
+        return max(sequences, default=-1)
 
     def add(self, manifest: Manifest, entries: list[FileEntry]) -> None:
         self._catalog.create_namespace_if_not_exists(ICEBERG_NAME[0])

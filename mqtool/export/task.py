@@ -110,11 +110,11 @@ def _count(result: TaskResult, rows: Rows) -> None:
             counter[counted["values"]] += counted["counts"]
 
 
-def damage_batch(found: list[Damage], broker: str, root: str) -> Any:
+def damage_batch(damage: list[Damage], broker: str, root: str) -> Any:
     """Returns rows of the damage table.
 
     Args:
-        found: the damage.
+        damage: the damage.
         broker: the store's name.
         root: the store's path, which is removed from file names.
     """
@@ -128,6 +128,6 @@ def damage_batch(found: list[Damage], broker: str, root: str) -> Any:
             "file": None if d.path is None else str(d.path).removeprefix(root).lstrip("/"),
             "position": d.position,
         }
-        for d in found
+        for d in damage
     ]
     return pa.RecordBatch.from_pylist(rows, DAMAGE_SCHEMA)

@@ -98,33 +98,33 @@ class Ack(NamedTuple):
         return self.key, self.start, self.pop_time, self.broker_name
 
 
-def destination(found: Mapping[str, str], *, default_queue: str | None = None) -> Destination:
+def destination(values: Mapping[str, str], *, default_queue: str | None = None) -> Destination:
     """Returns the topic and queue to which a waiting message will be delivered.
 
     Args:
-        found: its properties.
+        values: its properties.
         default_queue: replaces a missing REAL_QID; None if REAL_QID is required.
 
     Raises:
         FormatError: REAL_TOPIC or REAL_QID is missing or invalid.
     """
-    topic = found.get(properties.REAL_TOPIC)
+    topic = values.get(properties.REAL_TOPIC)
     if not topic or not file_names.is_directory_name(topic):
         raise _unexpected(properties.REAL_TOPIC, "the name of a topic", topic)
-    queue_id = _number(found, properties.REAL_QUEUE_ID, default_queue, java.parse_int)
+    queue_id = _number(values, properties.REAL_QUEUE_ID, default_queue, java.parse_int)
     if not 0 <= queue_id < MAX_QUEUES:
         raise _unexpected(properties.REAL_QUEUE_ID, f"0 to {MAX_QUEUES - 1}", str(queue_id))
     return Destination(topic, queue_id)
 
 
-def deliver_ms(found: Mapping[str, str]) -> int:
+def deliver_ms(values: Mapping[str, str]) -> int:
     """Returns the deliver time of a timer message, ms since epoch; raises FormatError if it is not stated."""
-    return _number(found, properties.TIMER_OUT_MS, None, java.parse_long)
+    return _number(values, properties.TIMER_OUT_MS, None, java.parse_long)
 
 
-def roll_times(found: Mapping[str, str]) -> int:
+def roll_times(values: Mapping[str, str]) -> int:
     """Returns how often a timer message was rolled; raises FormatError if that is not a number."""
-    return _number(found, properties.TIMER_ROLL_TIMES, "0", java.parse_int)
+    return _number(values, properties.TIMER_ROLL_TIMES, "0", java.parse_int)
 
 
 def lenient_number(text: str | None) -> int:
@@ -135,9 +135,9 @@ def lenient_number(text: str | None) -> int:
         return -1
 
 
-def check_times(found: Mapping[str, str]) -> int:
+def check_times(values: Mapping[str, str]) -> int:
     """Returns how often the producer of a half message was checked; -1 if the property is not a number."""
-    return lenient_number(found[CHECK_TIMES]) if CHECK_TIMES in found else 0
+    return lenient_number(values[CHECK_TIMES]) if CHECK_TIMES in values else 0
 
 
 def op_offsets(body: bytes) -> list[int]:
@@ -202,53 +202,53 @@ def check_revive_time(point: CheckPoint, stored: int, max_delay_s: int) -> None:
         raise FormatError(reason, layout="revive record")
 
 
-def _check_point(found: dict[str, Any]) -> CheckPoint:
-    start, count = java.json_long(found["so"]), java.json_int(found["n"])
-    diffs = found.get("d") or range(count if 0 <= count <= MAX_POINT else 0)
+def _check_point(document: dict[str, Any]) -> CheckPoint:
+    start, count = java.json_long(document["so"]), java.json_int(document["n"])
+    diffs = document.get("d") or range(count if 0 <= count <= MAX_POINT else 0)
     if not 0 <= count <= MAX_POINT or len(diffs) > MAX_POINT:
         raise _unexpected("n", f"0 to {MAX_POINT} messages", str(max(count, len(diffs))))
     offsets = [start + java.json_int(diff) for diff in diffs]
-    times = java.json_long(found["pt"]), java.json_long(found["it"])
-    name = str(found.get("bn") or "")
-    return CheckPoint(_key(found), start, offsets, *times, name, suspend=bool(found.get("sp")))
+    times = java.json_long(document["pt"]), java.json_long(document["it"])
+    name = str(document.get("bn") or "")
+    return CheckPoint(_key(document), start, offsets, *times, name, suspend=bool(document.get("sp")))
 
 
-def _ack(found: dict[str, Any], tag: str, broker_name: str) -> Ack:
-    offsets = [java.json_long(one) for one in (found["aol"] if tag == BATCH_ACK_TAG else [found["ao"]])]
-    name = str(found.get("bn") or "")
-    start, pop_time = java.json_long(found["so"]), java.json_long(found["pt"])
-    return Ack(_key(found), start, offsets, pop_time, name if name.strip() else broker_name)
+def _ack(document: dict[str, Any], tag: str, broker_name: str) -> Ack:
+    offsets = [java.json_long(one) for one in (document["aol"] if tag == BATCH_ACK_TAG else [document["ao"]])]
+    name = str(document.get("bn") or "")
+    start, pop_time = java.json_long(document["so"]), java.json_long(document["pt"])
+    return Ack(_key(document), start, offsets, pop_time, name if name.strip() else broker_name)
 
 
-def _key(found: dict[str, Any]) -> QueueKey:
-    queue_id = java.json_int(found["q"])
+def _key(document: dict[str, Any]) -> QueueKey:
+    queue_id = java.json_int(document["q"])
     if not 0 <= queue_id < MAX_QUEUES:
         raise _unexpected("q", f"0 to {MAX_QUEUES - 1}", str(queue_id))
-    return QueueKey(str(found["c"]), str(found["t"]), queue_id)
+    return QueueKey(str(document["c"]), str(document["t"]), queue_id)
 
 
-def problem_of(topic: str, found: Mapping[str, str], body: bytes, stored: int, max_delay_s: int) -> str | None:
+def problem_of(topic: str, values: Mapping[str, str], body: bytes, stored: int, max_delay_s: int) -> str | None:
     """Returns why the service of a system topic cannot process a message; None if it can, or the topic has no service.
 
     Args:
         topic, body, stored: of the message; store timestamp in ms since epoch.
-        found: its properties.
+        values: its properties.
         max_delay_s: timerMaxDelaySec.
     """
     try:
         if topic == SCHEDULE_TOPIC:
-            scheduled_destination(found)
+            scheduled_destination(values)
         elif topic == TIMER_TOPIC:
-            deliver_ms(found)
-            roll_times(found)
-            if properties.TIMER_DEL_UNIQUE_KEY not in found:
-                destination(found, default_queue="0")
+            deliver_ms(values)
+            roll_times(values)
+            if properties.TIMER_DEL_UNIQUE_KEY not in values:
+                destination(values, default_queue="0")
         elif topic == HALF_TOPIC:
-            destination(found)
+            destination(values)
         elif topic == OP_TOPIC:
             op_offsets(body)
         elif topic.startswith(REVIVE_TOPIC_PREFIX):
-            record = revive_record(found.get(properties.TAGS, ""), body)
+            record = revive_record(values.get(properties.TAGS, ""), body)
             if isinstance(record, CheckPoint):
                 check_revive_time(record, stored, max_delay_s)
     except FormatError as error:
@@ -256,20 +256,20 @@ def problem_of(topic: str, found: Mapping[str, str], body: bytes, stored: int, m
     return None
 
 
-def scheduled_destination(found: Mapping[str, str]) -> Destination:
+def scheduled_destination(values: Mapping[str, str]) -> Destination:
     """Returns where a delayed message will be delivered.
 
     Raises:
         FormatError: as `destination`, and for the topic of half messages.
     """
-    place = destination(found, default_queue="0")
+    place = destination(values, default_queue="0")
     if place.topic == HALF_TOPIC:  # the broker discards it as well
         raise _unexpected(properties.REAL_TOPIC, "a topic of clients", place.topic)
     return place
 
 
-def _number(found: Mapping[str, str], name: str, default: str | None, parse: Callable[[str], int]) -> int:
-    text = found.get(name, default)
+def _number(values: Mapping[str, str], name: str, default: str | None, parse: Callable[[str], int]) -> int:
+    text = values.get(name, default)
     if text is None:
         raise _unexpected(name, "a number", None)
     try:

@@ -145,12 +145,12 @@ def ordered(left: Node, right: Node, sign: str) -> Node:
     return Node(value, is_boolean=True)
 
 
-def member(left: Node, wanted: frozenset[str], *, inverted: bool) -> Node:
+def member(left: Node, values: frozenset[str], *, inverted: bool) -> Node:
     """Returns whether a property is one of some strings."""
 
     def value(properties: Properties) -> bool | None:
         found = left.value(properties)
-        return (found in wanted) is not inverted if isinstance(found, str) else None
+        return (found in values) is not inverted if isinstance(found, str) else None
 
     return Node(value, is_boolean=True)
 

@@ -97,10 +97,10 @@ def _row(number: int, line: bytes, options: StoreOptions) -> Row:
     return row_of(number, found, options)
 
 
-def row_of(number: int, found: Any, options: StoreOptions) -> Row:
+def row_of(number: int, document: Any, options: StoreOptions) -> Row:
     """Returns a row of the input, with a reason instead of a message if it is invalid."""
     try:
-        return Row(number, message_of(found, options), given=found)
+        return Row(number, message_of(document, options), given=document)
     except NoMessageError as error:
         return Row(number, None, error.reason)
 

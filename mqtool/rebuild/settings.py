@@ -72,8 +72,8 @@ def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -
     evidence["broker_version"] = "given" if broker_version else store.version.evidence
     given = store.config.source
     evidence["delay_levels"] = _delay_evidence(store)
-    told = store.config.flag("enableMultiDispatch") is not None
-    evidence["multi_dispatch"] = given if told else "the records themselves"
+    is_configured = store.config.flag("enableMultiDispatch") is not None
+    evidence["multi_dispatch"] = given if is_configured else "the records themselves"
     if broker_version is None:
         return store.dispatch_rules
     known = store.dispatch_rules

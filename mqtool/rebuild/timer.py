@@ -188,12 +188,12 @@ class _Rebuild:
         """Yields the messages that get a unit, with its write time."""
         now = 0
         for message in ordered:
-            told = self._enqueued.get((message.key, message.rolls)) if message.key else None
-            now = told if told is not None else max(now, message.stored // self._precision * self._precision)
+            enqueued = self._enqueued.get((message.key, message.rolls)) if message.key else None
+            now = enqueued if enqueued is not None else max(now, message.stored // self._precision * self._precision)
             if message.due < now:
                 self._found.passed += 1
                 continue
-            self._found.guessed += told is None
+            self._found.guessed += enqueued is None
             yield message, now
 
     def _room(self, output: OutputFiles, position: int) -> int:

@@ -77,33 +77,33 @@ class DispatchRequest(NamedTuple):
         return found
 
 
-def request_of(found: Record, rules: DispatchRules) -> DispatchRequest:
+def request_of(record: Record, rules: DispatchRules) -> DispatchRequest:
     """Returns the request of a record.
 
     Raises:
         FormatError: a property that must be a number is not; the broker treats such a record as damaged.
     """
-    topic = java.decode_utf8(found.topic)
-    held = properties.decode(found.properties)
-    base, count = found.queue_offset, 1
+    topic = java.decode_utf8(record.topic)
+    held = properties.decode(record.properties)
+    base, count = record.queue_offset, 1
     if properties.INNER_NUM in held and properties.INNER_BASE in held:
         base, count = java.parse_long(held[properties.INNER_BASE]), java.parse_short(held[properties.INNER_NUM])
     return DispatchRequest(
         topic,
-        found.queue_id,
-        found.queue_offset,
-        found.physical_offset,
-        found.total_size,
-        _tags_code(topic, held, found.store_timestamp, rules),
-        found.store_timestamp,
-        found.sys_flag,
+        record.queue_id,
+        record.queue_offset,
+        record.physical_offset,
+        record.total_size,
+        _tags_code(topic, held, record.store_timestamp, rules),
+        record.store_timestamp,
+        record.sys_flag,
         held,
         base,
         count,
     )
 
 
-def _tags_code(topic: str, held: dict[str, str], store_timestamp: int, rules: DispatchRules) -> int:
-    level_text = held.get(properties.DELAY_LEVEL) if topic == SCHEDULE_TOPIC else None
+def _tags_code(topic: str, values: dict[str, str], store_timestamp: int, rules: DispatchRules) -> int:
+    level_text = values.get(properties.DELAY_LEVEL) if topic == SCHEDULE_TOPIC else None
     time = due(store_timestamp, java.parse_int(level_text), rules.delay_levels) if level_text is not None else None
-    return tags_code(held.get(properties.TAGS)) if time is None else time
+    return tags_code(values.get(properties.TAGS)) if time is None else time

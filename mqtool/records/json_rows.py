@@ -201,14 +201,14 @@ def _add_body(lines: Lines, rows: Rows, mode: str, *, raw: bool) -> None:
     if mode != "text":
         lines.text('"').values(_encoded(values, mode)).text(f'","body_encoding":"{mode}"')
         return
-    odd = needs_escape(values)
-    if odd is None:
+    escaped = needs_escape(values)
+    if escaped is None:
         lines.text('"').values(values).text('","body_encoding":"text"')
         return
-    texts = [_body_json(values[index].as_py()) for index in np.flatnonzero(odd).tolist()]
-    plain = replaced(values, odd, [b""] * len(texts))
+    texts = [_body_json(values[index].as_py()) for index in np.flatnonzero(escaped).tolist()]
+    plain = replaced(values, escaped, [b""] * len(texts))
     quoted = pc.binary_join_element_wise(b'"', plain, b'","body_encoding":"text"', b"")
-    lines.values(replaced(quoted, odd, texts))
+    lines.values(replaced(quoted, escaped, texts))
 
 
 def _encoded(values: Any, mode: str) -> Any:

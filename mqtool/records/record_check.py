@@ -191,14 +191,14 @@ class RecordCheck:
         return True
 
     @staticmethod
-    def _parse_delay(topic: bytes, found: dict[str, str]) -> None:
-        if topic == _SCHEDULE_TOPIC and properties.DELAY_LEVEL in found:
-            java.parse_int(found[properties.DELAY_LEVEL])
+    def _parse_delay(topic: bytes, values: dict[str, str]) -> None:
+        if topic == _SCHEDULE_TOPIC and properties.DELAY_LEVEL in values:
+            java.parse_int(values[properties.DELAY_LEVEL])
 
-    def _parse_inner(self, found: dict[str, str]) -> None:
-        if self.rules.release >= (5, 5) and properties.INNER_NUM in found and properties.INNER_BASE in found:
-            java.parse_long(found[properties.INNER_BASE])
-            java.parse_short(found[properties.INNER_NUM])
+    def _parse_inner(self, values: dict[str, str]) -> None:
+        if self.rules.release >= (5, 5) and properties.INNER_NUM in values and properties.INNER_BASE in values:
+            java.parse_long(values[properties.INNER_BASE])
+            java.parse_short(values[properties.INNER_NUM])
 
 
 def _property_crc_fault(cursor: "_Cursor", total: int, stored: bytes) -> str:

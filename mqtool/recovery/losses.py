@@ -224,9 +224,9 @@ def rows_by_queue(proof: Proof) -> dict[QueueKey, np.ndarray]:
     return {key: order[edges[number] : edges[number + 1]] for number, key in enumerate(proof.queues)}
 
 
-def _put(found: dict[QueueKey, Ranges], key: QueueKey, offsets: np.ndarray) -> None:
+def _put(losses: dict[QueueKey, Ranges], key: QueueKey, offsets: np.ndarray) -> None:
     if len(offsets):
-        found[key] = tuple(ranges(offsets))
+        losses[key] = tuple(ranges(offsets))
 
 
 def ranges(numbers: Iterable[int]) -> Iterator[tuple[int, int]]:

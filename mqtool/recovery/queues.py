@@ -173,16 +173,16 @@ def _end_of(unit: np.void) -> int:
     return java.to_int64(int(unit["physical_offset"]) + int(unit["size"]))
 
 
-def _first_at_or_after(offsets: np.ndarray, wanted: int) -> int | None:
+def _first_at_or_after(offsets: np.ndarray, offset: int) -> int | None:
     """Returns the unit that 5.5's search finds, which is the first one only if offsets ascend."""
     low, high = 0, len(offsets) - 1
     while high - low > 1:
         middle = (low + high) // 2
         value = int(offsets[middle])
-        if value == wanted:
+        if value == offset:
             low = high = middle
-        elif value > wanted:
+        elif value > offset:
             high = middle
         else:
             low = middle
-    return next((at for at in range(low, high + 1) if int(offsets[at]) >= wanted), None)
+    return next((at for at in range(low, high + 1) if int(offsets[at]) >= offset), None)

@@ -141,19 +141,19 @@ def _layout(root: Path, config: BrokerConfig) -> layout.StoreLayout | None:
         raise
 
 
-def _commit_log_dirs(root: Path, config: BrokerConfig, found: layout.StoreLayout | None) -> tuple[Path, ...]:
+def _commit_log_dirs(root: Path, config: BrokerConfig, stored: layout.StoreLayout | None) -> tuple[Path, ...]:
     """Returns the directories in which the broker looks for segments: the configured ones, or only commitlog/."""
     default = root / file_names.COMMIT_LOG
     named = tuple(path for key in _COMMIT_LOG_KEYS for path in config.paths(key))
-    detected = found.commit_log_dirs if found else ()
+    detected = stored.commit_log_dirs if stored else ()
     if named:
         places = {path.name: path for path in detected}
         return tuple(places.get(path.name, root / path.name) for path in named)
     return (default,) if default in detected or not detected else detected
 
 
-def _size_or_default(found: KnownSize | None, default: int) -> KnownSize:
-    return found or KnownSize(default, "the broker's default")
+def _size_or_default(size: KnownSize | None, default: int) -> KnownSize:
+    return size or KnownSize(default, "the broker's default")
 
 
 def _index_sizes(root: Path, config: BrokerConfig) -> tuple[int | None, int | None]:

@@ -91,23 +91,25 @@ def _replace_queue(
         _keep_expired(made[0].path, old, store.commit_log.min_offset)
 
 
-def _keep_expired(made: Path, old: Path, log_begins: int) -> None:
+def _keep_expired(rebuilt: Path, old: Path, log_begins: int) -> None:
     """Copies the units of expired messages into a rebuilt queue, which has blank units there.
 
     The broker keeps these units too: it deletes files of a queue, not single units.
     """
     dtype = CONSUME_QUEUE_UNIT.dtype
-    size = made.stat().st_size
+    size = rebuilt.stat().st_size
     if size != old.stat().st_size or size % dtype.itemsize:
         return
-    made_bytes, old_bytes = made.read_bytes(), old.read_bytes()
+    made_bytes, old_bytes = rebuilt.read_bytes(), old.read_bytes()
     new, before = np.frombuffer(made_bytes, dtype), np.frombuffer(old_bytes, dtype)
     blank = (new["physical_offset"] == 0) & (new["size"] == PRE_BLANK_SIZE_FIELD)
     count = len(new) if blank.all() else int(np.argmin(blank))
     old_units = before[:count]
-    sound = (old_units["size"] > 0) & (old_units["physical_offset"] >= 0) & (old_units["physical_offset"] < log_begins)
-    if count and sound.all():
-        with made.open("r+b") as file:
+    expired = (
+        (old_units["size"] > 0) & (old_units["physical_offset"] >= 0) & (old_units["physical_offset"] < log_begins)
+    )
+    if count and expired.all():
+        with rebuilt.open("r+b") as file:
             file.write(old_units.tobytes())
 
 
@@ -156,32 +158,34 @@ def rebuild_index(store: Store, change: RebuildIndex, out: Path, staged: StagedF
     staged.read_settings(store)
 
 
-def replace_index(store: Store, made: list[Path], staged: StagedFiles) -> None:
+def replace_index(store: Store, rebuilt: list[Path], staged: StagedFiles) -> None:
     """Names new index files like the ones that they replace, so that only different files change."""
     directory = store.path / file_names.INDEX
     old = [directory / e.name for e in list_directory(directory) if file_names.is_index_file_name(e.name)]
     for path in old:
         staged.name(path)  # refuses links before any of them is read
-    sizes = {path.stat().st_size for path in made} & {path.stat().st_size for path in old if path.is_file()}
+    sizes = {path.stat().st_size for path in rebuilt} & {path.stat().st_size for path in old if path.is_file()}
 
     def total(path: Path) -> str | None:
         return sha256_of(path) if path.stat().st_size in sizes else None  # one of another size is another file
 
-    names = _names([path.name for path in made], [total(path) for path in made], {one.name: total(one) for one in old})
-    for name, path in zip(names, made, strict=True):
+    names = _names(
+        [path.name for path in rebuilt], [total(path) for path in rebuilt], {one.name: total(one) for one in old}
+    )
+    for name, path in zip(names, rebuilt, strict=True):
         staged.put(f"{file_names.INDEX}/{name}", path)
     for path in old:
         if path.name not in names:
             staged.remove(path)
 
 
-def _names(made: list[str], sums: Sequence[str | None], old: dict[str, str | None]) -> list[str]:
+def _names(rebuilt: list[str], sums: Sequence[str | None], old: dict[str, str | None]) -> list[str]:
     """Returns a name for each new file, so that as few files as possible change.
 
     It is the name of the old file with the same bytes, or of the old one in the same place between such files. A sum
     is None if the bytes are not known; such a file equals no other.
     """
-    names: list[str | None] = [None] * len(made)
+    names: list[str | None] = [None] * len(rebuilt)
     by_sum = {total: name for name, total in sorted(old.items(), reverse=True) if total is not None}
     for number, total in enumerate(sums):
         name = None if total is None else by_sum.get(total)
@@ -199,7 +203,7 @@ def _names(made: list[str], sums: Sequence[str | None], old: dict[str, str | Non
             names[number:end] = free
         number = end + 1
     found: list[str] = []
-    for name, own in zip(names, made, strict=True):
+    for name, own in zip(names, rebuilt, strict=True):
         best = name or own
         if found and best <= found[-1]:
             best = f"{int(found[-1]) + 1:0{file_names.INDEX_NAME_DIGITS}d}"

@@ -25,9 +25,9 @@ def fingerprint(path: Path, *, full: bool = True) -> Fingerprint | None:
     return Fingerprint(status.st_size, status.st_mtime_ns, sha256_of(path) if full else None)
 
 
-def is_left_out(found: Fingerprint) -> bool:
+def is_left_out(fingerprint: Fingerprint) -> bool:
     """Whether a file is too long to be hashed."""
-    return found.size > LARGEST
+    return fingerprint.size > LARGEST
 
 
 def result_of(path: Path) -> Fingerprint:

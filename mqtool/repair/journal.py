@@ -123,20 +123,20 @@ class Journal:
         after = "keep the quarantine and ask the journal's backup; nothing was changed"
         return RefusedError("journal", f"line {self._count + 1} {what}; {after}", self.path)
 
-    def _begin(self, found: dict[str, Any]) -> Begin:
+    def _begin(self, document: dict[str, Any]) -> Begin:
         try:
-            if found["schema"] != SCHEMA or found["schema_version"] != SCHEMA_VERSION:
+            if document["schema"] != SCHEMA or document["schema_version"] != SCHEMA_VERSION:
                 raise self._broken("is of a release that this one does not know")
-            plan = Plan.from_json(json.dumps(found["plan"]), self.path)
-            directories = {_directory(name, self.path): int(time) for name, time in found["directories"].items()}
-            made = tuple(check_name(name, self.path) for name in found["made"])
-            barrier = None if found["barrier"] is None else check_name(found["barrier"], self.path)
-            proper = bool(_TIME.fullmatch(found["time"])) and (barrier is None or Path(barrier).name == BARRIER)
+            plan = Plan.from_json(json.dumps(document["plan"]), self.path)
+            directories = {_directory(name, self.path): int(time) for name, time in document["directories"].items()}
+            made = tuple(check_name(name, self.path) for name in document["made"])
+            barrier = None if document["barrier"] is None else check_name(document["barrier"], self.path)
+            proper = bool(_TIME.fullmatch(document["time"])) and (barrier is None or Path(barrier).name == BARRIER)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise self._broken(f"has no {error}") from error
         if not proper or "" not in directories:
             raise self._broken("has no valid time, barrier or root")
-        return Begin(plan, found["time"], directories, made, barrier, bool(found["had_lock"]))
+        return Begin(plan, document["time"], directories, made, barrier, bool(document["had_lock"]))
 
     def write_begin(self, begin: Begin) -> None:
         """Writes the first line, durably."""
@@ -174,8 +174,8 @@ def _directory(name: object, where: Path) -> str:
     return "" if name == "" else check_name(name, where)
 
 
-def _sum(chain: str, found: dict[str, Any]) -> str:
-    text = json.dumps(found, sort_keys=True, separators=(",", ":"))
+def _sum(chain: str, document: dict[str, Any]) -> str:
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return hashlib.sha256(f"{chain}{text}".encode()).hexdigest()[:_SUM]
 
 

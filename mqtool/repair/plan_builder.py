@@ -40,7 +40,7 @@ def make_plan(
     work_dir: Path | None = None,
     broker: str | None = None,
     must_repair: bool = False,
-    look: Callable[[Path, Mapping[str, str]], None] | None = None,
+    inspect: Callable[[Path, Mapping[str, str]], None] | None = None,
 ) -> Plan:
     """Builds the plan of changes to a store. The store is only read.
 
@@ -53,7 +53,7 @@ def make_plan(
         broker: release that will be started on the result; None for the one that wrote the store.
         must_repair: refuse changes after which a start still loses messages that the store holds, even if the
             changes make nothing worse.
-        look: called with the root of a tree of links that looks like the store after the changes, and the broker
+        inspect: called with the root of a tree of links that looks like the store after the changes, and the broker
             keys to open it with; not called if no such tree can be made.
 
     Raises:
@@ -79,8 +79,8 @@ def make_plan(
         steps = steps_of(staged)
         forecast = forecast_of(opened, requested, staged, steps, broker, must_repair=must_repair)
         plan = _described(opened, requested, staged, steps, forecast)
-        if look is not None:
-            _show(opened, staged, look)
+        if inspect is not None:
+            _show(opened, staged, inspect)
     if not plan.steps:
         raise NothingToChangeError(
             f"{store}: nothing to change: every file already has the content that the plan would write"
@@ -88,9 +88,9 @@ def make_plan(
     return plan
 
 
-def _show(store: Store, staged: StagedFiles, look: Callable[[Path, Mapping[str, str]], None]) -> None:
+def _show(store: Store, staged: StagedFiles, inspect: Callable[[Path, Mapping[str, str]], None]) -> None:
     with contextlib.suppress(OSError), Preview(store).tree(staged.files, staged.removed) as (root, config):
-        look(root, config)
+        inspect(root, config)
 
 
 def forecast_of(
@@ -101,7 +101,7 @@ def forecast_of(
     broker: str | None = None,
     *,
     must_repair: bool = False,
-    known: Forecast | None = None,
+    planned: Forecast | None = None,
 ) -> Forecast | None:
     """Predicts what a start loses before and after changes.
 
@@ -110,7 +110,7 @@ def forecast_of(
         requested, broker, must_repair: as for `make_plan`.
         staged: result of the changes.
         steps: of that result.
-        known: forecast of the plan that is applied. It is returned if the start after the changes has the same
+        planned: forecast of the plan that is applied. It is returned if the start after the changes has the same
             outcome;
             the start before them is then not predicted again.
 
@@ -127,10 +127,10 @@ def forecast_of(
     files = {name: path for name, path in staged.files.items() if name in names}
     preview = Preview(store, broker)
     with read_once():
-        if known is not None:
+        if planned is not None:
             after = preview.after(files, staged.removed)
-            if isinstance(after, Outlook) and after.digest == known.outcome:
-                return known
+            if isinstance(after, Outlook) and after.digest == planned.outcome:
+                return planned
         if no_messages and isinstance(preview.before, Outlook) and preview.before.starts:
             found = preview.unchanged
         else:

@@ -210,7 +210,7 @@ class _Run:
             staged = build(store, self._plan.changes, building)
             steps = self._compare(store, staged)
             known = self._plan.forecast
-            forecast_of(store, self._plan.changes, staged, steps, known.release if known else None, known=known)
+            forecast_of(store, self._plan.changes, staged, steps, known.release if known else None, planned=known)
         for step in self._plan.steps:
             if step.after is not None:
                 self._stage(step, staged, places)

@@ -54,24 +54,24 @@ def _is_snapshot(name: str) -> bool:
     return head == file_names.TIMER_WHEEL and number.isdecimal()
 
 
-def _add_notes(found: TimerResult, staged: StagedFiles) -> None:
-    staged.complete &= not found.damage and not found.problems
+def _add_notes(result: TimerResult, staged: StagedFiles) -> None:
+    staged.complete &= not result.damage and not result.problems
     staged.notes.append(
-        f"timer: {found.parked} parked message(s), {found.units} unit(s), {found.waiting} that wait; "
-        f"read up to {found.last_read_time_ms} ms ({found.read_time_from})"
+        f"timer: {result.parked} parked message(s), {result.units} unit(s), {result.waiting} that wait; "
+        f"read up to {result.last_read_time_ms} ms ({result.read_time_from})"
     )
-    if found.missed:
+    if result.missed:
         staged.notes.append(
-            f"timer: {found.missed} message(s) were due before, but no record came of them: they are delivered now"
+            f"timer: {result.missed} message(s) were due before, but no record came of them: they are delivered now"
         )
-    if found.guessed:
+    if result.guessed:
         staged.notes.append(
-            f"timer: no record states when {found.guessed} unit(s) were written; assuming the times when their "
+            f"timer: no record states when {result.guessed} unit(s) were written; assuming the times when their "
             "messages were stored"
         )
-    for damage in found.damage.items[:_LISTED]:
+    for damage in result.damage.items[:_LISTED]:
         staged.notes.append(
             f"damage: {damage.kind} at physical offset {damage.start}, "
             f"{damage.end - damage.start} bytes; what was parked there is left out"
         )
-    staged.notes.extend(f"timer: {words}" for words in found.problems.items[:_LISTED])
+    staged.notes.extend(f"timer: {words}" for words in result.problems.items[:_LISTED])

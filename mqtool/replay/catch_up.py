@@ -56,25 +56,25 @@ def ack_of(original: Original, validator: PutValidator) -> Ack:
     return answer
 
 
-def _matches(found: Message, wanted: OutgoingMessage) -> bool:
-    """Whether storing `wanted` could have created the record `found`; the store may have added properties."""
-    if (found.topic, found.queue_id, found.flag) != (wanted.topic, wanted.queue_id, wanted.flag):
+def _matches(stored: Message, expected: OutgoingMessage) -> bool:
+    """Whether storing `expected` could have created the record `stored`; the store may have added properties."""
+    if (stored.topic, stored.queue_id, stored.flag) != (expected.topic, expected.queue_id, expected.flag):
         return False
-    said = properties.decode(wanted.properties)
-    return found.raw_body == wanted.body and said.items() <= found.properties.items()
+    said = properties.decode(expected.properties)
+    return stored.raw_body == expected.body and said.items() <= stored.properties.items()
 
 
-def _ack(original: Original, found: Message) -> Ack:
+def _ack(original: Original, stored: Message) -> Ack:
     assert original.message is not None
     sent_to = original.message.topic, original.message.queue_id
     return Ack(
         0,
         PutStatus.PUT_OK,
         "",
-        found.topic,
-        found.queue_id,
-        found.queue_offset,
-        found.physical_offset,
-        found.offset_message_id,
+        stored.topic,
+        stored.queue_id,
+        stored.queue_offset,
+        stored.physical_offset,
+        stored.offset_message_id,
         sent_to,
     )

@@ -127,20 +127,20 @@ def _fingerprint(offset: int, data: bytes) -> Fingerprint:
     return Fingerprint(offset, len(data), hashlib.blake2b(data, digest_size=16).hexdigest())
 
 
-def _matches(source: Path, known: Fingerprint) -> bool:
+def _matches(source: Path, fingerprint: Fingerprint) -> bool:
     if is_store(source):
-        return _matches_log(source, known)
-    return _fingerprint(0, _head(source, known.count)) == known
+        return _matches_log(source, fingerprint)
+    return _fingerprint(0, _head(source, fingerprint.count)) == fingerprint
 
 
-def _matches_log(root: Path, known: Fingerprint) -> bool:
+def _matches_log(root: Path, fingerprint: Fingerprint) -> bool:
     """Whether a log still has the bytes of a fingerprint; True if their segment has expired since."""
     try:
         with open_store(root) as store:
             log = store.commit_log
-            if log.min_offset > known.offset:
+            if log.min_offset > fingerprint.offset:
                 return True
-            return _fingerprint(known.offset, log.read(known.offset, known.count)) == known
+            return _fingerprint(fingerprint.offset, log.read(fingerprint.offset, fingerprint.count)) == fingerprint
     except StoreError:
         return False
 

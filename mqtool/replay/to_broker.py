@@ -69,8 +69,8 @@ def replay_to(request: SendRequest, sender: Sender) -> Report:
         states.check(before, shape, request.source.path, None, request.state)
     resumes = before is not None
     if before is None or before.source is None:
-        print_ = states.source_fingerprint(request.source.path)
-        before = State(shape, print_, None, None, 0) if before is None else replace(before, source=print_)
+        fingerprint = states.source_fingerprint(request.source.path)
+        before = State(shape, fingerprint, None, None, 0) if before is None else replace(before, source=fingerprint)
     report = Report()
     originals = islice(
         request.source.originals(StoreOptions(), before.after, report.skipped), request.source.selection.limit

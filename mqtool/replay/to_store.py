@@ -218,8 +218,8 @@ class _Run:
         if self._request.state is None:
             return
         end = store.flush()
-        print_ = states.target_fingerprint(self._request.target, end) if end else None
-        self._state = replace(self._state, target=print_, end=end, ids_bytes=self._ids.flush())
+        fingerprint = states.target_fingerprint(self._request.target, end) if end else None
+        self._state = replace(self._state, target=fingerprint, end=end, ids_bytes=self._ids.flush())
         self._state.save(self._request.state)
 
 

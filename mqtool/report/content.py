@@ -81,7 +81,7 @@ class Content:
 
     Attributes:
         store: path as the user gave it.
-        made: text that states when and by which release of mqtool the page was created.
+        created: text that states when and by which release of mqtool the page was created.
         answer: of verify.
         verdict: a sentence.
         release: release of the broker, as text.
@@ -97,7 +97,7 @@ class Content:
     """
 
     store: str
-    made: str
+    created: str
     answer: Verification
     verdict: str
     release: str
@@ -120,7 +120,7 @@ class Content:
 
 
 def gather(
-    store: Store, answer: Verification, facts: Facts, made: str, advice: tuple[str, ...] | None = None
+    store: Store, answer: Verification, facts: Facts, created: str, advice: tuple[str, ...] | None = None
 ) -> Content:
     """Collects the contents of the page."""
     store.skip_unreadable()  # the findings state what is unknown then
@@ -140,7 +140,7 @@ def gather(
     end = max([survey.end, *(one.end for one in losses.ranges)])
     return Content(
         store=str(survey.root),
-        made=made,
+        created=created,
         answer=answer,
         verdict=VERDICTS[answer.state],
         release=_release(store),

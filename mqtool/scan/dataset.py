@@ -193,19 +193,19 @@ class MessagesDataset(_LazyDataset):
 class TableDataset(_LazyDataset):
     """A table that is always read completely, batch by batch."""
 
-    def __init__(self, stores: Stores, schema: Any, made: Callable[[Stores], Iterator[Any]]) -> None:
+    def __init__(self, stores: Stores, schema: Any, make_batches: Callable[[Stores], Iterator[Any]]) -> None:
         """Reads nothing yet.
 
         Args:
             stores: to read.
             schema: of the table.
-            made: yields its `pa.RecordBatch`es.
+            make_batches: yields its `pa.RecordBatch`es.
         """
         super().__init__(stores, schema, self._chosen)
-        self._made = partial(made, stores)
+        self._make_batches = partial(make_batches, stores)
 
     def _chosen(self, names: list[str], where: Any) -> Iterator[Any]:
-        for batch in self._made():
+        for batch in self._make_batches():
             table = pa.Table.from_batches([batch], self._schema)
             yield from (table if where is None else table.filter(where)).select(names).to_batches()
 

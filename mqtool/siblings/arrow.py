@@ -57,18 +57,18 @@ def times(ticks: np.ndarray) -> Any:
     return pa.array((ticks - _EPOCH_TICKS) // _TICKS_PER_MS, pa.timestamp("ms"))
 
 
-def nullable(values: np.ndarray, known: np.ndarray, kind: str) -> Any:
-    """Returns numbers as an array of a column's type; values that are not `known` are null."""
-    return pa.array(values, TYPES[kind], mask=~known)
+def nullable(values: np.ndarray, mask: np.ndarray, kind: str) -> Any:
+    """Returns numbers as an array of a column's type; values that are not `mask` are null."""
+    return pa.array(values, TYPES[kind], mask=~mask)
 
 
-def guids(data: np.ndarray, starts: np.ndarray, known: np.ndarray) -> Any:
-    """Returns GUIDs, 16 mixed-endian bytes each, as strings in .NET's format; values that are not `known` are null."""
+def guids(data: np.ndarray, starts: np.ndarray, mask: np.ndarray) -> Any:
+    """Returns GUIDs, 16 mixed-endian bytes each, as strings in .NET's format; values that are not `mask` are null."""
     values = data[starts[:, None] + _GUID_ORDER]
     shown = np.full((len(starts), 36), ord("-"), np.uint8)
     shown[:, _GUID_PLACES[0::2]] = _DIGITS[values >> 4]
     shown[:, _GUID_PLACES[1::2]] = _DIGITS[values & 15]
     offsets = np.arange(len(starts) + 1, dtype=np.int32) * 36
-    validity = None if known.all() else pa.array(known).buffers()[1]
+    validity = None if mask.all() else pa.array(mask).buffers()[1]
     buffers = [validity, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(shown))]
     return pa.Array.from_buffers(pa.string(), len(starts), buffers)

@@ -60,12 +60,12 @@ def write(rows: Iterator[Row], table: Table, target: Path) -> int:
     return _write(_batches_of(rows, table), table, target)
 
 
-def _write(found: "Iterator[pa.RecordBatch]", table: Table, target: Path) -> int:
+def _write(batches: "Iterator[pa.RecordBatch]", table: Table, target: Path) -> int:
     if target.exists():
         raise ExportError("is already there", target)
     count = 0
     with pq.ParquetWriter(target, arrow_schema(table), compression="zstd") as writer:
-        for batch in found:
+        for batch in batches:
             writer.write_batch(batch)
             count += batch.num_rows
     return count

@@ -68,26 +68,26 @@ def read_columns(sequence: Sequence[Any], data: np.ndarray, starts: np.ndarray, 
     return found
 
 
-def _heads(step: Step, found: SequenceColumns, at: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def _heads(step: Step, columns: SequenceColumns, at: np.ndarray, ends: np.ndarray) -> np.ndarray:
     size = step.head.size
-    found.good &= at + size <= ends
-    if not size or len(found.data) < size:
-        found.good &= size == 0
+    columns.good &= at + size <= ends
+    if not size or len(columns.data) < size:
+        columns.good &= size == 0
         return np.zeros(len(at), step.dtype)
-    sliding = np.ndarray((len(found.data) - size + 1,), f"V{size}", found.data, strides=(1,))
-    return sliding[np.where(found.good, at, 0)].view(step.dtype)
+    sliding = np.ndarray((len(columns.data) - size + 1,), f"V{size}", columns.data, strides=(1,))
+    return sliding[np.where(columns.good, at, 0)].view(step.dtype)
 
 
-def _varints(found: SequenceColumns, at: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def _varints(columns: SequenceColumns, at: np.ndarray, ends: np.ndarray) -> np.ndarray:
     """Reads a varint at each position and moves the positions in `at` past it."""
     value = np.zeros(len(at), np.int64)
-    open_ = found.good.copy()
+    open_ = columns.good.copy()
     for number in range(_VARINT_BYTES):
-        found.good &= ~open_ | (at < ends)
-        open_ &= found.good
-        byte = found.data[np.where(open_, at, 0)].astype(np.int64) if len(found.data) else value
+        columns.good &= ~open_ | (at < ends)
+        open_ &= columns.good
+        byte = columns.data[np.where(open_, at, 0)].astype(np.int64) if len(columns.data) else value
         value |= np.where(open_, (byte & 0x7F) << (_BITS * number), 0)
         at += open_
         open_ &= byte >= 0x80
-    found.good &= ~open_
+    columns.good &= ~open_
     return value

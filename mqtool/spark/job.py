@@ -59,8 +59,8 @@ class SparkJob(Generic[Item, Answer]):
         found: list[Answer] = []
         failed: list[BaseException] = []
         ended = Event()
-        told: Any = self._context.accumulator([], _Lists())
-        attempts = _Attempts(self._work, told, self._most_attempts())
+        errors: Any = self._context.accumulator([], _Lists())
+        attempts = _Attempts(self._work, errors, self._most_attempts())
 
         def collect() -> None:
             """Runs in a thread, so that the caller's thread can be interrupted and report progress."""
@@ -75,14 +75,14 @@ class SparkJob(Generic[Item, Answer]):
         thread = InheritableThread(target=collect, daemon=True)
         thread.start()
         try:
-            while not ended.wait(_INTERVAL) and not told.value:
+            while not ended.wait(_INTERVAL) and not errors.value:
                 self._report_progress(items)
         except BaseException:
             self._cancel(ended)
             raise
-        if told.value:
+        if errors.value:
             self._cancel(ended)
-            raise told.value[0]
+            raise errors.value[0]
         thread.join()
         if failed:
             raise _translated(failed[0]) from failed[0]

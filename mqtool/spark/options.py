@@ -144,24 +144,24 @@ def _damage_column(name: str | None, table: Table) -> str | None:
     return name
 
 
-def _read(found: "_Values") -> ReadRequest:
+def _read(values: "_Values") -> ReadRequest:
     selection = Selection.of(
-        start=found.integer("startOffset"),
-        end=found.integer("endOffset"),
-        queue_id=found.integer("queueId"),
-        topics=found.names("topics") + found.names("topic"),
-        begin_time=found.time("startTime"),
-        end_time=found.time("endTime"),
+        start=values.integer("startOffset"),
+        end=values.integer("endOffset"),
+        queue_id=values.integer("queueId"),
+        topics=values.names("topics") + values.names("topic"),
+        begin_time=values.time("startTime"),
+        end_time=values.time("endTime"),
     )
-    hidden = redact.closure(found.names("redact"))
+    hidden = redact.closure(values.names("redact"))
     return ReadRequest(
         selection,
-        check_columns(found.names("columns") if found.has("columns") else ALL_COLUMNS),
-        found.one_of("include", ["committed", "all"]) == "all",
-        Body(found.one_of("body", [str(body) for body in Body])),
+        check_columns(values.names("columns") if values.has("columns") else ALL_COLUMNS),
+        values.one_of("include", ["committed", "all"]) == "all",
+        Body(values.one_of("body", [str(body) for body in Body])),
         hidden,
         redact.new_salt() if hidden else b"",
-        found.one_of("mode", ["permissive", "failfast"]) == "failfast",
+        values.one_of("mode", ["permissive", "failfast"]) == "failfast",
         BATCH_BYTES,
         BATCH_ROWS,
     )
@@ -175,8 +175,8 @@ def narrowed(options: SourceOptions, columns: tuple[str, ...]) -> SourceOptions:
 class _Values:
     """Typed access to the options, whose keys are in lower case."""
 
-    def __init__(self, given: Mapping[str, str]) -> None:
-        self._given = given
+    def __init__(self, options: Mapping[str, str]) -> None:
+        self._given = options
 
     def has(self, name: str) -> bool:
         """Whether an option is given."""

@@ -72,14 +72,14 @@ def table_schema(table: Table, request: ReadRequest, damage_column: str | None) 
     return spark_schema(DAMAGE_SCHEMA if table is Table.DAMAGE else REJECTED_VALUE_SCHEMA)
 
 
-def require_subset(wanted: StructType, known: StructType) -> None:
+def require_subset(requested: StructType, available: StructType) -> None:
     """Checks a schema that the user specified.
 
     Raises:
         UsageError: it has other columns, or other types.
     """
-    types = {field.name: field.dataType for field in known}
-    for field in wanted:
+    types = {field.name: field.dataType for field in available}
+    for field in requested:
         if field.name not in types:
             raise UsageError(f"unknown column {field.name!r}; known: {', '.join(types)}")
         if field.dataType != types[field.name]:

@@ -41,10 +41,10 @@ def java_version() -> int | None:
     if program is None:
         return None
     try:
-        told = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
+        output = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=60, check=False)
     except OSError:
         return None
-    found = re.search(r'version "(\d+)(?:\.(\d+))?', told.stderr + told.stdout)
+    found = re.search(r'version "(\d+)(?:\.(\d+))?', output.stderr + output.stdout)
     if found is None:
         return None
     return int(found[2] or 1) if found[1] == "1" else int(found[1])

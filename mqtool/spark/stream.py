@@ -146,13 +146,13 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Does nothing: the log belongs to its broker."""
 
 
-def _cut(store: Store, cuts: Cuts, wanted: int, end: int) -> int:
+def _cut(store: Store, cuts: Cuts, target: int, end: int) -> int:
     """Returns a record start, or the end of a segment, at or after an offset."""
-    index = store.commit_log.segment_at(wanted)
+    index = store.commit_log.segment_at(target)
     if index is None:
         return end
     limit = min(end, store.commit_log.segments[index].end)
-    found = cuts.first_at(wanted, limit)
+    found = cuts.first_at(target, limit)
     return limit if found is None else found.physical_offset
 
 

@@ -79,9 +79,9 @@ def is_unique_key(address: str) -> bool:
     return False
 
 
-def _checked(message: Message, how: str) -> AddressMatches:
+def _checked(message: Message, method: str) -> AddressMatches:
     damage = crc_damage(message)
-    return AddressMatches([message], how, [damage] if damage else [])
+    return AddressMatches([message], method, [damage] if damage else [])
 
 
 def _by_offset_id(store: Store, address: str) -> AddressMatches | None:

@@ -49,10 +49,10 @@ def cuts_of(segment: MappedFile, start: int, distance: int) -> Iterator[int]:
     """
     with ReadFile(segment.path) as file:
 
-        def record_after(wanted: int, limit: int) -> int | None:
-            looks = (record_in(file.read(wanted, look), segment.base + wanted) for look in _LOOKS)
+        def record_after(target: int, limit: int) -> int | None:
+            looks = (record_in(file.read(target, look), segment.base + target) for look in _LOOKS)
             found = next((place for place in looks if place is not None), None)
-            return None if found is None or wanted + found >= limit else wanted + found
+            return None if found is None or target + found >= limit else target + found
 
         yield from cut(start, min(file.data_end(), segment.size), distance, record_after)
 
@@ -91,38 +91,38 @@ class Cuts:
         long_first = sorted(store.disk_queues(), key=lambda queue: -(queue.files[-1].end if queue.files else 0))
         self._queues = [_Halving(queue) for queue in long_first if queue.files][:QUEUES]
 
-    def first_at(self, wanted: int, limit: int) -> Cut | None:
+    def first_at(self, target: int, limit: int) -> Cut | None:
         """Returns a record start in [wanted, limit), near its beginning if the queues allow; None if there is no proof.
 
         Args:
-            wanted: physical offset.
+            target: physical offset.
             limit: the first one that is too late; in the same segment.
         """
         best: int | None = None
         for queue in self._queues:
-            offset = queue.start_at(wanted)
+            offset = queue.start_at(target)
             if offset is not None and offset < (limit if best is None else best) and self.is_start(offset):
                 best = offset
-            if best is not None and best - wanted < NEAR:
+            if best is not None and best - target < NEAR:
                 break
         if best is not None:
             return Cut(best, "queue")
-        framed = self._by_framing(wanted, limit)
+        framed = self._by_framing(target, limit)
         return None if framed is None else Cut(framed, "framing")
 
-    def last_at(self, wanted: int, floor: int) -> int:
+    def last_at(self, target: int, floor: int) -> int:
         """Returns a record start in [floor, wanted], near its end if the queues allow; the floor if there is no proof.
 
         Args:
-            wanted: physical offset.
+            target: physical offset.
             floor: a record start in the same segment, e.g. the segment's own.
         """
         best = floor
         for queue in self._queues:
-            offset = queue.start_before(wanted)
+            offset = queue.start_before(target)
             if offset is not None and offset > best and self.is_start(offset):
                 best = offset
-            if wanted - best < NEAR:
+            if target - best < NEAR:
                 break
         return best
 
@@ -134,12 +134,12 @@ class Cuts:
             return False
         return True
 
-    def _by_framing(self, wanted: int, limit: int) -> int | None:
+    def _by_framing(self, target: int, limit: int) -> int | None:
         """Walks from an arbitrary offset; the first record after the damage is a start."""
-        index = self._log.segment_at(wanted)
+        index = self._log.segment_at(target)
         if index is None:
             return None
-        for item in self._log.walk_segment(index, start=wanted - self._log.segments[index].base):
+        for item in self._log.walk_segment(index, start=target - self._log.segments[index].base):
             if isinstance(item, Frames):
                 found = item.base + int(item.positions[0])
                 return found if found < limit else None
@@ -157,23 +157,23 @@ class _Halving:
         self._total = sum(file.size // self._unit.size for file in queue.files)
         self._blocks: OrderedDict[tuple[int, int], bytes] = OrderedDict()
 
-    def start_at(self, wanted: int) -> int | None:
-        """Returns the physical offset in the first unit at or after `wanted`, None if there is none."""
-        found = self._nearest(wanted, 0)
-        return found if found is not None and wanted <= found < _BEYOND else None
+    def start_at(self, target: int) -> int | None:
+        """Returns the physical offset in the first unit at or after `target`, None if there is none."""
+        found = self._nearest(target, 0)
+        return found if found is not None and target <= found < _BEYOND else None
 
-    def start_before(self, wanted: int) -> int | None:
-        """Returns the physical offset in the last unit at or before `wanted`, None if there is none."""
-        found = self._nearest(wanted + 1, -1)
-        return found if found is not None and found <= wanted else None
+    def start_before(self, target: int) -> int | None:
+        """Returns the physical offset in the last unit at or before `target`, None if there is none."""
+        found = self._nearest(target + 1, -1)
+        return found if found is not None and found <= target else None
 
-    def _nearest(self, wanted: int, shift: int) -> int | None:
-        """Returns the offset in the first unit at or after `wanted`, shifted by `shift` units."""
+    def _nearest(self, target: int, shift: int) -> int | None:
+        """Returns the offset in the first unit at or after `target`, shifted by `shift` units."""
         try:
             low, high = 0, self._total
             while low < high:
                 middle = (low + high) // 2
-                if self._offset(middle) < wanted:
+                if self._offset(middle) < target:
                     low = middle + 1
                 else:
                     high = middle

@@ -61,9 +61,9 @@ class FileSize:
         counted = Counter(file.size for file in listed)
         configured = self._configured(config)
         if configured is not None:
-            odd = sum(count for size, count in counted.items() if size != configured)
-            if odd:
-                oddities.append(f"{odd} {self.directory} file(s) are not of the configured {configured} bytes")
+            others = sum(count for size, count in counted.items() if size != configured)
+            if others:
+                oddities.append(f"{others} {self.directory} file(s) are not of the configured {configured} bytes")
             return KnownSize(configured, "configuration")
         if len(counted) > 1:
             most = counted.most_common(_LISTED)

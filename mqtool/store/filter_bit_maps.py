@@ -66,10 +66,10 @@ class FilterBitMaps:
         return [_bit_map(filters, properties.decode(encoded), time) for encoded, time in rows]
 
 
-def _bit_map(filters: tuple[Filter, ...], found: dict[str, str], time: int) -> bytes:
+def _bit_map(filters: tuple[Filter, ...], properties: dict[str, str], time: int) -> bytes:
     made = bytearray(-(-filters[0].bit_count // 8))
     for one in filters:
-        if one.born < time and one.matches(found):
+        if one.born < time and one.matches(properties):
             for bit in one.bits:
                 made[bit >> 3] |= 1 << (bit & 7)
     return bytes(made)
@@ -93,16 +93,16 @@ def bit_maps_of(store: Store) -> FilterBitMaps:
     return found
 
 
-def _add_topic(found: FilterBitMaps, topic: str, groups: Document) -> None:
+def _add_topic(bit_maps: FilterBitMaps, topic: str, groups: Document) -> None:
     filters = []
     for group, data in groups.items():
         try:
             filters.append(_filter(data))
         except (FormatError, UsageError, KeyError, ValueError) as error:
-            found.problems.append(f"filter of {group} on {topic}: {error}; queues of {topic} get no bit maps")
+            bit_maps.problems.append(f"filter of {group} on {topic}: {error}; queues of {topic} get no bit maps")
             return
     if filters and len({one.bit_count for one in filters}) == 1:
-        found.filters[topic] = tuple(filters)
+        bit_maps.filters[topic] = tuple(filters)
 
 
 def _filter(data: Document) -> Filter:

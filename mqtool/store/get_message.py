@@ -235,7 +235,7 @@ class _Get(Generic[R]):
         log: LogView[R],
         offset: int,
         count: int,
-        wanted: MessageFilter | None,
+        message_filter: MessageFilter | None,
         max_bytes: int,
         limits: GetLimits,
     ) -> None:
@@ -243,7 +243,7 @@ class _Get(Generic[R]):
         self._log = log
         self._offset = offset
         self._count = count
-        self._filter = wanted
+        self._filter = message_filter
         self._limits = limits
         self._max_bytes = max(SHORTEST_PULL, min(max_bytes, LONGEST_PULL))
         self._in_memory_from = 0 if limits.memory is None else log.max_offset - limits.memory

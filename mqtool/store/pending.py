@@ -138,13 +138,13 @@ def pending_counts(store: Store) -> list[PendingCount]:
     return [*rows, *_unknown(store, from_database.unknown)]
 
 
-def _messages_of(store: Store, one: WaitingMessages) -> Iterator[PendingMessage]:
-    if one.kind is WaitingKind.DELAY:
-        yield from _delayed(store, one)
-    elif one.kind is WaitingKind.TIMER:
-        yield from _timers(store, one)
-    elif one.kind is WaitingKind.TRANSACTION:
-        yield from _transactions(store, one)
+def _messages_of(store: Store, waiting: WaitingMessages) -> Iterator[PendingMessage]:
+    if waiting.kind is WaitingKind.DELAY:
+        yield from _delayed(store, waiting)
+    elif waiting.kind is WaitingKind.TIMER:
+        yield from _timers(store, waiting)
+    elif waiting.kind is WaitingKind.TRANSACTION:
+        yield from _transactions(store, waiting)
 
 
 def _count(

@@ -359,10 +359,10 @@ def is_for_consumers(topic: str) -> bool:
     return topic not in (*system, topics.CHECKED_TOO_OFTEN_TOPIC) and not topic.startswith(topics.SYSTEM_PREFIX)
 
 
-def _of_traces(found: Sequence[Report]) -> Iterator[Step]:
-    starts = {one.request: one for one in found if one.kind == "SubBefore"}
-    ended = {one.request for one in found if one.kind == "SubAfter"}
-    for one in found:
+def _of_traces(reports: Sequence[Report]) -> Iterator[Step]:
+    starts = {one.request: one for one in reports if one.kind == "SubBefore"}
+    ended = {one.request for one in reports if one.kind == "SubAfter"}
+    for one in reports:
         proof = f"trace record at physical offset {one.physical_offset}"
         until = None if one.at is None or one.cost_ms is None else one.at + one.cost_ms
         how = {True: "successfully", False: "without success", None: ""}[one.is_success]

@@ -57,10 +57,10 @@ def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], c
         _behind(survey, found, index, collector)
 
 
-def _ahead(survey: Survey, found: Checkpoint, newest: int, collector: FindingCollector) -> None:
+def _ahead(survey: Survey, checkpoint: Checkpoint, newest: int, collector: FindingCollector) -> None:
     path = survey.root / file_names.CHECKPOINT
     for name in _TIMES if newest else ():
-        value = getattr(found, name)
+        value = getattr(checkpoint, name)
         if value > newest:
             collector.add(
                 "checkpoint-ahead",
@@ -69,7 +69,7 @@ def _ahead(survey: Survey, found: Checkpoint, newest: int, collector: FindingCol
                 position=layout.CHECKPOINT.offset(name),
             )
     for name in _OFFSETS:
-        value = getattr(found, name)
+        value = getattr(checkpoint, name)
         if value > survey.end:
             collector.add(
                 "checkpoint-ahead",
@@ -79,19 +79,21 @@ def _ahead(survey: Survey, found: Checkpoint, newest: int, collector: FindingCol
             )
 
 
-def _behind(survey: Survey, found: Checkpoint, index: Sequence[IndexFacts], collector: FindingCollector) -> None:
+def _behind(survey: Survey, checkpoint: Checkpoint, index: Sequence[IndexFacts], collector: FindingCollector) -> None:
     """Reports full index files that end after the checkpoint's index time: a start after a crash deletes them."""
     shape = survey.index.shape
     if shape is None:
         return
     full = [facts for facts in index if facts.entries >= shape.places - 1 and not facts.bad_header]
-    unsafe = [facts for facts in full if facts.header.end_timestamp > found.index_msg_timestamp]
-    if len(unsafe) <= _LAGGING and not (unsafe and found == Checkpoint()):
+    unsafe = [facts for facts in full if facts.header.end_timestamp > checkpoint.index_msg_timestamp]
+    if len(unsafe) <= _LAGGING and not (unsafe and checkpoint == Checkpoint()):
         return
     path = survey.root / file_names.CHECKPOINT
     names = ", ".join(facts.path.name for facts in unsafe[:3]) + (", …" if len(unsafe) > 3 else "")
-    words = f"index_msg_timestamp is {found.index_msg_timestamp}; {len(unsafe)} full index file(s) end later: {names}"
-    code = "checkpoint-zero" if found == Checkpoint() else "checkpoint-behind"
+    words = (
+        f"index_msg_timestamp is {checkpoint.index_msg_timestamp}; {len(unsafe)} full index file(s) end later: {names}"
+    )
+    code = "checkpoint-zero" if checkpoint == Checkpoint() else "checkpoint-behind"
     collector.add(code, path, words, position=layout.CHECKPOINT.offset("index_msg_timestamp"))
 
 

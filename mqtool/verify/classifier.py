@@ -154,21 +154,23 @@ class Classifier:
         state = worst(check.state for check in checks)
         start = None
         if complete:
-            is_sound = not any(
+            is_consistent = not any(
                 check.area in _READ and (check.findings or check.area in self._unknown) for check in checks
             )
-            start = next_start(self._store, facts, state, self._losses.messages, self._broker, is_consistent=is_sound)
+            start = next_start(
+                self._store, facts, state, self._losses.messages, self._broker, is_consistent=is_consistent
+            )
         timer = [one for one in found if area_of(one) is Area.TIMER and one.severity is Severity.ERROR]
         start = without_timer(start) if start is not None and timer else start
         return Verification(
             str(survey.root), state, survey.live, complete, checks, in_order(found), self._losses, statistics, start
         )
 
-    def _checks(self, found: list[Finding], *, complete: bool) -> list[CheckState]:
+    def _checks(self, findings: list[Finding], *, complete: bool) -> list[CheckState]:
         """Returns the state of each check that applies to this store."""
         checks = []
         for area in Area:
-            mine = [finding for finding in found if area_of(finding) is area]
+            mine = [finding for finding in findings if area_of(finding) is area]
             begun = not complete and area in _BIG
             if not (mine or begun or area in self._details or area in self._unknown):
                 continue

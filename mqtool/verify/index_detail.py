@@ -145,8 +145,8 @@ class IndexDetail:
         at = records.at(physical)
         begin = np.array([facts.begin for facts in self._facts], np.int64)[file]
         due = time_diffs(records.times[at], begin)
-        told = np.array([not facts.bad_header for facts in self._facts], bool)[file]
-        wrong = (due != seconds) & (at >= 0) & (entry != 1) & told
+        has_header = np.array([not facts.bad_header for facts in self._facts], bool)[file]
+        wrong = (due != seconds) & (at >= 0) & (entry != 1) & has_header
         for row in np.flatnonzero(wrong).tolist():
             words = f"time {seconds[row]} s, its record was stored {due[row]} s after the file's begin"
             self._add_wrong("index-wrong-time", int(file[row]), int(entry[row]), int(physical[row]), words)
@@ -166,7 +166,7 @@ class IndexDetail:
         return at >= 0 and physical < self._ends[at]
 
     def _tags_not_indexed(
-        self, records: Records, number: int, first_record: int, held: np.ndarray, absent: np.ndarray
+        self, records: Records, number: int, first_record: int, present: np.ndarray, absent: np.ndarray
     ) -> np.ndarray:
         """Marks the keys of tags if no tag of the range is indexed, because an older release indexed it."""
         rules = replace(self._survey.rules, index_tags=False)
@@ -175,7 +175,7 @@ class IndexDetail:
             _mixed(records.keys.key_hash, records.keys.physical_offset),
             _mixed(without.key_hash, without.physical_offset),
         )
-        indexed = among(_mixed(records.keys.key_hash, records.keys.physical_offset), held)
+        indexed = among(_mixed(records.keys.key_hash, records.keys.physical_offset), present)
         return tags if not (tags & indexed).any() else np.zeros(len(absent), bool)
 
     def _missing(self, records: Records, keys: IndexKeys, absent: np.ndarray) -> None:

@@ -73,21 +73,21 @@ class RocksCheck:
             for offset, expected in zip(offsets.tolist(), values, strict=True):
                 self._unit(name, offset, RocksUnit(*expected), found.get(offset))
 
-    def _unit(self, name: Name, offset: int, expected: RocksUnit, found: RocksUnit | None) -> None:
+    def _unit(self, name: Name, offset: int, expected: RocksUnit, stored: RocksUnit | None) -> None:
         at = (expected.physical_offset, expected.physical_offset + expected.size)
         if self._survey.live and at[1] > self._survey.end:
             return
-        if found is None:
+        if stored is None:
             repaired = None if self._survey.clean_stop else Severity.WARNING
             words = f"no unit at queue offset {offset}, the record is at {at[0]}"
             self._collector.add("rocksdb-missing-unit", self._path, words, span=at, queue=name, severity=repaired)
             return
         self._matched[name] += 1
-        if found != expected:
-            same_record = replace(found, tags_code=expected.tags_code) == expected
-            is_other_delay = same_record and self._is_other_delay(name, found)
+        if stored != expected:
+            same_record = replace(stored, tags_code=expected.tags_code) == expected
+            is_other_delay = same_record and self._is_other_delay(name, stored)
             code = "queue-other-delay" if is_other_delay else "rocksdb-wrong-unit"
-            words = f"unit at queue offset {offset}: expected {_words(expected)}, found {_words(found)}"
+            words = f"unit at queue offset {offset}: expected {_words(expected)}, found {_words(stored)}"
             self._collector.add(code, self._path, words, span=at, queue=name)
 
     def _is_other_delay(self, name: Name, unit: RocksUnit) -> bool:

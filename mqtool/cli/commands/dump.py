@@ -193,10 +193,10 @@ def _messages(
     return output.finish(report.code())
 
 
-def _extent(store: Store, wanted: dict[str, Any]) -> tuple[int, int]:
+def _extent(store: Store, selection: dict[str, Any]) -> tuple[int, int]:
     """Returns the first and last physical offset that will be read."""
     log = store.commit_log
-    return wanted.get("start", log.min_offset), wanted.get("end", log.max_offset)
+    return selection.get("start", log.min_offset), selection.get("end", log.max_offset)
 
 
 def _fields(store: Store, items: Iterable[Message | Damage]) -> Iterator[Row]:
@@ -257,7 +257,7 @@ def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters) -> I
         yield from _in_range(same, keys, wanted)
 
 
-def _in_range(files: list[KnownFile], keys: BrokerConfig, wanted: Range) -> Iterator[Row]:
+def _in_range(files: list[KnownFile], keys: BrokerConfig, limits: Range) -> Iterator[Row]:
     from mqtool.store.entries import ORDINALS, rows_of
 
     name = ORDINALS[files[0].kind]
@@ -266,7 +266,7 @@ def _in_range(files: list[KnownFile], keys: BrokerConfig, wanted: Range) -> Iter
         for row in rows_of(file, keys):
             first = row[name] if not end else first
             end = row[name] + 1
-    low, high = wanted.offsets(first, end)
+    low, high = limits.offsets(first, end)
     for file in files:
         for row in rows_of(file, keys):
             if (low is None or row[name] >= low) and (high is None or row[name] < high):

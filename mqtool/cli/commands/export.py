@@ -395,13 +395,13 @@ def _names(given: list[str | None] | list[str] | None) -> list[str]:
     return [name.strip() for text in given or () if text for name in text.split(",") if name.strip()]
 
 
-def _bar_in(shown: ExitStack, mode: ProgressMode) -> OnProgress:
+def _bar_in(stack: ExitStack, mode: ProgressMode) -> OnProgress:
     """Returns a progress callback whose bar starts when the plan is made and its length is known."""
     bars: list[Progress] = []
 
     def move(done: int, total: int) -> None:
         if not bars:
-            bars.append(shown.enter_context(show_progress(mode, "export", 0, total)))
+            bars.append(stack.enter_context(show_progress(mode, "export", 0, total)))
         bars[0].update(done)
 
     return move

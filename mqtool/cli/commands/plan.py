@@ -331,7 +331,7 @@ def _planned(
         if proposal is not None and proposal.remaining:
             after.append(remaining_after(proposal, task.findings, root, keys))
 
-    made = make_plan(path, task.changes, config=config, work_dir=work_dir, must_repair=must_repair, look=look)
+    made = make_plan(path, task.changes, config=config, work_dir=work_dir, must_repair=must_repair, inspect=look)
     if after:  # what damage kept from being made is in it, if it is an error
         return made, after[0], True
     return made, proposal, made.complete
@@ -374,9 +374,9 @@ def _write(out: Path, content: str) -> None:
         raise StoreError(f"cannot be written: {error.strerror}", out) from error
 
 
-def _write_to_stdout(made: Plan, document: dict[str, Any]) -> None:
+def _write_to_stdout(plan: Plan, document: dict[str, Any]) -> None:
     """Prints the plan itself; notes for its reader go to stderr."""
-    sys.stdout.buffer.write(made.to_json().encode())
+    sys.stdout.buffer.write(plan.to_json().encode())
     sys.stdout.buffer.flush()
     for line in document["notes"]:
         note(line)
@@ -409,10 +409,10 @@ def _words(options: _Options) -> tuple[str, Path]:
         raise UsageError("--list: stdout is for the plan with -o -; name a file for the plan")
     if options.offsets.online:
         raise UsageError("--online is for a running broker; give --broker HOST:PORT instead of a store")
-    odd = options.given() - _NARROWED_BY.get(verb, frozenset())
-    if odd:
+    extra = options.given() - _NARROWED_BY.get(verb, frozenset())
+    if extra:
         raise UsageError(
-            f"{verb}: --{min(odd).replace('_', '-').replace('files', 'file')} does not apply to it; leave it out"
+            f"{verb}: --{min(extra).replace('_', '-').replace('files', 'file')} does not apply to it; leave it out"
         )
     return verb, Path(rest[0])
 
@@ -546,26 +546,26 @@ def _files(store: Store, options: _Options, verb: str) -> tuple[str, ...]:
     return tuple(path.relative_to(root).as_posix() if path.is_relative_to(root) else name for name, path in pairs)
 
 
-def _document(made: Plan, options: _Options, proposal: RepairProposal | None) -> dict[str, Any]:
+def _document(plan: Plan, options: _Options, proposal: RepairProposal | None) -> dict[str, Any]:
     from mqtool.repair.changes import change_to_json
     from mqtool.repair.plan import GATES
     from mqtool.verify import CATALOGUE
 
     left = proposal.remaining if proposal is not None else ()
-    notes = [*made.notes, *options.damage]
-    if made.forecast is not None:
-        notes.insert(0, f"messages that a start loses: {made.forecast.words}")
+    notes = [*plan.notes, *options.damage]
+    if plan.forecast is not None:
+        notes.insert(0, f"messages that a start loses: {plan.forecast.words}")
     if proposal is not None and proposal.needs_another_run:
         notes.append("the end of the log comes first: verify and plan again once this is finalized")
     return {
-        "store": made.store,
+        "store": plan.store,
         "plan": str(options.out),
-        "changes": [change_to_json(one) for one in made.changes],
-        "complete": made.complete and not left and not options.damage,
-        "files": len(made.steps),
-        "space": made.space,
-        "digest": made.digest,
-        "steps": step_rows(made.steps),
+        "changes": [change_to_json(one) for one in plan.changes],
+        "complete": plan.complete and not left and not options.damage,
+        "files": len(plan.steps),
+        "space": plan.space,
+        "digest": plan.digest,
+        "steps": step_rows(plan.steps),
         "positions": [],
         "messages": [],
         "notes": notes,

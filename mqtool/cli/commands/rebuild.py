@@ -396,14 +396,14 @@ class _Report:
         return self.result.damage, self.result.records
 
 
-def _note_row(queue: QueueName, one: Note) -> dict[str, Any]:
+def _note_row(queue: QueueName, placement_note: Note) -> dict[str, Any]:
     return {
-        "kind": one.kind.value,
+        "kind": placement_note.kind.value,
         "topic": queue.topic,
         "queue_id": queue.queue_id,
-        "first": one.first,
-        "last": one.last,
-        "physical_offset": one.physical_offset,
+        "first": placement_note.first,
+        "last": placement_note.last,
+        "physical_offset": placement_note.physical_offset,
     }
 
 

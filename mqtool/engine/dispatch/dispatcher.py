@@ -191,13 +191,13 @@ class Dispatcher:
         self._write(self._columns.topics.names, PrefetchedUnits(base, end, last, len(frames), found.units, found.keys))
         return len(frames), 0
 
-    def _write(self, topics: list[str], found: PrefetchedUnits) -> None:
+    def _write(self, topics: list[str], prefetched: PrefetchedUnits) -> None:
         """Writes the units and index entries of a window's records."""
-        newest = write_units(self._queues, topics, found.units)
+        newest = write_units(self._queues, topics, prefetched.units)
         if self._index is not None:
-            self._put_columns(self._index, found.keys, found.last)
+            self._put_columns(self._index, prefetched.keys, prefetched.last)
         self.queued_timestamp = newest or self.queued_timestamp
-        self.reput_from_offset = found.end
+        self.reput_from_offset = prefetched.end
 
     def _put_columns(self, index: Index, keys: IndexKeys, last_record: int) -> None:
         first = int(np.searchsorted(keys.physical_offset, index.end_physical_offset))

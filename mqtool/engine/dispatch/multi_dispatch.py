@@ -81,12 +81,12 @@ def refusal(names: list[str]) -> str:
     return f"{plain[0][:80]!r} in {properties.INNER_MULTI_DISPATCH} names no light queue" if plain else ""
 
 
-def encode(options: StoreOptions, found: dict[str, str]) -> bytes:
+def encode(options: StoreOptions, values: dict[str, str]) -> bytes:
     """Returns the properties string that the broker builds from a map."""
-    names = list(found)
+    names = list(values)
     if options.property_order is PropertyOrder.HASH:
         names = hash_order(names, _HASH_MAP_CAPACITY[options.release])
-    return properties.encode([(name, found[name]) for name in names], trailing_separator=options.release >= (5, 5))
+    return properties.encode([(name, values[name]) for name in names], trailing_separator=options.release >= (5, 5))
 
 
 def hash_order(names: list[str], capacity: int) -> list[str]:
@@ -106,13 +106,13 @@ def hash_order(names: list[str], capacity: int) -> list[str]:
     return sorted(names, key=bucket)
 
 
-def inner_count(found: dict[str, str]) -> int:
+def inner_count(values: dict[str, str]) -> int:
     """Returns the number of messages in an inner batch.
 
     Raises:
         FormatError: INNER_NUM is missing or not a short.
     """
-    text = found.get(properties.INNER_NUM)
+    text = values.get(properties.INNER_NUM)
     if text is None:
         raise FormatError(f"{properties.INNER_NUM} is missing", layout="inner batch")
     return java.parse_short(text)

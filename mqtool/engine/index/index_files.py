@@ -135,7 +135,7 @@ class Index:
             return
         self.when_full(writer.header.end_timestamp)
 
-    def flush_full_files(self, known: int) -> None:
+    def flush_full_files(self, flushed: int) -> None:
         """Flushes full files that end after the checkpoint's index timestamp, as if they had just become full.
 
         Raises:
@@ -144,7 +144,7 @@ class Index:
         for thread in self._flushing:
             thread.join()
         for writer in self.files[:-1]:
-            if writer.is_full and writer.header.end_timestamp > known:
+            if writer.is_full and writer.header.end_timestamp > flushed:
                 self._flush_now(writer)
 
     def put(self, hashes: list[int], physical_offset: int, store_timestamp: int) -> None:

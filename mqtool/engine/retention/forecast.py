@@ -193,7 +193,7 @@ def derived_files_before(store: Store, lowest: int) -> list[Path]:
     return found
 
 
-def _followers(store: Store, segments: tuple[MappedFile, ...], gone: int) -> tuple[str, ...]:
+def _followers(store: Store, segments: tuple[MappedFile, ...], count: int) -> tuple[str, ...]:
     """Returns files of queues and index that are deleted along with the first segments."""
-    found = derived_files_before(store, segments[gone].base) if gone else []
+    found = derived_files_before(store, segments[count].base) if count else []
     return tuple(path.relative_to(store.path).as_posix() for path in found)

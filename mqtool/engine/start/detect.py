@@ -63,16 +63,16 @@ def options_for(
     with open_store(root, _directories(keys)) as store:
         found = store.layout
         release = compat or (Compat(str(store.version.release)))
-    told = _sizes_of(found, keys) | _index_sizes_of(root, keys)
+    detected = _sizes_of(found, keys) | _index_sizes_of(root, keys)
     if any(list_directory(root / file_names.CONSUME_QUEUE_EXT)):
-        told["consume_queue_ext"] = True
+        detected["consume_queue_ext"] = True
     read_only = {path.name for path in keys.paths("readOnlyCommitLogStorePaths")}
-    told["read_only_dirs"] = tuple(path for path in found.commit_log_dirs if path.name in read_only)
+    detected["read_only_dirs"] = tuple(path for path in found.commit_log_dirs if path.name in read_only)
     if found.commit_log_dirs not in ((), (root / file_names.COMMIT_LOG,)):
-        told["commit_log_dirs"] = tuple(path for path in found.commit_log_dirs if path.name not in read_only)
+        detected["commit_log_dirs"] = tuple(path for path in found.commit_log_dirs if path.name not in read_only)
     else:
-        told["commit_log_dirs"] = ()
-    return replace(options_from_config(keys, StoreOptions(compat=release)), **told, **chosen)
+        detected["commit_log_dirs"] = ()
+    return replace(options_from_config(keys, StoreOptions(compat=release)), **detected, **chosen)
 
 
 def _directories(keys: BrokerConfig) -> dict[str, object]:
@@ -81,25 +81,25 @@ def _directories(keys: BrokerConfig) -> dict[str, object]:
     return {name: ",".join(map(str, paths)) for name, paths in named.items() if paths}
 
 
-def _sizes_of(found: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
+def _sizes_of(layout: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
     """Returns the sizes of files by option.
 
     Raises:
         LayoutError: they differ from those of the configuration.
     """
-    told: dict[str, Any] = {}
+    sizes: dict[str, Any] = {}
     for option, (key, attribute) in _SIZES.items():
-        known: KnownSize | None = getattr(found, attribute)
+        known: KnownSize | None = getattr(layout, attribute)
         if known is None:
             continue
-        told[option] = known.value
+        sizes[option] = known.value
         wanted = keys.integer(key)
         if wanted is not None and option == "consume_queue_file_size":
             wanted = round_up_file_size(wanted)
         if wanted is not None and wanted != known.value:
             words = f"{key} is {wanted} in {keys.source}, but {known.evidence} have {known.value}"
-            raise LayoutError(words, found.root)
-    return told
+            raise LayoutError(words, layout.root)
+    return sizes
 
 
 def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:

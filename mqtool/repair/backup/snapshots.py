@@ -161,9 +161,9 @@ def _snapshot_of(document: dict[str, Any], path: Path) -> Snapshot:
     return Snapshot(files=files, directories=names, notes=tuple(document.pop("notes")), **document)
 
 
-def _file_of(one: dict[str, Any], path: Path) -> FileEntry:
-    pieces = tuple(Piece(**piece) for piece in one.pop("pieces"))
-    file = FileEntry(pieces=pieces, **one)
+def _file_of(document: dict[str, Any], path: Path) -> FileEntry:
+    pieces = tuple(Piece(**piece) for piece in document.pop("pieces"))
+    file = FileEntry(pieces=pieces, **document)
     check_name(file.path, path)
     at = 0
     for piece in pieces:

@@ -137,12 +137,12 @@ def _selected(case: Case) -> Detection:
     return Detection(bool(counts), facts)
 
 
-def _replay(case: Case, found: Detection) -> Proposal:
+def _replay(case: Case, detection: Detection) -> Proposal:
     if case.request.topics:
         return NewDirectory(
             f"a new store with the messages of {', '.join(case.request.topics)} of {case.root}", _again(case)
         )
-    store, topic = opened(case.root, case.request.config), found.evidence[0].partition(": ")[0]
+    store, topic = opened(case.root, case.request.config), detection.evidence[0].partition(": ")[0]
     return Advice(
         (
             "choose whole topics with --topic, or messages by --time, --key, --tag or --grep of mqtool dump",

@@ -18,8 +18,8 @@ def _empty_last_files(case: Case) -> Detection:
     return Detection(bool(names), tuple(f"{_NO_UNIT}{name}" for name in sorted(names)))
 
 
-def _set_empty_aside(_case: Case, found: Detection) -> InPlaceChange:
-    return InPlaceChange((SetAside(tuple(fact.removeprefix(_NO_UNIT) for fact in found.evidence)),))
+def _set_empty_aside(_case: Case, detection: Detection) -> InPlaceChange:
+    return InPlaceChange((SetAside(tuple(fact.removeprefix(_NO_UNIT) for fact in detection.evidence)),))
 
 
 def _vanished(case: Case) -> Detection:
@@ -34,8 +34,8 @@ def _topics_of_log(case: Case) -> set[str]:
     return {topic for batch in case.store.batches(["topic"]) for topic in batch.column(0).unique().to_pylist()}
 
 
-def _undelete(_case: Case, found: Detection) -> InPlaceChange:
-    return InPlaceChange((Undelete(tuple(sorted({one.topic for one in found.findings if one.topic is not None}))),))
+def _undelete(_case: Case, detection: Detection) -> InPlaceChange:
+    return InPlaceChange((Undelete(tuple(sorted({one.topic for one in detection.findings if one.topic is not None}))),))
 
 
 DERIVED_RUNBOOKS = (

@@ -24,9 +24,9 @@ from mqtool.store.files import ReadFile
 _LINT = ("lint-size", "lint-legacy-key")
 
 
-def repair_findings(case: Case, found: Detection) -> InPlaceChange:
+def repair_findings(case: Case, detection: Detection) -> InPlaceChange:
     """Proposes the changes that repair the findings."""
-    proposal = changes_of(case.store, found.findings)
+    proposal = changes_of(case.store, detection.findings)
     return InPlaceChange(proposal.changes, proposal.remaining, proposal.needs_another_run)
 
 
@@ -49,9 +49,9 @@ def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
     return NewDirectory(f"every provable record of {case.root}{copies}", make, repairs=True)
 
 
-def _clear_way(case: Case, found: Detection) -> Proposal:
+def _clear_way(case: Case, detection: Detection) -> Proposal:
     """Proposes to set aside files without a record and to rebuild queue files of a wrong length."""
-    lint = [one.evidence for one in found.findings if one.code in _LINT]
+    lint = [one.evidence for one in detection.findings if one.code in _LINT]
     if lint:
         return Advice(
             (
@@ -60,7 +60,7 @@ def _clear_way(case: Case, found: Detection) -> Proposal:
             ),
             (run_again("RB-01", case.root, replace(case.request, config=None)),),
         )
-    proposal = changes_of(case.store, found.findings)
+    proposal = changes_of(case.store, detection.findings)
     away = {
         one.file
         for one in proposal.remaining
@@ -86,7 +86,7 @@ def _has_record(path: Path) -> bool:
         return next_magic(file, 0) is not None
 
 
-def _old_rule(case: Case, found: Detection) -> Advice:
+def _old_rule(case: Case, detection: Detection) -> Advice:
     start = case.start
     words = "unknown" if isinstance(start, str) else start.verdict
     return Advice(
@@ -96,7 +96,7 @@ def _old_rule(case: Case, found: Detection) -> Advice:
                 f"RocketMQ {case.broker} on this store: {words}; choose a release that takes CRC 0, or start without "
                 "the CRC check"
             ),
-            f"{len(found.findings)} finding(s) under the old rule; do not cut the log for them",
+            f"{len(detection.findings)} finding(s) under the old rule; do not cut the log for them",
         ),
         (explain_start(case),),
     )

@@ -134,9 +134,9 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     protocol.next_steps = after_directory(request.to, protocol.broker)
 
 
-def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, found: Detection) -> None:
+def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, detection: Detection) -> None:
     request = case.request
-    mine = set(found.findings)
+    mine = set(detection.findings)
     left = tuple(
         f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.remaining if one in mine
     )

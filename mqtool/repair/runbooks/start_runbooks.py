@@ -124,12 +124,12 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
     return Advice((*offers, *unread, *waiting), steps)
 
 
-def _renew_timer(case: Case, found: Detection) -> InPlaceChange:
+def _renew_timer(case: Case, detection: Detection) -> InPlaceChange:
     """Proposes to rebuild the timer's files, and its queue if damaged; cuts a damaged end of the log first."""
     if case.findings(_TAILS):
         return InPlaceChange((Truncate(case.store.commit_log.max_offset),), needs_another_run=True)
     queue = tuple(one for one in case.verification.findings if one.topic == _TIMER_TOPIC)
-    proposal = changes_of(case.store, (*found.findings, *queue))
+    proposal = changes_of(case.store, (*detection.findings, *queue))
     return InPlaceChange(proposal.changes, proposal.remaining)
 
 
@@ -184,8 +184,8 @@ def _formats(case: Case) -> Detection:
         f"written by {own}, to be opened by {case.broker}",
     ]
     damage = case.findings(codes_of("RB-19"))
-    odd = in_rocksdb is not wants_rocksdb or own != case.broker
-    if not odd and not damage:
+    is_mismatched = in_rocksdb is not wants_rocksdb or own != case.broker
+    if not is_mismatched and not damage:
         return Detection(False, tuple(facts))
     found = case.findings((*codes_of("RB-19"), *codes_of("RB-03")))
     return Detection(True, (*facts, *words_of(found)), found)

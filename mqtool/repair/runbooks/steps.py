@@ -27,9 +27,9 @@ def with_directory(runbook_id: str, root: Path, request: Request) -> str:
     return run_again(runbook_id, root, request, *more, "--apply")
 
 
-def after_directory(made: Path, broker: str) -> tuple[str, ...]:
+def after_directory(directory: Path, broker: str) -> tuple[str, ...]:
     """Returns the commands that check a new store and predict a broker's start on it."""
-    return command("verify", made), command("explain-start", made, "--broker", broker)
+    return command("verify", directory), command("explain-start", directory, "--broker", broker)
 
 
 def after_change(root: Path, request: Request, broker: str, *, repaired: bool) -> tuple[str, ...]:

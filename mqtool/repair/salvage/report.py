@@ -197,8 +197,8 @@ def _offsets(queue: Queue | None) -> tuple[np.ndarray, np.ndarray]:
     )
 
 
-def _groups(found: SalvageResult, store: Store) -> Losses:
-    rows = {(row.topic, row.queue_id): row.lost_offsets for row in found.queues if row.lost}
+def _groups(result: SalvageResult, store: Store) -> Losses:
+    rows = {(row.topic, row.queue_id): row.lost_offsets for row in result.queues if row.lost}
     groups = []
     for group, topics in sorted(store.metadata.consumer_offsets.items()):
         for topic, offsets in sorted(topics.items()):

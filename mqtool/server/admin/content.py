@@ -140,12 +140,12 @@ def topics(snapshot: Snapshot, messages: Messages, every: Iterable[Lag], *, own:
     ]
 
 
-def _topic_row(config: TopicConfig, held: int, rate: float, behind: list[int]) -> TopicRow:
+def _topic_row(config: TopicConfig, count: int, rate: float, lags: list[int]) -> TopicRow:
     reads, writes = config.read_queue_nums, config.write_queue_nums
     queues = str(reads) if reads == writes else f"{reads} to read, {writes} to write"
     allowed = [word for bit, word in ((PERM_READ, "read"), (PERM_WRITE, "write")) if config.perm & bit]
-    largest = max(behind, default=None)
-    return TopicRow(config.topic_name, queues, ", ".join(allowed) or "none", held, rate, len(behind), largest)
+    largest = max(lags, default=None)
+    return TopicRow(config.topic_name, queues, ", ".join(allowed) or "none", count, rate, len(lags), largest)
 
 
 def topic(name: str, snapshot: Snapshot, messages: Messages) -> Topic | None:

@@ -128,9 +128,9 @@ class Auth:
             raise AuthError(f"User:{name} has no permission to access {need.resource.key} from {host}, {why}")
 
 
-def check_signature(given: str, expected: str) -> None:
+def check_signature(signature: str, expected: str) -> None:
     """Raises AuthError if a signature differs from the expected one."""
-    if not hmac.compare_digest(given.encode("utf-8", "replace"), expected.encode()):
+    if not hmac.compare_digest(signature.encode("utf-8", "replace"), expected.encode()):
         raise AuthError("check signature failed.")
 
 

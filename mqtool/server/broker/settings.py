@@ -89,16 +89,16 @@ class Settings:
         changed_at: time of the last change, ms since epoch.
     """
 
-    def __init__(self, given: BrokerConfig | Mapping[str, str] | None = None) -> None:
+    def __init__(self, config: BrokerConfig | Mapping[str, str] | None = None) -> None:
         """Combines configured values and defaults.
 
         Args:
-            given: keys that replace defaults.
+            config: keys that replace defaults.
 
         Raises:
             UsageError: a value that must be a number is not one.
         """
-        values = given.effective_values() if isinstance(given, BrokerConfig) else (given or {})
+        values = config.effective_values() if isinstance(config, BrokerConfig) else (config or {})
         self.values = {**DEFAULTS, **values}
         self.version = 0
         self.changed_at = time.time_ns() // 1_000_000

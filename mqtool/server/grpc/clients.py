@@ -421,7 +421,7 @@ def _number(value: object, default: int) -> int:
         return default
 
 
-def _offset_option(given: d.OffsetOption) -> dict[str, object]:
+def _offset_option(option: d.OffsetOption) -> dict[str, object]:
     """Converts the offset at which a lite subscription begins to the form of the broker's requests (OffsetOption)."""
-    kind = given.WhichOneof("offset_type")
-    return {"type": (kind or "policy").upper(), "value": int(getattr(given, kind)) if kind else 0}
+    kind = option.WhichOneof("offset_type")
+    return {"type": (kind or "policy").upper(), "value": int(getattr(option, kind)) if kind else 0}

@@ -117,15 +117,15 @@ class GrpcEndpoint:
             queue.permission = _permission(config, max(0, queue_id))  # type: ignore[assignment]
         return answer.SerializeToString()
 
-    def _endpoints(self, call: Call, asked: d.Endpoints) -> d.Endpoints:
+    def _endpoints(self, call: Call, requested: d.Endpoints) -> d.Endpoints:
         """Returns the hosts that a client used, with the port of the connection.
 
         If the settings say so, the client's port is returned instead; it is needed if a port is mapped to another one
         on the way, as for a container.
         """
-        endpoints, port = d.Endpoints(scheme=asked.scheme), call.peer.local_port
+        endpoints, port = d.Endpoints(scheme=requested.scheme), call.peer.local_port
         own = self._core.broker.settings.flag("useEndpointPortFromRequest")
-        for one in asked.addresses:
+        for one in requested.addresses:
             endpoints.addresses.add(host=one.host, port=one.port if own else port)
         return endpoints
 

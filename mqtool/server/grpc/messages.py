@@ -169,7 +169,7 @@ def check_lite_topic(name: str) -> None:
         raise StatusError(d.ILLEGAL_LITE_TOPIC, message)
 
 
-def _mark_type(found: dict[str, str], system: d.SystemProperties) -> int:
+def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
     """Adds the properties that determine a message's type; returns the type.
 
     The type follows from these properties, not from the field in the message, except for transactions.
@@ -178,30 +178,30 @@ def _mark_type(found: dict[str, str], system: d.SystemProperties) -> int:
     if system.HasField("priority"):
         if system.priority < 0:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "The priority must be greater than or equal to 0")
-        found[properties.PRIORITY] = str(system.priority)
+        values[properties.PRIORITY] = str(system.priority)
         kind = d.PRIORITY
     if system.HasField("lite_topic"):
-        found[properties.LITE_TOPIC] = system.lite_topic
+        values[properties.LITE_TOPIC] = system.lite_topic
         kind = d.LITE
     if system.HasField("message_group"):
-        found[properties.SHARDING_KEY] = system.message_group
+        values[properties.SHARDING_KEY] = system.message_group
         kind = d.FIFO
     if system.HasField("delivery_timestamp"):
         due = system.delivery_timestamp.seconds * 1000 + system.delivery_timestamp.nanos // 1_000_000
         if due - time.time_ns() // 1_000_000 > MAX_DELAY_MS:
             text = f"the max delay time of message is too large, max is {MAX_DELAY_MS}"
             raise StatusError(d.ILLEGAL_DELIVERY_TIME, text)
-        found[properties.TIMER_DELIVER_MS] = str(due)
+        values[properties.TIMER_DELIVER_MS] = str(due)
         kind = d.DELAY
     if system.message_type == d.TRANSACTION:
-        found[properties.TRANSACTION_PREPARED] = "true"
+        values[properties.TRANSACTION_PREPARED] = "true"
         if system.HasField("orphaned_transaction_recovery_duration"):
             seconds = system.orphaned_transaction_recovery_duration.seconds
             if seconds > MAX_RECOVERY_S:
                 text = f"the max transaction recovery second is {MAX_RECOVERY_S}"
                 raise StatusError(d.BAD_REQUEST, text)
             if seconds > 0:
-                found[service_records.IMMUNITY] = str(seconds)
+                values[service_records.IMMUNITY] = str(seconds)
         kind = d.TRANSACTION
     return kind
 
@@ -246,24 +246,24 @@ def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: 
             result.user_properties[name] = value
 
 
-def _set_optional(system: d.SystemProperties, found: dict[str, str]) -> None:
-    if properties.TAGS in found:
-        system.tag = found[properties.TAGS]
-    if properties.KEYS in found:
-        system.keys.extend(word for word in found[properties.KEYS].split(properties.KEY_SEPARATOR) if word)
-    if properties.SHARDING_KEY in found:
-        system.message_group = found[properties.SHARDING_KEY]
-    if properties.TIMER_DELIVER_MS in found:
-        _set_time(system.delivery_timestamp, service_records.lenient_number(found[properties.TIMER_DELIVER_MS]))
-    if properties.PRIORITY in found:
-        system.priority = service_records.lenient_number(found[properties.PRIORITY])
-    if properties.LITE_TOPIC in found:
-        system.lite_topic = found[properties.LITE_TOPIC]
-    if TRACE_CONTEXT in found:
-        system.trace_context = found[TRACE_CONTEXT]
-    if DEAD_TOPIC in found or DEAD_ID in found:
-        system.dead_letter_queue.topic = found.get(DEAD_TOPIC, "")
-        system.dead_letter_queue.message_id = found.get(DEAD_ID, "")
+def _set_optional(system: d.SystemProperties, values: dict[str, str]) -> None:
+    if properties.TAGS in values:
+        system.tag = values[properties.TAGS]
+    if properties.KEYS in values:
+        system.keys.extend(word for word in values[properties.KEYS].split(properties.KEY_SEPARATOR) if word)
+    if properties.SHARDING_KEY in values:
+        system.message_group = values[properties.SHARDING_KEY]
+    if properties.TIMER_DELIVER_MS in values:
+        _set_time(system.delivery_timestamp, service_records.lenient_number(values[properties.TIMER_DELIVER_MS]))
+    if properties.PRIORITY in values:
+        system.priority = service_records.lenient_number(values[properties.PRIORITY])
+    if properties.LITE_TOPIC in values:
+        system.lite_topic = values[properties.LITE_TOPIC]
+    if TRACE_CONTEXT in values:
+        system.trace_context = values[TRACE_CONTEXT]
+    if DEAD_TOPIC in values or DEAD_ID in values:
+        system.dead_letter_queue.topic = values.get(DEAD_TOPIC, "")
+        system.dead_letter_queue.message_id = values.get(DEAD_ID, "")
 
 
 def _body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
@@ -280,16 +280,16 @@ def _body(body: bytes, sys_flag: int) -> tuple[bytes, int]:
         return body, d.GZIP
 
 
-def _type_of(found: dict[str, str]) -> int:
-    if found.get(properties.TRANSACTION_PREPARED) == "true":
+def _type_of(values: dict[str, str]) -> int:
+    if values.get(properties.TRANSACTION_PREPARED) == "true":
         return d.TRANSACTION
-    if properties.TIMER_DELIVER_MS in found or found.get(properties.DELAY_LEVEL, "0") != "0":
+    if properties.TIMER_DELIVER_MS in values or values.get(properties.DELAY_LEVEL, "0") != "0":
         return d.DELAY
-    if properties.SHARDING_KEY in found:
+    if properties.SHARDING_KEY in values:
         return d.FIFO
-    if properties.LITE_TOPIC in found:
+    if properties.LITE_TOPIC in values:
         return d.LITE
-    return d.PRIORITY if properties.PRIORITY in found else d.NORMAL
+    return d.PRIORITY if properties.PRIORITY in values else d.NORMAL
 
 
 def _set_time(stamp: Timestamp, time_ms: int) -> None:

@@ -115,10 +115,10 @@ def system_topics(routes: Routes) -> tuple[list[str], str | None]:
     return list(dict.fromkeys(names)), address
 
 
-def topics_with_flag(routes: Routes, wanted: int, unwanted: int = 0) -> list[str]:
+def topics_with_flag(routes: Routes, required: int, excluded: int = 0) -> list[str]:
     """Returns topics by the topicSysFlag of their queues on the first broker."""
     flags = {topic: next(iter(queues.values())).topic_sys_flag for topic, queues in routes.topics.items() if queues}
-    return [topic for topic, flag in flags.items() if flag & wanted and not flag & unwanted]
+    return [topic for topic, flag in flags.items() if flag & required and not flag & excluded]
 
 
 def _broker(data: BrokerData, addresses: dict[int, str], *, standard: bool) -> dict[str, Any]:

@@ -118,12 +118,12 @@ class Requests:
             None if acting is None else java.parse_boolean(acting),
             fields.get("__ZONE_NAME"),
         )
-        told = self.routes.register(one, peer)
-        if told is None:
+        answer = self.routes.register(one, peer)
+        if answer is None:
             return command.reply(ResponseCode.SYSTEM_ERROR, "register broker failed")
-        if told.min_id_changed:
+        if answer.min_id_changed:
             self._lowest_changed(one.broker_name, None)
-        named = {"haServerAddr": told.ha_address, "masterAddr": told.master_address}
+        named = {"haServerAddr": answer.ha_address, "masterAddr": answer.master_address}
         orders = self.key_values.namespace(ORDER_TOPICS)
         shown = orders is not None and self.settings.enabled("returnOrderTopicConfigToBroker")
         return command.reply(

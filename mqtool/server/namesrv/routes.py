@@ -114,60 +114,85 @@ class Routes:
         self.mappings: dict[str, dict[str, object]] = {}
         self.filter_servers: dict[str, list[str]] = {}
 
-    def register(self, one: Registration, connection: object = None) -> Registered | None:
+    def register(self, registration: Registration, connection: object = None) -> Registered | None:
         """Registers a broker; returns None if it is refused, because an unknown broker may not register only one topic.
 
         If another address with a higher state version has the broker id, the broker is not added; this is not an error.
         """
-        self.clusters.setdefault(one.cluster, {})[one.broker_name] = None
-        first = one.broker_name not in self.brokers
-        data = self.brokers.setdefault(one.broker_name, BrokerData(one.cluster, one.broker_name))
-        data.acting_master, data.zone = bool(one.acting_master), one.zone
+        self.clusters.setdefault(registration.cluster, {})[registration.broker_name] = None
+        first = registration.broker_name not in self.brokers
+        data = self.brokers.setdefault(
+            registration.broker_name, BrokerData(registration.cluster, registration.broker_name)
+        )
+        data.acting_master, data.zone = bool(registration.acting_master), registration.zone
         lowest = min(data.addresses, default=0)
         data.addresses = {
-            id_: address for id_, address in data.addresses.items() if address != one.address or id_ == one.broker_id
+            id_: address
+            for id_, address in data.addresses.items()
+            if address != registration.address or id_ == registration.broker_id
         }
-        if self._outdated(one, data.addresses.get(one.broker_id)):
-            self.live.pop((one.cluster, one.address), None)
+        if self._outdated(registration, data.addresses.get(registration.broker_id)):
+            self.live.pop((registration.cluster, registration.address), None)
             return Registered()
-        if one.broker_id not in data.addresses and len(one.body.topics) == 1:
-            log.warning("registration refused broker=%s address=%s reason=a single topic", one.broker_name, one.address)
+        if registration.broker_id not in data.addresses and len(registration.body.topics) == 1:
+            log.warning(
+                "registration refused broker=%s address=%s reason=a single topic",
+                registration.broker_name,
+                registration.address,
+            )
             return None
-        first = first or one.broker_id not in data.addresses
-        data.addresses[one.broker_id] = one.address
-        self._take_topics(one, data, first=first)
-        key = (one.cluster, one.address)
+        first = first or registration.broker_id not in data.addresses
+        data.addresses[registration.broker_id] = registration.address
+        self._take_topics(registration, data, first=first)
+        key = (registration.cluster, registration.address)
         if key not in self.live:
-            log.info("broker registered name=%s id=%d address=%s", one.broker_name, one.broker_id, one.address)
-        self.live[key] = LiveBroker(one, self._clock(), connection)
-        self.filter_servers.pop(one.address, None)
-        if one.body.filter_servers:
-            self.filter_servers[one.address] = one.body.filter_servers
-        return self._answer(one, data, one.broker_id < lowest)
+            log.info(
+                "broker registered name=%s id=%d address=%s",
+                registration.broker_name,
+                registration.broker_id,
+                registration.address,
+            )
+        self.live[key] = LiveBroker(registration, self._clock(), connection)
+        self.filter_servers.pop(registration.address, None)
+        if registration.body.filter_servers:
+            self.filter_servers[registration.address] = registration.body.filter_servers
+        return self._answer(registration, data, registration.broker_id < lowest)
 
-    def _outdated(self, one: Registration, holder: str | None) -> bool:
-        known = self.live.get((one.cluster, holder)) if holder is not None and holder != one.address else None
+    def _outdated(self, registration: Registration, holder: str | None) -> bool:
+        known = (
+            self.live.get((registration.cluster, holder))
+            if holder is not None and holder != registration.address
+            else None
+        )
         theirs = known.registration.body.data_version.state_version if known else None
-        return (theirs or 0) > (one.body.data_version.state_version or 0)
+        return (theirs or 0) > (registration.body.data_version.state_version or 0)
 
-    def _take_topics(self, one: Registration, data: BrokerData, *, first: bool) -> None:
-        prime_slave = one.acting_master is not None and one.broker_id != MASTER and one.broker_id == min(data.addresses)
-        if one.broker_id != MASTER and not prime_slave:
+    def _take_topics(self, registration: Registration, data: BrokerData, *, first: bool) -> None:
+        prime_slave = (
+            registration.acting_master is not None
+            and registration.broker_id != MASTER
+            and registration.broker_id == min(data.addresses)
+        )
+        if registration.broker_id != MASTER and not prime_slave:
             return
-        changed = first or self.changed(one.cluster, one.address, one.body.data_version)
-        for topic, config in one.body.topics.items():
-            if changed or one.broker_name not in self.topics.get(topic, {}):
+        changed = first or self.changed(registration.cluster, registration.address, registration.body.data_version)
+        for topic, config in registration.body.topics.items():
+            if changed or registration.broker_name not in self.topics.get(topic, {}):
                 perm = config.perm & ~PERM_WRITE if prime_slave and data.acting_master else config.perm
-                self.topics.setdefault(topic, {})[one.broker_name] = QueueData(
-                    one.broker_name, config.read_queue_nums, config.write_queue_nums, perm, config.topic_sys_flag
+                self.topics.setdefault(topic, {})[registration.broker_name] = QueueData(
+                    registration.broker_name,
+                    config.read_queue_nums,
+                    config.write_queue_nums,
+                    perm,
+                    config.topic_sys_flag,
                 )
         if changed:
-            for topic, mapping in one.body.mappings.items():
-                self.mappings.setdefault(topic, {})[one.broker_name] = mapping
+            for topic, mapping in registration.body.mappings.items():
+                self.mappings.setdefault(topic, {})[registration.broker_name] = mapping
 
-    def _answer(self, one: Registration, data: BrokerData, min_id_changed: bool) -> Registered:
-        master = data.addresses.get(MASTER) if one.broker_id != MASTER else None
-        live = self.live.get((one.cluster, master)) if master is not None else None
+    def _answer(self, registration: Registration, data: BrokerData, min_id_changed: bool) -> Registered:
+        master = data.addresses.get(MASTER) if registration.broker_id != MASTER else None
+        live = self.live.get((registration.cluster, master)) if master is not None else None
         if live is None:
             return Registered(min_id_changed=min_id_changed)
         return Registered(master, live.registration.ha_address, min_id_changed)

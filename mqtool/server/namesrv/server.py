@@ -102,14 +102,16 @@ class NameServer:
             task.cancel()
         await self._listener.stop()
 
-    def register(self, one: Registration) -> Registered | None:
+    def register(self, registration: Registration) -> Registered | None:
         """Registers a broker in this process, which never expires; must be called again after its topics change."""
-        return self.routes.register(replace(one, lifetime=math.inf))
+        return self.routes.register(replace(registration, lifetime=math.inf))
 
-    def unregister(self, one: Registration) -> None:
+    def unregister(self, registration: Registration) -> None:
         """Removes a broker in this process."""
-        if self.routes.unregister(one.cluster, one.broker_name, one.broker_id, one.address):
-            self._notify_lowest(one.broker_name, one.address)
+        if self.routes.unregister(
+            registration.cluster, registration.broker_name, registration.broker_id, registration.address
+        ):
+            self._notify_lowest(registration.broker_name, registration.address)
 
     def forget_silent(self) -> None:
         """Removes brokers whose registration has expired (RouteInfoManager.scanNotActiveBroker)."""

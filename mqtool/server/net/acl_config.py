@@ -101,19 +101,19 @@ def load(path: Path) -> AclConfig:
     return AclConfig({one.access_key: one for one in accounts}, white)
 
 
-def _account(one: Mapping[str, Any]) -> Account:
-    access_key, secret_key = str(one.get("accessKey") or ""), str(one.get("secretKey") or "")
+def _account(document: Mapping[str, Any]) -> Account:
+    access_key, secret_key = str(document.get("accessKey") or ""), str(document.get("secretKey") or "")
     if len(access_key) <= 6 or len(secret_key) <= 6:
         raise ValueError(f"accessKey {access_key!r}: it and secretKey need more than 6 characters")
-    rights = dict(_right(line) for line in one.get("topicPerms") or [])
-    rights |= {RETRY_PREFIX + group: right for group, right in map(_right, one.get("groupPerms") or [])}
+    rights = dict(_right(line) for line in document.get("topicPerms") or [])
+    rights |= {RETRY_PREFIX + group: right for group, right in map(_right, document.get("groupPerms") or [])}
     return Account(
         access_key,
         secret_key,
-        str(one.get("whiteRemoteAddress") or ""),
-        bool(one.get("admin")),
-        _named(one["defaultTopicPerm"]) if one.get("defaultTopicPerm") else None,
-        _named(one["defaultGroupPerm"]) if one.get("defaultGroupPerm") else None,
+        str(document.get("whiteRemoteAddress") or ""),
+        bool(document.get("admin")),
+        _named(document["defaultTopicPerm"]) if document.get("defaultTopicPerm") else None,
+        _named(document["defaultGroupPerm"]) if document.get("defaultGroupPerm") else None,
         rights,
     )
 
@@ -148,10 +148,10 @@ def _one_matches(pattern: str, host: str) -> bool:
     return len(wanted) == len(found) and all(map(_part_matches, wanted, found))
 
 
-def _part_matches(wanted: str, found: str) -> bool:
-    if wanted.startswith("{"):
-        return found in {one.strip() for one in wanted.strip("{}").split(",")}
-    low, dash, high = wanted.partition("-")
-    if dash and low.isdigit() and high.isdigit() and found.isdigit():
-        return int(low) <= int(found) <= int(high)
-    return wanted in {"*", found}
+def _part_matches(pattern: str, part: str) -> bool:
+    if pattern.startswith("{"):
+        return part in {one.strip() for one in pattern.strip("{}").split(",")}
+    low, dash, high = pattern.partition("-")
+    if dash and low.isdigit() and high.isdigit() and part.isdigit():
+        return int(low) <= int(part) <= int(high)
+    return pattern in {"*", part}

@@ -95,9 +95,9 @@ def _listed(unserved: Iterator[UnservedEntry]) -> list[UnservedEntry]:
     return entries
 
 
-def _overwritten(store: EQueueStore, found: Start) -> list[int]:
+def _overwritten(store: EQueueStore, start: Start) -> list[int]:
     """Returns global positions of valid messages in the last chunk after the data end that the broker finds."""
-    last = found.messages[max(found.messages)]
+    last = start.messages[max(start.messages)]
     if last.file is None or last.completed:
         return []
     path = last.file.path

@@ -169,28 +169,28 @@ def _located(chunks: dict[int, LoadedChunk], position: int, size: int) -> tuple[
     return chunk, position - chunk.start
 
 
-def _words(found: InvalidFrame, local: int, chunk: LoadedChunk, settings: EQueueSettings) -> str:
+def _words(frame: InvalidFrame, local: int, chunk: LoadedChunk, settings: EQueueSettings) -> str:
     """Returns the text of the exception that Chunk.TryReadForwardInternal throws."""
     name = f"(MessageChunk-#{chunk.number})"
-    match found.kind:
+    match frame.kind:
         case "no-room":
             return (
                 f"No enough space even for length prefix and suffix, data position: {local}, "
                 f"max data position: {chunk.data_end}, chunk: {name}"
             )
         case "length":
-            return f"Log record at data position {local} has non-positive length: {found.length} in chunk {name}"
+            return f"Log record at data position {local} has non-positive length: {frame.length} in chunk {name}"
         case "too-long":
             return (
-                f"Log record at data position {local} has too large length: {found.length} bytes, "
+                f"Log record at data position {local} has too large length: {frame.length} bytes, "
                 f"while limit is {settings.max_record_size} bytes, in chunk {name}"
             )
         case "past-end":
             return (
-                f"There is not enough space to read full record (length prefix: {found.length}), "
+                f"There is not enough space to read full record (length prefix: {frame.length}), "
                 f"data position: {local}, max data position: {chunk.data_end}, chunk: {name}"
             )
     return (
-        f"Prefix/suffix length inconsistency: prefix length({found.length}) != suffix length ({found.end_length}), "
+        f"Prefix/suffix length inconsistency: prefix length({frame.length}) != suffix length ({frame.end_length}), "
         f"data position: {local}. Something is seriously wrong in chunk {name}."
     )

@@ -245,7 +245,7 @@ def _ongoing_entries(file: ChunkFile) -> int:
     return (int(bad[0]) if len(bad) else len(positions)) * ENTRY_SIZE
 
 
-def _load_queues(listed: Listing, settings: EQueueSettings, found: Start) -> None:
+def _load_queues(listed: Listing, settings: EQueueSettings, start: Start) -> None:
     for folder in listed.bad_folders:
         remedy = "move the folder out of the store"
         raise StartRefusedError(
@@ -254,9 +254,9 @@ def _load_queues(listed: Listing, settings: EQueueSettings, found: Start) -> Non
     for queue in listed.queues:
         loaded = _load_queue(queue, settings)
         if loaded is None:
-            found.notes.append(f"queue {queue.topic}/{queue.queue_id} is marked as deleted and not loaded")
+            start.notes.append(f"queue {queue.topic}/{queue.queue_id} is marked as deleted and not loaded")
         else:
-            found.queues[queue.topic, queue.queue_id] = loaded
+            start.queues[queue.topic, queue.queue_id] = loaded
 
 
 def _load_queue(queue: QueueFiles, settings: EQueueSettings) -> LoadedQueue | None:
@@ -277,13 +277,13 @@ def _load_queue(queue: QueueFiles, settings: EQueueSettings) -> LoadedQueue | No
     return LoadedQueue(queue.topic, queue.queue_id, chunks, last.global_end // ENTRY_SIZE, *visible)
 
 
-def _offsets(root: Path, found: Start) -> dict[str, dict[str, dict[str, int]]]:
+def _offsets(root: Path, start: Start) -> dict[str, dict[str, dict[str, int]]]:
     """Reads consumed offsets as DefaultConsumeOffsetStore does: the backup only if the main file cannot be read."""
     first, backup = root / equeue.CONSUME_OFFSETS, root / equeue.CONSUME_OFFSETS_BACKUP
     try:
         offsets = listing.consume_offsets(first)
     except FormatError:
-        found.notes.append(f"{first.name} cannot be read: its backup is taken")
+        start.notes.append(f"{first.name} cannot be read: its backup is taken")
         try:
             return listing.consume_offsets(backup) or {}
         except FormatError as error:
@@ -291,16 +291,16 @@ def _offsets(root: Path, found: Start) -> dict[str, dict[str, dict[str, int]]]:
                 Refusal("JsonReaderException", str(error), backup, "restore one of the two files, or delete both")
             ) from error
     if offsets is None and backup.is_file():
-        found.notes.append(f"{first.name} is missing or empty: no offsets are taken, and the backup is overwritten")
+        start.notes.append(f"{first.name} is missing or empty: no offsets are taken, and the backup is overwritten")
     return offsets or {}
 
 
-def _clear(found: Start, settings: EQueueSettings) -> None:
+def _clear(start: Start, settings: EQueueSettings) -> None:
     """Models BrokerController.Clean: without message chunks or without queues, everything below the root is deleted."""
-    missing = "message chunks" if not found.messages else "queues"
-    found.notes.append(f"there are no {missing}: the broker DELETES everything below the root")
-    found.close()
-    found.clears_root = True
-    found.queues = {}
-    found.offsets = {}
-    found.messages = {0: LoadedChunk(None, 0, settings.message_chunk_size, completed=False, data_end=0)}
+    missing = "message chunks" if not start.messages else "queues"
+    start.notes.append(f"there are no {missing}: the broker DELETES everything below the root")
+    start.close()
+    start.clears_root = True
+    start.queues = {}
+    start.offsets = {}
+    start.messages = {0: LoadedChunk(None, 0, settings.message_chunk_size, completed=False, data_end=0)}

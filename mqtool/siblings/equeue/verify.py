@@ -121,16 +121,16 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
             yield finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
 
 
-def _records(store: EQueueStore, valid: ValidRun, known: MessageTable) -> Iterator[Finding]:
+def _records(store: EQueueStore, valid: ValidRun, messages: MessageTable) -> Iterator[Finding]:
     """Checks a run as columns, then singly each record for which a column check failed."""
-    odd = (valid.fields.fixed["log_position"] != valid.positions) | (stated_in_ids(valid) != valid.positions)
+    invalid = (valid.fields.fixed["log_position"] != valid.positions) | (stated_in_ids(valid) != valid.positions)
     heads = distinct_bytes(valid, "message_id", without_end=ID_POSITION)
-    odd |= _wrong(heads, begins_an_id)
+    invalid |= _wrong(heads, begins_an_id)
     topics, tags = distinct_bytes(valid, "topic"), distinct_bytes(valid, "tag")
     for column in (topics, tags, distinct_bytes(valid, "producer_address")):
-        odd |= _wrong(column, _is_text)
-    known.add(valid, topics, tags)
-    for number in np.flatnonzero(odd).tolist():
+        invalid |= _wrong(column, _is_text)
+    messages.add(valid, topics, tags)
+    for number in np.flatnonzero(invalid).tolist():
         yield from _record(store.message_of(valid, number))
 
 

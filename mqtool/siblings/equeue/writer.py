@@ -204,18 +204,18 @@ class EQueueWriter:
     def _appender(self, directory: Path) -> ChunkAppender:
         return ChunkAppender(directory, equeue.QUEUE_PREFIX, self.settings.queue_chunk_entries * ENTRY_SIZE)
 
-    def _recover(self, found: Start) -> None:
+    def _recover(self, start: Start) -> None:
         """Continues with the state that the start model found; this is the first write."""
         try:
-            if found.refusal is not None:
-                reason = f"the broker does not start on it ({found.refusal.exception}: {found.refusal.message})"
-                raise StoreError(f"{reason}; {found.refusal.remedy}", found.refusal.path)
-            if found.clears_root:
-                raise StoreError(f"{found.notes[-1]}; nothing was written", self.root)
+            if start.refusal is not None:
+                reason = f"the broker does not start on it ({start.refusal.exception}: {start.refusal.message})"
+                raise StoreError(f"{reason}; {start.refusal.remedy}", start.refusal.path)
+            if start.clears_root:
+                raise StoreError(f"{start.notes[-1]}; nothing was written", self.root)
             self._delete_temporary()
-            if found.messages:
-                self._messages.resume(found.messages)
-            for (topic, queue_id), queue in found.queues.items():
+            if start.messages:
+                self._messages.resume(start.messages)
+            for (topic, queue_id), queue in start.queues.items():
                 directory = self._directory(topic, queue_id)
                 appender = self._appender(directory)
                 appender.resume(queue.chunks)
@@ -223,7 +223,7 @@ class EQueueWriter:
                 self._next_offsets[topic, queue_id] = queue.next_offset
                 self._write_setting(directory)
         finally:
-            found.close()
+            start.close()
 
     def _write_setting(self, directory: Path) -> None:
         path = directory / equeue.QUEUE_SETTING

@@ -51,23 +51,23 @@ class ClientProcessor:
             clients.register_producer(str(one.get("groupName", "")), client)
         return ok(command, {"IS_SUPPORT_HEART_BEAT_V2": "true", "IS_SUB_CHANGE": "true"})
 
-    def _register(self, found: dict[str, Any], client: Client, *, unchanged: bool) -> None:
-        broker, group = self._broker, str(found.get("groupName", ""))
+    def _register(self, document: dict[str, Any], client: Client, *, unchanged: bool) -> None:
+        broker, group = self._broker, str(document.get("groupName", ""))
         config = broker.groups.find(group)
         if config is None:
             return
         if broker.is_writable and not names.is_system_group(group):
-            unit = found.get("unitMode") in (True, 1, "1")
+            unit = document.get("unitMode") in (True, 1, "1")
             broker.topics.create_for_send_back(names.retry_topic(group), config.retry_queue_nums, unit=unit)
         subscriptions = None
         if not unchanged:
-            subscriptions = [subscription_from(one) for one in found.get("subscriptionDataSet") or []]
+            subscriptions = [subscription_from(one) for one in document.get("subscriptionDataSet") or []]
         broker.clients.register_consumer(
             group,
             client,
-            _name(found.get("consumeType"), _TYPES),
-            _name(found.get("messageModel"), _MODELS),
-            _name(found.get("consumeFromWhere"), _WHERE),
+            _name(document.get("consumeType"), _TYPES),
+            _name(document.get("messageModel"), _MODELS),
+            _name(document.get("consumeFromWhere"), _WHERE),
             subscriptions,
             notify=config.notify_consumer_ids_changed_enable,
         )

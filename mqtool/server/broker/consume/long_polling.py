@@ -155,16 +155,16 @@ class LongPolling:
             for one in list(waiting):
                 self._finish(one, arrived=True)
 
-    def _finish(self, one: WaitingRequest, *, arrived: bool) -> None:
-        if one.timer is None:
+    def _finish(self, request: WaitingRequest, *, arrived: bool) -> None:
+        if request.timer is None:
             return
-        one.timer.cancel()
-        one.timer = None
+        request.timer.cancel()
+        request.timer = None
         self.count -= 1
-        for key in one.offsets:
+        for key in request.offsets:
             waiting = self._waiting_by_queue[key]
-            waiting.remove(one)
+            waiting.remove(request)
             if not waiting:
                 del self._waiting_by_queue[key]
-        if not one.future.done():
-            one.future.set_result(arrived)
+        if not request.future.done():
+            request.future.set_result(arrived)

@@ -84,16 +84,16 @@ class PullProcessor:
         return answer if isinstance(answer, Command) else await answer
 
     def _answer_or_hold(
-        self, command: Command, request: _Pull, flags: int, found: GetResult
+        self, command: Command, request: _Pull, flags: int, result: GetResult
     ) -> Command | Awaitable[Command]:
-        answer = self._answer(command, request, found)
+        answer = self._answer(command, request, result)
         if answer.code != ResponseCode.PULL_NOT_FOUND or not flags & SUSPEND:
             return answer
         settings = self._broker.settings
         wait_ms = number(command, "suspendTimeoutMillis", 0)
         if not settings.flag("longPollingEnable"):
             wait_ms = settings.number("shortPollingTimeMills")
-        return self._hold(command, request, self._broker.long_polling.seconds(wait_ms), found.next_begin_offset)
+        return self._hold(command, request, self._broker.long_polling.seconds(wait_ms), result.next_begin_offset)
 
     async def _hold(self, command: Command, request: _Pull, seconds: float, offset: int) -> Command:
         """Waits for messages that match the filter; reads again after each arrival, until the time is up."""
@@ -116,25 +116,25 @@ class PullProcessor:
             request.topic, request.queue_id, request.offset, request.max_num, request.message_filter
         )
 
-    def _answer(self, command: Command, request: _Pull, found: GetResult) -> Command:
-        code = _CODES.get(found.status)
+    def _answer(self, command: Command, request: _Pull, result: GetResult) -> Command:
+        code = _CODES.get(result.status)
         if code is None:  # empty queue: a pull at offset 0 waits, others are moved there
             code = ResponseCode.PULL_NOT_FOUND if request.offset == 0 else ResponseCode.PULL_OFFSET_MOVED
         broker = self._broker
         fields = {
             "suggestWhichBrokerId": "0",
-            "nextBeginOffset": str(found.next_begin_offset),
-            "minOffset": str(found.min_offset),
-            "maxOffset": str(found.max_offset),
+            "nextBeginOffset": str(result.next_begin_offset),
+            "minOffset": str(result.min_offset),
+            "maxOffset": str(result.max_offset),
             "topicSysFlag": str(request.topic_config.topic_sys_flag),
             "groupSysFlag": str(request.group_config.group_sys_flag or 0),
         }
-        broker.offsets.note_pull(request.group, request.topic, request.queue_id, found.next_begin_offset)
-        if found.records:
-            broker.stats.got(request.group, request.topic, request.queue_id, len(found.records), found.size)
-            return command.reply(code, found.status.value, fields, found.joined())
+        broker.offsets.note_pull(request.group, request.topic, request.queue_id, result.next_begin_offset)
+        if result.records:
+            broker.stats.got(request.group, request.topic, request.queue_id, len(result.records), result.size)
+            return command.reply(code, result.status.value, fields, result.joined())
         broker.stats.missed()
-        return command.reply(code, found.status.value, fields)
+        return command.reply(code, result.status.value, fields)
 
     # -- checks --------------------------------------------------------------------------------------------------
 

@@ -216,9 +216,9 @@ def _page(command: Command, table: dict[str, Any], first: str, most: str) -> tup
     return found[start : start + max(1, number(command, most, len(found) or 1))], len(found)
 
 
-def _attributes(found: TopicConfig | None, changes: str | None) -> dict[str, Any]:
+def _attributes(config: TopicConfig | None, changes: str | None) -> dict[str, Any]:
     """Returns a topic's attributes after changes such as "+a=b,-c" (AttributeParser)."""
-    attributes = dict((found.attributes if found is not None else None) or {})
+    attributes = dict((config.attributes if config is not None else None) or {})
     for piece in (changes or "").split(","):
         name, _, value = piece.strip()[1:].partition("=")
         if piece.strip().startswith("+"):

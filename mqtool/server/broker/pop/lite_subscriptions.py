@@ -93,15 +93,15 @@ class LiteSubscriptions:
                 self._change(one, peer)
         return ok(command)
 
-    def _change(self, given: dict[str, Any], peer: Peer) -> None:
-        client, group, topic = (str(given.get(name) or "") for name in ("clientId", "group", "topic"))
+    def _change(self, document: dict[str, Any], peer: Peer) -> None:
+        client, group, topic = (str(document.get(name) or "") for name in ("clientId", "group", "topic"))
         if not client.strip() or not group.strip() or not topic.strip():
             return
-        names = given.get("liteTopicSet")
+        names = document.get("liteTopicSet")
         queues = [lite_queue(topic, str(name)) for name in (names if isinstance(names, list) else ()) if name]
-        match given.get("action"):
+        match document.get("action"):
             case "PARTIAL_ADD":
-                self._add(client, group, topic, queues, given.get("offsetOption"), peer)
+                self._add(client, group, topic, queues, document.get("offsetOption"), peer)
             case "PARTIAL_REMOVE":
                 self._remove(client, queues, reset=self._attribute(group, _RESET_UNSUBSCRIBED) == "true")
             case "COMPLETE_ADD":
@@ -190,16 +190,16 @@ class LiteSubscriptions:
         known.peer, known.updated = peer, time.monotonic()
         return known
 
-    def _note(self, client: str, known: Subscription, queue: str) -> None:
-        if queue not in known.queues:
-            known.queues[queue] = None
+    def _note(self, client: str, subscription: Subscription, queue: str) -> None:
+        if queue not in subscription.queues:
+            subscription.queues[queue] = None
             self._by_queue.setdefault(queue, {})[client] = None
             self.count += 1
 
-    def _drop(self, client: str, known: Subscription, queue: str) -> bool:
-        if queue not in known.queues:
+    def _drop(self, client: str, subscription: Subscription, queue: str) -> bool:
+        if queue not in subscription.queues:
             return False
-        del known.queues[queue]
+        del subscription.queues[queue]
         members = self._by_queue[queue]
         del members[client]
         if not members:

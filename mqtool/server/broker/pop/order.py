@@ -76,18 +76,18 @@ class OrderInfo:
         return {**found, "popTime": self.pop_time}
 
 
-def _info_of(found: Any) -> OrderInfo | None:
+def _info_of(document: Any) -> OrderInfo | None:
     try:
-        first, *rest = found["o"]
+        first, *rest = document["o"]
         return OrderInfo(
-            java.json_long(found["popTime"]),
-            java.json_long(found.get("i") or 0),
+            java.json_long(document["popTime"]),
+            java.json_long(document.get("i") or 0),
             [java.json_long(first), *(first + java.json_long(one) for one in rest)],
-            found.get("a"),
-            {java.json_long(one): java.json_long(at) for one, at in (found.get("ot") or {}).items()},
-            {java.json_long(one): java.json_int(times) for one, times in (found.get("oc") or {}).items()},
-            java.json_long(found.get("cm") or 0),
-            java.json_long(found.get("l") or 0),
+            document.get("a"),
+            {java.json_long(one): java.json_long(at) for one, at in (document.get("ot") or {}).items()},
+            {java.json_long(one): java.json_int(times) for one, times in (document.get("oc") or {}).items()},
+            java.json_long(document.get("cm") or 0),
+            java.json_long(document.get("l") or 0),
         )
     except (KeyError, TypeError, ValueError, AttributeError, FormatError):
         return None
@@ -111,12 +111,12 @@ def parse_order_infos(data: Buffer) -> dict[str, dict[int, OrderInfo]]:
 class OrderTable:
     """The unacknowledged messages of all groups that pop in order."""
 
-    def __init__(self, persister: ConfigPersister, *, kept: bool) -> None:
+    def __init__(self, persister: ConfigPersister, *, is_stored: bool) -> None:
         """Loads consumerOrderInfo.json.
 
         Args:
             persister: persister of the configuration files.
-            kept: whether the table is stored; False for release 4.9, which has no such file.
+            is_stored: whether the table is stored; False for release 4.9, which has no such file.
 
         Raises:
             ConfigFileError: the file cannot be parsed.
@@ -124,7 +124,7 @@ class OrderTable:
         self._table: dict[str, dict[int, OrderInfo]] = {}
         self._persister = persister
         self._changed = False
-        if kept:
+        if is_stored:
             self._table = persister.configs.load(file_names.CONSUMER_ORDER_INFO, parse_order_infos) or {}
             persister.register(file_names.CONSUMER_ORDER_INFO, self._build)
 

@@ -58,7 +58,7 @@ class PopProcessor:
         """
         self._broker = broker
         self.revive = Revive(broker, timer)
-        self.orders = OrderTable(broker.persister, kept=broker.release >= (5, 5))
+        self.orders = OrderTable(broker.persister, is_stored=broker.release >= (5, 5))
         self.acks = PopAcks(broker, self.revive.topic, self.orders)
         self._ahead: dict[QueueKey, int] = {}
         self._peeks = PeekProcessor(broker, self.orders, self._ahead)
@@ -154,30 +154,30 @@ class PopProcessor:
             found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count, message_filter)
         return found
 
-    def _note_order(self, request: PopRequest, point: CheckPoint, found: GetResult) -> PoppedMessages:
+    def _note_order(self, request: PopRequest, point: CheckPoint, result: GetResult) -> PoppedMessages:
         now = time.time_ns() // 1_000_000
         info = OrderInfo(point.pop_time, point.invisible_ms, point.offsets, request.attempt_id, last_ms=now)
         self.orders.take(point.key, info)
         self._broker.offsets.commit(*point.key, point.start)
-        return PoppedMessages(point, found, None)
+        return PoppedMessages(point, result, None)
 
-    def _write_down(self, point: CheckPoint, found: GetResult, revive_queue: int) -> PutResult | None:
+    def _write_down(self, point: CheckPoint, popped: GetResult, revive_queue: int) -> PutResult | None:
         """Stores a check point, so that the next pop continues after its messages.
 
         Returns None if the broker is read-only.
         """
         if not self._broker.is_writable:
-            self._broker.offsets.commit(*point.key, found.next_begin_offset)
+            self._broker.offsets.commit(*point.key, popped.next_begin_offset)
             return None
         message = check_point_message(point, self.revive.topic, revive_queue, self._broker.store_host)
         result = self._broker.writer.put(message)
         if result.ok:
-            self._ahead[point.key] = found.next_begin_offset
+            self._ahead[point.key] = popped.next_begin_offset
         return result
 
-    async def _written(self, taken: list[PoppedMessages]) -> None:
+    async def _written(self, popped: list[PoppedMessages]) -> None:
         """Waits until check points are as durable as messages are, then commits the consumer offsets."""
-        for one in taken:
+        for one in popped:
             if one.stored is None:
                 continue
             future = self._broker.writer.flushed(one.stored)
@@ -203,7 +203,7 @@ class PopProcessor:
     # -- answering -----------------------------------------------------------------------------------------------
 
     def _answer(
-        self, command: Command, request: PopRequest, taken: list[PoppedMessages], pop_time: int, revive_queue: int
+        self, command: Command, request: PopRequest, popped: list[PoppedMessages], pop_time: int, revive_queue: int
     ) -> Command:
         rest = sum(
             max(0, self._broker.messages.queue_bounds(key.topic, key.queue_id)[1] - self._position(request, key))
@@ -215,16 +215,16 @@ class PopProcessor:
             "reviveQid": str(revive_queue),
             "restNum": str(rest),
         }
-        if not taken:
+        if not popped:
             return command.reply(ResponseCode.POLLING_TIMEOUT, "NO_MESSAGE_IN_QUEUE", fields)
-        points = [one.point for one in taken]
+        points = [one.point for one in popped]
         fields["startOffsetInfo"] = ";".join(f"{_name(one.key)} {one.start}" for one in points)
         fields["msgOffsetInfo"] = ";".join(f"{_name(one.key)} {','.join(map(str, one.offsets))}" for one in points)
         if request.in_order:
             fields["orderCountInfo"] = ";".join(self._counts(one) for one in points)
         data = b"".join(
             _as_popped(one.point, record, offset, request.topic, revive_queue)
-            for one in taken
+            for one in popped
             for record, offset in zip(one.result.records, one.result.queue_offsets, strict=True)
         )
         return command.reply(ResponseCode.SUCCESS, "FOUND", fields, data)

@@ -36,18 +36,18 @@ class ExtraInfo(NamedTuple):
     broker_name: str
 
 
-def parse_extra_info(given: str) -> ExtraInfo:
+def parse_extra_info(text: str) -> ExtraInfo:
     """Parses a client's receipt handle (`extraInfo`).
 
     Raises:
         RefusalError: a part is missing or not a number.
     """
-    words = given.split(properties.KEY_SEPARATOR)
+    words = text.split(properties.KEY_SEPARATOR)
     try:
         start, pop_time, invisible_ms = map(java.parse_long, words[:3])
         return ExtraInfo(start, pop_time, invisible_ms, java.parse_int(words[3]), words[5])
     except (IndexError, ValueError, FormatError) as error:
-        remark = f"extraInfo: expected {_WORDS} or 8 words with numbers, found {given[:200]!r}"
+        remark = f"extraInfo: expected {_WORDS} or 8 words with numbers, found {text[:200]!r}"
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error
 
 

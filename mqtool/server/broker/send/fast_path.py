@@ -171,13 +171,13 @@ class SendFastPath:
             peer.write(answer)
         return None
 
-    def put(self, topic: str, numbers: SendNumbers, given: str, body: bytes, peer: Peer) -> PutResult | None:
+    def put(self, topic: str, numbers: SendNumbers, properties: str, body: bytes, peer: Peer) -> PutResult | None:
         """Stores one message of a client of another protocol.
 
         Args:
             topic: name of the topic.
             numbers: numeric fields of the header; sys_flag has no transaction bits.
-            given: properties, encoded as in requests.
+            properties: properties, encoded as in requests.
             body: body of the message.
             peer: connection of the client.
 
@@ -188,7 +188,7 @@ class SendFastPath:
             RefusalError: the store did not accept the message.
         """
         prepared = self._current()
-        message = self._message(prepared, topic, numbers, given, body, peer)
+        message = self._message(prepared, topic, numbers, properties, body, peer)
         if message is None or len(body) > prepared.max_body:
             return None
         return self._put_counted(message)
@@ -204,7 +204,7 @@ class SendFastPath:
         prepared: _Prepared,
         name: str,
         numbers: SendNumbers,
-        given: str | None,
+        properties: str | None,
         body: bytes | memoryview,
         peer: Peer,
     ) -> OutgoingMessage | None:
@@ -217,7 +217,7 @@ class SendFastPath:
             or numbers[0] >= topic.queue_limit
             or not prepared.may_write
             or self._broker.is_stopping
-            or not (encoded := _encoded(given, prepared))
+            or not (encoded := _encoded(properties, prepared))
         ):
             return None
         return _new(
@@ -337,11 +337,11 @@ def _numbers_of(fields: Mapping[str, str]) -> SendNumbers | None:
     return _new(SendNumbers, (queue_id, sys_flag, int(born), flag, times))
 
 
-def _encoded(given: str | None, prepared: _Prepared) -> bytes:
+def _encoded(properties: str | None, prepared: _Prepared) -> bytes:
     """Returns properties as they are stored; b"" if they are unusual."""
-    if not given or given[-1] != "\x02":
+    if not properties or properties[-1] != "\x02":
         return b""
-    encoded = java.encode_utf8(given)
+    encoded = java.encode_utf8(properties)
     if prepared.is_unusual(b"\x02" + encoded):
         return b""
     encoded += prepared.added

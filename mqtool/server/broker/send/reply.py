@@ -70,11 +70,11 @@ class ReplyProcessor:
                 code, remark = ResponseCode.SYSTEM_ERROR, f"the reply could not be stored: {result.status.value}"
         return command.reply(code, remark, fields)
 
-    async def _push(self, command: Command, peer: Peer, header: SendHeader, found: dict[str, str]) -> str | None:
+    async def _push(self, command: Command, peer: Peer, header: SendHeader, values: dict[str, str]) -> str | None:
         """Pushes the reply to the client that waits for it; returns the error, or None on success."""
-        broker, client_id = self._broker, found.get(REPLY_TO)
+        broker, client_id = self._broker, values.get(REPLY_TO)
         if client_id is None:
-            return f"REPLY_TO_CLIENT is null, can not reply message {found.get(properties.UNIQUE_KEY, '')}"
+            return f"REPLY_TO_CLIENT is null, can not reply message {values.get(properties.UNIQUE_KEY, '')}"
         target = broker.clients.peer_of(client_id)
         if target is None:
             return f"push reply message fail, channel of <{client_id}> not found."

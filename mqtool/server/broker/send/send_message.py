@@ -270,29 +270,29 @@ def added_properties(settings: Settings) -> str:
     return properties.encode_text(zip(names, values, strict=True))
 
 
-def stored_properties(given: str, settings: Settings, *, needs_key: bool) -> bytes:
+def stored_properties(text: str, settings: Settings, *, needs_key: bool) -> bytes:
     """Returns the properties of a message as they are stored.
 
     Source: AbstractSendMessageProcessor.buildMsgContext, SendMessageProcessor.sendMessage.
 
     Args:
-        given: properties of the request.
+        text: properties of the request.
         settings: settings of the broker.
         needs_key: whether a message without a unique key gets one.
 
     Raises:
         RefusalError: the properties are longer than MAX_PROPERTIES.
     """
-    if given and given[-1] != "\x02":
-        given += "\x02"
-    if any(f"{name}\x01" in given for name in BROKER_PROPERTIES):
-        found = properties.decode(java.encode_utf8(given))
+    if text and text[-1] != "\x02":
+        text += "\x02"
+    if any(f"{name}\x01" in text for name in BROKER_PROPERTIES):
+        found = properties.decode(java.encode_utf8(text))
         for name in BROKER_PROPERTIES:
             found.pop(name, None)
-        given = properties.encode_text(found.items())
-    if needs_key and f"{properties.UNIQUE_KEY}\x01" not in given:
-        given += properties.encode_text([(properties.UNIQUE_KEY, secrets.token_hex(16).upper())])
-    encoded = java.encode_utf8(given + added_properties(settings))
+        text = properties.encode_text(found.items())
+    if needs_key and f"{properties.UNIQUE_KEY}\x01" not in text:
+        text += properties.encode_text([(properties.UNIQUE_KEY, secrets.token_hex(16).upper())])
+    encoded = java.encode_utf8(text + added_properties(settings))
     if len(encoded) > MAX_PROPERTIES:
         raise RefusalError(*REFUSED[PutStatus.PROPERTIES_SIZE_EXCEEDED])
     return encoded

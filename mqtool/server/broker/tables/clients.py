@@ -197,19 +197,19 @@ class Clients:
         return {name for name, group in self.consumers.items() if topic in group.subscriptions}
 
 
-def _subscribe(group: ConsumerGroup, wanted: list[Subscription]) -> bool:
+def _subscribe(group: ConsumerGroup, subscriptions: list[Subscription]) -> bool:
     """Updates a group's subscriptions and removes missing ones; returns whether the set of topics changed.
 
     Source: ConsumerGroupInfo.updateSubscription.
     """
     changed = False
-    for one in wanted:
+    for one in subscriptions:
         known = group.subscriptions.get(one.topic)
         if known is None:
             changed = True
         if known is None or one.version > known.version:
             group.subscriptions[one.topic] = one
-    topics = {one.topic for one in wanted}
+    topics = {one.topic for one in subscriptions}
     for topic in [name for name in group.subscriptions if name not in topics]:
         del group.subscriptions[topic]
         changed = True

@@ -78,10 +78,10 @@ def subscription_of(topic: str, expression: str, version: int, kind: str) -> Sub
     return Subscription(topic, expression or ALL, version, TAG, tags=tags, codes=codes)
 
 
-def subscription_from(found: dict[str, Any]) -> Subscription:
+def subscription_from(document: dict[str, Any]) -> Subscription:
     """Parses a subscription in a heartbeat's body; if its expression is invalid, it matches no message."""
-    topic, expression = str(found.get("topic", "")), str(found.get("subString") or ALL)
-    version, kind = java.json_long(found.get("subVersion") or 0), str(found.get("expressionType") or TAG)
+    topic, expression = str(document.get("topic", "")), str(document.get("subString") or ALL)
+    version, kind = java.json_long(document.get("subVersion") or 0), str(document.get("expressionType") or TAG)
     try:
         return subscription_of(topic, expression, version, kind)
     except UsageError:
