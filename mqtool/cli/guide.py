@@ -42,19 +42,19 @@ def _pages(root: Path) -> Iterator[Page]:
 
 def pages_named(pages: list[Page], topic: str) -> list[Page]:
     """Returns the page with a topic, or all pages whose last word it is: `recovery` for `explanation/recovery`."""
-    wanted = topic.lower().strip("/")
-    exact = [page for page in pages if page.topic.lower() == wanted]
-    return exact or [page for page in pages if page.topic.lower().endswith(f"/{wanted}")]
+    name = topic.lower().strip("/")
+    exact = [page for page in pages if page.topic.lower() == name]
+    return exact or [page for page in pages if page.topic.lower().endswith(f"/{name}")]
 
 
 def search(pages: list[Page], words: tuple[str, ...]) -> list[Page]:
     """Returns pages that contain all words, ignoring case; pages with them in the title, or most often, come first."""
-    wanted = [word.lower() for word in words]
+    terms = [word.lower() for word in words]
     ranked = []
     for page in pages:
         title, text = page.title.lower(), page.text.lower()
-        counts = [text.count(word) for word in wanted]
+        counts = [text.count(word) for word in terms]
         if all(counts):
-            in_title = sum(word in title or word in page.topic.lower() for word in wanted)
+            in_title = sum(word in title or word in page.topic.lower() for word in terms)
             ranked.append((-in_title, -min(counts) * 1000 // len(text), page.topic, page))
     return [page for *_, page in sorted(ranked, key=lambda row: row[:3])]

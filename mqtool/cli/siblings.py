@@ -204,9 +204,9 @@ def _tests(opened: "OpenedStore", table: Table, filters: Filters, columns: dict[
     if filters.topic:
         globs, topic = Globs(filters.topic), columns["topic"]
         tests.append(lambda row: globs.matches(row[topic] or ""))
-    for option, wanted in (("queue", filters.queue), ("tag", filters.tag), ("unique_key", filters.unique_key)):
-        if wanted is not None:
-            accepted = set(wanted) if isinstance(wanted, list) else {wanted}
+    for option, value in (("queue", filters.queue), ("tag", filters.tag), ("unique_key", filters.unique_key)):
+        if value is not None:
+            accepted = set(value) if isinstance(value, list) else {value}
             tests.append(lambda row, name=columns[option], accepted=accepted: row[name] in accepted)
     if filters.grep is not None:
         pattern, body = _pattern(filters.grep), columns["grep"]

@@ -211,8 +211,8 @@ def _raise_versions(config: Path) -> None:
         version = found.get("dataVersion")
         known = version if isinstance(version, dict) else {}
         if found and not known.get("counter"):
-            whole = {**found, "dataVersion": {"stateVersion": 0, "timestamp": 0, **known, "counter": 1}}
-            path.write_text(json.dumps(whole), "utf-8")
+            document = {**found, "dataVersion": {"stateVersion": 0, "timestamp": 0, **known, "counter": 1}}
+            path.write_text(json.dumps(document), "utf-8")
 
 
 class _Writer:

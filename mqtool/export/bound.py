@@ -29,14 +29,14 @@ def log_end(store: Store, cuts: Cuts) -> int:
     near = max(segment.base, end - _LOOK_BACK)
     cut = cuts.first_at(near, end) if near > segment.base else None
     start = 0 if cut is None else cut.physical_offset - segment.base
-    whole = end
+    complete_end = end
     for item in log.walk_segment(index, start=start):
         if isinstance(item, Damage):
-            whole = min(whole, item.start) if item.kind is DamageKind.BAD_CRC else end
+            complete_end = min(complete_end, item.start) if item.kind is DamageKind.BAD_CRC else end
             continue
         last = item.base + int(item.positions[-1])
-        whole = last if last + int(item.sizes[-1]) >= end and _ends_in_zeros(store, last) else end
-    return whole
+        complete_end = last if last + int(item.sizes[-1]) >= end and _ends_in_zeros(store, last) else end
+    return complete_end
 
 
 def _ends_in_zeros(store: Store, physical_offset: int) -> bool:

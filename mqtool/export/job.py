@@ -56,16 +56,16 @@ class ExportRequest:
 
     def shape(self) -> dict[str, Any]:
         """Returns the properties that must be the same in all runs of one export."""
-        wanted = self.read.selection
+        selection = self.read.selection
         return {
             "include": "all" if self.read.every_class else "committed",
             "columns": list(self.read.columns),
             "body": str(self.read.body),
             "redact": sorted(self.read.redact),
             "partition-by": list(self.write.partition_by),
-            "topics": list(wanted.topics),
-            "queue": wanted.queue_id,
-            "time": [wanted.begin_time, wanted.end_time],
+            "topics": list(selection.topics),
+            "queue": selection.queue_id,
+            "time": [selection.begin_time, selection.end_time],
         }
 
 

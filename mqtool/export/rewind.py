@@ -67,5 +67,5 @@ class History:
     def _since(self, sequence: int, broker: str) -> list[FileEntry]:
         """Returns the files of a store from the commits after a sequence number, except those undone since."""
         later = [manifest for manifest in self._manifests or () if manifest.state.sequence > sequence]
-        gone = {path for manifest in later for path in manifest.removed}
-        return [e for manifest in later for e in manifest.files if e.broker == broker and e.path not in gone]
+        removed = {path for manifest in later for path in manifest.removed}
+        return [e for manifest in later for e in manifest.files if e.broker == broker and e.path not in removed]

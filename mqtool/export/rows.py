@@ -57,12 +57,12 @@ def rows_of(frames: Frames, broker: str, request: ReadRequest) -> Rows | None:
     """
     rows = scan_columns.Rows(frames)
     topics = scan_columns.BY_NAME["topic"].build(rows)
-    classes, wanted = _classes(frames, topics.dictionary_encode(), request)
-    if not wanted.any():
+    classes, included = _classes(frames, topics.dictionary_encode(), request)
+    if not included.any():
         return None
-    if not wanted.all():
-        frames, classes = frames.select(wanted), classes.filter(pa.array(wanted))
-        rows, topics = scan_columns.Rows(frames), topics.filter(pa.array(wanted))
+    if not included.all():
+        frames, classes = frames.select(included), classes.filter(pa.array(included))
+        rows, topics = scan_columns.Rows(frames), topics.filter(pa.array(included))
     converts = "body" in request.columns and request.body is not Body.BINARY
     needed = tuple(dict.fromkeys((*request.columns, *KEY_COLUMNS, *(("body_decoded",) if converts else ()))))
     maker = RowBuilder(broker, request, needed)
@@ -82,8 +82,8 @@ def _classes(frames: Frames, topics: Any, request: ReadRequest) -> tuple[Any, np
     code = np.asarray(topics.indices, np.int64) * 16 + flags
     distinct, back = np.unique(code, return_inverse=True)
     found = [class_of(names[value // 16], value % 16) for value in distinct.tolist()]
-    wanted = np.array([request.includes(one) for one in found], bool)[back]
-    return pa.DictionaryArray.from_arrays(pa.array(back.astype(np.int32)), pa.array(map(str, found))), wanted
+    included = np.array([request.includes(one) for one in found], bool)[back]
+    return pa.DictionaryArray.from_arrays(pa.array(back.astype(np.int32)), pa.array(map(str, found))), included
 
 
 class RowBuilder:

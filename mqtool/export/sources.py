@@ -85,6 +85,6 @@ def _require_distinct(paths: list[str]) -> None:
 
 def name_of(path: str) -> str:
     """Returns the last meaningful component of a path: `/data/broker-a/store` gives broker-a."""
-    whole = PurePosixPath(path) if is_url(path) else real_path(Path(path))
-    parts = [part for part in whole.parts if part != "/"]
+    full_path = PurePosixPath(path) if is_url(path) else real_path(Path(path))
+    parts = [part for part in full_path.parts if part != "/"]
     return next((part for part in reversed(parts) if part.lower() not in _MEANINGLESS), "broker")

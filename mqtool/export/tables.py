@@ -99,9 +99,11 @@ class _Delta:
             for entry in entries
             if entry.rows
         ]
-        said = deltalake.CommitProperties(app_transactions=[deltalake.Transaction("mqtool", manifest.state.sequence)])
+        properties = deltalake.CommitProperties(
+            app_transactions=[deltalake.Transaction("mqtool", manifest.state.sequence)]
+        )
         table.create_write_transaction(
-            actions, mode="append", schema=table.schema(), partition_by=by or None, commit_properties=said
+            actions, mode="append", schema=table.schema(), partition_by=by or None, commit_properties=properties
         )
 
     def close(self) -> None:

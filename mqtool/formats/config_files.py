@@ -253,10 +253,10 @@ def _parse(data: Buffer) -> tuple[DataVersion | None, Document]:
 
 
 def _build(known: Document, version: DataVersion | None, extra: Document, style: JsonStyle) -> bytes:
-    whole = {**extra, **known}
+    document = {**extra, **known}
     if version is not None:
-        whole["dataVersion"] = document_of(version)
-    return config_json.build({name: whole[name] for name in sorted(whole)}, style)
+        document["dataVersion"] = document_of(version)
+    return config_json.build({name: document[name] for name in sorted(document)}, style)
 
 
 def _offset_tables(document: Document, name: str) -> dict[str, Offsets] | None:

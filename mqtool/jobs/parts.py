@@ -19,8 +19,8 @@ def cut(low: int, high: int, size: int, find: Callable[[int, int], int | None], 
     count = max(1, round((high - low) / size))
     step = max(1, -(-(high - low) // count))
     before = low
-    for wanted in range(low + step, high, step):
-        place = find(max(wanted, before + least), high)
+    for target in range(low + step, high, step):
+        place = find(max(target, before + least), high)
         if place is not None:
             yield place
             before = place

@@ -97,9 +97,9 @@ class Surveyor:
             queue_id = number & 0xFFFFFFFF
             topic = dispatcher.topics.names[number >> 32]
             name = QueueName(topic, queue_id - (1 << 32) if queue_id >> 31 else queue_id)
-            seen = self.survey.queues.setdefault(name, QueueRange(int(low[index]), int(high[index]), 0))
-            seen.first, seen.next = min(seen.first, int(low[index])), max(seen.next, int(high[index]))
-            seen.last_physical = max(seen.last_physical, int(end[index]))
+            extent = self.survey.queues.setdefault(name, QueueRange(int(low[index]), int(high[index]), 0))
+            extent.first, extent.next = min(extent.first, int(low[index])), max(extent.next, int(high[index]))
+            extent.last_physical = max(extent.last_physical, int(end[index]))
 
     def _flags(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
         sys_flag = frames.column("sys_flag")
@@ -113,7 +113,7 @@ class Surveyor:
     def _delays(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
         """Matches parked and delivered messages by unique key, born timestamp and number of retries."""
         born = frames.column("born_timestamp").astype(np.uint64)
-        again = frames.column("reconsume_times").view(np.uint32).astype(np.uint64)
+        retries = frames.column("reconsume_times").view(np.uint32).astype(np.uint64)
         for trailers in trailers_of(frames):
             if not len(trailers.property_slices.named(names.DELAY_LEVEL)):
                 continue
@@ -122,7 +122,7 @@ class Surveyor:
             rows = np.flatnonzero(delayed & (lengths > 0))
             hashes, _ = java_hashes(trailers.data, starts[rows], lengths[rows])
             of_frame = trailers.rows[rows]
-            mark = (hashes.astype(np.uint64) << np.uint64(32)) ^ (born[of_frame] << np.uint64(6)) ^ again[of_frame]
+            mark = (hashes.astype(np.uint64) << np.uint64(32)) ^ (born[of_frame] << np.uint64(6)) ^ retries[of_frame]
             parked = dispatched.topic[of_frame] == dispatcher.schedule
             self._delivered.append(mark[~parked])
             self._waiting.append(

@@ -106,7 +106,7 @@ class SimpleQueueWriter:
     def state(self) -> dict[str, Any]:
         """Returns what `resume` needs, as JSON; everything else has been written to the files after a flush."""
         placement = self.placement
-        held = (
+        waiting = (
             None if placement.waiting is None else [placement.waiting[0].tolist(), placement.waiting[1].tobytes().hex()]
         )
         notes = [[note.kind.value, note.first, note.last, note.physical_offset] for note in placement.notes.items]
@@ -115,7 +115,7 @@ class SimpleQueueWriter:
             "next": self.next,
             "place": placement.next,
             "shift": placement.shift,
-            "held": held,
+            "held": waiting,
             "notes": notes,
             "notes_count": placement.notes.count,
         }

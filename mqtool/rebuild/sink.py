@@ -134,7 +134,10 @@ class Sink:
             "index": self._index.state(),
             "holes_left": self._budget.remaining,
             "damage": [result.damage.count, [_damage_state(damage) for damage in result.damage.items]],
-            "oddities": [result.oddities.count, [[odd.physical_offset, odd.detail] for odd in result.oddities.items]],
+            "oddities": [
+                result.oddities.count,
+                [[oddity.physical_offset, oddity.detail] for oddity in result.oddities.items],
+            ],
             "unwritable": [result.unwritable.count, [[q.topic, q.queue_id] for q in result.unwritable.items]],
         }
 
@@ -152,7 +155,7 @@ class Sink:
         self._budget.remaining = state["holes_left"]
         result = self.result
         result.damage.extend(map(_damage_of, state["damage"][1]), state["damage"][0])
-        result.oddities.extend((Oddity(*odd) for odd in state["oddities"][1]), state["oddities"][0])
+        result.oddities.extend((Oddity(*values) for values in state["oddities"][1]), state["oddities"][0])
         result.unwritable.extend((QueueName(*name) for name in state["unwritable"][1]), state["unwritable"][0])
         self._unwritable.update(result.unwritable.items)
 

@@ -90,9 +90,9 @@ class _Rebuild:
         window = config.integer("timerRollWindowSlot") or DEFAULT_ROLL_WINDOW
         most = timer.WHEEL_SLOTS - _BLANK_SLOTS
         self._window = window if 2 <= window <= most else most
-        there = list_mapped_files(store.path / file_names.TIMER_LOG).files
+        files = list_mapped_files(store.path / file_names.TIMER_LOG).files
         self._file_size = config.integer("mappedFileSizeTimerLog") or max(
-            (file.size for file in there), default=timer.DEFAULT_LOG_FILE_SIZE
+            (file.size for file in files), default=timer.DEFAULT_LOG_FILE_SIZE
         )
         self._parked: dict[int, Parked] = {}
         self._enqueued: dict[tuple[str, int], int] = {}
@@ -241,8 +241,8 @@ class _Rebuild:
             return placed
         found.missed, found.last_read_time_ms = len(missed), min(missed)
         found.read_time_from = f"the first of {len(missed)} message(s) that were due and of which there is no record"
-        again = [one for one in placed[:-1] if not one.done or not min(missed) <= self._slot_time(one) < read_to]
-        return [*again, placed[-1]]
+        requeued = [one for one in placed[:-1] if not one.done or not min(missed) <= self._slot_time(one) < read_to]
+        return [*requeued, placed[-1]]
 
     def _slot_time(self, placed: Placed) -> int:
         return placed.due // self._precision * self._precision

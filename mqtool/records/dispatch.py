@@ -99,8 +99,8 @@ class _Window:
         )
         key_rows, hashes = np.empty(place.most_keys, np.int64), np.empty(place.most_keys, np.uint32)
         found = TrailerArrays(self.topic, self.tags_code, key_rows, hashes)
-        wanted = (dispatcher.schedule, keys, self.rules.index_tags)
-        count, others = read_trailers(compiled, dispatcher.topics, frames.bytes, place, wanted, found)
+        options = (dispatcher.schedule, keys, self.rules.index_tags)
+        count, others = read_trailers(compiled, dispatcher.topics, frames.bytes, place, options, found)
         self._keys.append((key_rows[:count], hashes[:count]))
         return others
 
@@ -253,11 +253,11 @@ def is_indexed(frames: Frames) -> np.ndarray:
 
 def _spaces(trailers: Trailers, starts: np.ndarray, lengths: np.ndarray) -> np.ndarray:
     """Returns the positions of all spaces inside values; each row of the trailers has at most one value."""
-    there = lengths > 0
-    column = (starts - trailers.row_start)[there]
+    is_present = lengths > 0
+    column = (starts - trailers.row_start)[is_present]
     if not len(column):
         return column
-    low, high = int(column.min()), int((column + lengths[there]).max())
+    low, high = int(column.min()), int((column + lengths[is_present]).max())
     if not (trailers.table[:, low:high] == ord(names.KEY_SEPARATOR)).any():
         return column[:0]
     spaces = np.flatnonzero(trailers.data == ord(names.KEY_SEPARATOR))

@@ -84,20 +84,20 @@ def request_of(record: Record, rules: DispatchRules) -> DispatchRequest:
         FormatError: a property that must be a number is not; the broker treats such a record as damaged.
     """
     topic = java.decode_utf8(record.topic)
-    held = properties.decode(record.properties)
+    values = properties.decode(record.properties)
     base, count = record.queue_offset, 1
-    if properties.INNER_NUM in held and properties.INNER_BASE in held:
-        base, count = java.parse_long(held[properties.INNER_BASE]), java.parse_short(held[properties.INNER_NUM])
+    if properties.INNER_NUM in values and properties.INNER_BASE in values:
+        base, count = java.parse_long(values[properties.INNER_BASE]), java.parse_short(values[properties.INNER_NUM])
     return DispatchRequest(
         topic,
         record.queue_id,
         record.queue_offset,
         record.physical_offset,
         record.total_size,
-        _tags_code(topic, held, record.store_timestamp, rules),
+        _tags_code(topic, values, record.store_timestamp, rules),
         record.store_timestamp,
         record.sys_flag,
-        held,
+        values,
         base,
         count,
     )

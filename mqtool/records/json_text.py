@@ -43,10 +43,10 @@ def needs_escape(values: Any) -> np.ndarray | None:
     data = data_of(values)
     flags: np.ndarray | None = None
     is_ascii = True
-    held = np.empty((2, min(_PIECE, high - low)), bool)
+    masks = np.empty((2, min(_PIECE, high - low)), bool)
     for start in range(low, high, _PIECE):
         piece = data[start : min(start + _PIECE, high)]
-        quotes, slashes = held[:, : len(piece)]
+        quotes, slashes = masks[:, : len(piece)]
         np.equal(piece, 0x22, out=quotes)
         np.equal(piece, 0x5C, out=slashes)
         is_ascii = is_ascii and int(piece.max()) < 0x80

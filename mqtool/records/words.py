@@ -54,13 +54,13 @@ def java_hashes(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> tu
     for done in range(0, int(lengths.max(initial=0)), 8):
         if done:
             which = which[lengths[which] > done]
-        whole = len(which) == len(starts)
-        word = words[(ends if whole else ends[which]) - (done + 8)]
+        is_all = len(which) == len(starts)
+        word = words[(ends if is_all else ends[which]) - (done + 8)]
         if done + 8 > shortest:
-            rest = (lengths if whole else lengths[which]) - done
+            rest = (lengths if is_all else lengths[which]) - done
             word &= _TAILS.take(np.minimum(rest, 8))
         share = _word_hash(word) * np.uint32(factor)
-        if whole:
+        if is_all:
             hashes += share
             seen |= word
         else:

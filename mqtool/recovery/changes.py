@@ -25,8 +25,8 @@ def file_changes(start: Start) -> FileChanges:
         return tuple(sorted(path.relative_to(root).as_posix() for path in paths if path.is_relative_to(root)))
 
     return FileChanges(
-        deleted=names([path for path, there in present.items() if before[path] and not there]),
-        created=names([path for path, there in present.items() if not before[path] and there]),
+        deleted=names([path for path, is_present in present.items() if before[path] and not is_present]),
+        created=names([path for path, is_present in present.items() if not before[path] and is_present]),
         changed=names([path for path in _changed(start) if path.is_file() and present.get(path, True)]),
     )
 
@@ -66,10 +66,10 @@ def _abort_content(start: Start) -> bytes:
 def index_after(start: Start) -> tuple[IndexSummary, ...]:
     """Returns all files in index/ in the order of their names, including those that the broker ignores."""
     known = {file.path: file for file in start.state.index.files if file.path is not None}
-    gone = {path for path, there in _presence(start).items() if not there}
+    deleted = {path for path, is_present in _presence(start).items() if not is_present}
     found: list[tuple[str, IndexSummary]] = []
     for entry in list_entries(start.settings.root / file_names.INDEX) or []:
-        if entry.is_directory or entry.path in gone:
+        if entry.is_directory or entry.path in deleted:
             continue
         file = known.get(entry.path)
         found.append((entry.name, file.summary if file else _summary(entry.path)))

@@ -83,10 +83,10 @@ class LogRecovery:
         before = {file.path for file in state.log.files}
         state.flushed_where = end
         state.log.truncate_dirty(end)
-        gone = len(before) - len(state.log.files)
-        if gone:
+        deleted = len(before) - len(state.log.files)
+        if deleted:
             state.actions.log_reason(
-                f"{gone} segment(s) that begin after the end of the log, {end}, are deleted "
+                f"{deleted} segment(s) that begin after the end of the log, {end}, are deleted "
                 "(MappedFileQueue.truncateDirtyFiles)"
             )
 

@@ -28,9 +28,9 @@ def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
         UsageError: the node cannot be determined.
         UnsupportedFormatError: its data files are in several directories.
     """
-    wanted = config.flag("enableDLegerCommitLog")
+    is_enabled = config.flag("enableDLegerCommitLog")
     found = sorted(root.glob(f"{file_names.DLEDGER_PREFIX}*/"))
-    if wanted is False or (wanted is None and not found):
+    if is_enabled is False or (is_enabled is None and not found):
         return None
     own = config.text("dLegerSelfId")
     if own is None and len(found) != 1:

@@ -113,11 +113,11 @@ class SimulatedIndex:
         slots, entries = self._settings.index_slots, self._settings.index_entries
         if slots is None or entries is None:
             return
-        wanted = index_file.file_size(slots, entries)
-        if entry.size < wanted:
-            self._actions.do(Action.GROW, entry.path, wanted)
+        full_size = index_file.file_size(slots, entries)
+        if entry.size < full_size:
+            self._actions.do(Action.GROW, entry.path, full_size)
             self._actions.log_accepted(
-                f"index/{entry.name} has {entry.size} bytes: it is lengthened with zeros to {wanted}"
+                f"index/{entry.name} has {entry.size} bytes: it is lengthened with zeros to {full_size}"
             )
 
     def put(self, frames: Frames, keys: IndexKeys) -> None:

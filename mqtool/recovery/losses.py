@@ -158,8 +158,8 @@ class _Comparison:
         """Returns the queue offsets of messages that are not delivered."""
         claims = self._claims.get(key)
         rows = self.rows(key, self._delivered == 0)
-        gone = self.offsets(rows[~self._is_replaced(rows, claims, reading)])
-        return union(gone, self._only_claimed(key, claims, reading))
+        undelivered = self.offsets(rows[~self._is_replaced(rows, claims, reading)])
+        return union(undelivered, self._only_claimed(key, claims, reading))
 
     def _is_replaced(self, rows: np.ndarray, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
         """Whether no unit points to a record, and another record with the same queue offset is delivered there.

@@ -68,9 +68,9 @@ class Proof:
         """Returns the index of the record at each place, -1 if none is proven."""
         if not len(self.position):
             return np.full(len(segment), -1)
-        wanted = (segment << _PLACE_BITS) | position
-        number = np.minimum(np.searchsorted(self._places, wanted), len(self._places) - 1)
-        return np.where(self._places[number] == wanted, number, -1)
+        keys = (segment << _PLACE_BITS) | position
+        number = np.minimum(np.searchsorted(self._places, keys), len(self._places) - 1)
+        return np.where(self._places[number] == keys, number, -1)
 
 
 @dataclass(frozen=True, slots=True)

@@ -125,8 +125,8 @@ class Reader:
     def _decode(self, queue: AnyQueue, segment: int, position: int, size: int) -> tuple[int, int]:
         file = self._state.log.files[segment]
         raw = self._state.segments.reader(file)(position, size)
-        seen = decode(raw, queue.topic, queue.queue_id, release=self._state.settings.release)
-        return _NUMBER[seen.delivery], seen.queue_offset
+        decoded = decode(raw, queue.topic, queue.queue_id, release=self._state.settings.release)
+        return _NUMBER[decoded.delivery], decoded.queue_offset
 
     def _look_ahead(self, reading: QueueReading, file: np.ndarray, units: np.ndarray) -> None:
         """Finds the record with which a pull continues that gets nothing at its own offset.

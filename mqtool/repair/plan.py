@@ -239,8 +239,8 @@ def _forecast(value: Any) -> Forecast | None:
     if value is None:
         return None
     lost = [None if value[name] is None else _typed(value[name], int) for name in ("lost_before", "lost_after")]
-    gone, outcome = _typed(value["physically_gone"], int), _typed(value["outcome"], str)
-    return Forecast(_typed(value["release"], str), gone, lost[0], lost[1], outcome)
+    physically_gone, outcome = _typed(value["physically_gone"], int), _typed(value["outcome"], str)
+    return Forecast(_typed(value["release"], str), physically_gone, lost[0], lost[1], outcome)
 
 
 def _fingerprint(value: Any) -> Fingerprint | None:

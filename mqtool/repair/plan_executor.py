@@ -160,12 +160,12 @@ class _Run:
         """Returns the last step that an earlier call journalled, None if this is the first call."""
         home, journal = home_of(self._root), self.journal
         if journal.begin is None:
-            strange = [name for name in (QUARANTINE, STAGING, BUILDING) if (home / name).exists()]
-            if strange:
+            leftovers = [name for name in (QUARANTINE, STAGING, BUILDING) if (home / name).exists()]
+            if leftovers:
                 raise RefusedError(
                     "quarantine",
                     "there is no journal that describes this; inspect it, then move it out of the store",
-                    home / strange[0],
+                    home / leftovers[0],
                 )
             remove_tree(home, self._files)
             return None

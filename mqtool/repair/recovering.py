@@ -75,20 +75,20 @@ def _named_as(root: Path, scratch: Path) -> Iterator[None]:
 
 
 def _collect(root: Path, scratch: Path, files: ScratchFiles, staged: StagedFiles) -> None:
-    there = set()
+    present = set()
     for path in sorted(scratch.rglob("*")):
         name = path.relative_to(scratch).as_posix()
         if path.is_symlink():
             if path.readlink() == root / name:
-                there.add(name)
+                present.add(name)
                 continue
             files.own(path)  # a file that was moved to the engine's quarantine
         if path.is_file() and name != file_names.LOCK:
-            there.add(name)
+            present.add(name)
             staged.put(name, path)
     for path in root.rglob("*"):
         name = path.relative_to(root).as_posix()
-        if path.is_file() and name not in there and not _is_ours(name):
+        if path.is_file() and name not in present and not _is_ours(name):
             staged.remove(path)
 
 

@@ -70,5 +70,5 @@ def redacted(record: Record) -> bytes:
         )
     body = BLANK * len(record.body)
     made = replace(record, body=body, body_crc=commit_log.body_crc(body), sys_flag=record.sys_flag & ~_COMPRESSION)
-    whole = commit_log.build_record(made)
-    return properties.renew_crc32(whole) if record.properties.endswith(_SEPARATOR) else whole
+    data = commit_log.build_record(made)
+    return properties.renew_crc32(data) if record.properties.endswith(_SEPARATOR) else data

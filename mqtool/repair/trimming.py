@@ -29,23 +29,23 @@ def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:
     """
     check_queues(store)
     log = store.commit_log
-    gone = [segment for segment in log.segments[: log.last_used] if segment.end <= change.before]
-    if not gone:
+    removed = [segment for segment in log.segments[: log.last_used] if segment.end <= change.before]
+    if not removed:
         raise UsageError(f"nothing to trim: no segment before the last one ends at or before {change.before}")
-    begins = log.segments[len(gone)].base
-    for segment in gone:
+    begins = log.segments[len(removed)].base
+    for segment in removed:
         staged.remove(segment.path)
         staged.unhashed.add(staged.name(segment.path))
-    count = sum(segment.size for segment in gone)
-    staged.notes.append(f"{len(gone)} segments, {count} bytes: the log will begin at physical offset {begins}")
+    count = sum(segment.size for segment in removed)
+    staged.notes.append(f"{len(removed)} segments, {count} bytes: the log will begin at physical offset {begins}")
     for path in derived_files_before(store, begins):
         staged.remove(path)
     _note_unread(store, begins, staged)
     staged.notes.extend(
-        held.words_of(segment)
+        messages.words_of(segment)
         for segment, waiting in waiting_by_segment(store)
         if segment.base < begins
-        for held in waiting
+        for messages in waiting
     )
     staged.read_log(store, full=False)
 
@@ -67,9 +67,9 @@ def _first_at(queue: Queue, begins: int) -> int:
     """Returns the queue offset of the first unit that points at or past a physical offset."""
     for number, file in enumerate(queue.files):
         units = queue.units_of(number)
-        wanted = (has_record(units) & (units["physical_offset"] >= begins)).nonzero()[0]
-        if len(wanted):
-            at = int(wanted[0])
+        rows = (has_record(units) & (units["physical_offset"] >= begins)).nonzero()[0]
+        if len(rows):
+            at = int(rows[0])
             return int(units["base_queue_offset"][at]) if queue.is_batch else file.base // queue.unit_size + at
     return queue.max_offset
 

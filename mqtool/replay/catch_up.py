@@ -35,13 +35,13 @@ def already_stored(
     done: list[Answered] = []
     pending: list[Answered] = []
     with open_store(target) as store:
-        there = store.messages(start=since)
+        messages = store.messages(start=since)
         for original in originals:
             message = validator.prepared(original.message) if original.message is not None else None
             if not isinstance(message, OutgoingMessage):
                 pending.append((original, ack_of(original, validator)))
                 continue
-            found = next((one for one in there if not isinstance(one, Damage) and _matches(one, message)), None)
+            found = next((one for one in messages if not isinstance(one, Damage) and _matches(one, message)), None)
             if found is None:
                 return done, chain((one for one, _ in pending), [original], originals)
             done += pending
@@ -60,8 +60,8 @@ def _matches(stored: Message, expected: OutgoingMessage) -> bool:
     """Whether storing `expected` could have created the record `stored`; the store may have added properties."""
     if (stored.topic, stored.queue_id, stored.flag) != (expected.topic, expected.queue_id, expected.flag):
         return False
-    said = properties.decode(expected.properties)
-    return stored.raw_body == expected.body and said.items() <= stored.properties.items()
+    values = properties.decode(expected.properties)
+    return stored.raw_body == expected.body and values.items() <= stored.properties.items()
 
 
 def _ack(original: Original, stored: Message) -> Ack:

@@ -110,17 +110,17 @@ class Source:
     # -- a store -------------------------------------------------------------------------------------------------
 
     def _of_store(self, options: StoreOptions, after: Position | None, skipped: SkippedCounts) -> Iterator[Original]:
-        wanted = self.selection
-        start = max(wanted.start or 0, after[0] if after else 0) or None
+        selection = self.selection
+        start = max(selection.start or 0, after[0] if after else 0) or None
         with open_store(self.path, self.config) as store:
             resend = replace(self.resend, topics=store.metadata.topics)
             for item in store.messages(
                 start=start,
-                end=wanted.end,
-                topics=wanted.topics if resend.stored_topics is None else resend.stored_topics,
-                queue_id=wanted.queue_id,
-                begin_time=wanted.begin_time,
-                end_time=wanted.end_time,
+                end=selection.end,
+                topics=selection.topics if resend.stored_topics is None else resend.stored_topics,
+                queue_id=selection.queue_id,
+                begin_time=selection.begin_time,
+                end_time=selection.end_time,
             ):
                 if isinstance(item, Damage):
                     skipped.damage.append(item)
@@ -183,22 +183,22 @@ class Source:
 
     def _is_selected(self, message: Message, *, timed: bool) -> bool:
         """Whether a row is selected; a row without a store timestamp matches no time range."""
-        wanted = self.selection
-        begin, end = wanted.begin_time, wanted.end_time
+        selection = self.selection
+        begin, end = selection.begin_time, selection.end_time
         if (begin is not None or end is not None) and not (
             timed and (begin or 0) <= message.store_timestamp and (end is None or message.store_timestamp < end)
         ):
             return False
-        queue_fits = wanted.queue_id is None or wanted.queue_id == message.queue_id
-        return queue_fits and wanted.matches_topic(message.topic) and wanted.matches(message)
+        queue_fits = selection.queue_id is None or selection.queue_id == message.queue_id
+        return queue_fits and selection.matches_topic(message.topic) and selection.matches(message)
 
     def _renewed(self, message: OutgoingMessage, options: StoreOptions) -> OutgoingMessage:
         """Returns a message without the fields that its old store had set."""
-        said = properties.decode(message.properties)
+        values = properties.decode(message.properties)
         for name in _OF_THE_OLD_STORE:
-            said.pop(name, None)
+            values.pop(name, None)
         return message._replace(
-            properties=properties.encode(said.items(), trailing_separator=options.release >= (5, 5)),
+            properties=properties.encode(values.items(), trailing_separator=options.release >= (5, 5)),
             sys_flag=message.sys_flag & ~(TRANSACTION_MASK | _BATCH | _HOSTS),
             prepared_transaction_offset=0,
             born_timestamp=message.born_timestamp if self.keep_times else None,
@@ -208,15 +208,15 @@ class Source:
 
 def _outgoing(message: Message) -> OutgoingMessage:
     """Converts a message of a store to one that can be put, with its body as stored."""
-    said, body, flag = message.properties, message.raw_body, message.sys_flag
+    values, body, flag = message.properties, message.raw_body, message.sys_flag
     if message.batch_index is not None:
-        said = {name: value for name, value in said.items() if name not in _OF_A_BATCH}
+        values = {name: value for name, value in values.items() if name not in _OF_A_BATCH}
         body, flag = message.body, flag & ~_PACKED
     return OutgoingMessage(
         message.topic,
         message.queue_id,
         body,
-        properties.encode(said.items()),
+        properties.encode(values.items()),
         message.flag,
         flag,
         message.born_timestamp,
@@ -243,7 +243,7 @@ def _shown(message: OutgoingMessage, given: Mapping[str, Any]) -> Message:
         body = compression.decode(message.body, message.sys_flag)
     except FormatError:
         body = message.body
-    said = properties.decode(message.properties)
+    values = properties.decode(message.properties)
     empty = Message(
         0,
         0,
@@ -258,7 +258,7 @@ def _shown(message: OutgoingMessage, given: Mapping[str, Any]) -> Message:
         "",
         0,
         0,
-        said,
+        values,
         0,
         body,
         "",

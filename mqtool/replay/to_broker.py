@@ -107,9 +107,9 @@ class _Run:
     def _send(self, chunk: list[Original]) -> Exception | None:
         """Sends a chunk and records the answers; returns the error that ended it, if any."""
         answers, failure = self._sender.send([one.message for one in chunk if one.message is not None])
-        there = iter(answers)
+        results = iter(answers)
         for original in chunk:
-            ack = Ack(0, None, original.reason) if original.message is None else next(there, None)
+            ack = Ack(0, None, original.reason) if original.message is None else next(results, None)
             if ack is None:
                 break
             self._report.take(original, ack)

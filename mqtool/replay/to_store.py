@@ -81,10 +81,10 @@ def shape_of(source: Source, ids: Path | None) -> dict[str, Any]:
 
     They are the same for a replay into a store and one to brokers.
     """
-    wanted = asdict(source.selection)
-    wanted["grep"] = None if wanted["grep"] is None else wanted["grep"].decode("utf-8", "surrogateescape")
-    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in wanted.items()}
-    plain["properties"] = [list(pair) for pair in wanted["properties"]]
+    selection = asdict(source.selection)
+    selection["grep"] = None if selection["grep"] is None else selection["grep"].decode("utf-8", "surrogateescape")
+    plain = {name: list(value) if isinstance(value, tuple) else value for name, value in selection.items()}
+    plain["properties"] = [list(pair) for pair in selection["properties"]]
     del plain["limit"]
     plain |= source.resend.shape()
     return {**plain, "keep_times": source.keep_times, "ids": None if ids is None else ids.name}

@@ -129,7 +129,9 @@ def gather(
     lint = tuple(group for group in groups if CATALOGUE[group.code].area is Area.LINT)
     others = tuple(group for group in groups if group not in lint)
     queues, lags = _queues(store, answer)
-    waiting = [held.words_of(segment) for segment, undelivered in waiting_by_segment(store) for held in undelivered]
+    waiting = [
+        messages.words_of(segment) for segment, undelivered in waiting_by_segment(store) for messages in undelivered
+    ]
     notes = {
         "ranges": max(0, len(losses.ranges) - MOST_ROWS),
         "queues": max(0, len(queues) - MOST_ROWS),

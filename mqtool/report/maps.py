@@ -84,11 +84,11 @@ def _segment(segment: MappedFile, facts: SegmentFacts | None, ranges: Sequence[L
 
 def damage_map(start: int, end: int, ranges: Sequence[LostRange]) -> list[Mark]:
     """Returns the positions of damaged ranges between two physical offsets, each wide enough to be visible."""
-    whole = max([end, *(one.end for one in ranges)]) - start
+    total = max([end, *(one.end for one in ranges)]) - start
     marks: list[Mark] = []
     for one in ranges:
-        left = max(0.0, (one.start - start) / max(1, whole)) * WIDTH
-        width = max(_NARROWEST, (one.end - one.start) / max(1, whole) * WIDTH)
+        left = max(0.0, (one.start - start) / max(1, total)) * WIDTH
+        width = max(_NARROWEST, (one.end - one.start) / max(1, total) * WIDTH)
         left = min(left, WIDTH - _NARROWEST)
         if marks and left < marks[-1].left + marks[-1].width and len(marks) >= MOST_CELLS:
             continue  # it would not be seen

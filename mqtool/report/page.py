@@ -35,8 +35,10 @@ def report(
         UsageError: the state file is not a verify state file.
     """
     chosen = options or Options()
-    wanted = Options(chosen.topics, chosen.jobs, chosen.throttle, chosen.state, chosen.max_seconds, timeline=True)
-    answer, facts = examine(store, wanted, on_progress)
+    verify_options = Options(
+        chosen.topics, chosen.jobs, chosen.throttle, chosen.state, chosen.max_seconds, timeline=True
+    )
+    answer, facts = examine(store, verify_options, on_progress)
     made = f"{datetime.now(UTC):%Y-%m-%d %H:%M:%S} UTC by mqtool {__version__}"
     steps = None if advise is None else tuple(advise(store, answer))
     return render(gather(store, answer, facts, made, steps)), answer

@@ -45,10 +45,10 @@ def schema_of(columns: Iterable[str] | None = None, *, keyed: bool = False) -> A
     Raises:
         UsageError: an unknown column.
     """
-    whole = messages_schema(ALL_COLUMNS)
+    schema = messages_schema(ALL_COLUMNS)
     if keyed:
-        whole = pa.schema([pa.field(KEY, pa.string(), metadata=_DOCS), *whole])
-    return chosen(whole, whole.names if columns is None else columns)
+        schema = pa.schema([pa.field(KEY, pa.string(), metadata=_DOCS), *schema])
+    return chosen(schema, schema.names if columns is None else columns)
 
 
 def chosen(schema: Any, names: Iterable[str]) -> Any:
@@ -165,14 +165,14 @@ class Scan:
             UsageError: an unknown column.
         """
         self.options = options or Options()
-        whole = schema_of(keyed=self.options.keyed)
+        schema = schema_of(keyed=self.options.keyed)
         self.schema = schema_of(columns, keyed=self.options.keyed)
-        self.where = where if isinstance(where, Where) else Where.of(where, whole)
+        self.where = where if isinstance(where, Where) else Where.of(where, schema)
         self.report = Report(broker)
         self._store = store
         self._zones = Zones() if zones is None else zones
-        tested = set(whole.names) if self.where.columns is None else set(self.where.columns)
-        self._tested = schema_of([name for name in whole.names if name in tested | {_PLACE}], keyed=self.options.keyed)
+        tested = set(schema.names) if self.where.columns is None else set(self.where.columns)
+        self._tested = schema_of([name for name in schema.names if name in tested | {_PLACE}], keyed=self.options.keyed)
         needed = [*self.schema.names, *(name for name in self._tested.names if name not in self.schema.names)]
         self._needed = schema_of(needed, keyed=self.options.keyed)
         self._every = self.options.every_class

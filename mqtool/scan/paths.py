@@ -141,8 +141,8 @@ class Planner:
 
     def _by_alternatives(self, low: int, high: int) -> Path | None:
         """Returns the path to records that meet one of several conditions, if index or queues cover each of them."""
-        whole = Facts(self.facts.columns)
-        either = [one for one in (one & whole for one in self.facts.either) if not one.is_impossible]
+        common = Facts(self.facts.columns)
+        either = [one for one in (one & common for one in self.facts.either) if not one.is_impossible]
         found = [Planner(self.store, one, self.trust, every_class=self.every_class)._named(low, high) for one in either]
         paths = [path for path in found if path is not None]
         if not paths or len(paths) < len(found):
@@ -248,12 +248,12 @@ class Planner:
                 return None
             if live.any():
                 before = int(physical[live][-1])
-            wanted = live & places.mask(numbers) & (physical >= low) & (physical < high)
+            selected = live & places.mask(numbers) & (physical >= low) & (physical < high)
             if self._tag_codes and class_of(queue.topic, 0) is RecordClass.COMMITTED:  # others keep times there
                 codes = units["tags_code"].astype(np.int64)
-                wanted &= np.isin(codes, self._tag_codes) | (codes <= MAX_EXT_ADDRESS)
-            offsets.append(physical[wanted])
-            sizes.append(units["size"][wanted].astype(np.int64))
+                selected &= np.isin(codes, self._tag_codes) | (codes <= MAX_EXT_ADDRESS)
+            offsets.append(physical[selected])
+            sizes.append(units["size"][selected].astype(np.int64))
         if not offsets:
             return np.empty(0, np.int64), np.empty(0, np.int64)
         return np.concatenate(offsets), np.concatenate(sizes)

@@ -54,10 +54,10 @@ def _run(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Fra
     offsets, sizes = offsets[inside], sizes[inside]
     if not len(offsets):
         return
-    data, there = _read(log, offsets, sizes)
-    for offset, size in zip(offsets[~there].tolist(), sizes[~there].tolist(), strict=True):
+    data, was_read = _read(log, offsets, sizes)
+    for offset, size in zip(offsets[~was_read].tolist(), sizes[~was_read].tolist(), strict=True):
         yield _damage(log, offset, offset + size, "the file ends before this record does", DamageKind.MISSING)
-    frames = Frames(data, start, offsets[there] - start, sizes[there])
+    frames = Frames(data, start, offsets[was_read] - start, sizes[was_read])
     if not len(frames):
         return
     valid = frames.valid & np.isin(frames.column("magic_code"), (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
@@ -82,13 +82,13 @@ def _read(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> tuple[memor
     index = log.segment_at(start)
     is_remote = index is not None and is_url(str(log.segments[index].path))
     breaks = np.flatnonzero(offsets[1:] - ends[:-1] > (_REMOTE_GAP if is_remote else _GAP)) + 1
-    there = np.ones(len(offsets), bool)
+    was_read = np.ones(len(offsets), bool)
     for low, high in pairwise([0, *breaks.tolist(), len(offsets)]):
         first, end = int(offsets[low]), int(ends[high - 1])
         found = log.read(first, end - first)
         data[first - start : first - start + len(found)] = found
-        there[low:high] = offsets[low:high] + sizes[low:high] <= first + len(found)
-    return data, there
+        was_read[low:high] = offsets[low:high] + sizes[low:high] <= first + len(found)
+    return data, was_read
 
 
 def _damage(log: CommitLog, start: int, end: int, detail: str, kind: DamageKind = DamageKind.BAD_HEADER) -> Damage:

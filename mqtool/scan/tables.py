@@ -112,14 +112,14 @@ def _units_of(source: Source, queue: Queue) -> Iterator[Any]:
         whole = queue.units_of(number)
         for start in range(0, len(whole), _BATCH_ROWS):
             units = whole[start : start + _BATCH_ROWS]
-            there = np.flatnonzero(has_record(units))
+            rows = np.flatnonzero(has_record(units))
             if queue.is_batch:
                 offsets = units["base_queue_offset"].astype(np.int64)
             else:
                 offsets = np.arange(start, start + len(units), dtype=np.int64) + file.base // queue.unit_size
             known = {"broker": source.broker, "topic": queue.topic, "queue_id": queue.queue_id}
-            fields = {name: units[name][there] for name in ("physical_offset", "size", "tags_code")}
-            yield _batch(QUEUE_UNITS, len(there), known, {"queue_offset": offsets[there], **fields})
+            fields = {name: units[name][rows] for name in ("physical_offset", "size", "tags_code")}
+            yield _batch(QUEUE_UNITS, len(rows), known, {"queue_offset": offsets[rows], **fields})
 
 
 def _index_entries(stores: Stores) -> Iterator[Any]:

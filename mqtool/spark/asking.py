@@ -75,9 +75,9 @@ def ask(reader: "DataFrameReader", paths: str | list[str], question: "Callable[[
     Raises:
         UsageError: Spark Connect, which does not expose plans.
     """
-    whole = reader.load(paths)
-    plan = _Plan(question(whole))
-    read = reader.options(**plan.options(whole.columns))
+    frame = reader.load(paths)
+    plan = _Plan(question(frame))
+    read = reader.options(**plan.options(frame.columns))
     return question(read.load(paths))
 
 
@@ -103,9 +103,9 @@ class _Plan:
         used |= set(_names(self._root.outputSet()))
         conditions = [self._condition(nodes, node) for node in reads]
         found = {"columns": ",".join(name for name in known if name in used) or known[0]}
-        said = list(dict.fromkeys(one for one in conditions if one is not None))
+        texts = list(dict.fromkeys(one for one in conditions if one is not None))
         if reads and None not in conditions:
-            found["where"] = " OR ".join(f"({one})" for one in said)
+            found["where"] = " OR ".join(f"({one})" for one in texts)
         return found
 
     def _condition(self, nodes: list[Any], read: Any) -> str | None:

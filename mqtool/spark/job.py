@@ -135,8 +135,8 @@ class _Attempts:
             yield from self._work(items)
         except (MqtoolError, OSError) as error:
             context = TaskContext.get()
-            again = context is not None and context.attemptNumber() + 1 < self._most
-            if again and not isinstance(error, CorruptionError):
+            has_retry = context is not None and context.attemptNumber() + 1 < self._most
+            if has_retry and not isinstance(error, CorruptionError):
                 raise
             self._errors.add([error])
 
@@ -154,6 +154,6 @@ def last_words(error: BaseException) -> str:
     ours = [line for line in lines if line.startswith("mqtool.")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     raised = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    said = [*(raised[:1]), *causes, *ours] or [line for line in lines if line][:1] or [type(error).__name__]
-    stopped = "stopped SparkContext" in said[-1]
-    return "no master answers, or it ended the application" if stopped else said[-1]
+    reasons = [*(raised[:1]), *causes, *ours] or [line for line in lines if line][:1] or [type(error).__name__]
+    stopped = "stopped SparkContext" in reasons[-1]
+    return "no master answers, or it ended the application" if stopped else reasons[-1]

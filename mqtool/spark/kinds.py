@@ -65,11 +65,11 @@ class KindSource:
         self.root = root
         self.table = _chosen(kind.tables, options.get("table", kind.tables[0].name))
         names = [column.name for column in self.table.columns]
-        wanted = [name.strip() for name in options.get("columns", "").split(",") if name.strip()] or names
-        for name in wanted:
+        columns = [name.strip() for name in options.get("columns", "").split(",") if name.strip()] or names
+        for name in columns:
             if name not in names:
                 raise UsageError(f"unknown column {name!r}; known: {', '.join(names)}")
-        self.columns = tuple(wanted)
+        self.columns = tuple(columns)
 
     def schema(self) -> StructType:
         """Returns the Spark schema, with docs as comments."""

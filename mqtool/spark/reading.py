@@ -125,11 +125,11 @@ class _Shape:
         self._names = names
         self._messages = [name for name in names if name != options.damage_column]
         self._where = options.where
-        wanted = tuple(self._messages) if options.table is Table.MESSAGES else options.read.columns
+        columns = tuple(self._messages) if options.table is Table.MESSAGES else options.read.columns
         if self._where.test is not None:  # columns that are only tested are dropped again
             tested = BY_NAME if self._where.columns is None else self._where.columns
-            wanted = tuple(dict.fromkeys((*wanted, *tested)))
-        self.request = narrowed(options, wanted or ("physical_offset",)).read
+            columns = tuple(dict.fromkeys((*columns, *tested)))
+        self.request = narrowed(options, columns or ("physical_offset",)).read
 
     def narrow(self, frames: Frames) -> Frames:
         """Filters out records that cannot meet the condition."""

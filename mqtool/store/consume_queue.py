@@ -158,17 +158,17 @@ class Queue:
         """Returns (file number, index in it, unit) of the newest unit with a record that passes a test, if any."""
         for number in range(len(self.files) - 1, -1, -1):
             for first, units in self._blocks(number, backward=True):
-                wanted = np.flatnonzero(has_record(units) if test is None else has_record(units) & test(units))
-                if len(wanted):
-                    return number, first + int(wanted[-1]), units[wanted[-1]]
+                rows = np.flatnonzero(has_record(units) if test is None else has_record(units) & test(units))
+                if len(rows):
+                    return number, first + int(rows[-1]), units[rows[-1]]
         return None
 
     def _first_unit(self, test: Test) -> tuple[int, int, np.void] | None:
         for number in range(len(self.files)):
             for first, units in self._blocks(number):
-                wanted = np.flatnonzero(has_record(units) & test(units))
-                if len(wanted):
-                    return number, first + int(wanted[0]), units[wanted[0]]
+                rows = np.flatnonzero(has_record(units) & test(units))
+                if len(rows):
+                    return number, first + int(rows[0]), units[rows[0]]
         return None
 
     @cached_property
@@ -237,9 +237,9 @@ def units_from(queue: Queue, start: int) -> tuple[np.ndarray, np.ndarray]:
             numbers = units["base_queue_offset"].astype(np.int64)
         else:
             numbers = np.arange(len(units), dtype=np.int64) + file.base // queue.unit_size
-        wanted = (numbers >= start) & (numbers < queue.max_offset) & (units["size"] > 0)
-        offsets.append(numbers[wanted])
-        physical.append(units["physical_offset"][wanted].astype(np.int64))
+        selected = (numbers >= start) & (numbers < queue.max_offset) & (units["size"] > 0)
+        offsets.append(numbers[selected])
+        physical.append(units["physical_offset"][selected].astype(np.int64))
     empty = np.empty(0, np.int64)
     return np.concatenate(offsets or [empty]), np.concatenate(physical or [empty])
 
@@ -257,6 +257,6 @@ def has_record(units: np.ndarray) -> np.ndarray:
 def _padded(units: np.ndarray, count: int) -> np.ndarray:
     if len(units) == count:
         return units
-    whole = np.zeros(count, units.dtype)
-    whole[: len(units)] = units
-    return whole
+    padded = np.zeros(count, units.dtype)
+    padded[: len(units)] = units
+    return padded

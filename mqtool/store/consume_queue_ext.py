@@ -70,11 +70,11 @@ class ExtUnits:
             problems: receives (offset, code, evidence).
         """
         offsets, tags, malformed = self._units
-        wanted = addresses - LONG_MIN
-        at = np.minimum(np.searchsorted(offsets, wanted), max(0, len(offsets) - 1))
-        found = offsets[at] == wanted if len(offsets) else np.zeros(len(wanted), bool)
+        positions = addresses - LONG_MIN
+        at = np.minimum(np.searchsorted(offsets, positions), max(0, len(offsets) - 1))
+        found = offsets[at] == positions if len(offsets) else np.zeros(len(positions), bool)
         for index in np.flatnonzero(~found).tolist()[: MOST_PROBLEMS - len(problems)]:
-            where = int(wanted[index])
+            where = int(positions[index])
             evidence = f"no unit at extension offset {where}" + (f"; {malformed[0]}" if malformed else "")
             problems.append((where, "ext-dangling-address", evidence))
         return np.where(found, tags[at] if len(tags) else 0, 0)

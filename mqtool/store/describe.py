@@ -238,10 +238,10 @@ def deep_scan(store: Store, on_progress: OnProgress = ignore) -> DeepScan:
 
     found, log = DeepScan(), store.commit_log
     columns = ("physical_offset", "topic", "store_size", "store_timestamp")
-    wanted = [(columns[2], "count"), (columns[2], "sum"), (columns[3], "min"), (columns[3], "max")]
+    aggregates = [(columns[2], "count"), (columns[2], "sum"), (columns[3], "min"), (columns[3], "max")]
     for batch in store.batches(columns, damage=found.damage):
         grouped = pa.Table.from_batches([batch]).group_by("topic")
-        for row in grouped.aggregate(wanted).to_pylist():
+        for row in grouped.aggregate(aggregates).to_pylist():
             count, size, first, last = found.topics.get(row["topic"], (0, 0, 1 << 63, -1))
             found.topics[row["topic"]] = (
                 count + row["store_size_count"],

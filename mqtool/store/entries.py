@@ -134,8 +134,8 @@ def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
     count = PIECE // index_file.ENTRY_SIZE
     with ReadFile(file.path) as opened:
         for first in range(1, index.entry_count + 1, count):
-            wanted = min(count, index.entry_count + 1 - first) * index_file.ENTRY_SIZE
-            data = opened.read(index_file.entry_position(first, slots), wanted)
+            size = min(count, index.entry_count + 1 - first) * index_file.ENTRY_SIZE
+            data = opened.read(index_file.entry_position(first, slots), size)
             entries = np.frombuffer(data, index_file.ENTRY.dtype, len(data) // index_file.ENTRY_SIZE)
             for number, values in enumerate(entries.tolist(), first):
                 row = _row(index_file.ENTRY, values)

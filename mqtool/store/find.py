@@ -166,20 +166,20 @@ class _IndexSearch:
         if not self.scans_rest:
             return []
         first, last = self._covered
-        log, wanted = self.store.commit_log, self.selection
-        low = log.min_offset if wanted.start is None else max(wanted.start, log.min_offset)
-        high = log.max_offset if wanted.end is None else min(wanted.end, log.max_offset)
+        log, selection = self.store.commit_log, self.selection
+        low = log.min_offset if selection.start is None else max(selection.start, log.min_offset)
+        high = log.max_offset if selection.end is None else min(selection.end, log.max_offset)
         parts = [(low, min(first, high)), (max(last, low), high)]
         return [(start, end) for start, end in parts if start < end]
 
     def methods(self) -> list[str]:
         """Returns what will be done, in words."""
         first, last = self._covered
-        said = [f"index: {len(self.files)} files, {len(self.topics)} topics, physical offsets {first} to {last}"]
+        words = [f"index: {len(self.files)} files, {len(self.topics)} topics, physical offsets {first} to {last}"]
         rest = sum(end - start for start, end in self._rest())
         if rest:
-            said.append(f"scan of {rest} bytes that the index does not cover")
-        return said
+            words.append(f"scan of {rest} bytes that the index does not cover")
+        return words
 
     def items(self) -> Iterator[Message | Damage]:
         """Yields the results, in the order of the log."""
@@ -198,8 +198,8 @@ class _IndexSearch:
         return indexed_offsets(self.files, self.topics, self.terms)
 
     def _scan(self, start: int, end: int) -> Iterator[Message | Damage]:
-        wanted = {name: getattr(self.selection, name) for name in Selection.__dataclass_fields__}
-        return self.store.messages(**{**wanted, "start": start, "end": end, "limit": None})
+        criteria = {name: getattr(self.selection, name) for name in Selection.__dataclass_fields__}
+        return self.store.messages(**{**criteria, "start": start, "end": end, "limit": None})
 
     def _read(self, offset: int) -> Iterator[Message | Damage]:
         log = self.store.commit_log
@@ -214,20 +214,22 @@ class _IndexSearch:
             return
         except StoreError:
             return  # the index outlives cut records; whether this one ever was one, `verify` can tell
-        if not self._is_wanted(message):
+        if not self._is_selected(message):
             return
         yield crc_damage(message) or message
 
-    def _is_wanted(self, message: Message) -> bool:
-        wanted = self.selection
-        in_time = (wanted.begin_time is None or message.store_timestamp >= wanted.begin_time) and (
-            wanted.end_time is None or message.store_timestamp < wanted.end_time
+    def _is_selected(self, message: Message) -> bool:
+        selection = self.selection
+        in_time = (selection.begin_time is None or message.store_timestamp >= selection.begin_time) and (
+            selection.end_time is None or message.store_timestamp < selection.end_time
         )
-        in_range = (wanted.start is None or message.physical_offset >= wanted.start) and (
-            wanted.end is None or message.physical_offset < wanted.end
+        in_range = (selection.start is None or message.physical_offset >= selection.start) and (
+            selection.end is None or message.physical_offset < selection.end
         )
-        in_queue = wanted.queue_id is None or message.queue_id == wanted.queue_id
-        return in_time and in_range and in_queue and wanted.matches_topic(message.topic) and wanted.matches(message)
+        in_queue = selection.queue_id is None or message.queue_id == selection.queue_id
+        return (
+            in_time and in_range and in_queue and selection.matches_topic(message.topic) and selection.matches(message)
+        )
 
 
 def crc_damage(message: Message) -> Damage | None:

@@ -137,8 +137,8 @@ class IndexFile:
             return []
         with self._open() as file:
             newest, read = self._head(file, key_hash % slots), self._reader(file, slots)
-            wanted = key_hash, begin, end
-            return index_lookup.offsets_in_chain(read, newest, self.header, self.entry_count, wanted, max_num)
+            query = key_hash, begin, end
+            return index_lookup.offsets_in_chain(read, newest, self.header, self.entry_count, query, max_num)
 
     def _reader(self, file: ReadFile, slots: int) -> Callable[[int], index_lookup.Entry | None]:
         """Returns a function that reads entries of a chain by number, newest first; long chains are read in blocks."""

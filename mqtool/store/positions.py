@@ -85,7 +85,7 @@ def positions_of(
         UsageError: a client's file is not one.
         StoreError: a file cannot be read.
     """
-    queues, wanted, named = StoredQueues(store), Globs(groups), Globs(topics)
+    queues, selected, named = StoredQueues(store), Globs(groups), Globs(topics)
     popped, tables = in_flight(store), store.metadata.offset_tables
     for table in tables.tables:
         is_read = table is tables.read
@@ -95,11 +95,11 @@ def positions_of(
         )
         for kind, by_group in kinds:
             for group, topic, queue_id, offset in _flat(by_group):
-                if wanted.matches(group) and named.matches(topic):
+                if selected.matches(group) and named.matches(topic):
                     found = _position(queues, kind, (group, topic, queue_id), offset, (table.name, is_read))
                     out = None if popped is None else popped[QueueKey(group, topic, queue_id)]
                     yield replace(found, in_flight=out) if kind is PositionKind.COMMITTED else found
-    if not wanted.is_everything:
+    if not selected.is_everything:
         return
     for path in broadcast:
         for (topic, queue_id), offset in sorted(broadcast_offsets(store, path).items()):

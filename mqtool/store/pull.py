@@ -54,9 +54,9 @@ def get_message(
         tags: a tag expression, "a || b", "*" or None for all; only hashes are compared, as in the broker.
     """
     view = None if queue is None else QueueOnDisk(queue)
-    wanted = None if tags is None else TagFilter(tags)
+    message_filter = None if tags is None else TagFilter(tags)
     answer: core.Found[Message | Damage]
-    answer = core.get_message(view, _LogOnDisk(log), queue_offset, max_msg_nums, wanted)
+    answer = core.get_message(view, _LogOnDisk(log), queue_offset, max_msg_nums, message_filter)
     return GetResult(
         answer.status,
         answer.next_begin_offset,

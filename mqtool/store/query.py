@@ -28,8 +28,8 @@ def offsets_of_key(files: list[IndexFile], topic: str, key: str, max_num: int, b
     Returns:
         Offsets from the newest file first, newest entry first.
     """
-    wanted = index_file.key_hash(index_file.key_text(topic, key))
-    return query_offsets(files, wanted, min(max_num, MAX_PER_QUERY), begin, end)
+    key_hash = index_file.key_hash(index_file.key_text(topic, key))
+    return query_offsets(files, key_hash, min(max_num, MAX_PER_QUERY), begin, end)
 
 
 def query_message(

@@ -228,7 +228,7 @@ def table(config: Path, name: str) -> bytes | None:
         versions = dict(database.items(_VERSION_FAMILY))
     if member == "offsetTable":
         rows = {key: value.get(member, {}) for key, value in rows.items()}
-    whole: dict[str, Any] = {member: rows}
+    document: dict[str, Any] = {member: rows}
     if _VERSION_KEY in versions:
-        whole["dataVersion"] = config_json.parse(versions[_VERSION_KEY])
-    return json.dumps(whole).encode()
+        document["dataVersion"] = config_json.parse(versions[_VERSION_KEY])
+    return json.dumps(document).encode()

@@ -55,9 +55,9 @@ def is_part(path: Path) -> bool:
     """Whether a directory is part of a store rather than its root, by its name and its direct content."""
     if is_directory(path / file_names.COMMIT_LOG):
         return False
-    whole = path.absolute()
+    full_path = path.absolute()
     parts = (*PLACES, *QUEUE_PLACES, file_names.CONFIG)
-    if whole.name in parts or whole.parent.name in QUEUE_PLACES or whole.parent.parent.name in QUEUE_PLACES:
+    if full_path.name in parts or full_path.parent.name in QUEUE_PLACES or full_path.parent.parent.name in QUEUE_PLACES:
         return True
     names = [entry.name for entry in list_directory(path)]
     return any(file_names.parse_mapped_file_name(n) is not None or file_names.is_index_file_name(n) for n in names)

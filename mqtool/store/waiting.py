@@ -83,7 +83,7 @@ def waiting_by_segment(store: Store) -> list[tuple[MappedFile, tuple[Undelivered
         numbers, counts = np.unique(files[files >= 0], return_counts=True)
         for number, count in zip(numbers.tolist(), counts.tolist(), strict=True):
             found[number].append(Undelivered(one.kind, one.topic, one.queue_id, count))
-    return [(segment, tuple(held)) for segment, held in zip(segments, found, strict=True)]
+    return [(segment, tuple(messages)) for segment, messages in zip(segments, found, strict=True)]
 
 
 def waiting_messages(store: Store) -> list[WaitingMessages]:

@@ -260,8 +260,8 @@ def _stored(message: Message, earlier: Sequence[Message]) -> Step:
         return step_of(message, StepKind.DELIVERED, f"delivered to {topic} by the timer")
     if topics.SCHEDULE_TOPIC in targets or message.properties.get(properties.REAL_TOPIC) == topic:
         return step_of(message, StepKind.DELIVERED, f"delivered to {topic} after its delay")
-    again = " again" if any(one.topic == topic for one in earlier) else ""
-    return step_of(message, StepKind.SENT, f"sent{again} to {topic}", until=None)
+    suffix = " again" if any(one.topic == topic for one in earlier) else ""
+    return step_of(message, StepKind.SENT, f"sent{suffix} to {topic}", until=None)
 
 
 # -- what has not happened yet ------------------------------------------------------------------------------------

@@ -48,9 +48,9 @@ def _of_history(history: MessageHistory) -> list[dict[str, Any]]:
     root = _id(f"{name} root", 16)
     end = max(step.until or step.at or 0 for step in timed)
     begin = min(step.at or 0 for step in timed)
-    whole = _span(trace, root, f"message {history.topic}", begin, end, _INTERNAL)
-    whole["attributes"] = _of_message(history)
-    found = [whole]
+    root_span = _span(trace, root, f"message {history.topic}", begin, end, _INTERNAL)
+    root_span["attributes"] = _of_message(history)
+    found = [root_span]
     for number, step in enumerate(timed):
         operation = _OPERATIONS.get(step.kind)
         title, kind = step.kind.value, _INTERNAL

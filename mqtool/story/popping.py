@@ -93,8 +93,8 @@ def _tagged(queue: Queue, start: int, tag: str) -> Iterator[int]:
         if queue.is_batch or file.end // queue.unit_size <= start:
             continue
         units = queue.units_of(number)[max(0, start - first) : max(0, queue.max_offset - first)]
-        wanted = (units["tags_code"] == code) & (units["size"] > 0)
-        yield from units["physical_offset"][wanted].astype(np.int64).tolist()
+        selected = (units["tags_code"] == code) & (units["size"] > 0)
+        yield from units["physical_offset"][selected].astype(np.int64).tolist()
 
 
 def _popped(message: Message, point: CheckPoint, proof: str) -> Step:

@@ -112,8 +112,8 @@ class Continuity:
         span.last_at[codes] = units.physical_offset
         span.messages += count
         total = np.bincount(codes, units.queue_offset - before[codes], minlength=len(count))
-        odd = (span.following - before != count) | (total != count * (count - 1) / 2)
-        if ((count > 0) & odd).any():
+        breaks = (span.following - before != count) | (total != count * (count - 1) / 2)
+        if ((count > 0) & breaks).any():
             self._find_jumps(codes, units, before, before_at, fresh)
 
     def _find_jumps(

@@ -56,10 +56,10 @@ class Facts:
     @cached_property
     def timeline(self) -> Timeline:
         """Messages by topic and minute."""
-        whole = Timeline()
+        timeline = Timeline()
         for facts in self.segments:
-            whole.merge(facts.timeline)
-        return whole
+            timeline.merge(facts.timeline)
+        return timeline
 
     @property
     def newest(self) -> int:
@@ -81,9 +81,9 @@ class Facts:
         for _, _, records in self._differing("units", "queues"):
             detail.compare(records)
         unread = {(facts.topic, facts.queue_id) for facts in self.queues if facts.failure}
-        odd = [units for units in detail.found.wrong if units.queue not in unread]
+        wrong = [units for units in detail.found.wrong if units.queue not in unread]
         missing = [run for run in detail.found.missing if not self.survey.is_unlisted(run.queue)]
-        return UnitDifferences(odd, [run for run in missing if run.queue not in unread])
+        return UnitDifferences(wrong, [run for run in missing if run.queue not in unread])
 
     def compare_index(self, damages: list[DamagedRange]) -> IndexDifferences:
         """Compares index and log; compares buckets that differ entry by entry."""

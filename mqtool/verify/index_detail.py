@@ -76,15 +76,15 @@ class IndexDetail:
         keys = records.keys
         file, entry, hashes, physical, seconds = self._entries(records)
         due = _mixed(keys.key_hash, keys.physical_offset)
-        held = _mixed(hashes, physical)
-        absent = ~among(due, held)
-        foreign = ~among(held, due)
+        present = _mixed(hashes, physical)
+        absent = ~among(due, present)
+        foreign = ~among(present, due)
         foreign_at = set(physical[foreign].tolist())
         self._foreign(records, file, entry, hashes, physical, foreign)
         known = np.flatnonzero(~foreign)
         self._times(records, file[known], entry[known], physical[known], seconds[known])
         if absent.any() and self._survey.rules.index_tags:
-            absent &= ~self._tags_not_indexed(records, number, first_record, held, absent)
+            absent &= ~self._tags_not_indexed(records, number, first_record, present, absent)
         replaced = among(keys.physical_offset, np.fromiter(foreign_at, np.int64, len(foreign_at)))
         self._missing(records, keys, absent & ~replaced)
 

@@ -79,7 +79,7 @@ class IndexReport:
         bad_header = facts.bad_header or list(self._bounds(facts, foreign, wrong))
         if bad_header:
             self._collector.add("index-header", facts.path, "; ".join(bad_header), position=0)
-        chain = [odd for odd in facts.wrong if not ({odd.number, *odd.related} & foreign)]
+        chain = [entry for entry in facts.wrong if not ({entry.number, *entry.related} & foreign)]
         if facts.bad_slots and not (foreign and facts.bad_slots <= 2 * len(foreign)):
             words = f"{facts.bad_slots} slot(s) do not lead to their newest entry, the first: {facts.first_bad_slot}"
             position = index_file.slot_position(facts.first_bad_slot)
@@ -89,13 +89,13 @@ class IndexReport:
 
     def _bounds(self, facts: IndexFacts, foreign: set[int], wrong: Collection[int | None]) -> Iterator[str]:
         """Yields differences between a header and the records of the first and the last entry (IndexFile.putKey)."""
-        header, odd = facts.header, foreign | {one.number for one in facts.wrong}
+        header, invalid = facts.header, foreign | {one.number for one in facts.wrong}
         ends = (
             ("begins", 1, facts.first_entry, header.begin_physical_offset, header.begin_timestamp),
             ("ends", facts.entries, facts.last_entry, header.end_physical_offset, header.end_timestamp),
         )
         for word, number, entry, physical, time in ends:
-            if entry < 0 or number in odd or entry in wrong or self._survey.live:
+            if entry < 0 or number in invalid or entry in wrong or self._survey.live:
                 continue
             if physical != entry:
                 yield f"{word} at {physical}, entry {number} points at {entry}"

@@ -73,10 +73,10 @@ def _sizes(survey: Survey, config: BrokerConfig, path: Path, collector: FindingC
             _sizes_in(survey.root / file_names.TIMER_LOG, "*"),
         ),
     )
-    for key, wanted, sizes in rules:
-        common = misfit(wanted, sizes)
+    for key, configured, sizes in rules:
+        common = misfit(configured, sizes)
         if common is not None:
-            words = f"{key}={config.values.get(key, wanted)}: expected files of {wanted} bytes; "
+            words = f"{key}={config.values.get(key, configured)}: expected files of {configured} bytes; "
             collector.add(
                 "lint-size", path, f"{words}{sizes.count(common)} of {len(sizes)} have {common}: {key}={common} fits"
             )

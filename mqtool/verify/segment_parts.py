@@ -26,9 +26,9 @@ T = TypeVar("T")
 def parts_of(survey: Survey, number: int) -> list[tuple[int, int | None]]:
     """Returns start and end positions of the parts of a segment, None for its end; one part if it is not divided."""
     segment = survey.segments[number]
-    whole = segment.entries or survey.live or survey.timeline
+    is_indivisible = segment.entries or survey.live or survey.timeline
     try:
-        cuts = [] if whole else list(cuts_of(segment, 0, PART_BYTES))
+        cuts = [] if is_indivisible else list(cuts_of(segment, 0, PART_BYTES))
     except StoreError:  # whoever reads it will say so
         cuts = []
     return list(pairwise((0, *cuts, None)))  # type: ignore[arg-type]

@@ -58,8 +58,8 @@ class Task:
     @property
     def key(self) -> str:
         """Name that is stable for one survey."""
-        whole = f"{self.kind} {self.first}-{self.last}"
-        return whole if self.part == (0, None) else f"{whole} from {self.part[0]} to {self.part[1]}"
+        key = f"{self.kind} {self.first}-{self.last}"
+        return key if self.part == (0, None) else f"{key} from {self.part[0]} to {self.part[1]}"
 
 
 @dataclass
@@ -170,9 +170,9 @@ def run_all(
     carry_out([piece for task in left for piece in plan.get(task, [task])])
     for task, pieces in plan.items():
         found = [results[piece.key].segments[0] for piece in pieces if piece.key in results]
-        whole = merge_parts(survey, found) if len(found) == len(pieces) else None
-        if whole is not None:
-            results[task.key] = Result(segments=[whole])
+        merged = merge_parts(survey, found) if len(found) == len(pieces) else None
+        if merged is not None:
+            results[task.key] = Result(segments=[merged])
     carry_out([task for task, pieces in plan.items() if all(piece.key in results for piece in pieces)])
     return results
 

@@ -49,11 +49,11 @@ def checks(
     """Prints the requested codes."""
     from mqtool.verify.catalogue import CATALOGUE
 
-    wanted = code or [""]
-    unknown = [one for one in wanted if not any(known.startswith(one) for known in CATALOGUE)]
+    prefixes = code or [""]
+    unknown = [one for one in prefixes if not any(known.startswith(one) for known in CATALOGUE)]
     if unknown:
         raise UsageError(f"no code starts with {unknown[0]!r}; `mqtool checks` lists all codes")
-    chosen = [check for known, check in CATALOGUE.items() if any(known.startswith(one) for one in wanted)]
+    chosen = [check for known, check in CATALOGUE.items() if any(known.startswith(one) for one in prefixes)]
     output = Output(ctx.obj, CHECKS, output_format, upright=code is not None and len(chosen) <= 3)
     output.rows(
         {

@@ -315,15 +315,15 @@ def _document(
             }
             for one in forecast.files
         ],
-        "unread": [_unread(name(one.path), held) for one in going for held in one.unread],
+        "unread": [_unread(name(one.path), unread) for one in going for unread in one.unread],
         "unread_staying": [
-            _unread(name(one.path), held) for one in forecast.files if not one.is_deleted for held in one.unread
+            _unread(name(one.path), unread) for one in forecast.files if not one.is_deleted for unread in one.unread
         ],
         "waiting": [
-            {"file": name(one.path), "kind": held.kind.value, "topic": held.topic, "queue_id": held.queue_id}
-            | {"messages": held.messages}
+            {"file": name(one.path), "kind": unread.kind.value, "topic": unread.topic, "queue_id": unread.queue_id}
+            | {"messages": unread.messages}
             for one in going
-            for held in one.waiting
+            for unread in one.waiting
         ],
         "followers": list(forecast.followers),
         "removed": sorted(map(name, removed)),

@@ -171,24 +171,24 @@ def _messages(
         require_selected([store], filters.topic, filters.queue)
     report = DamageReport(lines=view.damage is DamageMode.STDERR)
     report.unknown([*store.unlisted_parts(of_log=True), *store.skip_unreadable()])
-    wanted = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
+    selection = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
     stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
     if view.hex:
         output = Output(invocation, field_rows.FIELD, view.format)
-        output.rows(_fields(store, stream.items(store.messages(**wanted))))
+        output.rows(_fields(store, stream.items(store.messages(**selection))))
     else:
         rows = view.rows()
         output = Output(invocation, rows.schema, view.format, live=view.follow)
         body_mode = None if stream.max_bytes is not None else view.ready_lines()
-        first, last = _extent(store, wanted)
+        first, last = _extent(store, selection)
         with show_progress(view.progress, "dump", first, last) as bar:
             if body_mode is None:
-                found = follow(path, config, **wanted) if view.follow else store.messages(**wanted)
+                found = follow(path, config, **selection) if view.follow else store.messages(**selection)
                 stream.write(found, rows, output, bar, view.damage)
             else:
-                lines = json_lines(store, body_mode, raw=view.raw, jobs=view.jobs, limit=stream.limit, **wanted)
+                lines = json_lines(store, body_mode, raw=view.raw, jobs=view.jobs, limit=stream.limit, **selection)
                 stream.write_lines(lines, output, bar, view.damage)
-    if not view.follow and "end" not in wanted and filters.limit is None and filters.max_bytes is None:
+    if not view.follow and "end" not in selection and filters.limit is None and filters.max_bytes is None:
         report.tail(store.commit_log.tail)
     return output.finish(report.code())
 
@@ -245,16 +245,16 @@ def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters) -> I
         for file in files:
             yield from rows_of(file, keys)
         return
-    wanted = filters.range()
+    limits = filters.range()
     if files[0].kind not in ORDINALS:
         raise UsageError(f"--offset does not apply to files of kind {files[0].kind}; leave it out")
-    if wanted.times() != (None, None):
+    if limits.times() != (None, None):
         raise UsageError("--time selects messages, and these files contain none; leave it out")
     series: dict[Path, list[KnownFile]] = {}
     for file in files:
         series.setdefault(file.path if file.kind is FileKind.INDEX_FILE else file.path.parent, []).append(file)
     for same in series.values():
-        yield from _in_range(same, keys, wanted)
+        yield from _in_range(same, keys, limits)
 
 
 def _in_range(files: list[KnownFile], keys: BrokerConfig, limits: Range) -> Iterator[Row]:

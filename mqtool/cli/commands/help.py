@@ -56,16 +56,16 @@ def help(  # noqa: A001 - the name of the command
         raise UnavailableError("the documentation is not installed; install the wheel of mqtool again")
     words = tuple(topic or ())
     chosen = guide.pages_named(pages, "-".join(words)) if words else pages
-    whole = len(chosen) == 1
+    is_single = len(chosen) == 1
     if words and not chosen:
         chosen = guide.search(pages, words)[:_HITS]
-    if whole and output_format in TABLE_FORMATS:
+    if is_single and output_format in TABLE_FORMATS:
         _show(chosen[0].text)
         return ExitCode.OK
     if not chosen:
         note(f"no page contains {' and '.join(map(repr, words))}; `mqtool help` lists all topics")
     output = Output(ctx.obj, PAGES, output_format)
-    output.rows({"topic": page.topic, "title": page.title, "text": page.text if whole else ""} for page in chosen)
+    output.rows({"topic": page.topic, "title": page.title, "text": page.text if is_single else ""} for page in chosen)
     return output.finish(ExitCode.OK if chosen else ExitCode.NO)
 
 

@@ -143,11 +143,11 @@ def _row(position: Position) -> dict[str, Any]:
 
 def _compared(rows: list[Position], others: list[Position]) -> Iterator[dict[str, Any]]:
     """Yields the rows of a store next to those of another for the same group and queue, then the other's rest."""
-    there = {(one.kind, one.group, one.topic, one.queue_id): one for one in others if one.is_read}
+    positions = {(one.kind, one.group, one.topic, one.queue_id): one for one in others if one.is_read}
     for one in rows:
-        other = there.pop((one.kind, one.group, one.topic, one.queue_id), None) if one.is_read else None
+        other = positions.pop((one.kind, one.group, one.topic, one.queue_id), None) if one.is_read else None
         yield _row(one) | _other(other, one.offset)
-    for other in there.values():
+    for other in positions.values():
         unknown = dict.fromkeys(("offset", "min_offset", "max_offset", "lag", "next_time", "in_flight"))
         yield _row(other) | unknown | {"read": False} | _other(other, None)
 

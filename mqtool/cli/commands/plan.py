@@ -515,11 +515,11 @@ def _redacted(store: Store, options: _Options) -> tuple[int, ...]:
     if len(options.at) > len(offsets):
         raise UsageError("redact: there is no message at one of the addresses; check them with `mqtool get`")
     log = store.commit_log
-    wanted = options.filters.keywords(log.min_offset, log.max_offset)
-    if not wanted and not options.at:
+    selection = options.filters.keywords(log.min_offset, log.max_offset)
+    if not selection and not options.at:
         raise UsageError("redact: select messages with --at, --key, --unique-key, --grep, …")
-    if wanted:
-        for message in store.messages(**wanted):
+    if selection:
+        for message in store.messages(**selection):
             if isinstance(message, Damage):
                 options.damage.append(f"damage: physical offsets {message.start} to {message.end} could not be read")
             else:

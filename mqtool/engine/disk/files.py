@@ -117,10 +117,10 @@ class File:
     def is_in_place(self) -> bool:
         """Whether the file's name still refers to it. A broker started on an open store removes some of its files."""
         try:
-            there, ours = self.path.stat(), os.fstat(self.fd)
+            named, ours = self.path.stat(), os.fstat(self.fd)
         except FileNotFoundError:
             return False
-        return (there.st_ino, there.st_dev) == (ours.st_ino, ours.st_dev)
+        return (named.st_ino, named.st_dev) == (ours.st_ino, ours.st_dev)
 
     def sync(self) -> None:
         """Returns after all writes, through the mapping or not, are on disk (fdatasync).
@@ -248,8 +248,8 @@ class Files:
         except OSError:
             return -1.0
         used = found.f_blocks - found.f_bfree
-        whole = used + found.f_bavail
-        return -(-used * 100 // whole) / 100 if whole else -1.0
+        total = used + found.f_bavail
+        return -(-used * 100 // total) / 100 if total else -1.0
 
 
 def _create_sized(path: Path, size: int) -> bool:

@@ -156,8 +156,8 @@ class IndexWriter:
             else:
                 return found
         (newest,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
-        wanted = key_hash, begin, end
-        return index_lookup.offsets_in_chain(self._entry, newest, header, header.index_count, wanted, max_num)
+        query = key_hash, begin, end
+        return index_lookup.offsets_in_chain(self._entry, newest, header, header.index_count, query, max_num)
 
     def _entry(self, number: int) -> index_lookup.Entry:
         return _ENTRY.unpack_from(self._map, self._entries_at + number * index_file.ENTRY_SIZE)

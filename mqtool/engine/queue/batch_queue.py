@@ -65,11 +65,11 @@ class BatchQueue:
     def unit_at(self, number: int) -> BatchConsumeQueueUnit | None:
         """Returns a unit by its number over all files."""
         for file in self.files.files:
-            held = file.read_position // BATCH_UNIT_SIZE
-            if number < held:
+            count = file.read_position // BATCH_UNIT_SIZE
+            if number < count:
                 data = file.file.read(number * BATCH_UNIT_SIZE, BATCH_UNIT_SIZE)
                 return BATCH_CONSUME_QUEUE_UNIT.parse(data)
-            number -= held
+            number -= count
         return None
 
     def units_from(self, queue_offset: int, count: int) -> list[BatchConsumeQueueUnit]:

@@ -110,8 +110,8 @@ class Queues:
         directories = [(queue.directory, queue.files)]
         if queue.ext is not None:
             directories.append((queue.ext.directory, queue.ext.files))
-        for directory, held in directories:
-            for file in held.files:
+        for directory, files in directories:
+            for file in files.files:
                 self._files.remove(file.file.path)
             self._files.remove_directory(directory)
             self._files.remove_directory(directory.parent)

@@ -135,7 +135,7 @@ class _QueueView:
     def __init__(self, queue: AnyQueue) -> None:
         self._unit = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
         self._mapped = queue.files.files
-        self.files = [FileOnDisk(held.file.path, held.file_from_offset, held.size) for held in self._mapped]
+        self.files = [FileOnDisk(file.file.path, file.file_from_offset, file.size) for file in self._mapped]
         self.is_batch = queue.is_batch
         self.unit_size = self._unit.size
         self.min_offset = queue.min_offset
@@ -143,9 +143,9 @@ class _QueueView:
 
     def units_of(self, number: int) -> np.ndarray:
         """Returns the units of one file."""
-        held = self._mapped[number]
-        size = held.read_position - held.read_position % self._unit.size
-        return np.frombuffer(held.file.read(0, size), self._unit.dtype)
+        file = self._mapped[number]
+        size = file.read_position - file.read_position % self._unit.size
+        return np.frombuffer(file.file.read(0, size), self._unit.dtype)
 
     def modified_ms(self, number: int) -> int:
         """Returns when a file was last written, ms since epoch; used by the search of 4.x."""

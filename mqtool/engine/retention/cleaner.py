@@ -104,15 +104,15 @@ class Cleaner:
             return
         self._early.difference_update(paths)
         after = self._min_offsets()
-        gone = {key: (first, after[key]) for key, first in before.items() if after.get(key, first) > first}
-        deletion = EarlyDeletion(self._clock.now(), tuple(paths), gone)
+        deleted = {key: (first, after[key]) for key, first in before.items() if after.get(key, first) > first}
+        deletion = EarlyDeletion(self._clock.now(), tuple(paths), deleted)
         self.early_deletions.append(deletion)
         _LOG.error(
             "UNEXPIRED MESSAGES WERE DELETED because the disk is too full files=%d messages=%d queues=%d; free space, "
             "or set cleanFileForciblyEnable=false to refuse new messages instead",
             len(paths),
             deletion.messages,
-            len(gone),
+            len(deleted),
         )
 
     def _disks(self) -> DiskState:
@@ -156,16 +156,16 @@ class Cleaner:
             return []
         removed = []
         for queue in self._queues.all():
-            gone = []
+            deleted = []
             for file in queue.files.files[:-1]:
                 if queue.last_physical_offset_of(file) >= lowest or not self._destroy(file, _QUEUE_GRACE_MS):
                     break
                 queue.files.drop(file)
-                gone.append(file.file.path)
+                deleted.append(file.file.path)
             queue.correct_min_offset(lowest)
-            if gone:
+            if deleted:
                 self._clock.sleep(self.policy.queue_interval_ms / 1000)
-            removed += gone
+            removed += deleted
         if self._index is not None:
             removed += self._index.delete_before(lowest)
         self._cleaned_to = lowest
@@ -179,7 +179,7 @@ class Cleaner:
         Returns:
             The number of queues deleted.
         """
-        gone = [queue for queue in self._queues.all() if queue.topic == topic]
-        for queue in gone:
+        queues = [queue for queue in self._queues.all() if queue.topic == topic]
+        for queue in queues:
             self._queues.delete(queue)
-        return len(gone)
+        return len(queues)

@@ -104,7 +104,7 @@ def forecast(
     candidates = [Candidate(one.path, files.modified(one.path)) for one in segments]
     verdicts = rules.verdicts_of(policy, candidates, now, trigger)
     unread = _unread(store, [one.base for one in segments])
-    waiting = [held for _, held in waiting_by_segment(store)]
+    waiting = [messages for _, messages in waiting_by_segment(store)]
     times = _times(policy, candidates, now, trigger)
     found = tuple(
         FileForecast(
@@ -122,8 +122,8 @@ def forecast(
             segments, candidates, verdicts, times, unread, waiting, strict=True
         )
     )
-    gone = sum(one.is_deleted for one in found)
-    return Forecast(trigger, max((*logs.values(), queues)), found, _followers(store, segments, gone))
+    deleted = sum(one.is_deleted for one in found)
+    return Forecast(trigger, max((*logs.values(), queues)), found, _followers(store, segments, deleted))
 
 
 _LAST = int(datetime(9999, 12, 30, tzinfo=UTC).timestamp() * 1000)
@@ -155,16 +155,16 @@ def _next_hour(policy: RetentionPolicy, time: int) -> int | None:
 
 def _unread(store: Store, bases: list[int]) -> list[tuple[Unread, ...]]:
     """Returns for each segment the number of messages in it that groups have not read."""
-    held: list[list[Unread]] = [[] for _ in bases]
+    unread: list[list[Unread]] = [[] for _ in bases]
     for lag in store.lags():
         queue = store.queue(lag.topic, lag.queue_id)
         if queue is None or not lag.lag:
             continue
         places = units_from(queue, max(lag.consumer_offset, lag.min_offset or 0))
-        for (first, last), file in zip(_spans(places, bases), held, strict=True):
+        for (first, last), file in zip(_spans(places, bases), unread, strict=True):
             if first <= last:
                 file.append(Unread(lag.group, lag.topic, lag.queue_id, first, last))
-    return [tuple(one) for one in held]
+    return [tuple(one) for one in unread]
 
 
 def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tuple[int, int]]:

@@ -93,11 +93,11 @@ def _sizes_of(layout: StoreLayout, keys: BrokerConfig) -> dict[str, Any]:
         if known is None:
             continue
         sizes[option] = known.value
-        wanted = keys.integer(key)
-        if wanted is not None and option == "consume_queue_file_size":
-            wanted = round_up_file_size(wanted)
-        if wanted is not None and wanted != known.value:
-            words = f"{key} is {wanted} in {keys.source}, but {known.evidence} have {known.value}"
+        configured = keys.integer(key)
+        if configured is not None and option == "consume_queue_file_size":
+            configured = round_up_file_size(configured)
+        if configured is not None and configured != known.value:
+            words = f"{key} is {configured} in {keys.source}, but {known.evidence} have {known.value}"
             raise LayoutError(words, layout.root)
     return sizes
 

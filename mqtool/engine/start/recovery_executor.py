@@ -229,7 +229,7 @@ class RecoveryExecutor:
         """Deletes the files that recovery deletes, or moves them to quarantine; keeps `abort`, its backup, `lock`."""
         segments = {path for directory in self._settings.commit_log_dirs for path in directory.glob("*")}
         marks = {self._root / name for name in (file_names.ABORT, file_names.ABORT_BACKUP, file_names.LOCK)}
-        gone = []
+        deleted = []
         for step in self._plan.steps:
             if step.action is Action.DELETE and step.path not in marks:
                 if quarantine is not None and self._is_worth_keeping(step.path, segments, keep_all=keep_all):
@@ -237,10 +237,10 @@ class RecoveryExecutor:
                 else:
                     _LOG.warning("recovery deletes path=%s", step.path)
                     files.remove(step.path)
-                gone.append(step.path)
-        for directory in {path.parent for path in gone}:
+                deleted.append(step.path)
+        for directory in {path.parent for path in deleted}:
             files.sync_directory(directory)
-        return gone
+        return deleted
 
     @staticmethod
     def _is_worth_keeping(path: Path, segments: set[Path], *, keep_all: bool) -> bool:

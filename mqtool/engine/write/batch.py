@@ -71,7 +71,7 @@ def columns_of(batch: "bytes | Iterable[BatchMessage]") -> tuple[Sequence[bytes]
 def _split(data: bytes) -> tuple[list[bytes], list[bytes], list[int]]:
     """Splits a client's batch; `message_batch.split` raises the error for a malformed one."""
     bodies: list[bytes] = []
-    held: list[bytes] = []
+    properties: list[bytes] = []
     flags: list[int] = []
     position, end = 0, len(data)
     unpack, unpack_length = _BATCH_HEAD.unpack_from, commit_log.PROPERTIES_LENGTH.unpack_from
@@ -88,10 +88,10 @@ def _split(data: bytes) -> tuple[list[bytes], list[bytes], list[int]]:
         if room < 0 or position > end or position != body_at - _BATCH_HEAD.size + total:
             break
         bodies.append(data[body_at:length_at])
-        held.append(data[length_at + 2 : position])
+        properties.append(data[length_at + 2 : position])
         flags.append(flag)
     else:
-        return bodies, held, flags
+        return bodies, properties, flags
     for _ in message_batch.split(data):  # raises where it is broken
         pass
     raise FormatError("not a batch", layout="batched message")
@@ -119,14 +119,14 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     try:
         if sys_flag & commit_log.TRANSACTION_MASK or _is_delayed(shared):
             return _ILLEGAL
-        bodies, held, flags = columns_of(batch)
+        bodies, properties, flags = columns_of(batch)
     except FormatError:
         return _ILLEGAL
     if shared and log.options.release < (5, 5):
-        held = [_joined(one, shared) for one in held]
+        properties = [_joined(one, shared) for one in properties]
     if log.options.append_record_crc:
-        held = [record.room_for_crc(one, single=False) for one in held]
-    body_sizes, rooms = list(map(len, bodies)), list(map(len, held))
+        properties = [record.room_for_crc(one, single=False) for one in properties]
+    body_sizes, rooms = list(map(len, bodies)), list(map(len, properties))
     fixed = state.fixed_size + len(born) + len(host) - 2 * record.HOST_SIZE_V4
     sizes = [fixed + size + room for size, room in zip(body_sizes, rooms, strict=True)]
     refused = _refusal(log, state, body_sizes, rooms, sum(sizes))
@@ -135,7 +135,7 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     crcs = list(map(and_, map(crc32, bodies), repeat(CRC_MASK)))
     prepared = _Prepared(
         bodies,
-        held,
+        properties,
         flags,
         sizes,
         body_sizes,

@@ -388,19 +388,19 @@ def append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], 
 def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> PlainMessages | None:
     """Checks the messages; None if they are not all plain."""
     born, host = columns.born_host or log.born_host, columns.store_host or log.store_host
-    held = columns.properties if columns.properties is not None else [b""] * len(columns)
+    properties = columns.properties if columns.properties is not None else [b""] * len(columns)
     flags = np.asarray(columns.sys_flag)
     if (
         log.options.append_record_crc
         or log.options.positional_writes
         or record.host_shape(born, host)
         or (flags & slow_path.BITS).any()
-        or b"INNER_" in _BETWEEN.join(held)
+        or b"INNER_" in _BETWEEN.join(properties)
         or not len(columns)
     ):
         return None
     states, state_of = _states(log, columns)
-    bodies, pieces = bytes_column(columns.bodies, compiled), bytes_column(held, compiled)
+    bodies, pieces = bytes_column(columns.bodies, compiled), bytes_column(properties, compiled)
     fixed = np.array([state.fixed_size for state in states], np.int64)
     sizes = fixed[state_of] + bodies.sizes + pieces.sizes
     longest = int(np.argmax(sizes))

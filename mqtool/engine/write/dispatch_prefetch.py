@@ -110,9 +110,9 @@ class DispatchPrefetch:
         if len(self._key_rows) < (room := place.most_keys):
             self._key_rows, self._key_hashes = np.empty(2 * room, np.int64), np.empty(2 * room, np.uint32)
         topic, tags = np.empty(count, np.int32), np.empty(count, np.int64)
-        data, wanted = np.frombuffer(written.view, np.uint8), (columns.schedule, self._keys, columns.rules.index_tags)
+        data, options = np.frombuffer(written.view, np.uint8), (columns.schedule, self._keys, columns.rules.index_tags)
         found = TrailerArrays(topic, tags, self._key_rows, self._key_hashes)
-        keys, others = read_trailers(compiled, columns.topics, data, place, wanted, found)
+        keys, others = read_trailers(compiled, columns.topics, data, place, options, found)
         if len(others):
             return None
         physical, times = written.physical_offset, np.full(count, written.store_timestamp, np.int64)

@@ -202,14 +202,14 @@ class _SnapshotWriter:
 
     def _copy(self, name: str, limit: int | None) -> FileEntry:
         """Stores one file. Bytes at or after `limit` are stored as zeros."""
-        whole, found = hashlib.sha256(), []
+        digest, found = hashlib.sha256(), []
         descriptor = os.open(self._root / name, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
         try:
             status = os.fstat(descriptor)
             for position in range(0, status.st_size, PIECE):
                 length = min(PIECE, status.st_size - position)
                 data = _read(descriptor, position, length, limit)
-                whole.update(data)
+                digest.update(data)
                 if data.count(0) != length:
                     used = data.rstrip(b"\0")
                     found.append(Piece(position, len(used), self.pieces.add(used)))
@@ -218,15 +218,15 @@ class _SnapshotWriter:
         finally:
             os.close(descriptor)
         mode = status.st_mode & 0o777
-        return FileEntry(name, status.st_size, mode, status.st_mtime_ns, whole.hexdigest(), tuple(found))
+        return FileEntry(name, status.st_size, mode, status.st_mtime_ns, digest.hexdigest(), tuple(found))
 
 
 def _read(descriptor: int, position: int, length: int, limit: int | None) -> bytes:
     """Reads bytes of a file; positions past its end or at or after `limit` read as zeros."""
-    wanted = length if limit is None else max(0, min(length, limit - position))
+    size = length if limit is None else max(0, min(length, limit - position))
     parts, have = [], 0
-    while have < wanted:
-        part = os.pread(descriptor, wanted - have, position + have)
+    while have < size:
+        part = os.pread(descriptor, size - have, position + have)
         if not part:
             break
         parts.append(part)

@@ -65,13 +65,13 @@ def restore(
 
 def _check(pieces: Pieces, file: FileEntry) -> None:
     """Raises RefusedError if a file cannot be restored byte for byte."""
-    whole, at = hashlib.sha256(), 0
+    digest, at = hashlib.sha256(), 0
     for piece in file.pieces:
-        _add_zeros(whole, piece.position - at)
-        whole.update(pieces.read(piece.sha256, piece.length))
+        _add_zeros(digest, piece.position - at)
+        digest.update(pieces.read(piece.sha256, piece.length))
         at = piece.position + piece.length
-    _add_zeros(whole, file.size - at)
-    _compare(whole.hexdigest(), file)
+    _add_zeros(digest, file.size - at)
+    _compare(digest.hexdigest(), file)
 
 
 def _write(snapshot: Snapshot, pieces: Pieces, root: Path, on_progress: OnProgress) -> None:
@@ -86,8 +86,8 @@ def _write(snapshot: Snapshot, pieces: Pieces, root: Path, on_progress: OnProgre
                 made.seek(piece.position)
                 made.write(pieces.read(piece.sha256, piece.length))
             made.truncate(file.size)
-        with path.open("rb") as again:
-            _compare(hashlib.file_digest(again, "sha256").hexdigest(), file)
+        with path.open("rb") as written:
+            _compare(hashlib.file_digest(written, "sha256").hexdigest(), file)
         path.chmod(file.mode)
         os.utime(path, ns=(file.modified_ns, file.modified_ns))
         done += file.size

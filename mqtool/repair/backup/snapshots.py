@@ -119,9 +119,9 @@ def load(destination: Path, name: str | None = None) -> Snapshot:
     Raises:
         RefusedError: there is no such snapshot, or it is incomplete or damaged.
     """
-    whole = snapshots(destination)
+    complete = snapshots(destination)
     directory = destination / DIRECTORY
-    if name is None and not whole:
+    if name is None and not complete:
         begun = any(directory.glob(f"*{INCOMPLETE}"))
         raise RefusedError(
             "incomplete",
@@ -130,13 +130,13 @@ def load(destination: Path, name: str | None = None) -> Snapshot:
             else "expected a snapshot, found none",
             directory,
         )
-    if name is not None and name not in whole:
+    if name is not None and name not in complete:
         if (directory / f"{name}{INCOMPLETE}").exists():
             raise RefusedError("incomplete", "this backup was begun and never finished", directory / name)
         raise RefusedError(
-            "backup", f"expected one of {', '.join(whole[-5:]) or 'no snapshots'}, found {name!r}", destination
+            "backup", f"expected one of {', '.join(complete[-5:]) or 'no snapshots'}, found {name!r}", destination
         )
-    return _read(directory / f"{name or whole[-1]}.json")
+    return _read(directory / f"{name or complete[-1]}.json")
 
 
 def _read(path: Path) -> Snapshot:

@@ -23,8 +23,8 @@ def _set_empty_aside(_case: Case, detection: Detection) -> InPlaceChange:
 
 
 def _vanished(case: Case) -> Detection:
-    wanted = case.request.topics
-    named = tuple(one for one in case.findings(codes_of("RB-10")) if not wanted or one.topic in wanted)
+    topics = case.request.topics
+    named = tuple(one for one in case.findings(codes_of("RB-10")) if not topics or one.topic in topics)
     logged = _topics_of_log(case) if named else set()
     found = tuple(one for one in named if one.topic in logged)
     return Detection(bool(found), tuple(f"{one.code}: {one.topic}: {one.evidence}" for one in found), found)

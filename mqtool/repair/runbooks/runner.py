@@ -187,15 +187,17 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
 def _plan(protocol: Protocol, proposal: InPlaceChange, request: Request) -> Plan | None:
     if not proposal.changes:
         return None
-    whole = not proposal.needs_another_run
-    return make_plan(protocol.store, proposal.changes, config=request.config, broker=protocol.broker, must_repair=whole)
+    is_final = not proposal.needs_another_run
+    return make_plan(
+        protocol.store, proposal.changes, config=request.config, broker=protocol.broker, must_repair=is_final
+    )
 
 
 def _summary(plan: Plan, proposal: InPlaceChange) -> str:
     verbs = ", ".join(change_to_json(change)["verb"] for change in proposal.changes)
     more = "" if plan.complete else "; damage prevents a complete repair"
-    again = "; run it again after mqtool finalize" if proposal.needs_another_run else ""
-    return f"{verbs}: {len(plan.steps)} file(s), {plan.space} bytes of space{more}{again}"
+    hint = "; run it again after mqtool finalize" if proposal.needs_another_run else ""
+    return f"{verbs}: {len(plan.steps)} file(s), {plan.space} bytes of space{more}{hint}"
 
 
 def _files(plan: Plan) -> tuple[str, ...]:

@@ -117,7 +117,9 @@ def _make_room(case: Case, _found: Detection) -> Proposal:
         if lag.lag
     ]
     waiting = [
-        held.words_of(segment) for segment, undelivered in waiting_by_segment(case.store) for held in undelivered
+        messages.words_of(segment)
+        for segment, undelivered in waiting_by_segment(case.store)
+        for messages in undelivered
     ]
     ends = [segment.end for segment in log.segments[: log.last_used][:1]]
     steps = tuple(run_again("RB-11", case.root, case.request, "--before", end) for end in ends)

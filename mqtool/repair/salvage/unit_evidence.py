@@ -201,8 +201,8 @@ class UnitEvidence:
         return None
 
     def _is_taken(self, topic: bytes, queue_id: int, offset: int) -> bool:
-        wanted = topic.decode("utf-8", "replace"), queue_id
-        numbers = [number for number, queue in enumerate(self._queues) if (queue.topic, queue.queue_id) == wanted]
+        key = topic.decode("utf-8", "replace"), queue_id
+        numbers = [number for number, queue in enumerate(self._queues) if (queue.topic, queue.queue_id) == key]
         return any(self._agrees(number, offset) for number in numbers)
 
     def _agrees(self, queue: int, offset: int) -> bool | None:

@@ -126,15 +126,15 @@ def topics(snapshot: Snapshot, messages: Messages, every: Iterable[Lag], *, own:
         every: result of `lags`.
         own: include the broker's own topics.
     """
-    held: dict[str, int] = {}
+    counts: dict[str, int] = {}
     for topic, queue_id in messages.queues():
         low, high = messages.queue_bounds(topic, queue_id)
-        held[topic] = held.get(topic, 0) + high - low
+        counts[topic] = counts.get(topic, 0) + high - low
     behind: dict[str, list[int]] = {}
     for lag in every:
         behind.setdefault(lag.topic, []).append(lag.lag)
     return [
-        _topic_row(config, held.get(name, 0), snapshot.puts.get(name, 0.0), behind.get(name, []))
+        _topic_row(config, counts.get(name, 0), snapshot.puts.get(name, 0.0), behind.get(name, []))
         for name, config in sorted(snapshot.topics.items())
         if own or name not in snapshot.own_topics
     ]
@@ -154,12 +154,12 @@ def topic(name: str, snapshot: Snapshot, messages: Messages) -> Topic | None:
     if config is None:
         return None
     queues = [QueueRow(queue, *messages.queue_bounds(name, queue)) for one, queue in messages.queues() if one == name]
-    there = {row.queue_id for row in queues}
+    queue_ids = {row.queue_id for row in queues}
     expected = range(max(config.read_queue_nums, config.write_queue_nums))
-    queues += [QueueRow(queue, 0, 0) for queue in expected if queue not in there]
+    queues += [QueueRow(queue, 0, 0) for queue in expected if queue not in queue_ids]
     behind = [one for one in lags(snapshot, messages) if one.topic == name]
-    held = sum(row.max_offset - row.min_offset for row in queues)
-    row = _topic_row(config, held, snapshot.puts.get(name, 0.0), [one.lag for one in behind])
+    count = sum(row.max_offset - row.min_offset for row in queues)
+    row = _topic_row(config, count, snapshot.puts.get(name, 0.0), [one.lag for one in behind])
     kind = str((config.attributes or {}).get("message.type", "any"))
     return Topic(name, row, kind, sorted(queues), behind)
 

@@ -115,8 +115,8 @@ def _by_place(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages,
         result.notes.append(f"The message at {offset} is damaged or gone; this is the next one.")
     elif not result.hits:
         low, high = found.min_offset, found.max_offset
-        held = f"{low} to {high - 1}" if high > low else "no message"
-        result.notes.append(f"Queue {queue} of the topic has {held}.")
+        extent = f"{low} to {high - 1}" if high > low else "no message"
+        result.notes.append(f"Queue {queue} of the topic has {extent}.")
 
 
 def _by_key(messages: Messages, topic: str, key: str, *, unique: bool = False) -> list[ParsedRecord]:

@@ -150,8 +150,8 @@ def _text(body: bytes) -> str | None:
     try:
         return piece.decode()
     except UnicodeDecodeError as error:
-        whole = len(piece) == len(body) or error.start < len(piece) - 3
-        return None if whole else piece[: error.start].decode()
+        is_text = len(piece) == len(body) or error.start < len(piece) - 3
+        return None if is_text else piece[: error.start].decode()
 
 
 def _line(line: str) -> str:

@@ -77,8 +77,8 @@ def topics(request: PageRequest) -> Reply:
     fields, snapshot, messages = request.fields, request.snapshot, request.messages
     own = fields.get("own") == "1"
     rows = content.topics(snapshot, messages, content.lags(snapshot, messages), own=own)
-    wanted = fields.get("q", "").lower()
-    part = _part([row for row in rows if wanted in row.name.lower()], fields)
+    query = fields.get("q", "").lower()
+    part = _part([row for row in rows if query in row.name.lower()], fields)
     return _page(200, "topics.html", request, part=part, own=own)
 
 
@@ -91,8 +91,8 @@ def groups(request: PageRequest) -> Reply:
     for name in sorted(idle):
         online = snapshot.online.get(name)
         rows.append(content.Lag(name, "", 0, len(online.members) if online else 0, 0.0))
-    wanted = fields.get("q", "").lower()
-    part = _part([row for row in rows if wanted in row.group.lower() or wanted in row.topic.lower()], fields)
+    query = fields.get("q", "").lower()
+    part = _part([row for row in rows if query in row.group.lower() or query in row.topic.lower()], fields)
     return _page(200, "groups.html", request, part=part)
 
 

@@ -117,10 +117,10 @@ class AuthAdmin:
         return None if user is None else _user_shown(user)
 
     def _list_users(self, tables: AuthTables, command: Command) -> list[dict[str, Any]] | None:
-        wanted = command.fields.get("filter", "")
+        pattern = command.fields.get("filter", "")
         users = tables.users.copy()  # another thread may be changing the table
         names = sorted(users, key=str.encode)
-        return [_user_shown(users[name]) for name in names if not wanted.strip() or wanted in name] or None
+        return [_user_shown(users[name]) for name in names if not pattern.strip() or pattern in name] or None
 
     # -- permissions ---------------------------------------------------------------------------------------------
 

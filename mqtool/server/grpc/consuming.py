@@ -136,17 +136,17 @@ class Consuming:
         if call.deadline is not None:
             left = int((call.deadline - asyncio.get_running_loop().time()) * 1000)
         if request.HasField("long_polling_timeout"):
-            wanted = request.long_polling_timeout.seconds * 1000 + request.long_polling_timeout.nanos // 1_000_000
+            poll_ms = request.long_polling_timeout.seconds * 1000 + request.long_polling_timeout.nanos // 1_000_000
         else:
             timeout = client.settings.request_timeout
-            wanted = left - (timeout.seconds * 1000 + timeout.nanos // 1_000_000) // 2
-        wanted = min(max(wanted, MIN_POLL_MS), MAX_POLL_MS)
-        if wanted > left:
+            poll_ms = left - (timeout.seconds * 1000 + timeout.nanos // 1_000_000) // 2
+        poll_ms = min(max(poll_ms, MIN_POLL_MS), MAX_POLL_MS)
+        if poll_ms > left:
             if left < MIN_POLL_MS:
                 message = "The deadline time remaining is not enough for polling, please check network condition"
                 raise StatusError(d.BAD_REQUEST, message)
-            wanted = left
-        return min(wanted, left - _BEFORE_DEADLINE_MS)
+            poll_ms = left
+        return min(poll_ms, left - _BEFORE_DEADLINE_MS)
 
     def _invisible_ms(self, request: s.ReceiveMessageRequest) -> int:
         if request.auto_renew:

@@ -144,8 +144,8 @@ def _one_matches(pattern: str, host: str) -> bool:
     if pattern in {"*", "*.*.*.*", host}:
         return True
     separator = ":" if ":" in host else "."
-    wanted, found = pattern.split(separator), host.split(separator)
-    return len(wanted) == len(found) and all(map(_part_matches, wanted, found))
+    patterns, parts = pattern.split(separator), host.split(separator)
+    return len(patterns) == len(parts) and all(map(_part_matches, patterns, parts))
 
 
 def _part_matches(pattern: str, part: str) -> bool:

@@ -212,11 +212,11 @@ def _to_send(encoded: bytes) -> bytes:
     A committed message still has the mark of a half message, and a delivered timer message still has its delay
     (EndTransactionProcessor, ScheduleMessageService, TimerMessageStore).
     """
-    said = properties.decode(encoded)
-    dropped = {properties.TRANSACTION_PREPARED, *(_WAITED if properties.REAL_TOPIC in said else ())}
-    if dropped.isdisjoint(said):
+    values = properties.decode(encoded)
+    dropped = {properties.TRANSACTION_PREPARED, *(_WAITED if properties.REAL_TOPIC in values else ())}
+    if dropped.isdisjoint(values):
         return encoded
-    return properties.encode((name, value) for name, value in said.items() if name not in dropped)
+    return properties.encode((name, value) for name, value in values.items() if name not in dropped)
 
 
 def _ack(sent: _Sent, answer: Command) -> Ack:

@@ -87,13 +87,13 @@ class OpenedEQueue(OpenedStore):
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
         """Returns the messages of a message chunk, or the entries of a queue chunk."""
-        whole = path.absolute()
-        found = next((chunk for chunk in self.store.chunks if chunk.path.absolute() == whole), None)
+        full_path = path.absolute()
+        found = next((chunk for chunk in self.store.chunks if chunk.path.absolute() == full_path), None)
         if found is not None:
             return MESSAGES, self._messages(found.path.name)
         for queue in self.store.queues:
             for chunk in queue.chunks:
-                if chunk.absolute() == whole:
+                if chunk.absolute() == full_path:
                     count = settings_of(self.path, self.store.listing).queue_chunk_entries
                     first = int(chunk.name.removeprefix(equeue.QUEUE_PREFIX)) * count
                     return ENTRIES, self._of_queue_chunk((queue.topic, queue.queue_id), range(first, first + count))

@@ -116,8 +116,8 @@ def _folder(chunks: list[ChunkFile], *, fixed: bool) -> Iterator[Finding]:
             detail = f"expected a full chunk of {header.capacity} bytes, found {chunk.footer_data_size}"
             yield finding("equeue-footer", Severity.ERROR, chunk.path, detail, _REBUILD, place)
         if chunk is chunks[-1] and not chunk.is_finished and chunk.size != HEADER_SIZE + header.capacity + FOOTER_SIZE:
-            whole = HEADER_SIZE + header.capacity + FOOTER_SIZE
-            detail = f"expected {whole} bytes, found {chunk.size}: each start takes the last 128 bytes for a footer"
+            full_size = HEADER_SIZE + header.capacity + FOOTER_SIZE
+            detail = f"expected {full_size} bytes, found {chunk.size}: each start takes the last 128 bytes for a footer"
             yield finding("equeue-file-size", Severity.ERROR, chunk.path, detail, "lengthen the file with zeros")
 
 

@@ -68,8 +68,8 @@ class OpenedTFChunk(OpenedStore):
 
     def rows_of_file(self, path: Path) -> tuple[Table, Iterator[Row | Damage]] | None:
         """Returns the records of a chunk."""
-        whole = path.absolute()
-        chunk = next((chunk for chunk in self.database.chunks if chunk.path.absolute() == whole), None)
+        full_path = path.absolute()
+        chunk = next((chunk for chunk in self.database.chunks if chunk.path.absolute() == full_path), None)
         return None if chunk is None else (RECORDS, self._records(chunk.path.name))
 
     def get(self, address: str) -> Row | None:

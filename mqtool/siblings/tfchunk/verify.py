@@ -210,6 +210,8 @@ def _map(chunk: TFChunkFile, places: _Places) -> Iterator[Finding]:
 def _map_entry(chunk: TFChunkFile, entry: tfchunk.MapEntry, place: int) -> Iterator[Finding]:
     found = chunk.read_record(entry.actual)
     if isinstance(found, InvalidFrame) or found.position != chunk.start + entry.logical:
-        seen = found.detail if isinstance(found, InvalidFrame) else f"the record of log position {found.position}"
-        detail = f"log position {chunk.start + entry.logical} leads to data position {entry.actual}: {seen}"
+        found_words = (
+            found.detail if isinstance(found, InvalidFrame) else f"the record of log position {found.position}"
+        )
+        detail = f"log position {chunk.start + entry.logical} leads to data position {entry.actual}: {found_words}"
         yield finding("tfchunk-map", Severity.ERROR, chunk.path, detail, _BACKUP, place)

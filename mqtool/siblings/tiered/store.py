@@ -62,8 +62,8 @@ class TieredQueue:
         for segment in self.segments.get(tiered.COMMIT_LOG, []):
             if segment.base <= position < segment.end:
                 with ReadFile(segment.path) as file:
-                    wanted = max(0, min(size, segment.end - position))
-                    message = from_record(commit_log.parse_record(file.read(position - segment.base, wanted)))
+                    count = max(0, min(size, segment.end - position))
+                    message = from_record(commit_log.parse_record(file.read(position - segment.base, count)))
                 if (message.physical_offset, message.store_size) != (position, size):
                     found = f"the record there states {message.physical_offset} and {message.store_size} bytes"
                     raise StoreError(f"at {position}: {found}", segment.path)

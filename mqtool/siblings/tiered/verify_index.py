@@ -154,8 +154,8 @@ class _Open(_Compacted):
         best: tuple[int, int] | None = None
         for last in range(end, end + _ZEROS_AT_END):
             count, rest = divmod(last - INDEX_HEADER.size - entries, INDEX_SLOT.size)
-            whole = INDEX_HEADER.size + count * INDEX_SLOT.size + entries
-            if rest or count <= 0 or whole > self._size:
+            full_size = INDEX_HEADER.size + count * INDEX_SLOT.size + entries
+            if rest or count <= 0 or full_size > self._size:
                 continue
             best = max(best or (0, 0), (self._fits(count), count))
         return best[1] if best is not None and best[0] else None

@@ -76,8 +76,8 @@ class Timer:
         ):
             return message
         found = properties.decode(message.properties)
-        wanted = next((name for name in _WANTS if name in found), None)
-        if wanted is None:
+        property_name = next((name for name in _WANTS if name in found), None)
+        if property_name is None:
             return message
         if found.get(properties.DELAY_LEVEL, "0") not in ("", "0"):
             for name in _WANTS:
@@ -87,7 +87,7 @@ class Timer:
             return PutStatus.WHEEL_TIMER_NOT_ENABLE
         now = time.time_ns() // 1_000_000
         try:
-            due = _due(wanted, java.parse_long(found[wanted]), now)
+            due = _due(property_name, java.parse_long(found[property_name]), now)
         except FormatError:
             return PutStatus.WHEEL_TIMER_MSG_ILLEGAL
         if due <= now:

@@ -268,13 +268,13 @@ class ConsumerAdmin:
     async def consumer_status(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """INVOKE_BROKER_TO_GET_CONSUMER_STATUS: returns the offsets that the members report."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
-        wanted = command.fields.get("clientAddr")
+        address = command.fields.get("clientAddr")
         found = broker.clients.consumer_group(group)
         if found is None:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"No Any Consumer online in the consumer group: [{group}]")
         pieces = []
         for member in list(found.members.values()):
-            if wanted and member.client_id != wanted:
+            if address and member.client_id != address:
                 continue
             fields = {"topic": topic, "group": group}
             answer = await broker.request(member.peer, RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT, fields, b"", 5.0)

@@ -173,8 +173,8 @@ class OrderTable:
         if before is not None and before.attempt_id is not None and before.attempt_id == info.attempt_id:
             info.consumed = before.consumed
         elif before is not None:
-            again = set(before.offsets) & set(info.offsets)
-            info.consumed = {offset: before.consumed.get(offset, 0) + 1 for offset in sorted(again)}
+            repeated = set(before.offsets) & set(info.offsets)
+            info.consumed = {offset: before.consumed.get(offset, 0) + 1 for offset in sorted(repeated)}
         self._table.setdefault(key_of(key.topic, key.group), {})[key.queue_id] = info
         self._changed = True
 

@@ -228,8 +228,12 @@ class Transactions:
     def _after_hole(self, queue_offset: int) -> int:
         """Returns the next queue offset of the half topic after one whose message is missing."""
         found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
-        gone = found.status in (GetStatus.MESSAGE_WAS_REMOVING, GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_FOUND_NULL)
-        return max(queue_offset, found.next_begin_offset) if gone else queue_offset
+        is_deleted = found.status in (
+            GetStatus.MESSAGE_WAS_REMOVING,
+            GetStatus.OFFSET_TOO_SMALL,
+            GetStatus.OFFSET_FOUND_NULL,
+        )
+        return max(queue_offset, found.next_begin_offset) if is_deleted else queue_offset
 
     def _read_ops(self, half_at: int) -> None:
         """Reads new op messages, and records which half messages they settle.
