@@ -34,7 +34,7 @@ class Broker:
     def topics(self):
         return {"T": (0, 1, 2)}
 
-    def asked(self, code, **fields):
+    def call_ok(self, code, **fields):
         if not self._answers:
             raise ConnectionError("the broker is down")
         self._answers -= 1
