@@ -121,8 +121,8 @@ def test_a_bad_row_is_refused_by_its_line_and_the_others_are_stored(mqtool, tmp_
 )
 def test_what_the_store_refuses_is_answered_with_its_status(mqtool, tmp_path, row, status):
     source = write(tmp_path / "in", [row, GOOD[0]])
-    told = [mqtool("append", tmp_path / "new", "--from", source, *more).lines for more in (["--dry-run"], [])]
-    assert [answer["status"] for answer in told[0]] == [answer["status"] for answer in told[1]] == [status, "PUT_OK"]
+    acks = [mqtool("append", tmp_path / "new", "--from", source, *more).lines for more in (["--dry-run"], [])]
+    assert [answer["status"] for answer in acks[0]] == [answer["status"] for answer in acks[1]] == [status, "PUT_OK"]
 
 
 def test_all_or_nothing_stores_nothing_if_one_row_is_refused(mqtool, tmp_path):

@@ -99,7 +99,7 @@ def test_the_configuration_gives_the_rules(mqtool, tmp_path):
 def test_unread_messages_are_those_at_and_behind_the_committed_offsets(mqtool, tmp_path, name):
     root = copy_store(name, tmp_path)
     said = mqtool("clean", root, "--dry-run", "--used", "95", "-f", "json").document
-    told = {
+    reported = {
         (one["file"], one["group"], one["topic"], one["queue_id"], offset)
         for kind in ("unread", "unread_staying")
         for one in said[kind]
@@ -117,7 +117,7 @@ def test_unread_messages_are_those_at_and_behind_the_committed_offsets(mqtool, t
                         (f"commitlog/{int(units[offset]) // size * size:020d}", group, topic, queue_id, offset)
                         for offset in range(start, len(units))
                     }
-    assert told == expected
+    assert reported == expected
     assert expected
     assert sum(one["unread"] for one in said["files"]) == len(expected)
 

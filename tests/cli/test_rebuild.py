@@ -67,8 +67,8 @@ def test_damage_ends_metadata_with_1_too(mqtool, tmp_path):
 def test_guesses_and_topics_without_configuration_are_reported(mqtool, tmp_path):
     result = rebuild(mqtool, "metadata", fixture("rollover-5.5.0/store"), "--output", tmp_path / "out")
     assert result.document["unconfigured_topics"] == ["Exact", "Filler", "Roll"]
-    told = {(guess["file"], guess["item"]): guess["value"] for guess in result.document["guesses"]}
-    assert told["topics.json", "Roll"] == "3 queues, perm 6" or told["topics.json", "Roll"].endswith("perm 6")
+    values = {(guess["file"], guess["item"]): guess["value"] for guess in result.document["guesses"]}
+    assert values["topics.json", "Roll"] == "3 queues, perm 6" or values["topics.json", "Roll"].endswith("perm 6")
 
 
 def test_settings_are_reported_with_their_evidence(mqtool, tmp_path):

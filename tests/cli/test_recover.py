@@ -90,10 +90,10 @@ def test_a_dry_run_prints_what_explain_start_prints_and_writes_nothing(recover, 
     root, result = recover(case, "--dry-run")
     before = tree_digest(root)
     release = case.partition("@")[2][:3]
-    told = mqtool(
+    expected = mqtool(
         "explain-start", root, "--broker", release, "--config", base_config(case.partition("@")[2]), "-f", "json"
     )
-    assert (result.document, result.code) == (told.document, told.code)
+    assert (result.document, result.code) == (expected.document, expected.code)
     assert tree_digest(root) == before
 
 

@@ -342,29 +342,29 @@ def fuzz_store(name: str, seed: int, base: Path, tally: Tally, commands: int | N
             "FINDINGS": str(out / "findings.json"),
         }
         arguments = [places.get(word, word.replace("OUT", str(out))) for word in words]
-        told = f"{' '.join(words)}: {name}, seed {seed}: {harms}"
+        label = f"{' '.join(words)}: {name}, seed {seed}: {harms}"
         begin = time.monotonic()
         try:
             code, stdout, stderr = call(arguments)
         except _TooLongError:
-            tally.failures.setdefault(f"hangs: {words[0]}", told)
+            tally.failures.setdefault(f"hangs: {words[0]}", label)
             continue
         finally:
             tally.runs += 1
-        tally.slowest = max(tally.slowest, (time.monotonic() - begin, told))
+        tally.slowest = max(tally.slowest, (time.monotonic() - begin, label))
         tally.codes[code] += 1
         if code not in {ExitCode.OK, ExitCode.NO, ExitCode.USAGE, ExitCode.REFUSED, ExitCode.IO_ERROR}:
-            tally.failures.setdefault(kind_of(stderr), told)
+            tally.failures.setdefault(kind_of(stderr), label)
         if words[0] == "verify" and "json" in words:
             (out / "findings.json").write_bytes(stdout)
             json.loads(stdout)
         if words in READ and contents(base / "given") != before:
-            tally.failures.setdefault(f"writes: {words[0]}", told)
+            tally.failures.setdefault(f"writes: {words[0]}", label)
             before = contents(base / "given")
         strange = {path.name for path in base.iterdir()} - {"given", "out"}
         strange |= {path.name for path in (base / "given").iterdir()} - {"store"}
         if strange:
-            tally.failures.setdefault(f"writes outside: {words[0]} {min(strange)}", told)
+            tally.failures.setdefault(f"writes outside: {words[0]} {min(strange)}", label)
 
 
 def fuzz(runs: int, seed: int, on_store: Callable[[Tally], None], commands: int | None = None) -> Tally:

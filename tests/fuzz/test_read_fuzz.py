@@ -51,22 +51,22 @@ def records_of(root: Path) -> dict[int, bytes]:
         }
 
 
-def check(root: Path, whole: dict[int, bytes], told: str) -> None:
+def check(root: Path, whole: dict[int, bytes], label: str) -> None:
     """Ask a harmed store everything; nothing raises, nothing is written, no record is made up."""
     before = digest(root)
     answers = ask_everything(root)
-    assert digest(root) == before, told
+    assert digest(root) == before, label
     messages = answers.get("messages")
     if not isinstance(messages, tuple):
         return
     found, damage = messages
-    assert found == sorted(found), told
-    assert all(start.end <= after.start for start, after in pairwise(damage)), told
+    assert found == sorted(found), label
+    assert all(start.end <= after.start for start, after in pairwise(damage)), label
     inside = [at for at in found for item in damage if item.start < at < item.end]
-    assert inside == [], told
+    assert inside == [], label
     with mqtool.open(root) as store:
         made_up = [at for at in found if at not in whole and store.commit_log.read(at, 4) != b""]
-    assert len(made_up) <= 2, told  # a moved part may be a record that is right where it is now
+    assert len(made_up) <= 2, label  # a moved part may be a record that is right where it is now
 
 
 def harmed(name: str, seed: int, rounds: int) -> None:

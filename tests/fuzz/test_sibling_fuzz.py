@@ -95,14 +95,14 @@ def harmed(name: str, seed: int, rounds: int) -> None:
         root, out = small_copy(name, Path(directory) / "store"), Path(directory) / "out"
         mutator = Mutator(root, seed)
         for number in range(rounds):
-            told = f"store {name}, seed {seed}, round {number}: {mutator.harm()}"
+            label = f"store {name}, seed {seed}, round {number}: {mutator.harm()}"
             before = digest(root)
             out.mkdir()
             try:
                 ask(root, out)
             except Exception as error:
-                raise AssertionError(told) from error
-            assert digest(root) == before, told
+                raise AssertionError(label) from error
+            assert digest(root) == before, label
             shutil.rmtree(out)
             mutator.heal()
 

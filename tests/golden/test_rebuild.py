@@ -153,9 +153,9 @@ def test_configuration_that_is_there_is_kept_byte_by_byte(fixture):
     root = fixture.directory
     with mqtool.open(root, paths_of(fixture, root)) as store:
         made = compose(store, survey_log(store, settings_of(store).rules))
-    told = {guess.file for guess in made.guesses}
+    guessed = {guess.file for guess in made.guesses}
     for path, data in made.files.items():
-        if path.split("/")[-1] not in told and (root / path).exists() and not _adds_version(path, data, root):
+        if path.split("/")[-1] not in guessed and (root / path).exists() and not _adds_version(path, data, root):
             assert data == (root / path).read_bytes(), path
 
 

@@ -49,7 +49,7 @@ def contents(root):
     }
 
 
-def put_right(root, changes, config=None):
+def apply_changes(root, changes, config=None):
     """Plans, carries out, looks, takes back, and carries out again for good; returns what it then holds."""
     first = tree_digest(root)
     plan = make_plan(root, changes, config=config)
@@ -80,7 +80,7 @@ def test_queues_made_anew_in_place_are_the_broker_s(name, tmp_path):
                 path.write_bytes(bytes(path.stat().st_size))
             case 2:
                 path.write_bytes(path.read_bytes() + b"!")
-    done = put_right(root, RebuildQueues(), store_fixture(name).config)
+    done = apply_changes(root, RebuildQueues(), store_fixture(name).config)
     assert contents(root) == healthy
     assert done.verification.state is not State.CORRUPT
 
@@ -91,7 +91,7 @@ def test_one_queue_is_made_anew_and_no_other_file_is_touched(name, tmp_path):
     healthy, times = contents(root), {path: path.stat().st_mtime_ns for path in root.rglob("*") if path.is_file()}
     shutil.rmtree(root / "consumequeue" / "Orders" / "3")
     shutil.rmtree(root / "consumequeue" / "Payments" / "0")
-    put_right(root, RebuildQueues(("Orders",), 3))
+    apply_changes(root, RebuildQueues(("Orders",), 3))
     missing = {path for path in healthy if path.startswith("consumequeue/Payments/0/")}
     assert contents(root) == {path: data for path, data in healthy.items() if path not in missing}
     changed = {path for path, time in times.items() if path.exists() and path.stat().st_mtime_ns != time}
@@ -104,7 +104,7 @@ def test_index_files_made_anew_have_the_names_and_bytes_of_the_old_ones(name, tm
     healthy = contents(root)
     for path in sorted((root / "index").iterdir())[::2]:
         path.write_bytes(path.read_bytes()[:40] + b"\xff" * (path.stat().st_size - 40))
-    done = put_right(root, RebuildIndex(), store_fixture(name).config)
+    done = apply_changes(root, RebuildIndex(), store_fixture(name).config)
     assert contents(root) == healthy
     assert done.verification.count(Severity.ERROR) == 0
 
@@ -114,7 +114,7 @@ def test_a_lost_index_file_comes_back_between_its_neighbours(tmp_path):
     files = sorted((root / "index").iterdir())
     lost = files[3].read_bytes()
     files[3].unlink()
-    put_right(root, RebuildIndex())
+    apply_changes(root, RebuildIndex())
     now = sorted((root / "index").iterdir())
     assert [path.name for path in now if path in files] == [path.name for path in files if path != files[3]]
     assert now[3].read_bytes() == lost
@@ -125,7 +125,7 @@ def test_one_index_file_is_made_anew(tmp_path):
     healthy = contents(root)
     path = sorted((root / "index").iterdir())[2]
     path.write_bytes(bytes(path.stat().st_size))
-    put_right(root, RebuildIndex(path.name))
+    apply_changes(root, RebuildIndex(path.name))
     assert contents(root) == healthy
 
 
@@ -140,7 +140,7 @@ def test_a_deleted_topic_comes_back_with_its_queues_and_leaves_others_deleted(na
         before = store.metadata.topics["Orders"]
     text = path.read_text("utf-8").replace('"Orders"', '"Gone1"').replace('"Payments"', '"Gone2"')
     path.write_text(text, "utf-8")
-    put_right(root, Undelete(("Orders",)))
+    apply_changes(root, Undelete(("Orders",)))
     now = contents(root)
     with mqtool.open(root) as store:
         topics = store.metadata.topics
@@ -156,7 +156,7 @@ def test_broken_configuration_is_completed_and_sound_files_stay(tmp_path):
     healthy = contents(root)
     for name in ("topics.json", "topics.json.bak"):
         (root / "config" / name).write_bytes(b"{")
-    put_right(root, RebuildMetadata())
+    apply_changes(root, RebuildMetadata())
     now = contents(root)
     assert {name for name in now if now[name] != healthy[name]} == {"config/topics.json", "config/topics.json.bak"}
     with mqtool.open(root) as store:
@@ -177,7 +177,7 @@ def test_a_cut_store_is_one_rebuilt_from_the_records_before_the_cut(name, share,
         at = offsets[int(len(offsets) * share)]
         settings = settings_of(store)
         rebuild(store, tmp_path / "model", settings, RebuildScope(end=at))
-    done = put_right(root, Truncate(at))
+    done = apply_changes(root, Truncate(at))
     model, now = contents(tmp_path / "model"), contents(root)
     assert {file: data for file, data in now.items() if file.startswith(QUEUE_FILES)} == {
         file: data for file, data in model.items() if file.startswith(QUEUE_FILES)
@@ -201,7 +201,7 @@ def test_what_lies_behind_the_end_of_the_log_becomes_zeros_and_no_record_goes(ca
     root = damage_case(case, tmp_path)
     with mqtool.open(root) as store:
         end, records = store.commit_log.max_offset, len(list(store.messages()))
-    put_right(root, Truncate(end))
+    apply_changes(root, Truncate(end))
     with mqtool.open(root) as store:
         assert (store.commit_log.max_offset, len(list(store.messages()))) == (end, records)
         last = store.commit_log.segments[-1]
@@ -214,7 +214,7 @@ def test_redacted_records_differ_in_body_checksums_and_compression_only(name, tm
     with mqtool.open(root) as store:
         before = [message for message in store.messages() if not message.sys_flag & 0x80]
     chosen = {message.physical_offset for message in before[::3] if message.raw_body}
-    done = put_right(root, Redact(tuple(chosen)))
+    done = apply_changes(root, Redact(tuple(chosen)))
     assert done.verification.count(Severity.ERROR) == 0
     with mqtool.open(root) as store:
         after = {message.physical_offset: message for message in store.messages()}
@@ -235,7 +235,7 @@ def test_trimming_takes_what_only_leads_to_the_trimmed_part(tmp_path):
         begins = store.commit_log.segments[12].base
         kept = [message.physical_offset for message in store.messages() if message.physical_offset >= begins]
         files = {queue.path: len(queue.files) for queue in store.disk_queues()}
-    put_right(root, Trim(begins + 5))
+    apply_changes(root, Trim(begins + 5))
     with mqtool.open(root) as store:
         assert store.commit_log.min_offset == begins
         assert [message.physical_offset for message in store.messages()] == kept
@@ -249,13 +249,13 @@ def test_trimming_takes_what_only_leads_to_the_trimmed_part(tmp_path):
 @pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0"])
 def test_a_trimmed_store_has_no_finding_though_queues_hold_nothing_any_more(name, tmp_path):
     root = copy_store(name, tmp_path)
-    done = put_right(root, Trim(262144))
+    done = apply_changes(root, Trim(262144))
     assert [finding for finding in done.verification.findings if finding.severity is Severity.ERROR] == []
 
 
 def test_expired_units_stay_when_their_queue_is_made_anew(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
-    put_right(root, Trim(131072))
+    apply_changes(root, Trim(131072))
     healthy = contents(root)
     with mqtool.open(root) as store:
         queue = next(
@@ -268,7 +268,7 @@ def test_expired_units_stay_when_their_queue_is_made_anew(tmp_path):
     data = bytearray(path.read_bytes())
     data[live * 20 : live * 20 + 8] = b"\xff" * 8
     path.write_bytes(data)
-    put_right(root, RebuildQueues((topic,)))
+    apply_changes(root, RebuildQueues((topic,)))
     assert contents(root) == healthy
 
 
@@ -276,7 +276,7 @@ def test_a_checkpoint_behind_a_cut_lies_within_what_is_left(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     with mqtool.open(root) as store:
         messages = list(store.messages())
-    put_right(root, Truncate(messages[100].physical_offset))
+    apply_changes(root, Truncate(messages[100].physical_offset))
     checkpoint = CHECKPOINT.parse((root / "checkpoint").read_bytes())
     assert checkpoint.physic_msg_timestamp <= messages[99].store_timestamp
     assert checkpoint.confirm_physical_offset <= messages[100].physical_offset
@@ -289,9 +289,9 @@ def test_segments_in_several_directories_are_changed_where_they_are(tmp_path):
         segments = {segment.path: segment.base for segment in store.commit_log.segments}
         begins = store.commit_log.segments[2].base
     at = offsets[len(offsets) // 2]
-    put_right(root, Redact(tuple(offset for offset in offsets[::50] if begins <= offset < at)))
-    put_right(root, Truncate(at))
-    put_right(root, Trim(begins))
+    apply_changes(root, Redact(tuple(offset for offset in offsets[::50] if begins <= offset < at)))
+    apply_changes(root, Truncate(at))
+    apply_changes(root, Trim(begins))
     with mqtool.open(root) as store:
         assert [message.physical_offset for message in store.messages()] == [
             offset for offset in offsets if begins <= offset < at
@@ -311,7 +311,7 @@ def test_a_segment_whose_zeros_are_missing_gets_them_back(version, tmp_path):
     with mqtool.open(root) as store:
         proposal = changes_of(store, verify(store).findings)
     assert proposal.changes == (Pad((f"commitlog/{path.name}",)),)
-    put_right(root, proposal.changes)
+    apply_changes(root, proposal.changes)
     assert contents(root) == healthy
 
 
@@ -325,7 +325,7 @@ def test_a_store_put_right_by_its_findings_has_none_that_a_plan_mends(tmp_path):
         found = verify(store)
         proposal = changes_of(store, found.findings)
     assert found.state is State.CORRUPT
-    done = put_right(root, proposal.changes)
+    done = apply_changes(root, proposal.changes)
     assert done.verification.state is State.CLEAN
 
 
@@ -337,7 +337,7 @@ def test_units_beyond_a_log_that_ends_in_zeros_are_in_the_plan(base, tmp_path):
         proposal = changes_of(store, found.findings)
     assert "queue-ahead-of-log" in {one.code for one in found.findings}
     assert proposal.remaining == ()
-    assert put_right(root, proposal.changes).verification.state is State.CLEAN
+    assert apply_changes(root, proposal.changes).verification.state is State.CLEAN
 
 
 def test_units_are_kept_where_no_log_is_left(tmp_path):

@@ -10,30 +10,30 @@ import pytest
 import mqtool
 from mqtool.formats.message_id import parse_offset_id
 from mqtool.story import StepKind, histories_of
-from tests.support.lives import GROUP, judge, tell_all
+from tests.support.lives import GROUP, histories_by_key, judge
 from tests.support.stores import FIXTURES, answers, copy_store
 
 
 @pytest.fixture(scope="module", params=["lives-4.9.7", "lives-5.5.0"])
-def told(request, tmp_path_factory):
+def histories(request, tmp_path_factory):
     """Lives and events of a store."""
     with mqtool.open(copy_store(request.param, tmp_path_factory.mktemp("lives"))) as opened:
-        yield opened, *tell_all(opened, answers(request.param, "lives"))
+        yield opened, *histories_by_key(opened, answers(request.param, "lives"))
 
 
 @pytest.fixture(scope="module")
-def store(told):
-    return told[0]
+def store(histories):
+    return histories[0]
 
 
 @pytest.fixture(scope="module")
-def lives(told):
-    return told[1]
+def lives(histories):
+    return histories[1]
 
 
 @pytest.fixture(scope="module")
-def events(told):
-    return told[2]
+def events(histories):
+    return histories[2]
 
 
 def test_every_life_has_the_steps_of_its_script_that_clients_saw_and_no_other(lives, events):
@@ -46,8 +46,8 @@ def test_every_life_has_the_steps_of_its_script_that_clients_saw_and_no_other(li
 def test_reports_of_clients_agree_with_what_they_said(lives, events):
     for name, life in lives.items():
         got = [row for row in events[name] if row["event"] == "delivered" and row["group"] == GROUP]
-        told = [step for step in life.steps if step.kind is StepKind.TRACED and step.group == GROUP]
-        assert sorted((step.tries, "without" not in step.text) for step in told) == sorted(
+        histories = [step for step in life.steps if step.kind is StepKind.TRACED and step.group == GROUP]
+        assert sorted((step.tries, "without" not in step.text) for step in histories) == sorted(
             (row["times"], row["done"]) for row in got
         )
 
@@ -63,8 +63,8 @@ def test_an_address_of_any_kind_leads_to_the_same_life(store, lives, events, kin
     row = next(row for row in events["retry2-1"] if row["event"] == kind)
     expected = lives["retry2-1"].steps
     for address in (row["msgId"], row["offsetMsgId"], str(parse_offset_id(row["offsetMsgId"]).physical_offset)):
-        told, _ = histories_of(store, address)
-        assert [one.steps for one in told] == [expected], address
+        histories, _ = histories_of(store, address)
+        assert [one.steps for one in histories] == [expected], address
 
 
 def test_what_is_in_no_record_is_not_reported(store):
@@ -78,8 +78,8 @@ def test_the_log_is_not_scanned(store, lives, monkeypatch):
         type(store.commit_log), "record_at", lambda log, offset: read.append(offset) or original(log, offset)
     )
     monkeypatch.setattr(type(store), "messages", lambda *_, **__: pytest.fail("the log was scanned"))
-    told, _ = histories_of(store, lives["dead-0"].unique_key)
-    assert len(told) == 1
+    histories, _ = histories_of(store, lives["dead-0"].unique_key)
+    assert len(histories) == 1
     assert len(read) < 120
 
 
@@ -92,9 +92,9 @@ def kinds(store, address):
 def test_transactions_of_4_9_are_open_committed_or_rolled_back():
     with mqtool.open(FIXTURES / "metadata-4.9.7" / "store") as store:
         halves = store.messages(topics=["RMQ_SYS_TRANS_HALF_TOPIC"])
-        told = [kinds(store, one.unique_key) for one in halves]
+        histories = [kinds(store, one.unique_key) for one in halves]
     committed = ["half", "committed", "waits", "waits", "waits"]  # three groups have not got it
-    assert told == [["half", "waits"], ["half", "waits"], committed, committed, ["half", "rolled-back"]]
+    assert histories == [["half", "waits"], ["half", "waits"], committed, committed, ["half", "rolled-back"]]
 
 
 def test_a_dead_letter_of_4_9_has_its_tries():

@@ -76,18 +76,18 @@ def test_a_real_broker_and_serve_take_over_each_other_s_users(rocketmq, serve, t
     release, keys = rocketmq("5.5.0"), {**SMALL, **KEYS}
     broker = release.start_broker(tmp_path / "real", **keys)
     answers(broker.address, requests())
-    told = answers(broker.address, LISTS)
+    expected = answers(broker.address, LISTS)
     broker.stop(kill=kill)
 
     ours = serve(broker.store, keys)
-    assert answers(ours.address, LISTS) == told
+    assert answers(ours.address, LISTS) == expected
     assert {one["code"] for one in answers(ours.address, ADDED)} == {0}
-    told = answers(ours.address, LISTS)
-    assert "addedPäss" in json.dumps(told, ensure_ascii=False)
+    expected = answers(ours.address, LISTS)
+    assert "addedPäss" in json.dumps(expected, ensure_ascii=False)
     ours.stop(kill=kill)
 
     again = release.start_broker(tmp_path / "real", **keys)
-    assert answers(again.address, LISTS) == told
+    assert answers(again.address, LISTS) == expected
     probe = signed(ask(R.GET_TOPIC_STATS_INFO, topic="Open"), "added", "addedPäss")
     assert answers(again.address, [("probe", probe)]) == [{"label": "probe", "allowed": True}]
 

@@ -132,22 +132,22 @@ def test_the_real_store_answers_about_our_store_as_we_do(version, opened_by, roc
     options = written(root, version)
     assert findings_of(root, options) == []
     found, (gets, queries, times), own = questions(root, options_on(root, opened_by))
-    told = rocketmq(opened_by).answers(
+    output = rocketmq(opened_by).answers(
         root, SIZES | LIGHT, work=tmp_path / "work", gets=gets, queries=queries, times=times
     )
-    assert told["opened"][0]["loaded"]
+    assert output["opened"][0]["loaded"]
     assert [
         (row["physicalOffset"], row["topic"], row["queueOffset"], row["properties"], row["sysFlag"], row["offsetMsgId"])
-        for row in told["messages"]
+        for row in output["messages"]
     ] == [
         (m.physical_offset, m.topic, m.queue_offset, dict(m.properties), m.sys_flag, m.offset_message_id) for m in found
     ]
     fields = ("status", "nextBeginOffset", "minOffset", "maxOffset", "bytes", "physicalOffsets")
-    assert [tuple(row[name] for name in fields) for row in told["gets"]] == own[0]
+    assert [tuple(row[name] for name in fields) for row in output["gets"]] == own[0]
     fields = ("physicalOffsets", "indexLastUpdatePhyOffset", "indexLastUpdateTimestamp")
-    assert [tuple(row[name] for name in fields) for row in told["queries"]] == own[1]
-    assert [row["offset"] for row in told["times"]] == own[2]
-    for row in told["queues"]:
+    assert [tuple(row[name] for name in fields) for row in output["queries"]] == own[1]
+    assert [row["offset"] for row in output["times"]] == own[2]
+    for row in output["queues"]:
         assert len(row["served"]) == row["maxOffset"] - row["minOffset"], row
 
 

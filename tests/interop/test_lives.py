@@ -1,4 +1,4 @@
-"""Some 200 scripted lives that a real broker and real clients give to messages now, against what `tell` finds in the store.
+"""Some 200 scripted lives that a real broker and real clients give to messages now, against what `histories_of` finds.
 
 The same is asked of the recorded stores `fixtures/lives-*` in tests/golden/test_story.py.
 """
@@ -9,7 +9,7 @@ import time
 import pytest
 
 import mqtool
-from tests.support.lives import KEYS, PROGRAMS, judge, tell_all
+from tests.support.lives import KEYS, PROGRAMS, histories_by_key, judge
 from tests.support.stores import read_lines
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow, pytest.mark.night]
@@ -30,7 +30,7 @@ def test_the_steps_of_200_lives_are_found_and_none_is_invented(version, rocketmq
     time.sleep(OPEN_SECONDS)
     broker.stop()
     with mqtool.open(broker.store) as store:
-        lives, events = tell_all(store, read_lines(seen))
+        lives, events = histories_by_key(store, read_lines(seen))
     assert len(lives) >= 200
     steps, missing, invented = judge(lives, events)
     print(f"{version}: {len(lives)} lives, {steps} steps, missing {missing}, invented {invented}")

@@ -155,9 +155,9 @@ def test_our_broker_registers_at_a_real_name_server_and_takes_leave(rocketmq, tm
             until(lambda: call(address, route("TBW102")).code == 0)
             found = document_in(call(address, route("TBW102")).body)
             slave = registration("broker-a", "10.0.0.2:10911", 1, "DefaultCluster")
-            told = call(address, slave).fields
+            answered = call(address, slave).fields
         finally:
             served.terminate()
         until(lambda: call(address, route("TBW102")).code == 17)
     assert found["brokerDatas"][0]["brokerAddrs"] == {"0": ours["broker"]}
-    assert told == {"masterAddr": ours["broker"], "haServerAddr": ours["ha"]}
+    assert answered == {"masterAddr": ours["broker"], "haServerAddr": ours["ha"]}

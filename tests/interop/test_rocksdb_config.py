@@ -57,7 +57,7 @@ def offsets_of(broker):
     return found
 
 
-def told(broker):
+def give_tables(broker):
     """Gives a broker a topic, a group and consumer offsets."""
     with Client(broker.address) as client:
         assert ask(client, CREATE_TOPIC, **TOPIC).code == 0
@@ -111,7 +111,7 @@ def test_what_a_broker_keeps_in_rocksdb_is_read_and_goes_to_files_and_back(tmp_p
     real = rocketmq("5.5.0")
     copy_store("rocksdb-cq-5.5.0", tmp_path)
     broker = real.start_broker(tmp_path, **ROCKS)
-    told(broker)
+    give_tables(broker)
     assert serves(broker)
     broker.stop()
     assert is_database(broker.store / "config" / "consumerOffsets")

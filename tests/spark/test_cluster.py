@@ -30,11 +30,11 @@ from tests.support.spark_cluster import said
 
 store, target, master, split = sys.argv[1:]
 session = build(master, {"spark.executor.memory": "512m", "spark.task.maxFailures": "4"})
-told = []
+reports = []
 
 def progress(done, total):
-    told.append(done)
-    if 0 < done < total and len(told) > 1:
+    reports.append(done)
+    if 0 < done < total and len(reports) > 1:
         print("half way", flush=True)
         sys.stdin.readline()
 

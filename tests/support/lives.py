@@ -58,7 +58,7 @@ Row = Mapping[str, Any]
 """What a client saw: `life`, `event`, and more by event."""
 
 
-def tell_all(store: Store, rows: Iterable[Row]) -> tuple[dict[str, MessageHistory], dict[str, list[Row]]]:
+def histories_by_key(store: Store, rows: Iterable[Row]) -> tuple[dict[str, MessageHistory], dict[str, list[Row]]]:
     """What `histories_of` finds of each life, and what the clients saw of it, by the key of the message."""
     events = defaultdict(list)
     for row in rows:

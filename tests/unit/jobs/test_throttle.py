@@ -42,7 +42,7 @@ def test_lost_time_is_made_up_for_only_where_that_is_asked_for(makes_up, expecte
 
 
 def test_without_a_rate_nothing_waits_and_all_is_reported():
-    clock, told = Clock(), []
-    throttle = Throttle(None, told.append, clock=clock, sleep=clock.sleep)
+    clock, counts = Clock(), []
+    throttle = Throttle(None, counts.append, clock=clock, sleep=clock.sleep)
     assert run(clock, throttle, [0, 0]) == 0
-    assert told == [10, 10]
+    assert counts == [10, 10]

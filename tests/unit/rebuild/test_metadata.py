@@ -32,7 +32,7 @@ def delays_of(made):
     return config_files.parse_delay_offsets(made.files["config/delayOffset.json"]).offset_table
 
 
-def told(made, file):
+def guesses_in(made, file):
     return {guess.item: guess.value for guess in made.guesses if guess.file == file}
 
 
@@ -45,7 +45,7 @@ def test_topics_get_the_queues_of_their_records(tmp_path):
         for name, topic in found.items()
     } == {"T": (4, 4, 6, "SINGLE_TAG"), "%RETRY%g": (1, 1, 6, "SINGLE_TAG"), "U": (1, 1, 6, "MULTI_TAG")}
     assert made.unconfigured == ["%RETRY%g", "T", "U"]
-    assert set(told(made, "topics.json")) == set(found)
+    assert set(guesses_in(made, "topics.json")) == set(found)
 
 
 def test_a_topic_of_inner_batches_is_a_batch_topic(tmp_path):
@@ -72,7 +72,7 @@ def test_a_delay_level_goes_on_behind_the_last_message_that_was_delivered(tmp_pa
     survey, made = composed(make_store(tmp_path, records))
     assert survey.served == {1: expected}
     assert delays_of(made) == {2: expected}
-    assert told(made, "delayOffset.json") == {"level 2": str(expected)}
+    assert guesses_in(made, "delayOffset.json") == {"level 2": str(expected)}
 
 
 def test_a_later_retry_of_the_same_message_is_not_the_delivery(tmp_path):
@@ -92,7 +92,7 @@ def test_offsets_outside_of_their_queue_are_put_back_and_reported(tmp_path):
     _, made = composed(root)
     found = config_files.parse_consumer_offsets(made.files["config/consumerOffset.json"]).offset_table
     assert found == {f"{name}@g": {queue_id: end}, "Gone@g": {0: 5}}
-    assert told(made, "consumerOffset.json") == {f"g {name}/{queue_id}": str(end)}
+    assert guesses_in(made, "consumerOffset.json") == {f"g {name}/{queue_id}": str(end)}
 
 
 def test_a_configured_topic_with_fewer_queues_than_records_is_widened(tmp_path):
@@ -103,7 +103,7 @@ def test_a_configured_topic_with_fewer_queues_than_records_is_widened(tmp_path):
     path.write_bytes(narrow)
     _, made = composed(root)
     assert topics_of(made)["Orders"].read_queue_nums == topics.topic_config_table["Orders"].read_queue_nums == 4
-    assert "Orders" in told(made, "topics.json")
+    assert "Orders" in guesses_in(made, "topics.json")
 
 
 def test_the_checkpoint_is_that_of_the_last_record(tmp_path):
@@ -135,7 +135,7 @@ def test_a_field_that_the_log_does_not_prove_is_kept_where_it_can_be(known, kept
     assert found == (set() if known == kept else {"checkpoint-bad-value"})
     _, made = composed(root)
     assert checkpoint.parse(made.files["checkpoint"]).master_flushed_offset == kept
-    assert ("master_flushed_offset" in told(made, "checkpoint")) == (known != kept)
+    assert ("master_flushed_offset" in guesses_in(made, "checkpoint")) == (known != kept)
 
 
 @pytest.mark.parametrize("name", ["orders-5.5.0", "metadata-4.9.7", "timer-5.5.0", "bcq-5.5.0", "crash-4.9.7"])

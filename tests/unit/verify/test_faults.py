@@ -86,7 +86,7 @@ def changed(path: Path, position: int, mask: int) -> Iterator[None]:
 
 
 @pytest.fixture(scope="module")
-def sound(tmp_path_factory) -> tuple[StoreBuilder, Path]:
+def valid_store(tmp_path_factory) -> tuple[StoreBuilder, Path]:
     builder = built()
     root = builder.write(tmp_path_factory.mktemp("faults") / "store")
     assert verified(root).findings == ()
@@ -109,8 +109,8 @@ def only_copies() -> set[int]:
 @pytest.mark.long
 @pytest.mark.slow
 @pytest.mark.parametrize("mask", MASKS, ids=hex)
-def test_a_changed_byte_of_a_record_is_found_and_only_this_record_is_blamed(sound, mask):
-    builder, root = sound
+def test_a_changed_byte_of_a_record_is_found_and_only_this_record_is_blamed(valid_store, mask):
+    builder, root = valid_store
     put = builder.puts[FAULTY]
     alone = only_copies()
     missed = []
@@ -130,8 +130,8 @@ def test_a_changed_byte_of_a_record_is_found_and_only_this_record_is_blamed(soun
 
 @pytest.mark.slow
 @pytest.mark.parametrize("unit", [4, 9], ids=["middle", "last"])
-def test_a_changed_byte_of_a_unit_is_found_in_its_queue_and_no_message_is_called_lost(sound, unit):
-    _, root = sound
+def test_a_changed_byte_of_a_unit_is_found_in_its_queue_and_no_message_is_called_lost(valid_store, unit):
+    _, root = valid_store
     path = root / "consumequeue" / "Orders" / "0" / f"{0:020d}"
     for at in range(20):
         for mask in MASKS:
@@ -151,8 +151,8 @@ def test_a_changed_byte_of_a_unit_is_found_in_its_queue_and_no_message_is_called
     ],
     ids=str,
 )
-def test_a_changed_byte_of_a_slot_or_an_entry_is_found(sound, position):
-    _, root = sound
+def test_a_changed_byte_of_a_slot_or_an_entry_is_found(valid_store, position):
+    _, root = valid_store
     (path,) = (root / "index").iterdir()
     for mask in MASKS:
         with changed(path, position, mask):
@@ -163,8 +163,8 @@ def test_a_changed_byte_of_a_slot_or_an_entry_is_found(sound, position):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("position", range(40), ids=str)
-def test_a_changed_byte_of_an_index_header_is_found(sound, position):
-    _, root = sound
+def test_a_changed_byte_of_an_index_header_is_found(valid_store, position):
+    _, root = valid_store
     (path,) = (root / "index").iterdir()
     for mask in MASKS:
         with changed(path, position, mask):
@@ -183,8 +183,8 @@ SHIFTS: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("shift", SHIFTS)
-def test_units_in_wrong_places_are_found_and_no_message_is_called_lost(sound, shift):
-    _, root = sound
+def test_units_in_wrong_places_are_found_and_no_message_is_called_lost(valid_store, shift):
+    _, root = valid_store
     path = root / "consumequeue" / "Orders" / "0" / f"{0:020d}"
     before = path.read_bytes()
     path.write_bytes(SHIFTS[shift](before))

@@ -34,7 +34,7 @@ def cut(request, monkeypatch):
     monkeypatch.setattr(tasks, "_spread", lambda seen, left, _jobs, deadline: tasks._here(seen, left, deadline, None))
 
 
-def told(found: Verification) -> tuple:
+def comparable(found: Verification) -> tuple:
     return found.state, found.checks, found.findings, found.losses, found.statistics.records, found.statistics.log_bytes
 
 
@@ -42,7 +42,7 @@ def told(found: Verification) -> tuple:
 @pytest.mark.parametrize("case", SOME, ids=str)
 def test_of_a_damaged_store_the_same_is_reported(case, damaged, cut):
     with mqtool.open(damaged(case.id), base_config(case.base)) as opened:
-        assert told(verify(opened, Options(jobs=2))) == told(verify(opened))
+        assert comparable(verify(opened, Options(jobs=2))) == comparable(verify(opened))
 
 
 @pytest.mark.long
@@ -64,7 +64,7 @@ def test_threads_and_processes_tell_the_same(tmp_path, monkeypatch):
         real = getattr(tasks, name)
         monkeypatch.setattr(tasks, name, lambda count, name=name, real=real: pools.append(name) or real(count))
     with mqtool.open(numbered(tmp_path)) as opened:
-        assert told(verify(opened, Options(jobs=2))) == told(verify(opened))
+        assert comparable(verify(opened, Options(jobs=2))) == comparable(verify(opened))
     assert set(pools) == {"thread_pool" if kernels.kernels() else "worker_pool"}
 
 
@@ -100,13 +100,13 @@ def test_a_segment_is_cut_at_records(tmp_path, cut):
 @pytest.mark.slow
 def test_a_cut_at_something_else_than_a_record_changes_nothing(tmp_path, cut, monkeypatch):
     with mqtool.open(numbered(tmp_path)) as opened:
-        alone = told(verify(opened))
+        alone = comparable(verify(opened))
         monkeypatch.setattr(cuts, "record_in", lambda _data, _base: 17)
         seen = survey(opened)
         parts = [check_segment(seen, 0, Throttle(None), part) for part in parts_of(seen, 0)]
         assert len(parts) > 1
         assert merge_parts(seen, parts) is None
-        assert told(verify(opened, Options(jobs=2))) == alone
+        assert comparable(verify(opened, Options(jobs=2))) == alone
 
 
 @pytest.mark.slow
@@ -120,5 +120,5 @@ def test_a_time_that_is_odd_at_a_cut_is_found(tmp_path, cut):
     segment.write_bytes(data)
     with mqtool.open(root) as opened:
         found = verify(opened, Options(jobs=2))
-        assert told(found) == told(verify(opened))
+        assert comparable(found) == comparable(verify(opened))
     assert [one.physical_offset for one in found.findings if one.code == "log-bad-time"] == [starts[1]]

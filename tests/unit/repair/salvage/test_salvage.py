@@ -69,8 +69,10 @@ def test_every_record_that_was_not_hit_is_where_it_was(kind, base, tmp_path):
     lost = [row for row in base_messages(base) if row["phy"] not in left]
     assert found.lost == sum(row["offset"] >= 0 for row in lost)
     named = {(row.topic, row.queue_id): row.lost_offsets for row in found.queues if row.lost}
-    told = {(*key, offset) for key, runs in named.items() for first, last in runs for offset in range(first, last + 1)}
-    assert told == {(row["topic"], row["queue"], row["offset"]) for row in lost if row["offset"] >= 0}
+    reported = {
+        (*key, offset) for key, runs in named.items() for first, last in runs for offset in range(first, last + 1)
+    }
+    assert reported == {(row["topic"], row["queue"], row["offset"]) for row in lost if row["offset"] >= 0}
     assert all(any(hole.start <= row["phy"] < hole.end for hole in found.holes) for row in lost)
 
 

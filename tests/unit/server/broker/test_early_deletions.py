@@ -80,8 +80,8 @@ def test_deleted_messages_and_the_groups_that_lose_them_are_named_everywhere(ser
 def test_with_the_setting_new_messages_are_refused_and_old_ones_stay(served, caplog):
     use_full_disk(served)
     served.broker.messages.clean()
-    told = [record.getMessage() for record in caplog.records if "REFUSED" in record.getMessage()]
-    assert told == ["NEW MESSAGES ARE REFUSED because the disk is more than 90 % full; free space"]
+    logged = [record.getMessage() for record in caplog.records if "REFUSED" in record.getMessage()]
+    assert logged == ["NEW MESSAGES ARE REFUSED because the disk is more than 90 % full; free space"]
     with Client(served.broker_address) as client:
         assert client.put("Full", b"x").code == 14
         assert client.call(31, topic="Full", queueId=0).fields["offset"] == "0"

@@ -190,12 +190,12 @@ def test_a_message_that_its_sender_puts_into_the_topic_of_the_timer_is_stored_an
 
 
 def test_what_is_wrong_with_a_revive_record_is_reported_in_words():
-    told = {}
+    reasons = {}
     for body in (b"no json", b"\xff", b"[" * 100_000, b"{}", b"[]", b'{"so": ' + HUGE.encode() + b"}"):
         with pytest.raises(FormatError) as error:
             service_records.revive_record("ck", body)
-        told[bytes(body[:7])] = str(error.value).partition("found ")[2]
-    assert list(told.values()) == [
+        reasons[bytes(body[:7])] = str(error.value).partition("found ")[2]
+    assert list(reasons.values()) == [
         "no JSON",
         "no JSON",
         "JSON that is nested too deeply",

@@ -178,9 +178,11 @@ def test_a_slave_that_becomes_master_has_one_id():
 
 def test_brokers_are_notified_of_a_new_lowest_id_where_that_is_switched_on():
     async def main() -> dict[str, str]:
-        told: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        notified: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
         slave = Listener(
-            "127.0.0.1", 0, {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: lambda command, peer: told.set_result(command)}
+            "127.0.0.1",
+            0,
+            {RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE: lambda command, peer: notified.set_result(command)},
         )
         await slave.start()
         name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"})
@@ -188,7 +190,7 @@ def test_brokers_are_notified_of_a_new_lowest_id_where_that_is_switched_on():
         name_server.register(broker())
         name_server.register(broker(id_=1, address=slave.address, ha_address="10.0.0.2:10912"))
         name_server.unregister(broker())
-        fields = (await told).fields
+        fields = (await notified).fields
         assert fields.pop("minBrokerAddr") == slave.address
         await slave.stop()
         await name_server.stop()
