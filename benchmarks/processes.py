@@ -59,6 +59,6 @@ def _peak(process: int) -> tuple[str, int] | None:
         lines = Path(f"/proc/{process}/status").read_text().splitlines()
     except OSError:
         return None
-    told = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
-    program = "python" if told["Name"].startswith(Path(sys.executable).name[:6]) else told["Name"]
-    return (program, int(told["VmHWM"].split()[0]) << 10) if "VmHWM" in told else None
+    status = dict(line.split(":\t", 1) for line in lines if ":\t" in line)
+    program = "python" if status["Name"].startswith(Path(sys.executable).name[:6]) else status["Name"]
+    return (program, int(status["VmHWM"].split()[0]) << 10) if "VmHWM" in status else None
