@@ -96,6 +96,6 @@ def _by_codes(store: Store, proposal: RepairProposal, verification: Verification
 
 
 def _needed(findings: Iterable[Finding]) -> tuple[Runbook, ...]:
-    from mqtool.repair.runbooks import needed
+    from mqtool.repair.runbooks import runbooks_for
 
-    return needed(findings)
+    return runbooks_for(findings)

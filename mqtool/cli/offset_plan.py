@@ -170,10 +170,10 @@ def target_of(options: OffsetOptions, source: Path | None, committed: Committed)
 
 
 def _given(through: Path | None, source: Path | None, committed: Committed) -> Positions | Committed:
-    from mqtool.repair.offset_sources import mapped, places_in, positions_at
+    from mqtool.repair.offset_sources import map_positions, places_in, positions_at
 
     positions = committed if source is None else positions_at(source)
-    return positions if through is None else mapped(positions, places_in(through))
+    return positions if through is None else map_positions(positions, places_in(through))
 
 
 def _to(words: str) -> Target:

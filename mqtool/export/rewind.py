@@ -14,7 +14,7 @@ from mqtool.store import Store
 from mqtool.store.cuts import Cuts
 
 
-class History:
+class ExportHistory:
     """The commits of an export."""
 
     def __init__(self, target: Target) -> None:

@@ -13,7 +13,7 @@ from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
 from mqtool.export.plan import StorePlan, partitions
 from mqtool.export.read import check_tolerated
 from mqtool.export.resume import plan_since
-from mqtool.export.rewind import History
+from mqtool.export.rewind import ExportHistory
 from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.sources import Source
 from mqtool.export.state import State, mark_at
@@ -43,7 +43,7 @@ class ExportRun:
         self._sequence = state.sequence + 1
         self._staging = protocol.staging_name(self._sequence)
         self._results: list[TaskResult] = []
-        self._history = History(target)
+        self._history = ExportHistory(target)
         self._removed: list[str] = []
 
     def run(self, stores: list[Store], runner: Runner, on_progress: OnProgress) -> ExportResult:

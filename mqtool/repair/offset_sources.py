@@ -124,7 +124,7 @@ def _start(line: bytes) -> str:
     return repr(text if len(text) <= _SHOWN else f"{text[:_SHOWN]}…")
 
 
-def mapped(positions: Committed, places: Iterable[tuple[Place, Place]]) -> Positions:
+def map_positions(positions: Committed, places: Iterable[tuple[Place, Place]]) -> Positions:
     """Maps positions of an old store to the queues of a new one.
 
     A new position is at the first message that the group has not consumed, so the group gets every such message.

@@ -31,7 +31,7 @@ def open_target(path: Path, kind: FileKind | None = None, config: Path | None = 
     if is_part(path):
         files = recognise_all(path, kind)
         if not files:
-            raise NotAStoreError(_nothing(path, kind), path)
+            raise NotAStoreError(_nothing_found(path, kind), path)
         return LogFiles(path, files) if files[0].kind is FileKind.COMMIT_LOG else files
     if path.absolute().name.startswith(file_names.DLEDGER_PREFIX):
         return open_target(path / (dledger.INDEX if kind is FileKind.DLEDGER_INDEX else dledger.DATA), kind, config)
@@ -41,11 +41,11 @@ def open_target(path: Path, kind: FileKind | None = None, config: Path | None = 
     store.close()
     files = recognise_all(path, kind)
     if not files:
-        raise NotAStoreError(_nothing(path, kind), path)
+        raise NotAStoreError(_nothing_found(path, kind), path)
     return files
 
 
-def _nothing(path: Path, kind: FileKind | None) -> str:
+def _nothing_found(path: Path, kind: FileKind | None) -> str:
     if not list_directory(path):
         return "the directory is empty"
     return f"holds no file of kind {kind}" if kind else "holds no file of a message store"

@@ -10,7 +10,7 @@ print(protocol.markdown())                                       # to paste into
 Every change is a plan of `mqtool.repair` or a new directory, so it can be undone. Docs pages: docs/runbooks/.
 """
 
-from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS, needed
+from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS, runbooks_for
 from mqtool.repair.runbooks.match import Match, by_code, by_line, by_name, by_store, runbook_of
 from mqtool.repair.runbooks.model import Case, Request, Runbook
 from mqtool.repair.runbooks.page import page
@@ -30,8 +30,8 @@ __all__ = [
     "by_line",
     "by_name",
     "by_store",
-    "needed",
     "page",
     "run",
     "runbook_of",
+    "runbooks_for",
 ]

@@ -27,7 +27,7 @@ ORDER = (
 """Ids in the order in which runbooks are run where a store needs several."""
 
 
-def needed(findings: Iterable[Finding]) -> tuple[Runbook, ...]:
+def runbooks_for(findings: Iterable[Finding]) -> tuple[Runbook, ...]:
     """Returns the runbooks named first by findings, in the order in which to run them."""
     codes = {one.code for one in findings}
     return tuple(RUNBOOKS[name] for name in ORDER if any(CATALOGUE[code].runbooks[:1] == (name,) for code in codes))

@@ -140,7 +140,7 @@ def _selected(case: Case) -> Detection:
 def _replay(case: Case, detection: Detection) -> Proposal:
     if case.request.topics:
         return NewDirectory(
-            f"a new store with the messages of {', '.join(case.request.topics)} of {case.root}", _again(case)
+            f"a new store with the messages of {', '.join(case.request.topics)} of {case.root}", _replay_again(case)
         )
     store, topic = opened(case.root, case.request.config), detection.evidence[0].partition(": ")[0]
     return Advice(
@@ -156,7 +156,7 @@ def _replay(case: Case, detection: Detection) -> Proposal:
     )
 
 
-def _again(case: Case) -> Callable[[Path], Iterable[str]]:
+def _replay_again(case: Case) -> Callable[[Path], Iterable[str]]:
     def make(target: Path) -> Iterable[str]:
         if target.exists():
             raise UsageError(f"{target}: is there already; name a new directory")

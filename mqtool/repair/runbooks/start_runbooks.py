@@ -90,14 +90,14 @@ def _full(case: Case) -> Detection:
         ratio = usage.free / usage.total
     before, begins = case.request.before, case.store.commit_log.min_offset
     facts = (f"free: {ratio:.1%} of the disk", f"the log begins at {begins}")
-    if before is not None and not _gone(case, before):
+    if before is not None and not _has_segments_before(case, before):
         return Detection(
             False, (*facts, f"no segment ends at or before {before} now; run mqtool finalize to free their space")
         )
     return Detection(ratio < _LITTLE_SPACE, facts)
 
 
-def _gone(case: Case, before: int) -> bool:
+def _has_segments_before(case: Case, before: int) -> bool:
     """Whether there are segments to remove before an offset."""
     log = case.store.commit_log
     return any(segment.end <= before for segment in log.segments[: log.last_used])

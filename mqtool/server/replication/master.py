@@ -88,7 +88,7 @@ class MasterFacts:
     name: str
 
 
-async def ask_facts(connection: Connection) -> MasterFacts:
+async def fetch_facts(connection: Connection) -> MasterFacts:
     """Queries the properties of a master that a copy needs.
 
     Raises:

@@ -21,7 +21,7 @@ from mqtool.protocol.replication import REPORT, Piece, RecordAssembler, Report, 
 from mqtool.server.net.client import Connection, parse_address
 from mqtool.server.net.credentials import own_signing
 from mqtool.server.net.loop import loop_factory
-from mqtool.server.replication.master import MasterFacts, ask_facts, sync_tables
+from mqtool.server.replication.master import MasterFacts, fetch_facts, sync_tables
 from mqtool.server.replication.replica import ReplicaStore, open_replica
 
 REPORT_SECONDS = 5.0
@@ -68,7 +68,7 @@ class Mirror:
         """
         connection = await Connection.open(self._address, sign=self._sign)
         try:
-            self._facts = facts = await ask_facts(connection)
+            self._facts = facts = await fetch_facts(connection)
         finally:
             connection.close()
         loop = asyncio.get_running_loop()

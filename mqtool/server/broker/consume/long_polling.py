@@ -71,13 +71,13 @@ class LongPolling:
         key = (topic, queue_id)
         self._undispatched[key] = queue_offset
         if key in self._waiting_by_queue:
-            self._pace.hurry()
+            self._pace.wake()
             self._schedule()  # dispatch may have finished before this call
 
     def flushed(self) -> None:
         """Records that messages were flushed; with SYNC_FLUSH they may be dispatched only after that."""
         if self._waiting_by_queue:
-            self._pace.hurry()
+            self._pace.wake()
 
     def waiting(self, topic: str, queue_id: int) -> int:
         """Returns the number of requests that wait for a queue."""
@@ -101,7 +101,7 @@ class LongPolling:
         if self._waiting_by_queue:
             self._schedule()
         if threading.get_ident() != self._thread:
-            self._pace.rest()
+            self._pace.pause()
 
     def _schedule(self) -> None:
         with self._guard:
@@ -134,7 +134,7 @@ class LongPolling:
         for key in offsets:
             self._waiting_by_queue.setdefault(key, []).append(one)
             if key in self._undispatched:
-                self._pace.hurry()
+                self._pace.wake()
         self.count += 1
         if any(self._max_offset(*key) > offset for key, offset in offsets.items()):  # arrived before the wait began
             self._finish(one, arrived=True)
@@ -150,7 +150,7 @@ class LongPolling:
 
     def wake_all(self) -> None:
         """Wakes all requests, because the broker is shutting down."""
-        self._pace.end()
+        self._pace.stop()
         for waiting in list(self._waiting_by_queue.values()):
             for one in list(waiting):
                 self._finish(one, arrived=True)

@@ -23,17 +23,17 @@ class Pace:
         self._worked = 0.0
         self._is_over = False
 
-    def hurry(self) -> None:
+    def wake(self) -> None:
         """Ends the current pause, because a request waits for a message that was put. Any thread may call it."""
         if not self._woken.is_set():
             self._woken.set()
 
-    def end(self) -> None:
+    def stop(self) -> None:
         """Ends the current pause; later calls of `rest` do not pause."""
         self._is_over = True
         self._woken.set()
 
-    def rest(self) -> None:
+    def pause(self) -> None:
         """Pauses after a round. Must be called in the dispatch thread."""
         if self._is_over:
             return

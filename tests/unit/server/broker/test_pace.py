@@ -20,36 +20,36 @@ def long_rests(monkeypatch):
     monkeypatch.setattr(pace, "SHORT_REST", 0)
 
 
-def rest_ends(found: Pace) -> bool:
+def pause_ends(found: Pace) -> bool:
     """Whether a rest ends in less than an hour."""
-    thread = threading.Thread(target=found.rest, daemon=True)
+    thread = threading.Thread(target=found.pause, daemon=True)
     thread.start()
     thread.join(30)
     return not thread.is_alive()
 
 
-@pytest.mark.parametrize("what", ["hurry", "end"])
-def test_a_rest_ends_when_somebody_waits_or_all_is_over(what):
+@pytest.mark.parametrize("what", ["wake", "stop"])
+def test_a_pause_ends_when_somebody_waits_or_all_is_over(what):
     found = Pace()
     getattr(found, what)()
-    assert rest_ends(found)
+    assert pause_ends(found)
 
 
-def test_one_hurry_ends_one_rest():
+def test_one_wake_ends_one_pause():
     found, ended = Pace(), []
 
-    def rest_twice() -> None:
+    def pause_twice() -> None:
         for number in range(2):
-            found.rest()
+            found.pause()
             ended.append(number)
 
-    found.hurry()
-    resting = threading.Thread(target=rest_twice, daemon=True)
+    found.wake()
+    resting = threading.Thread(target=pause_twice, daemon=True)
     resting.start()
     until(lambda: ended == [0])
     resting.join(0.05)
     assert ended == [0]
-    found.end()
+    found.stop()
     resting.join(30)
     assert ended == [0, 1]
 
