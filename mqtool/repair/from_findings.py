@@ -225,7 +225,7 @@ def try_out(store: Store, proposal: RepairProposal, findings: Iterable[Finding])
 def remaining_after(
     proposal: RepairProposal, findings: Iterable[Finding], root: Path, config: Mapping[str, str]
 ) -> RepairProposal:
-    """Returns a proposal whose `left` are the findings that remain after its changes.
+    """Returns a proposal whose `remaining` are the findings that remain after its changes.
 
     Args:
         proposal: proposed changes of a store.

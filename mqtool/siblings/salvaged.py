@@ -75,13 +75,13 @@ class SalvagedChunk(Generic[Chunk, Record]):
         return Damage(base + start, base + end, "lost", detail, self.chunk.path, self.header_size + start)
 
     def row(self) -> Row:
-        """Returns the result as a row of `Opened.salvage`."""
+        """Returns the result as a row of `OpenedStore.salvage`."""
         found = (len(self.forwards), len(self.backwards), len(self.between))
         return salvage_row(self.chunk.path, *found, sum(part.end - part.start for part in self.damage))
 
 
 def salvage_row(path: Path | None, forwards: int, backwards: int, between: int, damaged_bytes: int) -> Row:
-    """Returns the result for one file as a row of `Opened.salvage`, with the number of records by scan direction."""
+    """Returns the result for one file as a row of `OpenedStore.salvage`, with the number of records by scan direction."""
     return {
         "file": path.name if path is not None else "",
         "forwards": forwards,
