@@ -81,7 +81,7 @@ class SalvagedChunk(Generic[Chunk, Record]):
 
 
 def salvage_row(path: Path | None, forwards: int, backwards: int, between: int, damaged_bytes: int) -> Row:
-    """Returns the result for one file as a row of `OpenedStore.salvage`, with the number of records by scan direction."""
+    """Returns the result for one file as a row of `OpenedStore.salvage`, with its records by scan direction."""
     return {
         "file": path.name if path is not None else "",
         "forwards": forwards,

@@ -5,17 +5,15 @@ left to `store.get_message`, whose rules apply; a test compares the two.
 """
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from mqtool.engine.queue.consume_queue import ConsumeQueue
 from mqtool.engine.queue.queues import Queues
 from mqtool.engine.read.record_views import RecordViews
 from mqtool.engine.statuses import GetResult
+from mqtool.engine.write.commit_log import CommitLog
 from mqtool.kernels import kernels
-from mqtool.store.get_message import LONGEST_PULL, SHORTEST_PULL, Found, GetStatus
-
-if TYPE_CHECKING:
-    from mqtool.engine.read.reader import Reader
+from mqtool.store.get_message import LONGEST_PULL, SHORTEST_PULL, Found, GetLimits, GetStatus
 
 FastGet = Callable[[str, int, int, int, int], GetResult | None]
 """Takes topic, queue id, queue offset, maximum number of messages and of bytes; returns None for the slow path."""
@@ -25,7 +23,13 @@ def no_fast_get(_topic: str, _queue_id: int, _queue_offset: int, _most: int, _mo
     """Leaves every get to the slow path."""
 
 
-def fast_get_of(queues: Queues, reader: "Reader") -> FastGet:
+class _Limited(Protocol):
+    """Its limits may change; each get asks for them."""
+
+    limits: GetLimits
+
+
+def fast_get_of(queues: Queues, log: CommitLog, limited: _Limited) -> FastGet:
     """Returns the fast path for the queues of a store; `no_fast_get` if compiled loops are not in use."""
     compiled = kernels()
     if compiled is None:
@@ -36,8 +40,8 @@ def fast_get_of(queues: Queues, reader: "Reader") -> FastGet:
         True,
         queues.by_key,
         ConsumeQueue,
-        reader.log.queue,
-        reader,
+        log.queue,
+        limited,
         GetStatus.FOUND,
         Found,
         tuple.__new__,

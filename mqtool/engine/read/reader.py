@@ -43,7 +43,7 @@ class Reader:
 
     def use_compiled(self) -> None:
         """Uses the compiled form of plain gets if there is one."""
-        self._fast_get = fast_get_of(self._queues, self)
+        self._fast_get = fast_get_of(self._queues, self.log, self)
 
     def change_limits(self, options: StoreOptions) -> None:
         """Applies the limits of other options from now on."""
