@@ -64,6 +64,11 @@ def installed(wheel, tmp_path_factory) -> Path:
     return programs
 
 
+def test_tests_of_one_group_run_in_one_worker(request):
+    """Else each worker would build the wheel, start Spark and fill the site by itself."""
+    assert "PYTEST_XDIST_WORKER" not in os.environ or request.node.nodeid.endswith("@wheel")
+
+
 def test_the_wheel_holds_the_package_and_its_pages_and_nothing_else(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     information = f"rocketmq_mqtool-{mqtool.__version__}.dist-info/"
