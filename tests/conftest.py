@@ -17,8 +17,10 @@ from tests.support.rocketmq import RocketMQ, Unavailable, release
 from tests.support.tiers import NIGHT, TIERS, belongs
 from tests.support.watch import Watch
 
-settings.register_profile("no deadline", deadline=None)  # how long an example takes is not a property of ours
+# how long an example takes is not a property of ours
 settings.register_profile("fast", deadline=None, max_examples=10)
+settings.register_profile("full", deadline=None, max_examples=50)
+settings.register_profile("night", deadline=None, max_examples=500)
 
 STARTS_JVM = ("interop", "spark")
 TESTS = Path(__file__).parent
@@ -32,7 +34,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 def pytest_configure(config: pytest.Config) -> None:
     """Has hypothesis try fewer examples in the fast tier, and children end at Ctrl-C whatever the shell set."""
     signal.signal(signal.SIGINT, signal.default_int_handler)  # in the background, shells have their children ignore it
-    settings.load_profile("fast" if config.getoption("--tier") == "fast" else "no deadline")
+    settings.load_profile("night" if NIGHT else "fast" if config.getoption("--tier") == "fast" else "full")
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
