@@ -19,6 +19,7 @@ from tests.fuzz.mutations import Mutator, fresh_copy
 from tests.support.both_ways import open_and_verify_both_ways
 from tests.support.exercise import ask_everything
 from tests.support.stores import STORES, fixture
+from tests.support.tiers import night
 
 ROUNDS = 60
 STORES_HERE = [
@@ -29,6 +30,7 @@ STORES_HERE = [
     "rollover-5.5.0",
     "propcrc-5.5.0",
 ]
+SLOWEST = ("damage/bases/4.9.7-crash", "rollover-5.5.0")
 MORE_MEMORY = 200 << 10
 """KiB that a whole run may take beyond what the first reading took."""
 
@@ -88,7 +90,7 @@ def harmed(name: str, seed: int, rounds: int) -> None:
 
 
 @pytest.mark.long
-@pytest.mark.parametrize("name", STORES_HERE)
+@pytest.mark.parametrize("name", [night(name) if name in SLOWEST else name for name in STORES_HERE])
 def test_a_store_harmed_at_random_is_read_to_the_end(name):
     harmed(name, seed=1, rounds=ROUNDS)
 
