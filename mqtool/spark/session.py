@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqtool.errors import UnavailableError, UsageError
-from mqtool.jobs import pandas_import
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -85,7 +84,6 @@ def build(master: str, conf: Mapping[str, str] | None = None) -> "SparkSession":
         UnavailableError: see `require_spark`.
         SparkJobError: Spark does not start, or does not reach the master.
     """
-    pandas_import.show()
     if not _MASTER.fullmatch(master):
         raise UsageError(f"--master {master!r}: expected local[N], spark://HOST:PORT, yarn or k8s://URL")
     if master == "yarn" and not (os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR")):

@@ -1,0 +1,32 @@
+"""Keeps pyarrow from importing what commands do not use."""
+
+import sys
+from importlib.abc import MetaPathFinder
+from typing import Any
+
+_UNUSED = ("pandas", "dateutil")
+_IMPORTERS = ("pyarrow", "mqtool")
+"""pyarrow's own code has no frame: its caller seems to import. Spark and clients of object stores need both modules."""
+
+
+class _Hidden(MetaPathFinder):
+    def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:  # noqa: ARG002 - an interface
+        if fullname in _UNUSED and _importer().partition(".")[0] in _IMPORTERS:
+            raise ModuleNotFoundError("mqtool uses pyarrow without it", name=fullname)
+
+
+def _importer() -> str:
+    """Returns the name of the module that imports another one at this moment."""
+    frame = sys._getframe(2)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("importlib"):
+        frame = frame.f_back
+    return str(frame.f_globals.get("__name__", ""))
+
+
+def hide_unused() -> None:
+    """Makes pyarrow work as if pandas and dateutil were not installed.
+
+    Where they are, it imports pandas for the first array (0.4 s) and dateutil for the first scalar, and takes any
+    exception for a failed import: a Ctrl-C at that moment would be lost.
+    """
+    sys.meta_path.insert(0, _Hidden())
