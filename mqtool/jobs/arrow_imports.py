@@ -1,7 +1,6 @@
 """Keeps pyarrow from importing what commands do not use."""
 
 import sys
-from importlib.abc import MetaPathFinder
 from typing import Any
 
 _UNUSED = ("pandas", "dateutil")
@@ -9,7 +8,9 @@ _IMPORTERS = ("pyarrow", "mqtool")
 """pyarrow's own code has no frame: its caller seems to import. Spark and clients of object stores need both modules."""
 
 
-class _Hidden(MetaPathFinder):
+class _Hidden:
+    """A finder of modules; the class for them would take 3 ms to import."""
+
     def find_spec(self, fullname: str, path: Any, target: Any = None) -> None:  # noqa: ARG002 - an interface
         if fullname in _UNUSED and _importer().partition(".")[0] in _IMPORTERS:
             raise ModuleNotFoundError("mqtool uses pyarrow without it", name=fullname)
@@ -29,4 +30,4 @@ def hide_unused() -> None:
     Where they are, it imports pandas for the first array (0.4 s) and dateutil for the first scalar, and takes any
     exception for a failed import: a Ctrl-C at that moment would be lost.
     """
-    sys.meta_path.insert(0, _Hidden())
+    sys.meta_path.insert(0, _Hidden())  # type: ignore[arg-type]
