@@ -30,4 +30,4 @@ def hide_unused() -> None:
     Where they are, it imports pandas for the first array (0.4 s) and dateutil for the first scalar, and takes any
     exception for a failed import: a Ctrl-C at that moment would be lost.
     """
-    sys.meta_path.insert(0, _Hidden())  # type: ignore[arg-type]
+    sys.meta_path.insert(0, _Hidden())
