@@ -248,8 +248,8 @@ def _delivered_again(path: Path, store: Store, level: int, offset: int, collecto
     queue = store.queue(topics.SCHEDULE_TOPIC, level - 1)
     if queue is None or queue.is_batch:
         return
-    offsets, physical = (column.tolist() for column in units_from(queue, offset))
-    delivered = bisect.bisect_left(physical, True, key=lambda at: not _is_delivered(store, at))
+    offsets, physical = units_from(queue, offset)
+    delivered = bisect.bisect_left(physical, True, key=lambda at: not _is_delivered(store, int(at)))
     if delivered:
         words = f"level {level}: offset {offset}, and messages up to {offsets[delivered - 1]} have been delivered"
         collector.add("config-delay-behind", path, words, queue=(topics.SCHEDULE_TOPIC, level - 1))
