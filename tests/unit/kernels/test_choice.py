@@ -18,7 +18,13 @@ from mqtool.verify import verify
 from tests.support.big_store import write_big_store
 from tests.unit.rebuild.model import laid_out, record
 
-CACHE = choice._directories()[-1]
+DIRECTORIES = choice._directories()
+
+
+def compiled_file() -> Path:
+    """The file with the kernels for this processor, wherever it was compiled into."""
+    name = choice.file_name(choice._cpu())
+    return next(directory / name for directory in DIRECTORIES if (directory / name).is_file())
 
 
 @pytest.fixture(autouse=True)
@@ -98,16 +104,13 @@ def test_changed_sources_have_another_name(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("harm", ["cut off", "changed", "another file"])
 def test_a_harmed_file_is_not_run(compiled, elsewhere, monkeypatch, harm):
-    name = choice.file_name(choice._cpu())
-    source = Path(choice.__file__).parent / "compiled" / name
-    if not source.is_file():
-        pytest.skip("compiled into another directory")
-    shutil.copy(source, elsewhere / name)
+    source = compiled_file()
+    shutil.copy(source, elsewhere)
     assert kernels.load(may_compile=False) is not None
     data = bytearray(source.read_bytes())
     if harm == "changed":
         data[-100] ^= 1
-    (elsewhere / name).write_bytes({"cut off": data[:-1], "changed": data, "another file": b"text"}[harm])
+    (elsewhere / source.name).write_bytes({"cut off": data[:-1], "changed": data, "another file": b"text"}[harm])
     assert kernels.load(may_compile=False) is None
 
 
@@ -140,12 +143,10 @@ def test_uses_one_after_the_other_open_one_file(compiled):
 
 
 def test_only_a_run_that_compiles_says_so(compiled, elsewhere, monkeypatch, caplog):
-    ready = [path / choice.file_name(choice._cpu()) for path in (Path(choice.__file__).parent / "compiled", CACHE)]
-
     def compile_(command: list[str], **_: object) -> subprocess.CompletedProcess[bytes]:
         """Takes what is compiled already."""
         assert command[1:] == ["-m", "mqtool.kernels.build", str(elsewhere), choice._cpu()]
-        shutil.copy(next(path for path in ready if path.is_file()), elsewhere)
+        shutil.copy(compiled_file(), elsewhere)
         return subprocess.CompletedProcess(command, 0)
 
     monkeypatch.setattr(subprocess, "run", compile_)
