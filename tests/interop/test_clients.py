@@ -61,20 +61,7 @@ def heard(request, tmp_path_factory):
         with Client(address) as client:
             for topic, number in QUEUES.items():
                 queues = 1 if (name, topic) == ("javascript", "Ordered") else number
-                assert (
-                    client.call(
-                        17,
-                        topic=topic,
-                        defaultTopic="TBW102",
-                        readQueueNums=queues,
-                        writeQueueNums=queues,
-                        perm=6,
-                        topicFilterType="SINGLE_TAG",
-                        topicSysFlag=0,
-                        order=False,
-                    ).code
-                    == 0
-                )
+                assert client.create_topic(topic, queues).code == 0
         result = subprocess.run(
             [*command, name_server],
             stdin=subprocess.DEVNULL,

@@ -108,20 +108,7 @@ def test_what_was_popped_and_not_acknowledged_comes_again_after_kill_9(rocketmq,
 
     broker = start(first)
     with Client(broker.address) as client:
-        assert (
-            client.call(
-                17,
-                topic=TOPIC,
-                defaultTopic="TBW102",
-                readQueueNums=4,
-                writeQueueNums=4,
-                perm=6,
-                topicFilterType="SINGLE_TAG",
-                topicSysFlag=0,
-                order=False,
-            ).code
-            == 0
-        )
+        assert client.create_topic(TOPIC, 4).code == 0
     sender = consume(broker, COUNT)
     odd = sorted(f"body{number}" for number in range(1, COUNT, 2))
     even = sorted(f"body{number}" for number in range(0, COUNT, 2))

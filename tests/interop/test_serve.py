@@ -93,17 +93,7 @@ def test_a_directory_changes_hands_under_load_and_nothing_is_lost(rocketmq, serv
             check(broker.address, log, turn - 1)
         else:
             with Client(broker.address) as client:
-                made = client.call(
-                    17,
-                    topic=TOPIC,
-                    defaultTopic="TBW102",
-                    readQueueNums=QUEUES,
-                    writeQueueNums=QUEUES,
-                    perm=6,
-                    topicFilterType="SINGLE_TAG",
-                    topicSysFlag=0,
-                    order=False,
-                )
+                made = client.create_topic(TOPIC, QUEUES)
                 assert made.code == 0
         load(broker.address, log, turn)
         if kill:
@@ -115,17 +105,7 @@ def test_a_directory_changes_hands_under_load_and_nothing_is_lost(rocketmq, serv
 def park(address: str) -> None:
     """Leaves a delayed message, a timer message and a half message behind, and one of each kind that is done with."""
     with Client(address) as client:
-        made = client.call(
-            17,
-            topic="Parked",
-            defaultTopic="TBW102",
-            readQueueNums=1,
-            writeQueueNums=1,
-            perm=6,
-            topicFilterType="SINGLE_TAG",
-            topicSysFlag=0,
-            order=False,
-        )
+        made = client.create_topic("Parked")
         assert made.code == 0
         assert client.put("Parked", b"delayed, early", properties={"DELAY": "1"}).code == 0
         assert client.put("Parked", b"timed, early", properties={"TIMER_DELAY_MS": "1500"}).code == 0

@@ -34,17 +34,7 @@ def until(found):
 def park(address):
     """Has a message delivered by the timer, and leaves others in it, in two files of its log."""
     with Client(address) as client:
-        made = client.call(
-            17,
-            topic="Parked",
-            defaultTopic="TBW102",
-            readQueueNums=1,
-            writeQueueNums=1,
-            perm=6,
-            topicFilterType="SINGLE_TAG",
-            topicSysFlag=0,
-            order=False,
-        )
+        made = client.create_topic("Parked")
         assert made.code == 0
         for number, body in enumerate(LATE):
             assert client.put("Parked", body, properties={"TIMER_DELAY_MS": str(10_000 + 100 * number)}).code == 0

@@ -112,6 +112,19 @@ class Client:
 
     # -- what every test does ------------------------------------------------------------------------------------
 
+    def create_topic(self, topic: str, queues: int = 1, **more: object) -> Answer:
+        """Creates or changes a topic as mqadmin does: as many queues to read as to write, unless `more` says otherwise."""
+        fields: dict[str, Any] = {
+            "defaultTopic": "TBW102",
+            "readQueueNums": queues,
+            "writeQueueNums": queues,
+            "perm": 6,
+            "topicFilterType": "SINGLE_TAG",
+            "topicSysFlag": 0,
+            "order": False,
+        }
+        return self.call(17, topic=topic, **fields | more)
+
     def put(
         self,
         topic: str,

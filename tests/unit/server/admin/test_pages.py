@@ -195,17 +195,7 @@ def test_a_message_that_names_its_place_wrongly_is_distinguished(site, put):
 
 def test_long_lists_come_in_parts(site, client):
     for number in range(101):
-        client.call(
-            17,
-            topic=f"Part-{number:03}",
-            defaultTopic="TBW102",
-            readQueueNums=1,
-            writeQueueNums=1,
-            perm=6,
-            topicFilterType="SINGLE_TAG",
-            topicSysFlag=0,
-            order=False,
-        )
+        client.create_topic(f"Part-{number:03}")
     first = Page(site.get("/topics?q=part-").text)
     assert ("Part 1 of 2" in first.text, "Part-100" in first.text) == (True, False)
     following = next(link for link in first.links() if "page=2" in link)

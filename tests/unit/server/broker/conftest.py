@@ -38,17 +38,7 @@ def client(connect: Callable[..., Client]) -> Client:
 def topic(request: pytest.FixtureRequest, client: Client) -> str:
     """A topic of four queues, named after the test."""
     name = request.node.name.replace("[", "-").replace("]", "").replace(" ", "-")[-100:]
-    made = client.call(
-        17,
-        topic=name,
-        defaultTopic="TBW102",
-        readQueueNums=4,
-        writeQueueNums=4,
-        perm=6,
-        topicFilterType="SINGLE_TAG",
-        topicSysFlag=0,
-        order=False,
-    )
+    made = client.create_topic(name, 4)
     assert made.code == 0, made.remark
     return name
 

@@ -37,17 +37,7 @@ def use_full_disk(server):
 def served(request, tmp_path):
     with MqServer(tmp_path / "store", **SIZES, **getattr(request, "param", {})) as server:
         with Client(server.broker_address) as client:
-            client.call(
-                17,
-                topic="Full",
-                defaultTopic="TBW102",
-                readQueueNums=1,
-                writeQueueNums=1,
-                perm=6,
-                topicFilterType="SINGLE_TAG",
-                topicSysFlag=0,
-                order=False,
-            )
+            client.create_topic("Full")
             fill(client, 60)
             until(lambda: client.call(30, topic="Full", queueId=0).fields["offset"] == "60")
             for group, offset in (("Reader", 5), ("Done", 60)):

@@ -58,20 +58,7 @@ def served(tmp_path):
 def test_sends_are_refused_and_what_was_acknowledged_is_there(served):
     acknowledged, refused = 0, []
     with Client(json.loads(served.stdout.readline())["broker"]) as client:
-        assert (
-            client.call(
-                17,
-                topic="Full",
-                defaultTopic="TBW102",
-                readQueueNums=1,
-                writeQueueNums=1,
-                perm=6,
-                topicFilterType="SINGLE_TAG",
-                topicSysFlag=0,
-                order=False,
-            ).code
-            == 0
-        )
+        assert client.create_topic("Full").code == 0
         while len(refused) < 20 and acknowledged < 1000:
             answer = client.put("Full", b"%d " % acknowledged + b"f" * BODY)
             if answer.code == 0:

@@ -19,18 +19,7 @@ def test_a_batch_is_one_record_of_several_offsets_and_survives_a_restart(tmp_pat
     store = tmp_path / "store"
     with MqServer(store) as server:
         with Client(server.broker_address) as client:
-            made = client.call(
-                17,
-                topic="Inner",
-                defaultTopic="TBW102",
-                readQueueNums=1,
-                writeQueueNums=1,
-                perm=6,
-                topicFilterType="SINGLE_TAG",
-                topicSysFlag=0,
-                order=False,
-                attributes="+queue.type=BatchCQ",
-            )
+            made = client.create_topic("Inner", attributes="+queue.type=BatchCQ")
             assert made.code == 0, made.remark
             first = client.put("Inner", batch(5), code=320, m=True, properties={"UNIQ_KEY": "BATCHKEY"})
             assert (first.code, first.fields["batchUniqId"], first.fields["queueOffset"]) == (0, "BATCHKEY", "0")

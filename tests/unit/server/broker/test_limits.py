@@ -25,17 +25,7 @@ ACK = {"c": "GLimits", "t": "T", "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "i
 
 
 def make_topic(client, name, reads, writes):
-    return client.call(
-        17,
-        topic=name,
-        defaultTopic="TBW102",
-        readQueueNums=reads,
-        writeQueueNums=writes,
-        perm=6,
-        topicFilterType="SINGLE_TAG",
-        topicSysFlag=0,
-        order=False,
-    )
+    return client.create_topic(name, reads, writeQueueNums=writes)
 
 
 @pytest.mark.parametrize(

@@ -217,18 +217,7 @@ def test_a_message_of_a_sharding_key_has_no_priority(client, topic):
 
 
 def test_a_batch_that_is_none_is_refused_for_a_topic_of_batch_queues(client, server):
-    made = client.call(
-        17,
-        topic="InnerNone",
-        defaultTopic="TBW102",
-        readQueueNums=1,
-        writeQueueNums=1,
-        perm=6,
-        topicFilterType="SINGLE_TAG",
-        topicSysFlag=0,
-        order=False,
-        attributes="+queue.type=BatchCQ",
-    )
+    made = client.create_topic("InnerNone", attributes="+queue.type=BatchCQ")
     assert made.code == 0
     answer = client.put("InnerNone", b"no batch", code=320, m=True)
     assert answer.code == 13

@@ -196,18 +196,7 @@ def outcome(server: MqServer, client: Client, topic: str, case: dict[str, Any], 
 
 
 def create(client: Client, topic: str, queues: int = 4, filter_type: str = "SINGLE_TAG", attributes: str = "") -> None:
-    made = client.call(
-        17,
-        topic=topic,
-        defaultTopic="TBW102",
-        readQueueNums=queues,
-        writeQueueNums=queues,
-        perm=6,
-        topicFilterType=filter_type,
-        topicSysFlag=0,
-        order=False,
-        attributes=attributes,
-    )
+    made = client.create_topic(topic, queues, topicFilterType=filter_type, attributes=attributes)
     assert made.code == 0, made.remark
 
 
@@ -286,17 +275,7 @@ def test_the_answer_to_a_batch_has_the_places_of_all_its_messages(client, topic,
 
 def test_a_topic_that_changes_is_looked_at_anew(client, topic, ways):
     assert client.put(topic, queue=3).code == 0
-    client.call(
-        17,
-        topic=topic,
-        defaultTopic="TBW102",
-        readQueueNums=1,
-        writeQueueNums=1,
-        perm=6,
-        topicFilterType="SINGLE_TAG",
-        topicSysFlag=0,
-        order=False,
-    )
+    client.create_topic(topic)
     assert client.put(topic, queue=3).code == 29
     assert client.put(topic, queue=0).code == 0
     assert ways == [True, False, True]

@@ -19,18 +19,7 @@ TOPICS = {"Killed": "NORMAL", "KilledFifo": "FIFO", "KilledTrans": "TRANSACTION"
 def create_topics(address):
     with Client(address) as remoting:
         for name, kind in TOPICS.items():
-            answer = remoting.call(
-                17,
-                topic=name,
-                defaultTopic="TBW102",
-                readQueueNums=2,
-                writeQueueNums=2,
-                perm=6,
-                topicFilterType="SINGLE_TAG",
-                topicSysFlag=0,
-                order=False,
-                attributes=f"+message.type={kind}",
-            )
+            answer = remoting.create_topic(name, 2, attributes=f"+message.type={kind}")
             assert answer.code == 0, answer.remark
 
 

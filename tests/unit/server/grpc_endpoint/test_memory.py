@@ -24,8 +24,7 @@ def test_memory_stays_bounded_and_an_honest_client_is_served(tmp_path):
     served = Served(tmp_path / "store", tmp_path, {**KEYS, "mappedFileSizeCommitLog": 16 << 20})
     try:
         with Client(served.address) as remoting, GrpcClient(served.address) as client, contextlib.ExitStack() as stack:
-            fields = {"readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "topicFilterType": "SINGLE_TAG"}
-            answer = remoting.call(17, topic="Calm", defaultTopic="TBW102", topicSysFlag=0, order=False, **fields)
+            answer = remoting.create_topic("Calm")
             assert answer.code == 0, answer.remark
             for _ in range(6):
                 assert code(client.send("Calm", bytes(1 << 20))) == "OK"

@@ -31,10 +31,8 @@ def named(name):
 
 def create_topic(server, name, kind="NORMAL", queues=2):
     """Creates a topic as mqadmin does."""
-    fields = {"defaultTopic": "TBW102", "perm": 6, "topicFilterType": "SINGLE_TAG", "topicSysFlag": 0, "order": False}
-    sizes = {"readQueueNums": queues, "writeQueueNums": queues, "attributes": f"+message.type={kind}"}
     with Client(server.broker_address) as remoting:
-        answer = remoting.call(17, topic=name, **fields, **sizes)
+        answer = remoting.create_topic(name, queues, attributes=f"+message.type={kind}")
         assert answer.code == 0, answer.remark
 
 
