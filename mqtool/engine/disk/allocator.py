@@ -9,8 +9,6 @@ Source: AllocateMappedFileService, DefaultMappedFile.warmMappedFile (4.9.7, 5.5.
 import contextlib
 import logging
 import threading
-from collections import deque
-from collections.abc import Callable
 
 from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_file import MappedFile
@@ -19,8 +17,10 @@ from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 _LOG = logging.getLogger(__name__)
 
 FIRST_STEP = 1 << 18
-"""Initial number of bytes prepared ahead; doubled each time the writer catches up."""
+"""Initial number of bytes prepared ahead; doubled with each request."""
 
+LEAST_MISSING = 4
+"""Pages are requested once this part of those ahead is used, so that more is ready before it is needed."""
 
 BLOCKS_STEP = 4 << 20
 """Bytes of blocks reserved at once without faulting in pages; a later write through the mapping takes the faults."""
@@ -47,7 +47,8 @@ class Allocator:
         self._lock_pages = lock
         self._step = min(FIRST_STEP, ahead)
         self._next: MappedFile | None = None
-        self._jobs: deque[Callable[[], None]] = deque()
+        self._due: MappedFile | None = None
+        self._next_is_due = False
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
         self._making = threading.Lock()
@@ -62,7 +63,6 @@ class Allocator:
         thread, self._thread = self._thread, None
         if thread is not None:
             with self._wake:
-                self._jobs.clear()
                 self._wake.notify_all()
             thread.join()
         unused, self._next = self._next, None
@@ -90,7 +90,9 @@ class Allocator:
         if full is not None and self._lock_pages:
             full.file.unlock()
         if self._thread is not None:
-            self._submit(self._make_next)
+            with self._wake:
+                self._next_is_due = True
+                self._wake.notify()
         return file
 
     def reserve(self, file: MappedFile, end: int) -> int:
@@ -107,11 +109,14 @@ class Allocator:
                 file.reserve(min(file.size, max(end, file.reserved + min(self._step, FIRST_STEP))))
         if self._thread is None or file.reserved == file.size:
             return file.reserved
-        target = min(file.size, end + self._step)
+        wanted = self._step - self._step // LEAST_MISSING
+        if file.reserved - end > wanted:
+            return file.reserved - wanted
         self._step = min(self._ahead, 2 * self._step)
-        self._submit(lambda: self._prepare(file, target))
-        # The next call is due when half of the prepared range is used, so that more is ready before it is needed.
-        return end + (file.reserved - end) // 2
+        with self._wake:
+            self._due = file
+            self._wake.notify()
+        return file.reserved
 
     def reserve_blocks(self, file: MappedFile, end: int) -> int:
         """Ensures that the disk has blocks up to `end` and beyond, for records written by system calls.
@@ -127,16 +132,45 @@ class Allocator:
                 file.reserve(min(file.size, max(end, file.reserved + min(self._ahead, BLOCKS_STEP))))
         return end
 
-    def _prepare(self, file: MappedFile, target: int) -> None:
-        """Reserves and populates pages ahead; ignores errors, which the writer will get when it reaches those pages."""
-        start = file.reserved
+    def _run(self) -> None:
+        """One piece of pages, which the writer needs first, and the next segment in turns."""
+        while self._wait():
+            file, self._due = self._due, None
+            if file is not None:
+                self._prepare(file)
+            if self._next_is_due:
+                self._next_is_due = False
+                self._make_next()
+
+    def _wait(self) -> bool:
+        """Waits until there is something to do; returns False if the thread is to end."""
+        with self._wake:
+            while self._thread is not None and self._due is None and not self._next_is_due:
+                self._wake.wait()
+        return self._thread is not None
+
+    def _prepare(self, file: MappedFile) -> None:
+        """Makes pages ahead of the writer; after the last ones of a segment, the first ones of the next.
+
+        Ignores errors, which the writer will get when it reaches those pages.
+        """
+        with contextlib.suppress(OSError):
+            self._make_pages(file)
+            if file.reserved == file.size and self._next is not None and not self._next.reserved:
+                self._make_pages(self._next)
+
+    def _make_pages(self, file: MappedFile) -> None:
+        """Reserves and populates pages as far as they should be ahead of the writer by now."""
+        start, target = file.reserved, min(file.size, file.wrote + self._step)
         if not file.available or target <= start:
             return
-        with contextlib.suppress(OSError):
-            file.file.reserve(start, target)
-            file.file.populate(start, target, lock=self._lock_pages)
-            with self._making:
-                file.reserved = max(file.reserved, target)
+        file.file.reserve(start, target)
+        file.file.populate(start, target, lock=self._lock_pages)
+        with self._making:
+            file.reserved = max(file.reserved, target)
+        if min(file.size, file.wrote + self._step) - target > self._step // LEAST_MISSING:  # the writer went on
+            with self._wake:
+                self._due = self._due or file
 
     def _make_next(self) -> None:
         queue = self._queue
@@ -154,19 +188,3 @@ class Allocator:
             if self._next is not None or queue.next_base(0) != base:
                 return
             self._next = made
-        self._prepare(made, min(queue.file_size, self._step))
-
-    def _submit(self, job: Callable[[], None]) -> None:
-        with self._wake:
-            self._jobs.append(job)
-            self._wake.notify()
-
-    def _run(self) -> None:
-        while True:
-            with self._wake:
-                while not self._jobs:
-                    if self._thread is None:
-                        return
-                    self._wake.wait()
-                job = self._jobs.popleft()
-            job()

@@ -13,6 +13,7 @@ from mqtool.engine.write.hooks import OutgoingMessage, check_before_put
 from mqtool.errors import ConfigFileError
 from mqtool.formats import config_files
 from mqtool.formats.release import V4_9, V5_5
+from tests.support.served import until
 
 
 def test_a_deleted_topic_has_no_queues_and_begins_at_0_again(opened):
@@ -95,6 +96,28 @@ def test_pages_made_ahead_and_locked_change_no_byte_and_are_let_go_with_the_file
     for number, place in enumerate(places):
         assert bytes(store.message_at(place)[88:988]) == bytes([number]) * 900
     assert let_go == ([(0, 4096)] * 4 if lock else [])
+
+
+def test_pages_are_made_from_where_the_writer_is_when_its_requests_are_late(opened, monkeypatch):
+    """Requests that waited in a queue once asked for pages that the writer had passed, and left it to make them all."""
+    made, busy = [], threading.Semaphore(0)
+
+    def populate(mapping, start, end):
+        made.append((start, end))
+        busy.acquire(timeout=30)
+        return True
+
+    monkeypatch.setattr(memory, "populate", populate)
+    store = opened(background=True, commit_log_file_size=1 << 20, reserve_bytes=1 << 16)
+    end = store.put("T", 0, b"x" * 40_000).end
+    until(lambda: made)
+    while end < 900_000:
+        end = store.put("T", 0, b"x" * 2000).end
+    assert len(made) == 1
+    busy.release(1000)
+    until(lambda: len(made) > 1)
+    assert made[1][0] >= end
+    assert made[1][1] == end + (1 << 16)
 
 
 def test_a_kernel_that_makes_no_pages_is_asked_to_read_ahead(tmp_path, monkeypatch):
@@ -189,12 +212,9 @@ def test_an_index_file_that_a_broker_removed_is_whole_again_after_closing(opened
 def test_a_next_file_that_a_broker_removed_is_made_again(opened):
     store = opened(background=True)
     store.put("T", 0, b"x" * 3000)
-    allocator = store._components.log.allocator
-    allocator._submit(lambda: None)
-    limit = threading.Event()
-    allocator._submit(limit.set)
-    assert limit.wait(30)
-    (store.path / "commitlog" / f"{4096:020d}").unlink()
+    following = store.path / "commitlog" / f"{4096:020d}"
+    until(following.exists)
+    following.unlink()
     second = store.put("T", 0, b"y" * 3000)
     assert second.physical_offset == 4096
     store.close()
