@@ -18,12 +18,9 @@ from mqtool.export.redact import redact_batch
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import BY_NAME, Body, class_of
 from mqtool.export.views import is_dense
-from mqtool.formats.commit_log import SysFlag
+from mqtool.formats.commit_log import FIRST_MILLIS, LAST_MILLIS, SysFlag
 from mqtool.records import columns as scan_columns
 from mqtool.records.frames import Frames
-
-FIRST_MILLIS, LAST_MILLIS = -62_135_596_800_000, 253_402_300_799_999
-"""Years 1 to 9999, which every Parquet reader can represent. Clients may set any 64-bit value."""
 
 PLACE = ("physical_offset", "topic", "queue_id", "queue_offset")
 

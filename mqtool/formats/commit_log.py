@@ -26,6 +26,9 @@ BLANK_SIZE = 8
 MIN_RECORD_SIZE = 91
 """V1, no body, empty topic, no properties, IPv4 hosts."""
 
+FIRST_MILLIS, LAST_MILLIS = -62_135_596_800_000, 253_402_300_799_999
+"""Timestamps of the years 1 to 9999, which every calendar can represent. Clients may set any 64-bit value."""
+
 
 class SysFlag(IntFlag):
     """Bits of a record's sys_flag (MessageSysFlag). Unknown bits are kept."""

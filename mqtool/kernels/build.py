@@ -7,6 +7,7 @@ from pathlib import Path
 
 MODULES = (
     "entries",
+    "field_records",
     "frame_scan",
     "gets",
     "groups",

@@ -31,6 +31,7 @@ class Kernels:
         scan: of `frame_scan`.
         dispatch: of `trailers`.
         plain_records: of `plain_records`.
+        field_records: of `field_records`.
         plain_units: of `units`.
         plain_entries, compare_slots: of `entries`.
         encode: of `records`.
@@ -45,6 +46,7 @@ class Kernels:
     scan: Callable[..., Any]
     dispatch: Callable[..., Any]
     plain_records: Callable[..., Any]
+    field_records: Callable[..., Any]
     plain_units: Callable[..., Any]
     plain_entries: Callable[..., Any]
     compare_slots: Callable[..., Any]

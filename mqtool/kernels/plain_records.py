@@ -9,31 +9,26 @@ asked while it is there.
 from typing import Any
 
 import numpy as np
-from numba import types
 
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.kernels.body_crc import body_crc32
-from mqtool.kernels.compiling import compiled, external, inlined, word_at
-from mqtool.kernels.frame_scan import AT, BODY_AT, MIN_SIZE, PORTS, V1, V6_HOSTS, places
+from mqtool.kernels.compiling import compiled, inlined, word_at
+from mqtool.kernels.frame_scan import AT, BODY_AT, MIN_SIZE, V1
+from mqtool.kernels.heads import FILE, head, refill, topic_of
 from mqtool.kernels.machine_code import BYTES, CRC32, I32, I64, PREAD, U32, U64
 from mqtool.kernels.numbers import i32_at, i64_at
 from mqtool.kernels.plain_state import BATCH, COUNTED, MAX_STEP_BACK, State
 from mqtool.kernels.sums import mixed_entry, mixed_unit
-from mqtool.kernels.trailers import TOPICS, WANTED, hash_on, is_equal, property_slices, put_keys, topic_entry
+from mqtool.kernels.trailers import TOPICS, WANTED, hash_on, property_slices, put_keys
 
-_QUEUE_AT, _FLAGS_AT, _CRC_AT = AT["queue_id"], AT["sys_flag"], AT["body_crc"]
-_PLACE_AT, _OFFSET_AT, _BORN_AT = AT["queue_offset"], AT["physical_offset"], AT["born_timestamp"]
-_STORED_AT, _RETRIES_AT = AT["store_timestamp"], AT["reconsume_times"]
+_CRC_AT, _PLACE_AT = AT["body_crc"], AT["queue_offset"]
 _PREPARED, _ROLLBACK = int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTION_ROLLBACK)
 _TRANSACTION, _COMPRESSED = commit_log.TRANSACTION_MASK, int(SysFlag.COMPRESSED)
 _CRC_TAIL = properties.CRC32_TAIL_SIZE
 _CRC_NAME = np.uint64(int.from_bytes(properties.crc32_tail(0)[:8], "little"))
 _MIX, _INT_MAX = np.uint64(0x9E3779B97F4A7C15), java.INT_MAX
 _RECORDS, _NEWEST, _KNOWN, _FIRST, _LAST = State.RECORDS, State.NEWEST, State.KNOWN, State.FIRST, State.LAST
-
-_pread = external(types.int64, types.int64, types.uint64, types.uint64, types.int64)
-"""The C library's: (file, to, bytes, position)."""
 
 
 @inlined
@@ -54,36 +49,10 @@ def _seconds(stored: Any, begin: Any) -> Any:
 
 
 @inlined
-def _head(window: Any, at: Any, total: Any, physical: Any) -> Any:
-    """Returns whether the fields of a record are plain, and those that are needed on.
-
-    Returns:
-        Whether they are; sys_flag, queue id, store timestamp; `frame_scan.places`.
-    """
-    flags = i32_at(window, at + _FLAGS_AT)
-    adds_up, body_length, topic_at, topic_length, properties_at, properties_length = places(
-        window, at + BODY_AT, at + total, False
-    )
-    queue_id, stored = i32_at(window, at + _QUEUE_AT), i64_at(window, at + _STORED_AT)
-    ports = i32_at(window, at + _STORED_AT - 4) | i32_at(window, at + _RETRIES_AT - 4)
-    is_plain = adds_up and flags & (V6_HOSTS | _COMPRESSED) == 0 and i64_at(window, at + _OFFSET_AT) == physical
-    is_plain = is_plain and queue_id >= 0 and stored > 0 and i64_at(window, at + _BORN_AT) >= 0 and 0 <= ports < PORTS
-    return is_plain, flags, queue_id, stored, body_length, topic_at, topic_length, properties_at, properties_length
-
-
-@inlined
 def _has_crc(window: Any, properties_at: Any, properties_length: Any) -> Any:
     """Whether the last property is named as the CRC of the whole record."""
     at = np.uint64(window.ctypes.data) + np.uint64(properties_at + properties_length - _CRC_TAIL)
     return properties_length >= _CRC_TAIL and word_at(at) == _CRC_NAME
-
-
-@inlined
-def _topic_of(window: Any, at: Any, length: Any, topics: Any, before: Any) -> Any:
-    """Returns the entry of a topic, mostly that of the record before; -1 if it is not known."""
-    if before >= 0 and topics[2][before] == length and is_equal(window, at, topics[0], topics[1][before], length):
-        return before
-    return np.int64(topic_entry(window, at, length, topics))
 
 
 @inlined
@@ -110,14 +79,13 @@ def _enters(queue: Any, known: Any, messages: Any, following: Any, offset: Any) 
     return queue >= 0 and known[queue] & BATCH == 0 and (messages[queue] == 0 or following[queue] == offset)
 
 
-_FILE = ("int64",) * 5
 _TABLE = (U64, I32, "uint64")
 _QUEUES = (_TABLE, U64, BYTES, I64, I64, I64, I64, I64)
 _INDEX = (I64, I64)
 _SUMS = ("int64", U64, I64, U64, I64, I64)
 
 
-@compiled(("int64", "bool"), CRC32, PREAD, _FILE, BYTES, TOPICS, WANTED, _QUEUES, _INDEX, _SUMS, (I64, U32), I64)
+@compiled(("int64", "bool"), CRC32, PREAD, FILE, BYTES, TOPICS, WANTED, _QUEUES, _INDEX, _SUMS, (I64, U32), I64)
 def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a rule
     crc32: Any,
     pread: Any,
@@ -136,9 +104,8 @@ def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a 
     Args:
         crc32: of isal.
         pread: of the C library.
-        file: its descriptor; physical offset of its first byte; position of the first record; position after which no
-            record may end; position from which no window is read.
-        window: memory for the bytes, the size of what is read at a time and 8 bytes.
+        file: see `heads.FILE`.
+        window: memory for the bytes: the size of what is read at a time, and `tables.SPARE`.
         topics, wanted: as for `trailers.dispatch`.
         queues: the table of their numbers by topic and queue id: values, numbers, shift (`records.words.WordTable`).
             By number: `verify.checksums.queue_key`, bits of `plain_state`, and the columns of
@@ -156,7 +123,6 @@ def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a 
     schedule, with_keys, index_tags = wanted
     table, queue_keys, known, first, first_at, following, last_at, messages = queues
     shift, unit_total, unit_count, key_total, key_count, first_record = sums
-    target, room = np.uint64(window.ctypes.data), np.int64(len(window) - 8)
     start, got = position, np.int64(0)
     entry = np.int64(-1)
     index_file = -1
@@ -170,14 +136,9 @@ def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a 
         if at + MIN_SIZE > got or at + total > got:
             if position >= stop:
                 break
-            if got > 0 and at == 0:  # longer than a window, or the file ends
-                is_plain = False
-                break
-            got, start, at = np.int64(0), position, np.int64(0)
-            count = min(room, end - position)
-            if count >= MIN_SIZE:
-                got = _pread(pread, descriptor, target, np.uint64(count), position)
-            if got < MIN_SIZE:  # an error is found again, and reported, by whoever reads on
+            is_longer = got > 0 and at == 0  # than a window, or the file ends
+            got, start = np.int64(0) if is_longer else refill(pread, descriptor, window, position, end), position
+            if got == 0:
                 is_plain = False
                 break
             continue
@@ -185,15 +146,15 @@ def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a 
         if i32_at(window, at + 4) != V1 or total < MIN_SIZE:
             break
         physical = base + position
-        head = _head(window, at, total, physical)
-        plain_head, flags, queue_id, stored, body, topic_at, topic_length, properties_at, properties_length = head
+        found = head(window, at, total, physical, _COMPRESSED)
+        plain_head, flags, queue_id, stored, body, topic_at, topic_length, properties_at, properties_length = found
         # of a spike one step leads back by more than the limit; it and the step after it are for array arithmetic
         step = stored - time_last if seen > 0 else np.int64(0)
         if not plain_head or step < -MAX_STEP_BACK or (step_before < -MAX_STEP_BACK and step > MAX_STEP_BACK):
             break
         if body > 0 and body_crc32(crc32, window, at + BODY_AT, body) != i32_at(window, at + _CRC_AT):
             break
-        entry = _topic_of(window, topic_at, topic_length, topics, entry)
+        entry = topic_of(window, topic_at, topic_length, topics, entry)
         if entry < 0 or _has_crc(window, properties_at, properties_length):
             break
         topic = topics[4][entry]

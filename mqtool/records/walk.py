@@ -6,6 +6,7 @@ result does not depend on where windows end.
 
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
@@ -23,9 +24,23 @@ _FRAME = commit_log.FRAME.size
 _FIRST_WINDOW = 1 << 18
 """Bytes read for frames at first where most records are skimmed; twice as many each time that few were."""
 
-Skim = Callable[[int], tuple[int, int]]
-"""`skim(position)`: reads valid records from there on, which are not yielded; the position after them, and the store
-timestamp of the last, 0 if there was none."""
+
+class Skimmed(NamedTuple):
+    """Valid records that a walk need not read itself.
+
+    Attributes:
+        end: position after them.
+        newest: store timestamp of the last, 0 if there was none.
+        frames: the records, to be yielded and followed by a further call; None if they are not to be yielded.
+    """
+
+    end: int
+    newest: int
+    frames: Frames | None = None
+
+
+Skim = Callable[[int], Skimmed]
+"""`skim(position)`: reads valid records from there on."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,7 +127,7 @@ class SegmentWalk:
         """Walks from the span's start."""
         span, segment = self._span, self._segment
         at = self._first()
-        while (at := self._skimmed(at)) is not None and self._load(at):
+        while (at := (yield from self._skimmed(at))) is not None and self._load(at):
             at = yield from self._chain(at)
         if self.ended_by_blank:
             return
@@ -121,17 +136,22 @@ class SegmentWalk:
         elif at is not None and span.is_last:
             self.tail = Tail(self.end, "clean", 0, "the segment is full")
 
-    def _skimmed(self, at: int | None) -> int | None:
+    def _skimmed(self, at: int | None) -> Generator[Frames, None, int | None]:
         """Lets the records at a position be skimmed; returns the position after them."""
         if at is None or self._skim is None:
             return at
-        end, newest = self._skim(at)
-        if end > at:
-            self.end = self.last_record_end = self._span.base + end
-            self._newest = newest
-        is_rare = end - at >= segment_bytes.WINDOW
+        start, goes_on = at, True
+        while goes_on:
+            at, newest, frames = self._skim(at)
+            if newest:
+                self.end = self.last_record_end = self._span.base + at
+                self._newest = newest
+            goes_on = frames is not None
+            if frames is not None:
+                yield frames
+        is_rare = at - start >= segment_bytes.WINDOW
         self._window = _FIRST_WINDOW if is_rare else min(2 * self._window, segment_bytes.WINDOW)
-        return end
+        return at
 
     def _first(self) -> int | None:
         """Returns the position at which the walk begins."""

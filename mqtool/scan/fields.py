@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mqtool.export.rows import FIRST_MILLIS, LAST_MILLIS
 from mqtool.export.schema import TIMESTAMP, RecordClass, class_of
-from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
+from mqtool.formats.commit_log import FIRST_MILLIS, LAST_MILLIS, TRANSACTION_MASK, SysFlag
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import Facts
 from mqtool.scan.zones import mask_of

@@ -186,7 +186,7 @@ class Scan:
         report.path, report.why = path.name, path.why
         report.segments = log.last_used + 1 if log.segments else 0
         report.log_bytes = log.bytes_in_use
-        reading = Reading(log, self.where.facts, self._zones)
+        reading = Reading(log, self.where.facts, self._zones, fields=self._is_plain and self.options.limit is None)
         for item in reading.items(path):
             report.bytes_read = log.bytes_read - before
             report.segments_skipped = report.segments - len(reading.segments_read)

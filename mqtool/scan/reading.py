@@ -22,18 +22,22 @@ class Reading:
         segments_read: base offsets of the segments read so far; grows during iteration.
     """
 
-    def __init__(self, log: CommitLog, facts: Facts = NO_FACTS, zones: Zones | None = None) -> None:
+    def __init__(
+        self, log: CommitLog, facts: Facts = NO_FACTS, zones: Zones | None = None, *, fields: bool = False
+    ) -> None:
         """Reads nothing yet.
 
         Args:
             log: to read.
             facts: bounds of the condition.
             zones: what earlier scans of the log have proved; None to record nothing.
+            fields: let records be `FieldFrames`, see `CommitLog.walk`.
         """
         self.segments_read: set[int] = set()
         self._log = log
         self._facts = facts
         self._zones = zones
+        self._fields = fields
 
     def items(self, path: Path) -> Iterator[Frames | Damage]:
         """Yields records that may match, by physical offset, and damage; frames are valid until the next item."""
@@ -87,7 +91,7 @@ class Reading:
     def _walk_one(self, segment: Segment, part: RangeScan, *, notes: bool) -> Iterator[Frames | Damage]:
         zone = Zone()
         start, end = max(part.low, segment.base), min(part.high, segment.end)
-        for item in self._log.walk(start, end, refills=True):
+        for item in self._log.walk(start, end, refills=True, fields=self._fields):
             if notes and self._zones is not None:
                 zone.add(item)
             yield item

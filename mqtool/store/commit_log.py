@@ -5,6 +5,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
+from typing import cast
 
 import numpy as np
 
@@ -15,7 +16,7 @@ from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.records.damage import Damage, DamageKind, Tail
 from mqtool.records.frames import Frames
 from mqtool.records.segment_bytes import SegmentBytes, first_data
-from mqtool.records.walk import SegmentWalk
+from mqtool.records.walk import SegmentWalk, Skim
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.log_walk import walk_file
 from mqtool.store.readable_parts import UnreadableParts
@@ -182,7 +183,13 @@ class CommitLog:
         return None
 
     def walk(
-        self, start: int | None = None, end: int | None = None, *, crc: bool = True, refills: bool = False
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        crc: bool = True,
+        refills: bool = False,
+        fields: bool = False,
     ) -> Iterator[Frames | Damage]:
         """Walks the log.
 
@@ -192,6 +199,7 @@ class CommitLog:
             crc: whether a wrong body CRC makes a record damage.
             refills: read every window into the same memory, which saves allocations; frames are then valid only
                 until the next item is taken.
+            fields: let records be `FieldFrames`, without their bytes, where compiled loops find them plain.
 
         Yields:
             Valid frames of each window, in order, and damage between them. An unfinished record at the end of the
@@ -205,7 +213,8 @@ class CommitLog:
             clipped = None if gap is None else _clip(gap, start, end)
             if clipped is not None:
                 yield clipped
-            walk = self.walk_segment(index, start=self._start_in(index, start), crc=crc, refills=refills)
+            skim = self._field_pass(index, end) if fields else None
+            walk = self.walk_segment(index, start=self._start_in(index, start), crc=crc, refills=refills, skim=skim)
             for item in walk:
                 clipped = _clip(item, start, end)
                 if clipped is not None:
@@ -253,7 +262,24 @@ class CommitLog:
     def _hints(self) -> list[int]:
         return self._hint() if self._hint else []
 
-    def walk_segment(self, index: int, *, start: int = 0, crc: bool = True, refills: bool = False) -> SegmentWalk:
+    def _field_pass(self, index: int, end: int | None) -> Skim | None:
+        """Returns the compiled pass over fields of plain records before a physical offset; None if there is none."""
+        segment = self.segments[index]
+        if segment.entries or self._file(index).descriptor is None:
+            return None
+        from mqtool.records.field_pass import field_pass  # noqa: PLC0415 - few commands need it
+
+        def count(bytes_read: int) -> None:
+            self.bytes_read += bytes_read
+
+        last = segment.size if end is None else min(segment.size, end - segment.base)
+        return field_pass(
+            self.bytes_in_use, segment.base, last, lambda: cast("int", self._file(index).descriptor), count
+        )
+
+    def walk_segment(
+        self, index: int, *, start: int = 0, crc: bool = True, refills: bool = False, skim: Skim | None = None
+    ) -> SegmentWalk:
         """Returns the walk over one segment, from a position in it; arguments as for `walk`."""
         is_last = index >= self.last_used
         return walk_file(
@@ -264,6 +290,7 @@ class CommitLog:
             crc=crc,
             refills=refills,
             start_index=self.start_index,
+            skim=skim,
         )
 
     def reader(self, index: int) -> Callable[[int, int], bytes]:

@@ -24,11 +24,17 @@ class CompactedLog(CommitLog):
     """
 
     def walk(
-        self, start: int | None = None, end: int | None = None, *, crc: bool = True, refills: bool = False
+        self,
+        start: int | None = None,
+        end: int | None = None,
+        *,
+        crc: bool = True,
+        refills: bool = False,
+        fields: bool = False,
     ) -> Iterator[Frames | Damage]:
         """Walks the log; gaps between files and zeros at the end of a file are not damage."""
         ends = {segment.end for segment in self.segments}
-        for item in super().walk(start, end, crc=crc, refills=refills):
+        for item in super().walk(start, end, crc=crc, refills=refills, fields=fields):
             if isinstance(item, Damage):
                 is_gap = item.kind is DamageKind.MISSING and item.start in ends
                 if is_gap or (item.kind is DamageKind.ZEROS and item.end in ends):

@@ -38,6 +38,7 @@ def walk_file(
     crc: bool = True,
     refills: bool = False,
     start_index: RecordStartIndex | None = None,
+    skim: Skim | None = None,
 ) -> SegmentWalk:
     """Returns the walk over one file, or over a part of it.
 
@@ -51,10 +52,11 @@ def walk_file(
         refills: read every window into the same memory, if the file supports that; frames are then valid only until
             the next item is taken.
         start_index: another source of record starts.
+        skim: takes records that the walk need not read itself; not used for records in DLedger entries.
     """
     span = _span(file, segment, start, end, is_last)
     read_into = getattr(file, "read_into", None) if refills else None
-    return walk_of(file.read, span, check_crc=crc, start_index=start_index, read_into=read_into)
+    return walk_of(file.read, span, check_crc=crc, start_index=start_index, read_into=read_into, skim=skim)
 
 
 def refilling_walk(

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 import numpy as np
 
 from mqtool.jobs.throttle import Throttle
-from mqtool.kernels import Kernels
+from mqtool.kernels import Kernels, tables
 from mqtool.kernels.plain_state import BATCH, COUNTED, State
 from mqtool.records.dispatch import Dispatcher
+from mqtool.records.walk import Skimmed
 from mqtool.store.files import MappedFile
 from mqtool.verify.checksums import BUCKET_BITS, Sums
 from mqtool.verify.continuity import Continuity
@@ -96,12 +97,12 @@ class PlainPass:
         self._shared = shared
         self._throttle = throttle
         self._step = _STEP if survey.throttle else _LONG_STEP
-        self._window = np.empty(WINDOW + 8, np.uint8)
+        self._window = np.empty(WINDOW + tables.SPARE, np.uint8)
         self._scratch = (np.empty(_MOST_KEYS, np.int64), np.empty(_MOST_KEYS, np.uint32))
         self._index = tuple(np.ascontiguousarray(column) for column in (survey.index.starts, survey.index.begins))
         self.records = self.newest = 0
 
-    def skim(self, position: int) -> tuple[int, int]:
+    def skim(self, position: int) -> Skimmed:
         """Reads records from a position on; implements `records.walk.Skim`."""
         shared, at = self._shared, position
         rules, dispatcher = shared.rules, shared.dispatcher
@@ -130,7 +131,7 @@ class PlainPass:
             at = end
             if not may_go_on:
                 break
-        return at, int(state[State.LAST + 2]) if at > position else 0
+        return Skimmed(at, int(state[State.LAST + 2]) if at > position else 0)
 
     def _columns(self) -> tuple[object, ...]:
         span, queues = self._shared.continuity.span, self._shared.queues

@@ -1,10 +1,15 @@
-"""Records that hypothesis makes: every shape, odd properties, bodies of every kind, compressed ones too."""
+"""Records that hypothesis makes: every shape, odd properties, bodies of every kind, compressed ones too; made stores."""
 
 import zlib
 
 from hypothesis import strategies as st
 
-from tests.support.builder import FIRST_TIME, encode
+from tests.support.builder import FIRST_TIME, StoreBuilder, encode
+
+SLOTS, ENTRIES = 50, 4000
+CONFIG = {"maxHashSlotNum": str(SLOTS), "maxIndexNum": str(ENTRIES)}
+"""Of `varied_store`."""
+PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
 
 i32 = st.integers(-(1 << 31), (1 << 31) - 1) | st.integers(0, 9)
 i64 = st.integers(-(1 << 63), (1 << 63) - 1) | st.integers(0, 9)
@@ -124,3 +129,21 @@ def log_of(made, base=0):
         starts.append(len(data))
         data += encode(base + len(data), store_timestamp=FIRST_TIME + number, **fields)
     return bytes(data), starts
+
+
+def varied_store(root, chance):
+    """A store of every kind of record that passes over a log look at in their own way; `CONFIG` fits it."""
+    builder = StoreBuilder(segment_size=1 << 16, slots=SLOTS, entries=ENTRIES)
+    flags = [0] * 12 + [PREPARED, COMMITTED, ROLLED_BACK, 0x10]
+    for number in range(700):
+        builder.put(
+            chance.randbytes(chance.choice((0, 1, 30, 700))),
+            topic=chance.choice(("Orders", "Audit", "名" if number > 400 else "Orders")),
+            queue_id=number % 3,
+            tags=chance.choice(("", "TagA", "a-much-longer-tag", "x" * 7)),
+            keys=chance.choice(("", f"k{number}", f"k{number} x{number % 7}", "  padded  ")),
+            unique_key=f"{number:032X}" if number % 4 else "",
+            step=chance.choice((0, 1, 500)),
+            sys_flag=chance.choice(flags) if number > 300 else 0,
+        )
+    return builder.write(root)

@@ -11,6 +11,7 @@ from mqtool.verify.state import encode
 from mqtool.verify.survey import survey
 from mqtool.verify.tasks import run_task, tasks_of
 from tests.conftest import kernels_out_of_use
+from tests.property.records import CONFIG, ENTRIES, SLOTS, varied_store
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
@@ -18,11 +19,8 @@ from tests.support.tiers import NIGHT
 
 pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
 
-SLOTS, ENTRIES = 50, 4000
-CONFIG = {"maxHashSlotNum": str(SLOTS), "maxIndexNum": str(ENTRIES)}
 REAL = [store for store in STORES if not store.name.startswith(("equeue", "tfchunk"))]
 DAMAGED = [case for case in CASES.values() if case.kind != "store-empty"][:: 1 if NIGHT else 15]
-PREPARED, COMMITTED, ROLLED_BACK = 4, 8, 12
 
 
 def facts_of(root, config, topics=None):
@@ -65,24 +63,6 @@ def window(request, monkeypatch):
     monkeypatch.setattr(plain_pass, "WINDOW", request.param)
 
 
-def built(root, chance):
-    """A store of every kind of record that `verify` looks at in its own way."""
-    builder = StoreBuilder(segment_size=1 << 16, slots=SLOTS, entries=ENTRIES)
-    flags = [0] * 12 + [PREPARED, COMMITTED, ROLLED_BACK, 0x10]
-    for number in range(700):
-        builder.put(
-            chance.randbytes(chance.choice((0, 1, 30, 700))),
-            topic=chance.choice(("Orders", "Audit", "名" if number > 400 else "Orders")),
-            queue_id=number % 3,
-            tags=chance.choice(("", "TagA", "a-much-longer-tag", "x" * 7)),
-            keys=chance.choice(("", f"k{number}", f"k{number} x{number % 7}", "  padded  ")),
-            unique_key=f"{number:032X}" if number % 4 else "",
-            step=chance.choice((0, 1, 500)),
-            sys_flag=chance.choice(flags) if number > 300 else 0,
-        )
-    return builder.write(root)
-
-
 @pytest.mark.parametrize("store", REAL, ids=str)
 def test_real_stores(store, tmp_path):
     check_same(copy_store(store.name, tmp_path), store.config)
@@ -107,7 +87,7 @@ def test_a_clean_store_is_mostly_read_by_the_compiled_pass(tmp_path, taken, monk
 def test_stores_with_bytes_changed(seed, tmp_path, window, taken, monkeypatch):
     monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 10)
     chance = random.Random(seed)
-    root = built(tmp_path / "store", chance)
+    root = varied_store(tmp_path / "store", chance)
     check_same(root, CONFIG)
     check_same(root, CONFIG, ("Orders",))
     files = [

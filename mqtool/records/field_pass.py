@@ -1,0 +1,89 @@
+"""The compiled pass over a segment for whoever needs only fixed fields and topics; see `kernels.field_records`."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from mqtool import kernels
+from mqtool.formats.commit_log import LAST_MILLIS
+from mqtool.kernels import Kernels, tables
+from mqtool.records.field_frames import ROWS, FieldFrames
+from mqtool.records.topics import TopicTable
+from mqtool.records.walk import Skim, Skimmed
+
+_WINDOW = 1 << 20
+"""Bytes read at a time; they stay in the processor's cache."""
+_FIRST_STEP, _STEP = 8 << 20, 64 << 20
+"""Bytes of one result: at first, so that who wants few rows waits for few, and at most; it doubles."""
+_USUAL = 256
+"""Bytes for which a result has room for one record; smaller records fill it before its bytes are read."""
+_MOST_TOPICS = 4096
+"""A log with more topics is left to array operations: each new one ends a call of the pass."""
+
+
+def field_pass(
+    log_bytes: int, base: int, end: int, descriptor: Callable[[], int], count: Callable[[int], None]
+) -> Skim | None:
+    """Returns a pass over one segment; None where compiled loops are not in use, or the log is too small for them.
+
+    Args:
+        log_bytes: size of the log.
+        base, end, descriptor, count: as for `FieldPass`.
+    """
+    if log_bytes > kernels.LARGE:
+        kernels.start(0)  # not compiled for that
+    compiled = kernels.kernels()
+    return None if compiled is None else FieldPass(compiled, base, end, descriptor, count).skim
+
+
+class FieldPass:
+    """Reads fields of plain records of one segment; the walk that calls it reads all others."""
+
+    def __init__(
+        self, compiled: Kernels, base: int, end: int, descriptor: Callable[[], int], count: Callable[[int], None]
+    ) -> None:
+        """Reads nothing yet.
+
+        Args:
+            compiled: the kernels.
+            base: physical offset of the segment's first byte.
+            end: position after which no record may end.
+            descriptor: returns that of the open file.
+            count: takes the number of bytes that were read.
+        """
+        self._pass = compiled.field_records
+        self._base, self._end = base, end
+        self._descriptor, self._count = descriptor, count
+        self._window = np.empty(_WINDOW + tables.SPARE, np.uint8)
+        self._topics = TopicTable()
+        self._step = _FIRST_STEP
+
+    def skim(self, position: int) -> Skimmed:
+        """Reads records from a position on; implements `records.walk.Skim`."""
+        rows = self._step // _USUAL
+        positions, codes = np.empty(rows, np.int64), np.empty(rows, np.int32)
+        ints, longs = np.empty((len(tables.INTS), rows), np.int32), np.empty((len(tables.LONGS), rows), np.int64)
+        stop, at, taken = position + self._step, position, 0
+        self._step = min(2 * self._step, _STEP)
+        while len(self._topics.names) < _MOST_TOPICS:
+            taken, at, bytes_read, topic_at, topic_length = self._pass(
+                (self._descriptor(), self._base, at, self._end, stop),
+                self._window,
+                self._topics.slots.columns(),
+                LAST_MILLIS,
+                taken,
+                positions,
+                ints,
+                longs,
+                codes,
+            )
+            self._count(bytes_read)
+            if topic_at < 0:
+                break
+            self._topics.slots.learn(self._window[topic_at : topic_at + topic_length].tobytes())
+        if not taken:
+            return Skimmed(at, 0)
+        columns = dict(zip(ROWS, (*ints[:, :taken], *longs[:, :taken]), strict=True))
+        topics = codes[:taken], list(self._topics.names)
+        frames = FieldFrames(self._base, positions[:taken], columns, topics)
+        return Skimmed(at, int(columns["store_timestamp"][-1]), frames)
