@@ -5,8 +5,8 @@ files are whole commands as a user types them, start included; the Java store is
 start of the JVM (java/RealStore.java). In each round a job of one side follows the same job of the other; medians and
 the ratio of each round count. `--write` puts the table into docs/performance.md.
 
-`verify` reads a log of `--large`, so that its start weighs little; the table of starts has what it weighs on a small
-store. Exports are compared with pyarrow writing the same columns from memory (export.py), and the memory of commands on
+`verify` and `rebuild` read a log of `--large`, so that their start weighs little; the table of starts has what it weighs
+on a small store. Exports are compared with pyarrow writing the same columns from memory (export.py), and the memory of commands on
 that log with their memory on one of a twentieth of its size. On two idle cores a round takes about eight minutes.
 
 Needs Java 17 and Maven, which fetches RocketMQ once.
@@ -22,6 +22,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -40,7 +41,9 @@ from tests.support.rocketmq import JAVA, release
 ROOT = Path(__file__).resolve().parents[1]
 COLUMN = 4096
 QUIET = "--progress none"
-EXPORTED = 300_000
+OVERHEAD = 121
+"""Bytes of a record besides its body, about."""
+EXPORTED = 1_000_000
 """Messages that are exported."""
 
 
@@ -67,7 +70,7 @@ class Sides:
 
     def __init__(self, scratch: Path, size: int, log: int, name: str = "") -> None:
         self.scratch, self.size = scratch, size
-        self.messages = max(COLUMN, (log << 20) // (size + 121)) // COLUMN * COLUMN
+        self.messages = max(COLUMN, (log << 20) // (size + OVERHEAD)) // COLUMN * COLUMN
         self.store = scratch / f"{size}{name}" / "store"
         self.rocketmq = release("5.5.0")
         self._warm: set[str] = set()
@@ -140,7 +143,7 @@ class Sides:
 Job = tuple[Measured, Callable[[Measured], float], Callable[[], float]]
 
 
-def verifications(sides: Sides) -> list[Job]:
+def on_large_logs(sides: Sides) -> list[Job]:
     """Returns the jobs that read a large log: goal, mqtool's side, Java's side."""
     size, large = sides.size, sides.size >= 1024
 
@@ -154,6 +157,11 @@ def verifications(sides: Sides) -> list[Job]:
             lambda: sides.java("recover"),
         ),
         (Measured("verify, 2 processes", size, 3 if large else 1.5), verify(2), lambda: sides.java("recover")),
+        (
+            Measured("rebuild all", size, 4),
+            lambda row: sides.command(row, f"rebuild all {{store}} --jobs 2 --output {{out}} {QUIET}"),
+            lambda: sides.java("reput"),
+        ),
     ]
 
 
@@ -169,11 +177,6 @@ def jobs_of(sides: Sides) -> list[Job]:
         return lambda _: sides.script("engine_read.py", *words, f"jobs={job}", job=job)
 
     return [
-        (
-            Measured("rebuild all", size, 4),
-            lambda row: sides.command(row, f"rebuild all {{store}} --jobs 2 --output {{out}} {QUIET}"),
-            lambda: sides.java("reput"),
-        ),
         (
             Measured("dump as JSON Lines", size, 3 if large else 2),
             lambda row: sides.command(row, f"dump {{store}} --jobs 2 --format jsonl {QUIET}"),
@@ -228,7 +231,7 @@ MEMORY = (
 
 def memory(large: Sides) -> list[str]:
     """Returns rows: peak memory of commands in MiB, on a log of a twentieth of the size and on the large one."""
-    bytes_of = large.messages * (large.size + 121)
+    bytes_of = large.messages * (large.size + OVERHEAD)
     small = Sides(large.scratch, large.size, max(16, (bytes_of >> 20) // 20), "-small")
     small.make()
     rows = []
@@ -251,6 +254,12 @@ def limits(store: Path) -> list[str]:
     rows.append(
         f"| pyarrow writes all columns, in memory, as Parquet (zstd 1) | {parquet_rate(store):,.0f} messages/s |"
     )
+    ways = (("read in pieces of 1 MiB, and CRC-32", read_rate), ("write a new file", write_rate))
+    for name, rate_of in ways:
+        for threads in (1, 2):
+            rate = rate_of(store, threads)
+            records = rate * (1 << 30) / (1024 + OVERHEAD)
+            rows.append(f"| {name}, {threads} thread(s) | {rate:.2f} GiB/s: {records:,.0f} records of 1 KiB/s |")
     with tempfile.NamedTemporaryFile(dir=store) as file:
         count = 200
 
@@ -262,6 +271,31 @@ def limits(store: Path) -> list[str]:
 
         rows.append(f"| `fdatasync` after 1 KiB | {count / timed(sync):,.0f}/s |")
     return rows
+
+
+def read_rate(store: Path, threads: int, piece: int = 1 << 20) -> float:
+    """Returns GiB/s of reads of the first segment from the page cache, with the CRC of what was read: what a check costs."""
+    path = min((store / "commitlog").iterdir())
+    size = path.stat().st_size // threads
+
+    def read(start: int) -> None:
+        buffer = memoryview(bytearray(piece))
+        with path.open("rb", buffering=0) as file:
+            for at in range(start, start + size, piece):
+                crc32(buffer[: os.preadv(file.fileno(), [buffer], at)])
+
+    with ThreadPoolExecutor(threads) as pool:
+        seconds = timed(lambda: list(pool.map(read, range(0, size * threads, size))))
+    return size * threads / (1 << 30) / seconds
+
+
+def write_rate(store: Path, threads: int, size: int = 1 << 30, piece: int = 2 << 20) -> float:
+    """Returns GiB/s of writes into the page cache at places of a new file that have blocks but no pages yet."""
+    data = os.urandom(piece)
+    with tempfile.NamedTemporaryFile(dir=store) as file, ThreadPoolExecutor(threads) as pool:
+        os.posix_fallocate(file.fileno(), 0, size)
+        seconds = timed(lambda: list(pool.map(lambda at: os.pwrite(file.fileno(), data, at), range(0, size, piece))))
+    return size / (1 << 30) / seconds
 
 
 def parquet_rate(store: Path, messages: int = 100_000) -> float:
@@ -312,7 +346,9 @@ def main() -> None:
     """Measures, prints the table, writes it if asked."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--log", type=int, default=1024, metavar="MiB", help="size of each log, about")
-    parser.add_argument("--large", type=int, default=8192, metavar="MiB", help="size of the log that verify reads")
+    parser.add_argument(
+        "--large", type=int, default=8192, metavar="MiB", help="size of the log that verify and rebuild read"
+    )
     parser.add_argument("--spark", action="store_true", help="measure exports by Spark too")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--sizes", default="1024,100", help="bytes of a body")
@@ -330,7 +366,7 @@ def main() -> None:
             sides = Sides(Path(directory), size, options.log)
             if size == sizes[0]:
                 first = large
-            for source, jobs in ((large, verifications(large)), (sides, jobs_of(sides))):
+            for source, jobs in ((large, on_large_logs(large)), (sides, jobs_of(sides))):
                 jobs = [job for job in jobs if options.only in job[0].job]  # noqa: PLW2901 - those that are wanted
                 for _ in range(options.rounds if jobs else 0):
                     source.make()
@@ -365,7 +401,7 @@ def text(
         "| | |",
         "|---|---|",
         *about,
-        f"| Log, of verify, rounds | {options.log} MiB, {options.large} MiB (bodies of 100: half), {options.rounds} |",
+        f"| Log, of verify and rebuild, rounds | {options.log} MiB, {options.large} MiB (bodies of 100: half), {options.rounds} |",
     ]
     lines += [*bounds, ""]
     lines += ["| Job | Body, bytes | mqtool, messages/s | RocketMQ 5.5.0 | Ratio | Goal | Memory, MiB |"]
