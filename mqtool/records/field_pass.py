@@ -22,7 +22,7 @@ _MOST_TOPICS = 4096
 
 
 def field_pass(
-    log_bytes: int, base: int, end: int, descriptor: Callable[[], int], count: Callable[[int], None]
+    log_bytes: int, base: int, end: int, descriptor: Callable[[], int | None], count: Callable[[int], None]
 ) -> Skim | None:
     """Returns a pass over one segment; None where compiled loops are not in use, or the log is too small for them.
 
@@ -40,7 +40,12 @@ class FieldPass:
     """Reads fields of plain records of one segment; the walk that calls it reads all others."""
 
     def __init__(
-        self, compiled: Kernels, base: int, end: int, descriptor: Callable[[], int], count: Callable[[int], None]
+        self,
+        compiled: Kernels,
+        base: int,
+        end: int,
+        descriptor: Callable[[], int | None],
+        count: Callable[[int], None],
     ) -> None:
         """Reads nothing yet.
 
@@ -48,7 +53,7 @@ class FieldPass:
             compiled: the kernels.
             base: physical offset of the segment's first byte.
             end: position after which no record may end.
-            descriptor: returns that of the open file.
+            descriptor: returns that of the open file; None if there is none, as in object storage.
             count: takes the number of bytes that were read.
         """
         self._pass = compiled.field_records
@@ -60,6 +65,9 @@ class FieldPass:
 
     def skim(self, position: int) -> Skimmed:
         """Reads records from a position on; implements `records.walk.Skim`."""
+        descriptor = self._descriptor()
+        if descriptor is None:
+            return Skimmed(position, 0)
         rows = self._step // _USUAL
         positions, codes = np.empty(rows, np.int64), np.empty(rows, np.int32)
         ints, longs = np.empty((len(tables.INTS), rows), np.int32), np.empty((len(tables.LONGS), rows), np.int64)
@@ -67,7 +75,7 @@ class FieldPass:
         self._step = min(2 * self._step, _STEP)
         while len(self._topics.names) < _MOST_TOPICS:
             taken, at, bytes_read, topic_at, topic_length = self._pass(
-                (self._descriptor(), self._base, at, self._end, stop),
+                (descriptor, self._base, at, self._end, stop),
                 self._window,
                 self._topics.slots.columns(),
                 LAST_MILLIS,

@@ -5,7 +5,6 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import cached_property, partial
-from typing import cast
 
 import numpy as np
 
@@ -265,7 +264,7 @@ class CommitLog:
     def _field_pass(self, index: int, end: int | None) -> Skim | None:
         """Returns the compiled pass over fields of plain records before a physical offset; None if there is none."""
         segment = self.segments[index]
-        if segment.entries or self._file(index).descriptor is None:
+        if segment.entries:
             return None
         from mqtool.records.field_pass import field_pass  # noqa: PLC0415 - few commands need it
 
@@ -273,9 +272,7 @@ class CommitLog:
             self.bytes_read += bytes_read
 
         last = segment.size if end is None else min(segment.size, end - segment.base)
-        return field_pass(
-            self.bytes_in_use, segment.base, last, lambda: cast("int", self._file(index).descriptor), count
-        )
+        return field_pass(self.bytes_in_use, segment.base, last, lambda: self._file(index).descriptor, count)
 
     def walk_segment(
         self, index: int, *, start: int = 0, crc: bool = True, refills: bool = False, skim: Skim | None = None

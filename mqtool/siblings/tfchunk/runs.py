@@ -81,4 +81,5 @@ def _heads(run: FrameRun) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     sliding = np.ndarray((len(run.data) - HEAD.size + 1,), f"V{HEAD.size}", run.data, strides=(1,))
     fits = run.sizes >= HEAD.size
     heads = sliding[np.where(fits, run.starts, 0)].view(HEAD.dtype)
-    return np.where(fits, heads["record_type"], -1), np.where(fits, heads["version"], -1), none
+    types, versions = (heads[name].astype(np.int16) for name in ("record_type", "version"))  # of a byte each
+    return np.where(fits, types, -1), np.where(fits, versions, -1), none

@@ -41,7 +41,7 @@ def test_a_run_that_ended_leaves_nothing(tmp_path):
         (b"[1]", "expected a JSON object with a version"),
         (b'{"state": {}}', "expected a JSON object with a version"),
         (b'{"version": 2, "state": {}}', "expected version 1, found 2"),
-        (b"[" * 100_000, "recursion"),
+        (b"[" * 100_000, "recursion|Stack overflow"),
     ],
 )
 def test_another_file_is_refused_and_stays(tmp_path, data, words):
