@@ -1,6 +1,7 @@
 """Writes sorted batches to Parquet: row groups limited by bytes, files by size, one directory per partition."""
 
 import base64
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -156,6 +157,13 @@ class TableWriter:
         """Closes the last file; returns all files."""
         self._end_file()
         return self._files
+
+    def abandon(self) -> None:
+        """Closes the file that an error has left open, whatever is in it; does nothing after `close`."""
+        if self._open is not None:
+            with suppress(OSError):  # what could not be written still cannot
+                self._open[0].close()
+            self._open = None
 
     def _flush(self) -> None:
         if not self._pieces:

@@ -5,6 +5,7 @@ It is the same code on one machine and on Spark, so both produce the same files.
 
 import secrets
 from collections import Counter
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -77,30 +78,37 @@ def run_task(task: Task) -> TaskResult:
     target = target_of(task.target)
     result = TaskResult(task.partition.number, task.partition.size)
     broker = task.partition.source.broker
-    rejected = TableWriter(target, attempt, Table.REJECTED_VALUES, REJECTED_VALUE_SCHEMA, name, task.write, broker)
-    found: list[Damage] = []
-    with SortedRuns(task.write.partition_by) as runs:
-        waiting: list[dict[str, Any]] = []
-        for item in read_partition(task.partition, task.read):
-            if isinstance(item, Damage):
-                found.append(item)
-                continue
-            _count(result, item)
-            runs.add(item)
-            waiting.extend({"broker": broker, **value} for value in item.rejected_values)
-            if len(waiting) >= _LETTERS:
+    with ExitStack() as opened:
+
+        def writer(table: Table, schema: Any) -> TableWriter:
+            made = TableWriter(target, attempt, table, schema, name, task.write, broker)
+            opened.callback(made.abandon)
+            return made
+
+        rejected = writer(Table.REJECTED_VALUES, REJECTED_VALUE_SCHEMA)
+        found: list[Damage] = []
+        with SortedRuns(task.write.partition_by) as runs:
+            waiting: list[dict[str, Any]] = []
+            for item in read_partition(task.partition, task.read):
+                if isinstance(item, Damage):
+                    found.append(item)
+                    continue
+                _count(result, item)
+                runs.add(item)
+                waiting.extend({"broker": broker, **value} for value in item.rejected_values)
+                if len(waiting) >= _LETTERS:
+                    rejected.add(pa.RecordBatch.from_pylist(waiting, REJECTED_VALUE_SCHEMA))
+                    waiting = []
+            if waiting:
                 rejected.add(pa.RecordBatch.from_pylist(waiting, REJECTED_VALUE_SCHEMA))
-                waiting = []
-        if waiting:
-            rejected.add(pa.RecordBatch.from_pylist(waiting, REJECTED_VALUE_SCHEMA))
-        messages = TableWriter(target, attempt, Table.MESSAGES, task.read.schema, name, task.write, broker)
-        for piece in runs.merged():
-            messages.add(piece.batch, piece.key[: len(task.write.partition_by)], new_file=piece.steps_back)
-    damage = TableWriter(target, attempt, Table.DAMAGE, DAMAGE_SCHEMA, name, task.write, broker)
-    if found:
-        damage.add(damage_batch(found, broker, task.partition.source.path))
-    result.damaged_bytes = sum(one.end - one.start for one in found)
-    result.files = [entry for table in (messages, damage, rejected) for entry in table.close()]
+            messages = writer(Table.MESSAGES, task.read.schema)
+            for piece in runs.merged():
+                messages.add(piece.batch, piece.key[: len(task.write.partition_by)], new_file=piece.steps_back)
+        damage = writer(Table.DAMAGE, DAMAGE_SCHEMA)
+        if found:
+            damage.add(damage_batch(found, broker, task.partition.source.path))
+        result.damaged_bytes = sum(one.end - one.start for one in found)
+        result.files = [entry for table in (messages, damage, rejected) for entry in table.close()]
     return result
 
 
