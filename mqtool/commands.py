@@ -18,10 +18,14 @@ def opened(root: "str | Path", config: object = None) -> tuple[str, ...]:
 
     Args:
         root: as the user named it.
-        config: the value of `--config`; keys passed from Python cannot be expressed and are left out.
+        config: the value of `--config`; see `with_config`.
     """
-    named = path_word(root)
-    return (named, "--config", path_word(config)) if isinstance(config, str | Path) else (named,)
+    return (path_word(root), *with_config(config))
+
+
+def with_config(config: object) -> tuple[str, ...]:
+    """Returns the option `--config`, or nothing for keys passed from Python or if there is no configuration."""
+    return ("--config", path_word(config)) if isinstance(config, str | Path) else ()
 
 
 def path_word(path: "str | Path") -> str:

@@ -32,10 +32,8 @@ from mqtool.recovery.settings import settings_of
 from mqtool.recovery.state import QueueKey
 from mqtool.repair.moves import Moves
 from mqtool.repair.plan import Forecast
+from mqtool.store.broker_config import PATH_KEYS, ConfigSource
 from mqtool.store.store import Store, open_store
-
-PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathRootDir")
-"""Broker keys that hold paths."""
 
 LOSSES = "losses"
 """Gate: after a repair a start loses no message that is still in the store."""
@@ -165,7 +163,7 @@ class IntendedLog:
         return physical if self.moves is None else self.moves.records(physical)
 
 
-def outlook(root: Path, release: str, config: "Mapping[str, object] | str | Path | None" = None) -> "Outlook | str":
+def outlook(root: Path, release: str, config: ConfigSource = None) -> "Outlook | str":
     """Returns the outlook of a store, or the reason why it cannot be predicted."""
     try:
         return _outlook(root, release, config)
@@ -173,7 +171,7 @@ def outlook(root: Path, release: str, config: "Mapping[str, object] | str | Path
         return str(error)
 
 
-def _outlook(root: Path, release: str, config: "Mapping[str, object] | str | Path | None") -> Outlook:
+def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
     start = predict(root, release, config)
     with open_store(root, config) as store:
         settings = settings_of(root, release_of(release), store.config)
@@ -340,7 +338,7 @@ class Preview:
         """
         self._is_ledger = bool(store.layout.dledger_dirs)
         self._root = store.path
-        self._config = store.config.values
+        self._config = store.config
         self.release = release_for(store, broker)
         self._last: tuple[Mapping[str, Path], Collection[str], Outlook | str] | None = None
 
@@ -382,7 +380,7 @@ class Preview:
         """Compares the store with another store that was made from it."""
         if isinstance(self.before, str):
             return self.before
-        after = outlook(root, self.release, _without_paths(self._config))
+        after = outlook(root, self.release, self._config.for_copy(root))
         return after if isinstance(after, str) else compare(self.before, after, self.release, intended)
 
     def _outlook(self, files: Mapping[str, Path], removed: Collection[str]) -> "Outlook | str":
@@ -410,15 +408,11 @@ class Preview:
         """
         with tempfile.TemporaryDirectory(prefix="mqtool-preview-") as directory:
             _link(self._root, Path(directory), files, removed)
-            config = dict(self._config)
+            config = dict(self._config.values)
             for key in PATH_KEYS:
                 if key in config:
                     config[key] = config[key].replace(str(self._root), directory)
             yield Path(directory), config
-
-
-def _without_paths(config: Mapping[str, str]) -> dict[str, str]:
-    return {key: value for key, value in config.items() if key not in PATH_KEYS}
 
 
 def _link(root: Path, directory: Path, files: Mapping[str, Path], removed: Collection[str]) -> None:

@@ -12,10 +12,11 @@ from mqtool.recovery.proof import read_once
 from mqtool.repair.change_builders import build
 from mqtool.repair.changes import Change, Trim, Truncate
 from mqtool.repair.fingerprints import fingerprint, is_left_out, result_of
-from mqtool.repair.outlook import PATH_KEYS, IntendedLog, Outlook, Preview
+from mqtool.repair.outlook import IntendedLog, Outlook, Preview
 from mqtool.repair.paths import HOME, inside
 from mqtool.repair.plan import Forecast, Plan, Read, Step
 from mqtool.repair.staged_files import StagedFiles
+from mqtool.store.broker_config import PATH_KEYS
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
 

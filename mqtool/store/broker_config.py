@@ -9,7 +9,7 @@ trimmed from 5.2.0 on, but not in 4.9 (source: MixAll of 4.9.7, 5.1.4, 5.2.0 and
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -23,6 +23,10 @@ _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 """What String.trim() removes."""
 
 _TRIMS_SINCE = Release(5, 2)
+
+_LOG_DIRECTORIES = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+PATH_KEYS = ("storePathRootDir", *_LOG_DIRECTORIES)
+"""Broker keys that hold paths of a store's directories."""
 
 _DOUBLE = re.compile(
     r"[+-]?(NaN|Infinity|((\d+\.?\d*|\.\d+)([eE][+-]?\d+)?|0[xX]([\da-fA-F]+\.?|[\da-fA-F]*\.[\da-fA-F]+)[pP][+-]?\d+)[fFdD]?)",
@@ -192,6 +196,31 @@ class BrokerConfig:
         value = self.values.get(key, "")
         found = tuple(Path(part.strip()) for part in value.split(",") if part.strip())
         return tuple(path if path.is_absolute() or not self.directory else self.directory / path for path in found)
+
+    def places_in_copy(self, path: Path, root: Path) -> tuple[Path, ...]:
+        """Returns where a configured directory may be in a copy of the store with another root, the likeliest first."""
+        places = [root / path.name]
+        original = next(iter(self.paths("storePathRootDir")), None)
+        if original is not None and path.is_relative_to(original):
+            places.insert(0, root / path.relative_to(original))
+        return tuple(places)
+
+    def for_copy(self, root: Path) -> "BrokerConfig":
+        """Returns the configuration of a copy of the store: directories of the log are those that the copy has.
+
+        The configured ones may still be there, and have the log of the original.
+
+        Args:
+            root: of the copy.
+        """
+        values = {key: value for key, value in self.values.items() if key not in PATH_KEYS}
+        for key in _LOG_DIRECTORIES:
+            places = (self.places_in_copy(path, root) for path in self.paths(key))
+            found = dict.fromkeys(next((str(place) for place in one if place.is_dir()), "") for one in places)
+            found.pop("", None)
+            if found:
+                values[key] = ",".join(found)
+        return replace(self, values=values)
 
 
 ConfigSource = str | Path | Mapping[str, object] | BrokerConfig | None

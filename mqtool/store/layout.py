@@ -179,10 +179,8 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, *, has_ledger: bool) -> t
 
 def _moved(path: Path, root: Path, config: BrokerConfig) -> Path:
     """Finds a configured directory, also in a copy of the store at another place."""
-    old_root = next(iter(config.paths("storePathRootDir")), None)
-    candidates = [path, root / path.name]
-    if old_root is not None and path.is_relative_to(old_root):
-        candidates.insert(0, root / path.relative_to(old_root))
+    *likely, same_name = config.places_in_copy(path, root)
+    candidates = (*likely, path, same_name)
     for candidate in candidates:
         if candidate.is_dir():
             return candidate

@@ -22,7 +22,7 @@ from mqtool.cli.options import (
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, flag, prints, text
-from mqtool.commands import command
+from mqtool.commands import command, with_config
 
 HELP = """
 mqtool backup /data/store /backup/store
@@ -105,6 +105,6 @@ def backup(
         "stored": made.stored,
         "manifest": str(made.manifest),
         "notes": list(snapshot.notes),
-        "next_step": command("restore", destination, "./restored", "--snapshot", snapshot.name),
+        "next_step": command("restore", destination, "./restored", "--snapshot", snapshot.name, *with_config(config)),
     }
     return Output(ctx.obj, BACKUP, output_format).document(document)

@@ -9,7 +9,7 @@ import typer
 
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
-from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, ProgressOption, option
+from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption, option
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import TABLE, Column, OutputSchema, count, flag, prints, text
@@ -63,6 +63,7 @@ def restore(
     check: Annotated[bool, option("--check", help="Verify the snapshot without restoring it.")] = False,
     show: Annotated[bool, option("--list", help="List the snapshots without restoring one.")] = False,
     output_format: FormatOption = Format.TABLE,
+    config: ConfigOption = None,
     progress: ProgressOption = ProgressMode.AUTO,
     _debug: DebugOption = False,
 ) -> ExitCode:
@@ -78,7 +79,7 @@ def restore(
     result = None
     if not show:
         with show_progress(progress, "restore", 0, total) as bar:
-            result = restore_snapshot(backup, target, chosen.name, share_of(bar, total))
+            result = restore_snapshot(backup, target, chosen.name, share_of(bar, total), config)
     document = {
         "backup": str(backup),
         "snapshot": chosen.name,

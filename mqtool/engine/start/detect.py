@@ -22,7 +22,6 @@ from mqtool.store.index_file import list_index_files
 from mqtool.store.layout import StoreLayout
 from mqtool.store.store import open_store
 
-_DIRECTORIES = ("storePathRootDir", "storePathCommitLog", "readOnlyCommitLogStorePaths")
 _SIZES = {
     "commit_log_file_size": ("mappedFileSizeCommitLog", "commit_log_size"),
     "consume_queue_file_size": ("mappedFileSizeConsumeQueue", "consume_queue_size"),
@@ -77,7 +76,7 @@ def options_for(
 
 def _directories(keys: BrokerConfig) -> dict[str, object]:
     """Returns the keys of directories, without those of sizes, which are read from the files."""
-    named = {name: keys.paths(name) for name in _DIRECTORIES}
+    named = {name: keys.paths(name) for name in broker_config.PATH_KEYS}
     return {name: ",".join(map(str, paths)) for name, paths in named.items() if paths}
 
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,10 +13,11 @@ from mqtool.jobs.atomic import sync_directory
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import snapshots
-from mqtool.repair.backup.order import databases_of, list_files, state_of
+from mqtool.repair.backup.order import Listing, databases_of, list_files, state_of
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
-from mqtool.store.real_path import is_inside
+from mqtool.store.broker_config import ConfigSource
+from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
 
 _ATTEMPTS = 10
@@ -48,7 +49,7 @@ class BackupResult:
 def backup(
     root: Path,
     destination: Path,
-    config: "str | Path | Mapping[str, object] | None" = None,
+    config: ConfigSource = None,
     on_progress: OnProgress = ignore,
     *,
     redact: bool = False,
@@ -139,18 +140,20 @@ class _SnapshotWriter:
         self._on_progress = on_progress
         self._total = 0
         self._redact = redact
+        root = real_path(store.path)
+        self._logs = [real_path(one).relative_to(root).as_posix() for one in store.layout.commit_log_dirs]
         self._notes: list[str] = ["users are left out (--redact)"] if redact else []
 
     def run(self, name: str) -> Snapshot:
         """Copies everything but the manifest."""
         self.pieces.remove_leftovers()
         is_live = lock_holder(self._root / file_names.LOCK) is not None
-        listed = list_files(self._root, redact=self._redact)
+        listed = self._listed()
         names = (*listed.first, *listed.derived, *listed.log, *listed.last)
         self._total = sum(_size(self._root / name) for name in names)
         files = [*self._copied(listed.first, None)]
         end = self._end() if is_live else None
-        listed = list_files(self._root, redact=self._redact) if is_live else listed
+        listed = self._listed() if is_live else listed
         databases = databases_of(listed.derived)
         apart = [name for name in listed.derived if name.rpartition("/")[0] not in databases]
         files += self._copied(tuple(apart), None)
@@ -161,9 +164,12 @@ class _SnapshotWriter:
         self.pieces.sync()
         return Snapshot(name, str(self._root), is_live, end, listed.directories, tuple(files), tuple(self._notes))
 
+    def _listed(self) -> Listing:
+        return list_files(self._root, self._logs, redact=self._redact)
+
     def _end(self) -> int:
         """Returns the current end of the log."""
-        with open_store(self._root, self._store.config.values) as now:
+        with open_store(self._root, self._store.config) as now:
             return now.commit_log.max_offset
 
     def _copy_database(self, directory: str) -> list[FileEntry]:

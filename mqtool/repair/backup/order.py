@@ -51,17 +51,21 @@ class Listing:
     directories: tuple[str, ...]
 
 
-def list_files(root: Path, *, redact: bool = False) -> Listing:
+def list_files(
+    root: Path, log_directories: Iterable[str] = (file_names.COMMIT_LOG,), *, redact: bool = False
+) -> Listing:
     """Lists the files of a store in copying order.
 
     Args:
         root: root of the store.
+        log_directories: of the CommitLog, relative to the root.
         redact: leave out users, whose passwords are stored in plain text.
 
     Raises:
         RefusedError: the tree contains a symbolic link, a socket or another special file.
         StoreError: a directory cannot be read.
     """
+    logs = tuple(f"{directory}/" for directory in log_directories)
     phases: dict[int, list[str]] = {phase: [] for phase in range(4)}
     directories: list[str] = []
     for name, is_directory in _walk(root, ""):
@@ -70,7 +74,7 @@ def list_files(root: Path, *, redact: bool = False) -> Listing:
         if is_directory:
             directories.append(name)
         else:
-            phases[_phase(name)].append(name)
+            phases[_phase(name, logs)].append(name)
     used = {parent for names in phases.values() for name in names for parent in _parents(name)}
     empty = tuple(name for name in directories if name not in used)
     first = sorted(phases[0], key=lambda name: (name != file_names.CHECKPOINT, name))
@@ -123,12 +127,12 @@ def state_of(root: Path, directory: str) -> DatabaseState:
     )
 
 
-def _phase(name: str) -> int:
+def _phase(name: str, logs: tuple[str, ...]) -> int:
     top, _, rest = name.partition("/")
     base = rest.removesuffix(file_names.BACKUP_SUFFIX)
     if name == file_names.CHECKPOINT or (top == file_names.CONFIG and base in _PROGRESS):
         return 0
-    if top == file_names.COMMIT_LOG or top.startswith(file_names.DLEDGER_PREFIX):
+    if name.startswith(logs) or top.startswith(file_names.DLEDGER_PREFIX):
         return 2
     return 3 if top == file_names.CONFIG and base in _LAST else 1
 

@@ -2,7 +2,7 @@
 
 import hashlib
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mqtool.errors import RefusedError
@@ -10,6 +10,8 @@ from mqtool.jobs.atomic import staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Snapshot, load
+from mqtool.store.broker_config import ConfigSource
+from mqtool.store.broker_config import load as load_config
 from mqtool.store.store import open_store
 from mqtool.verify import verify
 
@@ -32,7 +34,11 @@ class RestoreResult:
 
 
 def restore(
-    destination: Path, target: Path | None, name: str | None = None, on_progress: OnProgress = ignore
+    destination: Path,
+    target: Path | None,
+    name: str | None = None,
+    on_progress: OnProgress = ignore,
+    config: ConfigSource = None,
 ) -> RestoreResult:
     """Restores a snapshot into a new store.
 
@@ -41,6 +47,7 @@ def restore(
         target: new root, which must not exist; it appears when it is complete and on disk. None only checks.
         name: which snapshot; None for the newest.
         on_progress: called with bytes of files.
+        config: broker keys of the store, which say where its log is.
 
     Raises:
         RefusedError: the snapshot is incomplete or damaged, or the target exists; nothing was created.
@@ -58,7 +65,9 @@ def restore(
         return RestoreResult(snapshot, None, total, None)
     with staged_directory(target) as work:
         _write(snapshot, pieces, work / "store", on_progress)
-        with open_store(work / "store") as made:
+        known = load_config(config)
+        known = replace(known, values={"storePathRootDir": snapshot.store, **known.values})
+        with open_store(work / "store", known.for_copy(work / "store")) as made:
             state = verify(made).state.value
     return RestoreResult(snapshot, target, total, state)
 

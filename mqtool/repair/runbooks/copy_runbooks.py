@@ -58,15 +58,16 @@ def _copy(case: Case, _found: Detection) -> NewDirectory:
         kept = target.with_name(target.name + _BACKUP_SUFFIX)
         made = backup(case.root, kept, case.request.config)
         yield f"backup: {kept}, snapshot {made.snapshot.name}, {len(made.snapshot.files)} files"
-        found = restore(kept, target, made.snapshot.name)
+        found = restore(kept, target, made.snapshot.name, config=case.store.config)
         yield f"every file has the SHA-256 that it had; verify: {found.verify}"
-        yield from _compared(case.root, target)
+        yield from _compared(case, target)
 
     return NewDirectory(f"a verified copy of {case.root}, made from a backup next to it", make)
 
 
-def _compared(old: Path, new: Path) -> Iterable[str]:
-    with open_store(old) as a, open_store(new) as b:
+def _compared(case: Case, new: Path) -> Iterable[str]:
+    config = case.store.config
+    with open_store(case.root, config) as a, open_store(new, config.for_copy(new)) as b:
         found = compare(a, b)
     same = found.log is not None and found.log.equal and not found.queues and not found.offsets
     if not same:
@@ -78,7 +79,7 @@ def _compared(old: Path, new: Path) -> Iterable[str]:
 
 def _difference(case: Case) -> LogDifference:
     other = required_copies(case)[0]
-    with open_store(other, case.request.config) as copy:
+    with open_store(other, case.store.config.for_copy(other)) as copy:
         found = compare(case.store, copy, ("log",)).log
     assert found is not None
     if found.common is None:

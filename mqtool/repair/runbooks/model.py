@@ -8,6 +8,7 @@ from pathlib import Path
 from mqtool.errors import MqtoolError, UsageError
 from mqtool.recovery import Outcome, predict
 from mqtool.repair.changes import Change
+from mqtool.store.broker_config import ConfigSource
 from mqtool.store.store import Store
 from mqtool.verify import CATALOGUE, Finding, Verification, verify
 
@@ -78,7 +79,7 @@ class Case:
         return tuple(one for one in self.verification.findings if one.code in codes)
 
 
-def start_of(root: Path, broker: str, config: "str | Path | Mapping[str, object] | None") -> "Outcome | str":
+def start_of(root: Path, broker: str, config: ConfigSource) -> "Outcome | str":
     """Returns the predicted start of a broker on a store, or the reason why it cannot be predicted."""
     try:
         return predict(root, broker, config)

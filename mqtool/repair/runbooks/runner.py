@@ -25,6 +25,7 @@ from mqtool.repair.runbooks.model import (
 )
 from mqtool.repair.runbooks.protocol import DONE, FAILED, REFUSED, SKIPPED, Protocol
 from mqtool.repair.runbooks.steps import after_change, after_directory, match, run_again, with_directory
+from mqtool.store.broker_config import load
 from mqtool.store.store import open_store
 from mqtool.verify import CATALOGUE, State, verify
 
@@ -117,8 +118,9 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     facts = tuple(proposal.make(request.to))
     protocol.applied, protocol.new_directory = True, request.to
     protocol.add("apply", DONE, f"{request.to} was created", facts)
-    after = start_of(request.to, protocol.broker, request.config)
-    with open_store(request.to) as made:
+    config = load(request.config).for_copy(request.to)
+    after = start_of(request.to, protocol.broker, config)
+    with open_store(request.to, config) as made:
         state = verify(made).state
     words = after if isinstance(after, str) else after.verdict
     evidence = [f"RocketMQ {protocol.broker} on the new directory: {words}"]

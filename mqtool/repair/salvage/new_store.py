@@ -57,7 +57,7 @@ class SalvageOptions:
         compact: move records together.
         without_topics: globs of topics whose messages are left out; requires `compact`.
         map_file: new file for the moves as CSV `old,new,length`; required with `compact`.
-        config: broker keys, of all copies.
+        config: broker keys, of all copies; where each one's log is counts from its root.
     """
 
     copies: tuple[Path, ...] = ()
@@ -93,7 +93,8 @@ def salvage(
     if chosen.map_file is not None and os.path.lexists(chosen.map_file):
         _remove_interrupted_map(target, chosen.map_file)
     with contextlib.ExitStack() as stack:
-        stores = [stack.enter_context(open_store(path, chosen.config)) for path in (root, *chosen.copies)]
+        stores = [stack.enter_context(open_store(root, chosen.config))]
+        stores += [stack.enter_context(open_store(copy, stores[0].config.for_copy(copy))) for copy in chosen.copies]
         for store in stores:
             store.commit_log.unreadable = UnreadableParts()
         _check(stores, target, chosen)
@@ -175,6 +176,7 @@ class _Salvage:
         self._options = options
         self._work = work
         self._new = work / "store"
+        self._config = stores[0].config.for_copy(self._new)
         self._result = SalvageResult(stores[0].path, target, options.copies, options.compact, map_file=options.map_file)
         self._settings_source = next((store for store in stores if store.commit_log.segments), stores[0])
         self._settings = settings_of(self._settings_source)
@@ -190,7 +192,7 @@ class _Salvage:
         self._result.has_unread = self._is_unread(missing)
         if isinstance(log, MovedLog):
             self._write_map(log)
-        with open_store(self._new, self._options.config) as new:
+        with open_store(self._new, self._config) as new:
             self._result.verify = verify(new).state.value
         self._note_parts()
         self._note_purged()
@@ -290,7 +292,7 @@ class _Salvage:
     def _derive(self) -> None:
         """Builds queues and index from the new log."""
         derived = self._work / "derived"
-        with open_store(self._new, self._options.config) as made:
+        with open_store(self._new, self._config) as made:
             bit_maps = bit_maps_of(self._stores[0]) if self._settings.has_extension else None
             result = rebuild(made, derived, self._settings, bit_maps=bit_maps)
         for kind in KINDS:
@@ -307,7 +309,7 @@ class _Salvage:
             (config / name).write_bytes(kept)
             self._result.config[name] = "copied" if kept == data else "copied, without positions in topics left out"
         self._copy_checkpoint()
-        with open_store(self._new, self._options.config) as made:
+        with open_store(self._new, self._config) as made:
             survey = survey_log(made, self._settings.rules)
             composed = compose(made, survey)
         moved = _POSITIONS & {guess.file for guess in composed.guesses}

@@ -226,6 +226,30 @@ def test_the_log_is_copied_after_all_that_refers_to_it(tmp_path):
     assert order == [*listed.first, *listed.derived, *listed.log, *listed.last]
 
 
+@pytest.mark.parametrize("keys", [(), ("storePathRootDir",)], ids=["log", "root-and-log"])
+def test_a_log_elsewhere_below_the_root_is_copied_up_to_its_end_and_found_in_the_copy(keys, tmp_path, monkeypatch):
+    root = copy_store("crash-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        ends = [message.physical_offset for message in store.messages()]
+    (root / "data").mkdir()
+    (root / "commitlog").rename(root / "data" / "log")
+    config = {"storePathCommitLog": str(root / "data" / "log"), **dict.fromkeys(keys, str(root))}
+    made = backup(root, tmp_path / "backup", config)
+    order = [file.path.split("/")[0] for file in made.snapshot.files]
+    assert order.index("data") > max(number for number, name in enumerate(order) if name == "index")
+    with mqtool.open(root, config) as store:
+        assert restore(tmp_path / "backup", tmp_path / "again", config=config).verify == verify(store).state.value
+    assert contents(tmp_path / "again") == contents(root)
+    monkeypatch.setattr(create._SnapshotWriter, "_end", lambda _self: ends[-1])
+    (root / "lock").touch()
+    with held_lock(root / "lock"):
+        backup(root, tmp_path / "backup", config)
+    restore(tmp_path / "backup", tmp_path / "live", config=config)
+    config = {"storePathCommitLog": str(tmp_path / "live" / "data" / "log")}
+    with mqtool.open(tmp_path / "live", config) as again:
+        assert [message.physical_offset for message in again.messages()] == ends[:-1]
+
+
 def test_what_is_written_after_the_end_was_noted_is_left_out(tmp_path, monkeypatch):
     root = copy_store("crash-5.5.0", tmp_path)
     with mqtool.open(root) as store:

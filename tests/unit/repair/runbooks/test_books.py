@@ -12,6 +12,7 @@ from mqtool.errors import UsageError
 from mqtool.formats import commit_log
 from mqtool.repair import undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, page, run, start_runbooks
+from mqtool.repair.runbooks.model import Case
 from mqtool.store import Message
 from mqtool.verify import CATALOGUE
 from tests.cli.answers import problems
@@ -22,9 +23,9 @@ from tests.support.stores import copy_store, tree_digest
 ROOT = Path(__file__).resolve().parents[4]
 
 
-def messages(root):
+def messages(root, config=None):
     """Topic, queue, offset and body of every message."""
-    with mqtool.open(root) as store:
+    with mqtool.open(root, config=config) as store:
         return [
             (one.topic, one.queue_id, one.queue_offset, one.raw_body)
             for one in store.messages()
@@ -89,6 +90,17 @@ def test_a_copy_is_proved_and_equal(book, tmp_path):
     assert tree_digest(root) == before
 
 
+def test_a_log_elsewhere_below_the_root_moves_with_its_store(tmp_path):
+    root = copy_store("orders-4.9.7", tmp_path)
+    expected = messages(root)
+    (root / "data").mkdir()
+    (root / "commitlog").rename(root / "data" / "log")
+    config = {"storePathRootDir": str(root), "storePathCommitLog": str(root / "data" / "log")}
+    request = Request(apply=True, backup_acknowledged=True, to=tmp_path / "moved", config=config)
+    assert run(RUNBOOKS["RB-12"], root, request).repaired
+    assert messages(tmp_path / "moved", {"storePathCommitLog": str(tmp_path / "moved" / "data" / "log")}) == expected
+
+
 def diverged(tmp_path):
     """Two stores with four messages in common; then the first has three of its own, the second two."""
     for name, own in (("mine", [b"x", b"y", b"z"]), ("other", [b"p", b"q"])):
@@ -108,6 +120,16 @@ def test_a_slave_that_diverged_is_cut_to_what_it_has_in_common_with_its_master(t
     assert [body for *_, body in messages(mine)] == [letter * 10 for letter in (b"a", b"b", b"c", b"d")]
     undo(mine)
     assert tree_digest(mine) == before
+
+
+def test_a_slave_whose_log_is_on_another_disk_is_compared_with_the_log_of_its_master(tmp_path):
+    mine, other = diverged(tmp_path)
+    (mine / "commitlog").rename(tmp_path / "log")
+    config = {"storePathRootDir": str(mine), "storePathCommitLog": str(tmp_path / "log")}
+    with mqtool.open(mine, config) as store:
+        found = RUNBOOKS["RB-14"].detect(Case(store, Request(copies=(other,), config=config)))
+    assert found.present
+    assert found.evidence[-1].endswith("that only this store has: 3")
 
 
 def test_a_slave_that_is_only_behind_has_not_diverged(tmp_path):

@@ -40,6 +40,11 @@ def errors(root):
         return {one.code for one in verify(store).findings if one.severity is Severity.ERROR}
 
 
+def tree_contents(root):
+    """Bytes of every file by its path."""
+    return {path.relative_to(root): path.read_bytes() for path in root.rglob("*") if path.is_file()}
+
+
 def erase(root, physical_offset, length):
     """Zeroes bytes of the log."""
     with mqtool.open(root) as store:
@@ -102,6 +107,30 @@ def test_two_damaged_copies_make_one_whole_store(tmp_path):
     erase(slave, sorted(whole)[-4], 500)
     assert salvage(master, tmp_path / "new", SalvageOptions(copies=(slave,))).is_complete
     assert records(tmp_path / "new") == whole
+
+
+@pytest.mark.parametrize("keys", [(), ("storePathRootDir",)], ids=["log", "root-and-log"])
+@pytest.mark.parametrize("compact", [False, True])
+def test_a_configuration_that_names_the_log_is_not_about_the_new_store(compact, keys, tmp_path):
+    """Its queues came from the damaged log, with the physical offsets of that one."""
+    root = damage_case("old-zero-segment@5.5.0-crash", tmp_path)
+    salvage(root, tmp_path / "new", SalvageOptions(compact=compact, map_file=tmp_path / "map" if compact else None))
+    (root / "commitlog").rename(tmp_path / "log")
+    config = {"storePathCommitLog": str(tmp_path / "log"), **dict.fromkeys(keys, str(root))}
+    options = SalvageOptions(compact=compact, map_file=tmp_path / "map2" if compact else None, config=config)
+    found = salvage(root, tmp_path / "new2", options)
+    assert found.verify != "corrupt"
+    assert tree_contents(tmp_path / "new2") == tree_contents(tmp_path / "new")
+
+
+def test_a_configuration_that_names_the_log_does_not_hide_the_log_of_another_copy(tmp_path):
+    root = damage_case("old-zero-segment@5.5.0-clean", tmp_path)
+    whole = damage_case("none@5.5.0-clean", tmp_path / "whole")
+    (root / "commitlog").rename(tmp_path / "log")
+    config = {"storePathRootDir": str(root), "storePathCommitLog": str(tmp_path / "log")}
+    found = salvage(root, tmp_path / "new", SalvageOptions(copies=(whole,), config=config))
+    assert found.is_complete
+    assert records(tmp_path / "new") == records(whole)
 
 
 def test_copies_of_different_logs_are_refused_and_leave_nothing(tmp_path):
