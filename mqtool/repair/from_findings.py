@@ -1,6 +1,7 @@
 """Turns findings of `verify` into the changes that repair them, and lists those that no change repairs."""
 
 import glob
+import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -277,8 +278,12 @@ def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
             if row["code"] in CATALOGUE
         ]
         store = document["store"]
-        if not isinstance(store, str) or not all(isinstance(one.file, str) for one in found):
-            raise TypeError("a name is none")  # noqa: TRY301 - reported with the others
+        if b"\0" in os.fsencode(store) or not all(map(_has_texts, found)):
+            raise TypeError("a name is not a text")  # noqa: TRY301 - reported with the others
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{where}: expected findings of mqtool verify: {error}") from error
     return store, found
+
+
+def _has_texts(finding: Finding) -> bool:
+    return isinstance(finding.file, str) and isinstance(finding.topic, str | None)

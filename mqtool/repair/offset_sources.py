@@ -61,9 +61,12 @@ def positions_at(path: Path) -> Positions:
 def _in_store(path: Path) -> Positions:
     with open_store(path) as store:
         tables = store.metadata.offset_tables
-        if tables.read is None:
-            raise StoreError(f"no positions of consumer groups can be read: {'; '.join(tables.problems)}", path)
-        return tables.read.offsets.by_group()
+        if tables.read is not None:
+            return tables.read.offsets.by_group()
+        if tables.problems:
+            problems = "; ".join(tables.problems)
+            raise UsageError(f"{path}: expected positions of consumer groups, but none can be read: {problems}")
+        return {}
 
 
 def _in_backup(path: Path) -> Positions:
@@ -112,7 +115,7 @@ def _places(line: bytes, where: str) -> tuple[Place, Place] | None:
             return None
         before = Place(str(row["topic"]), int(old["queue_id"]), int(old["queue_offset"]))
         return before, Place(str(new["topic"]), int(new["queue_id"]), int(new["queue_offset"]))
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise UsageError(
             f"{where}: expected topic, old and new, as `mqtool replay --ids` writes them, found {_start(line)}"
         ) from error

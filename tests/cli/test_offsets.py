@@ -235,6 +235,48 @@ def test_what_makes_no_sense_is_refused(mqtool, store, tmp_path, words, expected
     assert not (tmp_path / "plan.json").exists()
 
 
+NO_POSITIONS = {
+    "an empty table": ('{"offsetTable": {}}', "expected positions of consumer groups, found none"),
+    "no JSON": ("offsets", "expected consumerOffset.json, a store or a backup"),
+    "deep JSON": ("[" * 100_000, "nested too deeply"),
+}
+
+
+@pytest.mark.parametrize("text", NO_POSITIONS)
+def test_a_file_without_positions_is_refused(mqtool, store, tmp_path, text):
+    (tmp_path / "file").write_text(NO_POSITIONS[text][0])
+    found = mqtool("plan", "offsets", store, "--group", "*", "--from", tmp_path / "file", "-o", tmp_path / "plan.json")
+    assert (found.code, NO_POSITIONS[text][1] in found.stderr) == (2, True), found.stderr
+
+
+@pytest.mark.parametrize(
+    ("table", "words"), [(None, "expected positions of consumer groups, found none"), ("{", "but none can be read: ")]
+)
+def test_a_store_or_a_backup_without_positions_is_refused(mqtool, store, tmp_path, table, words):
+    other = shutil.copytree(store, tmp_path / "other")
+    for path in (other / "config").glob("*onsumerOffset.json*"):
+        path.unlink() if table is None else path.write_text(table)
+    assert mqtool("backup", other, tmp_path / "backup").code == 0
+    expected = {"other": words, "backup": "has none of" if table is None else "expected consumerOffset.json"}
+    for name, reason in expected.items():
+        source = ("--from", tmp_path / name)
+        found = mqtool("plan", "offsets", store, "--group", "*", *source, "-o", tmp_path / "plan.json")
+        assert (found.code, reason in found.stderr) == (2, True), found.stderr
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["[1, 2]", '{"topic": "A", "old": 3, "new": {}}', "[" * 100_000, "\0\1"],
+    ids=["list", "number", "deep", "bytes"],
+)
+def test_a_file_that_no_replay_wrote_is_refused_with_the_line(mqtool, store, tmp_path, line):
+    valid = '{"topic": "A", "old": {"queue_id": 0, "queue_offset": 1}, "new": null}'
+    (tmp_path / "ids").write_text(f"{valid}\n{line}\n")
+    source = ("--from", store, "--through", tmp_path / "ids")
+    found = mqtool("plan", "offsets", store, "--group", "*", *source, "-o", tmp_path / "plan.json")
+    assert (found.code, f"{tmp_path / 'ids'}:2: expected topic, old and new" in found.stderr) == (2, True), found.stderr
+
+
 def test_a_selection_without_positions_says_how_to_see_all(mqtool, store):
     found = mqtool("offsets", "show", store, "--group", "nobody")
     assert (found.code, f"`mqtool offsets show {store}` lists all" in found.stderr) == (1, True), found.stderr

@@ -282,6 +282,28 @@ def test_words_that_make_no_sense_end_with_2_and_no_plan(mqtool, store, tmp_path
     assert not (tmp_path / "plan.json").exists()
 
 
+FORGED = {
+    "severity": lambda document: document["findings"][0].update(severity="bad"),
+    "topic": lambda document: document["findings"][0].update(topic=3),
+    "topics": lambda document: document["findings"][0].update(topic=["Orders"]),
+    "file": lambda document: document["findings"][0].update(file=None),
+    "findings": lambda document: document.update(findings=["queue-missing"]),
+    "store": lambda document: document.update(store="a\0b"),
+    "surrogate": lambda document: document.update(store="a\ud800"),
+    "schema": lambda document: document.update(schema="info"),
+}
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_findings_that_verify_does_not_print_end_with_2_and_one_line(mqtool, store, tmp_path, forged):
+    document = mqtool("verify", store, "--format", "json").document
+    FORGED[forged](document)
+    (tmp_path / "findings.json").write_text(json.dumps(document))
+    result = mqtool("plan", "--from", tmp_path / "findings.json", "-o", tmp_path / "plan.json")
+    assert (result.code, result.stderr.count("\n"), "mqtool verify" in result.stderr) == (2, 1, True), result.stderr
+    assert not (tmp_path / "plan.json").exists()
+
+
 def test_a_plan_is_written_to_a_new_file_outside_of_the_store(mqtool, store, tmp_path, planned):
     words = ("plan", "rebuild", "consumequeue", store, "-o")
     before = planned.read_bytes()
