@@ -5,6 +5,7 @@ import pytest
 import mqtool as library
 from mqtool import errors
 from mqtool.cli.exits import ExitCode
+from mqtool.repair import Recover, make_plan
 from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_answers, damage_case, held_lock
 from tests.support.engine import tree
@@ -115,6 +116,15 @@ def test_a_store_that_the_broker_would_refuse_is_refused_in_its_words(mqtool, tm
     assert tree_digest(root) == before
 
 
+def test_a_plan_that_the_broker_would_refuse_names_the_store_and_no_temporary_file(tmp_path):
+    root = damage_case("segment-short-last@5.5.0-clean", tmp_path / "damaged")
+    with pytest.raises(errors.StoreError, match="length not matched") as caught:
+        make_plan(root, Recover("5.5", "careful", 1_795_221_000_000), config=base_config("5.5.0-clean"))
+    assert caught.value.path.is_relative_to(root)
+    assert str(caught.value).startswith(str(root))
+    assert "mqtool-plan-" not in str(caught.value)
+
+
 def test_a_store_in_use_is_refused(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     before = tree_digest(root)
@@ -168,8 +178,6 @@ def test_the_next_step_of_recover_brings_cut_messages_back(recover, mqtool):
 
 
 def test_recovery_writes_nothing_through_links(tmp_path):
-    from mqtool.repair import Recover, make_plan
-
     root = damage_case(CUT[0], tmp_path / "damaged")
     before = tree_digest(root)
     plan = make_plan(root, Recover("5.5", "careful", 1_795_221_000_000), config=base_config("5.5.0-crash"))

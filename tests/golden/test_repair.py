@@ -5,6 +5,7 @@ import shutil
 import pytest
 
 import mqtool
+from mqtool.errors import NothingToChangeError
 from mqtool.formats.checkpoint import CHECKPOINT
 from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.job import rebuild
@@ -338,6 +339,44 @@ def test_units_beyond_a_log_that_ends_in_zeros_are_in_the_plan(base, tmp_path):
     assert "queue-ahead-of-log" in {one.code for one in found.findings}
     assert proposal.remaining == ()
     assert apply_changes(root, proposal.changes).verification.state is State.CLEAN
+
+
+def test_plans_state_what_damage_keeps_out_of_their_result(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(root / "consumequeue" / "Orders")
+    (root / "config" / "topics.json").unlink()
+    (root / "config" / "topics.json.bak").unlink()
+    with mqtool.open(root) as store:
+        first, *_, other = (message for message in store.messages() if message.topic == "Orders")
+        segment = store.commit_log.segments[store.commit_log.segment_at(first.physical_offset)]
+    with segment.path.open("r+b") as file:
+        file.seek(first.physical_offset - segment.base)
+        file.write(bytes(first.store_size))
+    plans = {change: make_plan(root, change) for change in (RebuildQueues(("Orders",)), RebuildMetadata())}
+    assert not any(plan.complete for plan in plans.values())
+    notes = {change: "\n".join(plan.notes) for change, plan in plans.items()}
+    where = f"at physical offset {first.physical_offset}, {first.store_size} bytes"
+    assert where in notes[RebuildQueues(("Orders",))]
+    assert "1 damaged range(s) of the log" in notes[RebuildMetadata()]
+    apply(plans[RebuildQueues(("Orders",))], backup_acknowledged=True)
+    with mqtool.open(root) as store:
+        queue = store.queue("Orders", other.queue_id)
+        assert queue.units()[other.queue_offset]["physical_offset"] == other.physical_offset
+
+
+def test_what_is_blank_already_is_not_redacted(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        offsets = [message.physical_offset for message in store.messages() if message.topic == "Payments"][:2]
+    apply(make_plan(root, Redact((offsets[0],))), backup_acknowledged=True)
+    finalize(root)
+    plan = make_plan(root, Redact(tuple(offsets)))
+    assert any(
+        note.startswith(f"physical offset {offsets[0]}, Payments/") and "nothing to blank" in note
+        for note in plan.notes
+    )
+    with pytest.raises(NothingToChangeError):
+        make_plan(root, Redact((offsets[0],)))
 
 
 def test_units_are_kept_where_no_log_is_left(tmp_path):

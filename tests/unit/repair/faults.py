@@ -70,6 +70,15 @@ class FailingFiles(DyingFiles):
         self.calls += 1
 
 
+class BrokenFiles(DyingFiles):
+    """The disk breaks at a call: this one and all later ones report an error."""
+
+    def _count(self, name, path):
+        self.calls += 1
+        if self.calls > self._dies_at:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(path))
+
+
 def _counted(name):
     def call(self, path, *arguments, **named):
         self._count(name, path)

@@ -1,18 +1,20 @@
 """A change that is killed at any call is finished by the same call again, or taken back by undo, byte for byte."""
 
 import contextlib
+import errno
 import os
 import random
 import shutil
 
 import pytest
 
-import mqtool.errors
+import mqtool
+from mqtool.errors import MqtoolError
 from mqtool.repair import RebuildIndex, RebuildQueues, SetAside, Truncate, apply, finalize, make_plan, undo
 from mqtool.repair.paths import BARRIER, HOME
 from tests.support.engine_faults import fast_directory, remove
 from tests.support.stores import copy_store, tree_digest
-from tests.unit.repair.faults import DyingFiles, FailingFiles, Killed, LossyFiles
+from tests.unit.repair.faults import BrokenFiles, DyingFiles, FailingFiles, Killed, LossyFiles
 
 STEP = int(os.environ.get("MQTOOL_EVERY_KILL", "11"))
 """Every eleventh call; MQTOOL_EVERY_KILL=1: all of them."""
@@ -129,6 +131,38 @@ def test_undo_again_finishes_an_undo_that_was_killed_at_any_call(case):
         assert not (case.root / HOME).exists()
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("ending", ["apply", "undo"])
+def test_without_hard_links_a_killed_change_is_finished_or_undone_too(case, ending, monkeypatch):
+    """Old files are moved to the quarantine then, and for a moment neither the old nor the new one is in place."""
+
+    def refuse(source, _target, **_):
+        raise OSError(errno.EPERM, os.strerror(errno.EPERM), str(source))
+
+    monkeypatch.setattr("mqtool.repair.files.os.link", refuse)
+    for number in range(1, case.calls(case.apply), STEP):
+        assert killed(case.apply, DyingFiles(number)), number
+        if ending == "apply":
+            case.apply()
+            assert contents(case.root) == case.after, number
+        if (case.root / HOME).exists():
+            undo(case.root)
+        assert exact(case.root) == case.digest, number
+
+
+@pytest.mark.slow
+def test_undo_takes_back_what_stopped_when_the_disk_broke_at_any_call(case):
+    gates = set()
+    for number in range(1, case.calls(case.apply), STEP):
+        with pytest.raises((OSError, MqtoolError)) as caught:
+            case.apply(BrokenFiles(number))
+        gates.add(getattr(caught.value, "gate", None))
+        if (case.root / HOME).exists():
+            undo(case.root)
+        assert exact(case.root) == case.digest, number
+    assert gates == {None, "half-way"}
+
+
 def test_finalize_again_finishes_a_finalize_that_was_killed_at_any_call(tmp_path):
     root = copy_store("rollover-5.5.0", tmp_path)
     plan = make_plan(root, cut(root))
@@ -189,7 +223,7 @@ def test_no_space_left_at_any_call_changes_nothing(case):
     number = 0
     while True:
         files = FailingFiles(number, names=names)
-        with contextlib.suppress(OSError, mqtool.errors.MqtoolError):
+        with contextlib.suppress(OSError, MqtoolError):
             case.apply(files)
         if files.failed is None:
             break

@@ -154,6 +154,19 @@ def test_stores_whose_addresses_others_share_are_refused(tmp_path):
         make_plan(copy_store("controller-5.5.0/store-x", tmp_path), Purge(("Control",)))
 
 
+def test_timers_in_a_database_are_refused(tmp_path):
+    with pytest.raises(UnsupportedFormatError, match="timer in RocksDB"):
+        make_plan(copy_store("orders-5.5.0", tmp_path), Purge(("Orders",)), config={"timerRocksDBEnable": "true"})
+
+
+def test_a_segment_with_a_wrong_name_is_renamed_first(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    path = sorted((root / "commitlog").iterdir())[1]
+    path.rename(path.with_name(f"{1 << 40:020d}"))
+    with pytest.raises(RefusedError, match="segments with a wrong name: run mqtool plan repair first"):
+        make_plan(root, Purge(("Orders",)))
+
+
 def test_damage_is_repaired_first(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     path = min((root / "commitlog").iterdir())

@@ -1,5 +1,6 @@
 """What a change is refused for: by name, and nothing is changed."""
 
+import contextlib
 import errno
 import hashlib
 import json
@@ -46,11 +47,17 @@ from tests.unit.repair.faults import DyingFiles, FailingFiles, Killed
 NAME = "rollover-5.5.0"
 
 WRITER = """
-import sys
-with open(sys.argv[1], "r+b"):
+import mmap, sys
+mode, protection = sys.argv[2:]
+with open(sys.argv[1], mode) as file:
+    if protection:
+        mapped = mmap.mmap(file.fileno(), 0, prot=eval(protection))
+        file.close()
     print("open", flush=True)
     sys.stdin.read()
 """
+
+READ_WRITE = "mmap.PROT_READ | mmap.PROT_WRITE"
 
 
 @pytest.fixture
@@ -88,8 +95,11 @@ def carry_out(plan, **more):
 
 def signed(plan, **changes):
     """The plan as JSON with other values and a digest that fits them: what an attacker would write."""
-    document = json.loads(plan.to_json())
-    document.update(changes)
+    return signed_text(json.loads(plan.to_json()) | changes)
+
+
+def signed_text(document):
+    """A document as the text of a plan, with a digest that fits."""
     del document["digest"]
     text = json.dumps(document, sort_keys=True, separators=(",", ":"))
     return json.dumps({**document, "digest": hashlib.sha256(text.encode()).hexdigest()})
@@ -137,6 +147,37 @@ def test_a_plan_with_words_that_it_should_not_have(plan, root):
     check_refused("plan-edited", lambda: Plan.from_json(signed(plan, extra=1)), root)
 
 
+@pytest.mark.parametrize(
+    ("edit", "words"),
+    [
+        (lambda document: document["steps"][0].update(before=None, after=None), "a step does nothing"),
+        (lambda document: document["steps"].append(document["steps"][0]), "two steps are about the same file"),
+        (
+            lambda document: document["reads"][0].update(fingerprint=None),
+            "a field is missing or of a wrong type: reads",
+        ),
+        (lambda document: document.update(inode="7"), "expected int, found '7'"),
+        (lambda document: document.update(forecast=7), "wrong type"),
+        (lambda document: document["changes"][0].update(verb="erase"), "expected one of rebuild-consumequeue, "),
+        (lambda document: document["changes"][0].update(more=1), "more: found '1'"),
+        (lambda document: document["changes"][0].update(more=["x"]), "unexpected keyword argument 'more'"),
+        (lambda document: document["changes"][0].update(topics=[1]), "topics: found '[1]'"),
+        (lambda document: document["changes"][0].update(queue_id="0"), "queue_id: found '0'"),
+        (lambda document: document["changes"][0].update(mode="bold"), "mode: found 'bold'"),
+        (lambda document: document["changes"][0].pop("topics"), "digest differs"),
+    ],
+)
+def test_a_plan_that_no_release_writes(edit, words, plan, root):
+    document = json.loads(plan.to_json())
+    edit(document)
+    refused = check_refused(
+        "plan-unreadable" if "digest" not in words else "plan-edited",
+        lambda: Plan.from_json(signed_text(document)),
+        root,
+    )
+    assert words in str(refused)
+
+
 def test_a_plan_of_another_release(plan, root):
     check_refused("plan-version", lambda: Plan.from_json(signed(plan, schema_version=1)), root)
 
@@ -168,13 +209,27 @@ def test_a_store_in_use(plan, root):
     assert tree_digest(root) == before
 
 
-def test_a_store_that_somebody_has_open_for_writing(plan, root):
-    command = [sys.executable, "-c", WRITER, str(root / "checkpoint")]
-    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as writer:
-        assert writer.stdout.readline() == b"open\n"
+@contextlib.contextmanager
+def opened_elsewhere(path, mode, protection):
+    """Another process has the file open or, with a protection, mapped and closed."""
+    command = [sys.executable, "-c", WRITER, str(path), mode, protection]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"open\n"
+        yield
+        process.stdin.close()
+
+
+@pytest.mark.parametrize("protection", ["", READ_WRITE], ids=["open", "mapped"])
+def test_a_store_that_somebody_has_open_for_writing(protection, plan, root):
+    with opened_elsewhere(root / "checkpoint", "r+b", protection):
         check_refused("nobody-writes", lambda: carry_out(plan), root)
         check_refused("nobody-writes", lambda: apply(plan, dry_run=True), root)
-        writer.stdin.close()
+
+
+@pytest.mark.parametrize("protection", ["", "mmap.PROT_READ"], ids=["open", "mapped"])
+def test_a_store_that_somebody_reads_is_changed(protection, plan, root):
+    with opened_elsewhere(root / "checkpoint", "rb", protection):
+        assert carry_out(plan).steps == plan.steps
 
 
 def test_a_lock_file_that_was_not_there_goes_again(plan, root):
@@ -200,6 +255,19 @@ def test_a_directory_that_cannot_be_written_to(plan, root, monkeypatch):
     check_refused("read-only", lambda: carry_out(plan), root)
 
 
+def test_a_directory_on_another_file_system(plan, root, monkeypatch):
+    really = type(root).stat
+
+    def stat(path, **more):
+        status = really(path, **more)
+        return (
+            os.stat_result([*status[:2], status.st_dev + 1, *status[3:]]) if path == root / "consumequeue" else status
+        )
+
+    monkeypatch.setattr(type(root), "stat", stat)
+    check_refused("file-system", lambda: carry_out(plan), root)
+
+
 def test_a_read_only_file_system(plan, root):
     before = tree_digest(root)
     with pytest.raises((OSError, StoreError)):
@@ -207,15 +275,34 @@ def test_a_read_only_file_system(plan, root):
     assert tree_digest(root) == before
 
 
-def test_no_space_while_new_files_are_built(plan, root, monkeypatch):
-    def full(_fd, _data, _position):
+def cut_in_the_middle(root):
+    with mqtool.open(root) as store:
+        messages = [message.physical_offset for message in store.messages()]
+    return Truncate(messages[len(messages) // 2])
+
+
+@pytest.mark.parametrize(
+    ("change", "call"),
+    [
+        (lambda _: RebuildQueues(("Roll",)), "pwrite"),
+        (lambda _: RebuildMetadata(("config/topics.json",)), "write"),
+        (cut_in_the_middle, "pwrite"),
+    ],
+    ids=["queues", "table", "copy"],
+)
+def test_no_space_while_new_files_are_built(change, call, root, monkeypatch):
+    def full(*_arguments):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
+    requested = change(root)
+    plan = make_plan(root, requested)
     before = tree_digest(root)
-    monkeypatch.setattr("mqtool.rebuild.files.os.pwrite", full)
-    with pytest.raises(StoreError, match="No space left"):
-        carry_out(plan)
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(os, call, full)
+        with pytest.raises(StoreError, match="cannot be written: No space left"):
+            make_plan(root, requested)
+        with pytest.raises((StoreError, OSError), match="No space left"):
+            carry_out(plan)
     assert tree_digest(root) == before
 
 
@@ -273,6 +360,11 @@ def test_a_quarantine_without_a_journal(plan, root):
     check_refused("quarantine", lambda: carry_out(plan), root)
     check_refused("journal", lambda: undo(root), root)
     check_refused("journal", lambda: finalize(root), root)
+
+
+def test_undo_of_a_store_that_is_not_there(tmp_path):
+    with pytest.raises(NotAStoreError, match="no such directory"):
+        undo(tmp_path / "nothing")
 
 
 def test_undo_and_finalize_of_a_store_that_was_never_changed(root):
@@ -351,6 +443,7 @@ def test_a_journal_that_is_not_whole(plan, root):
         whole.replace(b'"step": 0', b'"step": 1'),
         b"\0" * len(whole),
         b"garbage\n",
+        lines[0][:40] + b"\r" + whole[40:],
     ):
         journal.write_bytes(broken)
         check_refused("journal", lambda: undo(root), root)
@@ -358,6 +451,15 @@ def test_a_journal_that_is_not_whole(plan, root):
         with pytest.raises(RefusedError, match="journal"):
             carry_out(plan)
         assert journal.read_bytes() == broken
+
+
+def test_a_directory_of_ours_without_a_journal_is_removed(root):
+    before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
+    (root / HOME).mkdir()
+    check_refused("journal", lambda: undo(root, dry_run=True), root)
+    assert undo(root).files == 0
+    assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
+    assert not (root / HOME).exists()
 
 
 def test_a_journal_whose_last_line_has_no_end_counts_without_it(plan, root):

@@ -133,6 +133,29 @@ def test_a_store_whose_directory_is_a_link_is_planned_for_where_it_is_and_its_li
     assert tree_digest(outside) == before
 
 
+def test_a_journal_of_another_release_is_refused(places):
+    root, _, plan = places
+    journal = apply(plan, backup_acknowledged=True, verify_after=False).journal
+    first, *others = map(json.loads, journal.read_text().splitlines())
+    journal.write_text(chained([first | {"schema_version": 2}, *others]))
+    before = tree_digest(root)
+    with pytest.raises(RefusedError, match="journal: line 1 is of a release that this one does not know"):
+        undo(root)
+    assert tree_digest(root) == before
+
+
+@pytest.mark.parametrize("ending", [undo, finalize], ids=["undo", "finalize"])
+def test_links_below_what_is_ours_are_removed_and_not_followed(places, ending):
+    root, outside, plan = places
+    done = apply(plan, backup_acknowledged=True, verify_after=False)
+    (done.quarantine / "directory").symlink_to(outside)
+    (done.quarantine / "file").symlink_to(outside / "secret")
+    ending(root)
+    assert not (root / HOME).exists()
+    assert [path.name for path in outside.iterdir()] == ["secret"]
+    assert (outside / "secret").read_text() == "keep"
+
+
 @pytest.mark.parametrize("part", ["", "quarantine", "staging", "building"])
 def test_what_is_ours_being_a_link_is_refused(places, part):
     root, outside, plan = places

@@ -5,7 +5,7 @@ from itertools import pairwise
 import pytest
 
 import mqtool
-from mqtool.errors import UsageError
+from mqtool.errors import NothingToChangeError, UsageError
 from mqtool.repair import Truncate, apply, make_plan
 from mqtool.repair.truncation import Cut, find_cut
 from mqtool.store.message import Message
@@ -69,6 +69,33 @@ def test_damage_is_cut_at_its_start_and_not_inside(root):
     assert cut_at(root, damaged.physical_offset) == Cut(damaged.physical_offset, before.store_timestamp, False)
     with pytest.raises(UsageError, match=f"inside of damage that begins at {damaged.physical_offset}: cut there"):
         cut_at(root, damaged.physical_offset + 9)
+
+
+def test_damage_before_the_cut_stays(root):
+    found = messages(root)
+    damaged, before, first_gone = found[7], found[8], found[9]
+    patch(root / "commitlog" / f"{SEGMENT:020d}", damaged.physical_offset - SEGMENT, bytes(8))
+    assert cut_at(root, first_gone.physical_offset) == Cut(first_gone.physical_offset, before.store_timestamp, False)
+
+
+def test_a_log_that_ends_in_zeros_has_nothing_to_cut_after_its_end(root):
+    with mqtool.open(root) as store:
+        end = store.commit_log.max_offset
+    with pytest.raises(NothingToChangeError):
+        make_plan(root, Truncate(end))
+
+
+def test_the_time_of_a_cut_index_file_is_that_of_its_last_entry_though_the_record_is_damaged(root):
+    (root / "checkpoint").unlink(missing_ok=True)
+    found = messages(root)
+    last, cut = found[7], found[8]
+    patch(root / "commitlog" / f"{SEGMENT:020d}", last.physical_offset - SEGMENT, bytes(8))
+    apply(make_plan(root, Truncate(cut.physical_offset)), backup_acknowledged=True)
+    assert not (root / "checkpoint").exists()
+    with mqtool.open(root) as store:
+        (header,) = (index.header for index in store.disk_index_files())
+    assert header.end_physical_offset == last.physical_offset
+    assert 0 <= last.store_timestamp - header.end_timestamp < 1000
 
 
 def test_a_cut_inside_a_record_is_refused_with_the_start_of_that_record(root):
