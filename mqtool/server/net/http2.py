@@ -7,6 +7,7 @@ RocketMQ. Decision: docs/decisions/0009-grpc.md.
 
 import asyncio
 import logging
+import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
@@ -49,7 +50,9 @@ _UNREAD_MAX = 32 << 20
 """Maximum number of answer bytes waiting because the client does not read; above it, its calls are refused."""
 _LONGEST_FRAME = (1 << 16) + 9
 
-_UNITS = {"H": 3600.0, "M": 60.0, "S": 1.0, "m": 1e-3, "u": 1e-6, "n": 1e-9}
+_UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
+_TIMEOUT = re.compile(rb"[0-9]{1,8}[HMSmun]")
+"""The form of the header grpc-timeout (PROTOCOL-HTTP2.md of gRPC)."""
 _HEADERS = [(b":status", b"200"), (b"content-type", b"application/grpc"), (b"grpc-accept-encoding", b"identity")]
 _OK_TRAILERS = [(b"grpc-status", b"0")]
 _FIRST_BLOCK, _OK_BLOCK = map(quick.constant_block, (_HEADERS, _OK_TRAILERS)) if _is_importable else (b"", b"")
@@ -365,12 +368,10 @@ class Http2Connection:
         timeout = call.headers.get(b"grpc-timeout")
         if timeout is None:
             return
-        try:
-            seconds = int(timeout[:-1]) * _UNITS[timeout[-1:].decode("ascii")]
-        except (ValueError, KeyError):
+        if _TIMEOUT.fullmatch(timeout) is None:
             call.finish(GrpcStatus.INTERNAL, "grpc-timeout cannot be parsed")
             return
-        call.deadline = self._loop.time() + seconds
+        call.deadline = self._loop.time() + int(timeout[:-1]) * _UNITS[timeout[-1:]]
 
     def _data(self, event: events.DataReceived) -> None:
         self._h2.acknowledge_received_data(event.flow_controlled_length or 0, event.stream_id)

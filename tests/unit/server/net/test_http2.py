@@ -5,7 +5,7 @@ import asyncio
 import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
-from h2.events import DataReceived, TrailersReceived
+from h2.events import DataReceived, ResponseReceived, TrailersReceived
 
 from mqtool.server.net import http2
 from mqtool.server.net.http2 import Http2Connection, Methods
@@ -17,7 +17,6 @@ HEADERS = [
     (":path", "/s/M"),
     (":authority", "a"),
     ("content-type", "application/grpc"),
-    ("grpc-timeout", "10S"),
 ]
 
 
@@ -43,9 +42,9 @@ class Exchange:
         self.client.initiate_connection()
         self.pass_on()
 
-    def call(self, message):
+    def call(self, message, timeout="10S"):
         stream = self.client.get_next_available_stream_id()
-        self.client.send_headers(stream, HEADERS)
+        self.client.send_headers(stream, [*HEADERS, ("grpc-timeout", timeout)])
         self.client.send_data(stream, b"\0" + len(message).to_bytes(4, "big") + message, end_stream=True)
         return stream
 
@@ -60,7 +59,7 @@ class Exchange:
         for event in self.client.receive_data(data):
             if isinstance(event, DataReceived):
                 found[event.stream_id] = event.data[5:]
-            elif isinstance(event, TrailersReceived):
+            elif isinstance(event, ResponseReceived | TrailersReceived) and b"grpc-status" in dict(event.headers):
                 found[event.stream_id] = found.get(event.stream_id), dict(event.headers)[b"grpc-status"]
         return found
 
@@ -98,6 +97,23 @@ def test_work_left_for_the_end_of_a_read_is_answered_in_the_write_of_that_read()
             zip(streams, [(b"one!", b"0"), (b"two!", b"0"), (b"three!", b"0")], strict=True)
         )
         assert exchange.peer.in_flight == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("form")
+@pytest.mark.parametrize(
+    "timeout",
+    ["", "S", "10", "10X", "-1S", "+1S", "1_0S", "1 S", "123456789S", "9" * 400 + "H"],
+    ids=lambda text: text[:10] or "empty",
+)
+def test_a_timeout_that_grpc_does_not_know_ends_its_call_and_no_other(timeout):
+    async def main():
+        exchange = Exchange(lambda _call, message: message + b"!")
+        exchange.answers()
+        streams = [exchange.call(b"one", timeout), exchange.call(b"two", "99999999H")]
+        exchange.pass_on()
+        assert exchange.answers() == {streams[0]: (None, b"13"), streams[1]: (b"two!", b"0")}
 
     asyncio.run(main())
 
