@@ -1,5 +1,6 @@
-"""A file on the command line that may be a pipe, or `-` for stdin."""
+"""Files on the command line: they may be a pipe, `-` for stdin, or no file at all."""
 
+import os
 import sys
 from pathlib import Path
 
@@ -9,6 +10,11 @@ from mqtool.errors import UsageError
 def is_dash(path: Path) -> bool:
     """Whether a path is `-`: stdin or stdout."""
     return str(path) == "-"
+
+
+def is_there(word: str) -> bool:
+    """Whether a word of the command line, which may be a whole statement or line of a log, names an existing file."""
+    return os.path.exists(word)  # noqa: PTH110 - Path.exists raises for more bytes than a name has
 
 
 def read_input(path: Path, most: int) -> bytes:

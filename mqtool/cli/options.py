@@ -129,9 +129,13 @@ FormatOption = Annotated[
 ]
 
 
+MOST_JOBS = 1024
+"""Of `--jobs`: the system's semaphores have a limit, and more worker processes help nobody."""
+
+
 def jobs_option(words: str = "Worker processes. Default: one for each core.", panel: str | None = None) -> Any:
     """Returns `--jobs` with its help, in a panel of the help."""
-    return option("--jobs", "-j", metavar="N", min=1, panel=panel, help=words)
+    return option("--jobs", "-j", metavar="N", min=1, max=MOST_JOBS, panel=panel, help=words)
 
 
 def continuing_state_option(panel: str | None = None) -> Any:

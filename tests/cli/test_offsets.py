@@ -71,6 +71,21 @@ def test_show_compares_two_replicas(mqtool, store, tmp_path):
     assert set(shown.values()) == {0, 1}
 
 
+def test_show_compares_with_a_replica_that_alone_has_a_position(mqtool, store, tmp_path):
+    other = shutil.copytree(store, tmp_path / "other")
+    position = offsets_of(other)["pull-group"]["Orders"]
+    for path in (store / "config").glob("*onsumerOffset.json*"):
+        path.write_text('{"offsetTable": {}}')
+    found = mqtool(
+        "offsets", "show", store, "-g", "pull-group", "-t", "Orders", "--compare", other, "--format", "jsonl"
+    )
+    rows = {row["queue_id"]: row for row in found.lines if row["kind"] == "committed"}
+    assert {queue_id: row["other_offset"] for queue_id, row in rows.items()} == position
+    assert {(row["offset"], row["lag"], row["read"], row["difference"]) for row in rows.values()} == {
+        (None, None, False, None)
+    }
+
+
 def test_show_counts_what_pop_has_handed_out(mqtool):
     """Three messages were popped and never acknowledged, by the real broker's client."""
     rows = mqtool("offsets", "show", fixture("lives-5.5.0/store"), "--format", "jsonl").lines

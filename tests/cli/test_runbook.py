@@ -1,5 +1,7 @@
 """`mqtool runbook`: verbs, ids, and which runbook fits a store, a code or a line of a broker's log."""
 
+import errno
+import os
 import shlex
 import shutil
 from types import SimpleNamespace
@@ -10,7 +12,7 @@ from mqtool.repair.runbooks import ORDER, RUNBOOKS, by_line
 from mqtool.verify import CATALOGUE, Severity
 from mqtool.verify.catalogue.check import NOT_READ
 from tests.support.damage import damage_answers, damage_case
-from tests.support.stores import copy_store, fixture
+from tests.support.stores import copy_store, fixture, tree_digest
 
 WITHOUT = (
     "config-queue-type",
@@ -52,6 +54,29 @@ def test_a_runbook_is_named_as_people_name_it(mqtool, name):
     result = mqtool("runbook", "show", name)
     assert (result.code, result.text.splitlines()[0]) == (0, "# RB-03 consumequeue-lost-or-deleted")
     assert "`queue-missing`" in result.text
+
+
+def test_a_protocol_that_cannot_be_written_is_refused_before_anything_changes(mqtool, tmp_path):
+    root = damage_case("cq-queue-missing@5.5.0-clean", tmp_path)
+    before = tree_digest(root)
+    words = ("runbook", "run", "RB-03", root, "--apply", "--yes", "--protocol")
+    for protocol in (tmp_path / "nothing" / "protocol.md", root / "protocol.md", root / "checkpoint"):
+        result = mqtool(*words, protocol)
+        assert (result.code, str(protocol) in result.stderr) == (2, True), result.stderr
+    assert tree_digest(root) == before
+
+
+def test_a_protocol_that_is_not_written_in_the_end_does_not_hide_that_the_store_changed(mqtool, tmp_path, monkeypatch):
+    root = damage_case("cq-queue-missing@5.5.0-clean", tmp_path)
+
+    def full(path, data):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+
+    monkeypatch.setattr("mqtool.jobs.atomic.create_file", full)
+    words = ("runbook", "run", "RB-03", root, "--apply", "--yes", "--protocol", tmp_path / "protocol.md")
+    result = mqtool(*words)
+    assert (result.code, "No space left on device; the runbook was applied all the same" in result.stderr) == (74, True)
+    assert mqtool("verify", root).code == 0
 
 
 def test_a_runbook_that_there_is_not_is_refused(mqtool):
@@ -97,6 +122,9 @@ def test_a_code_matches_its_runbooks(mqtool):
         ),
         ("found a half message at 1044480, it will be truncated.", "RB-04"),
         ("length not matched message store config value", "RB-01"),
+        pytest.param(
+            "x" * 5000 + " length not matched message store config value, please check it manually", "RB-01", id="long"
+        ),
         ("CODE: 14  DESC: service not available now, maybe disk full", "RB-11"),
     ],
 )

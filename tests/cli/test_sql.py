@@ -38,6 +38,45 @@ def test_the_answer_in_every_format(capsysbinary):
     assert b"Orders" in capsysbinary.readouterr().out
 
 
+VALUES = {
+    "TIMESTAMP '2026-11-21 00:39:45.5' - TIMESTAMP '2026-11-20 23:39:45'": "PT3600.5S",
+    "INTERVAL '14 months 3 days'": "P14M3D",
+    "INTERVAL '-2 hours'": "PT-7200S",
+    "INTERVAL '0 days'": "PT0S",
+    "DATE '2026-01-02'": "2026-01-02",
+    "TIMESTAMPTZ '2026-01-02 03:04:05+00'": "2026-01-02T03:04:05Z",
+    "1.50::DECIMAL(5, 2)": 1.5,
+    "100::DECIMAL(5, 0)": 100,
+    "170141183460469231731687303715884105727::HUGEINT": "170141183460469231731687303715884105727",
+    "'nan'::DOUBLE": None,
+    "'ab'::BLOB": "ab",
+    "'\\xFFA'::BLOB": "ff41",
+    "[[1, 2], [3]]": [[1, 2], [3]],
+    "{'x': 1, 'y': [2]}": {"x": 1, "y": [2]},
+    "MAP {'k': DATE '2026-01-02'}": {"k": "2026-01-02"},
+}
+
+
+def test_values_of_every_type_are_json(capsysbinary):
+    columns = ", ".join(f"{expression} AS c{number}" for number, expression in enumerate(VALUES))
+    assert run(["sql", STORE, f"SELECT {columns}", "--format", "json"]) == 0
+    (row,) = json.loads(capsysbinary.readouterr().out)["rows"]
+    assert dict(zip(VALUES, row.values(), strict=True)) == VALUES
+
+
+def test_a_statement_may_be_longer_than_the_name_of_a_file(capsysbinary):
+    sql = f"SELECT 7 AS n /* {'x' * 5000} */"
+    assert run(["sql", STORE, sql, "--format", "json"]) == 0
+    assert json.loads(capsysbinary.readouterr().out)["rows"] == [{"n": 7}]
+
+
+@pytest.mark.parametrize("time", ["'infinity'::TIMESTAMP", "DATE '290000-01-01'"])
+def test_a_time_after_the_year_9999_is_one_line_and_code_2(time, capsys):
+    assert run(["sql", STORE, f"SELECT {time} AS t"]) == 2
+    assert "not in the years 1 to 9999; cast it to text" in capsys.readouterr().err
+    assert run(["sql", STORE, f"SELECT ({time})::VARCHAR AS t"]) == 0
+
+
 def test_explain_prints_what_was_read(capsysbinary):
     sql = "SELECT count(*) FROM messages WHERE topic = 'Orders' AND queue_id = 1"
     assert run(["sql", STORE, sql, "--explain", "--trust", "queues", "--format", "jsonl"]) == 0

@@ -10,6 +10,7 @@ import typer
 
 from mqtool.cli.changes import BackedUpOption
 from mqtool.cli.exits import ExitCode
+from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import JSON_FORMATS, Format, note
 from mqtool.cli.options import (
     ConfigOption,
@@ -239,7 +240,7 @@ def match(
     if what in CATALOGUE:
         found = by_code(what)
         steps = [command("runbook", "show", one.runbook.id) for one in found]
-    elif Path(what[:4096]).exists():
+    elif is_there(what):
         root = Path(what)
         with open_store(root, config) as store:
             found = by_store(Case(store, Request(config=config)))
@@ -294,6 +295,8 @@ def run(
         raise UsageError(f"{protocol}: this file exists; give a new name for the protocol")
     if protocol is not None and is_inside(protocol, store):
         raise UsageError(f"{protocol}: this is inside the store {store}; name a file elsewhere")
+    if protocol is not None and not protocol.parent.is_dir():
+        raise UsageError(f"{protocol}: expected a file in an existing directory")
     if topic:
         with open_store(store, config) as opened_store:
             require_selected([opened_store], topic)
@@ -306,7 +309,8 @@ def run(
         try:
             create_file(protocol, found.markdown().encode())
         except OSError as error:
-            raise StoreError(f"cannot be written: {error.strerror}", protocol) from error
+            done = "; the runbook was applied all the same" if found.applied else ""
+            raise StoreError(f"cannot be written: {error.strerror}{done}", protocol) from error
     return Output(ctx.obj, RUNBOOK, output_format).document(found.as_dict(), code_of(found))
 
 

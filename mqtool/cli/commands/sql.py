@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -12,6 +11,7 @@ import typer
 from mqtool.choices import Trust
 from mqtool.cli import zones
 from mqtool.cli.exits import ExitCode
+from mqtool.cli.input_file import is_there
 from mqtool.cli.invocation import Format, Invocation, note
 from mqtool.cli.options import (
     SELECTION,
@@ -114,7 +114,7 @@ def sql(
 def _split(arguments: list[str]) -> tuple[list[str], str | None]:
     """Returns stores and statement; a last argument with a blank that is not a file is the statement."""
     last = arguments[-1]
-    if len(last.split()) < 2 or Path(last).exists():
+    if len(last.split()) < 2 or is_there(last):
         return arguments, None
     if len(arguments) == 1:
         raise UsageError("no store before the statement; run `mqtool sql STORE STATEMENT`")
@@ -148,13 +148,22 @@ def _answer(
     output = Output(invocation, shape, output_format)
     for batch in batches:
         if not explain:
-            output.rows({name: _plain(value) for name, value in row.items()} for row in batch.to_pylist())
+            output.rows({name: _plain(value) for name, value in row.items()} for row in _rows(batch))
     if explain:
         output.rows(_scan(report) for report in session.reports)
     damaged = {(report.broker, one) for report in session.reports for one in report.damage}
     if damaged:
         note(f"{len(damaged)} damaged range(s) of the log were skipped; the table damage lists them")
     return output.finish(ExitCode.NO if damaged else ExitCode.OK)
+
+
+def _rows(batch: Any) -> list[dict[str, Any]]:
+    """Returns rows as values of Python, which knows the years 1 to 9999 only."""
+    try:
+        found: list[dict[str, Any]] = batch.to_pylist()
+    except (OverflowError, ValueError) as error:
+        raise UsageError("a time is not in the years 1 to 9999; cast it to text: ::VARCHAR") from error
+    return found
 
 
 def _column(field: Any) -> Column:
@@ -167,13 +176,20 @@ def _scan(report: Any) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """Returns a value as JSON has it: times as RFC 3339, bytes as text or hexadecimal, maps as objects."""
+    """Returns a value as JSON has it: times as RFC 3339, intervals as ISO 8601, bytes as text or hexadecimal."""
     import datetime as dt
     import decimal
+
+    import pyarrow as pa
 
     match value:
         case dt.datetime() | dt.date() | dt.time():
             return value.isoformat().replace("+00:00", "Z")
+        case pa.MonthDayNano():
+            months, days, nanoseconds = value
+            seconds = f"{decimal.Decimal(nanoseconds).scaleb(-9).normalize():f}"
+            parts = f"{months}M" * (months != 0) + f"{days}D" * (days != 0)
+            return f"P{parts}T{seconds}S" if nanoseconds or not parts else f"P{parts}"
         case decimal.Decimal():
             return int(value) if value == value.to_integral_value() else float(value)
         case bytes():
