@@ -82,9 +82,9 @@ def backup(
 ) -> ExitCode:
     """Backs up and reports."""
     from mqtool.repair import backup as snapshots
+    from mqtool.repair.backup.create import size_of
 
-    sizes = ((Path(directory) / name).lstat().st_size for directory, _, names in os.walk(store) for name in names)
-    total = sum(sizes)
+    total = sum(size_of(Path(directory) / name) for directory, _, names in os.walk(store) for name in names)
     with show_progress(progress, "backup", 0, total) as bar:
         made = snapshots.backup(store, destination, config, share_of(bar, total), redact=redact)
     if check:

@@ -150,7 +150,7 @@ class _SnapshotWriter:
         is_live = lock_holder(self._root / file_names.LOCK) is not None
         listed = self._listed()
         names = (*listed.first, *listed.derived, *listed.log, *listed.last)
-        self._total = sum(_size(self._root / name) for name in names)
+        self._total = sum(size_of(self._root / name) for name in names)
         files = [*self._copied(listed.first, None)]
         end = self._end() if is_live else None
         listed = self._listed() if is_live else listed
@@ -240,10 +240,11 @@ def _read(descriptor: int, position: int, length: int, limit: int | None) -> byt
     return b"".join(parts).ljust(length, b"\0")
 
 
-def _size(path: Path) -> int:
+def size_of(path: Path) -> int:
+    """Returns the size of a file, or 0 if it was removed meanwhile or cannot be looked at."""
     try:
         return path.lstat().st_size
-    except OSError:  # removed meanwhile, or its copy will say what is wrong
+    except OSError:  # its copy will say what is wrong
         return 0
 
 

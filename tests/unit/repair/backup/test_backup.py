@@ -317,6 +317,15 @@ def test_the_commands_keep_to_their_schemas_and_exit_codes(tmp_path, capsysbinar
     assert call("restore", str(tmp_path / "nothing"), "--list")[0] == 4
 
 
+def test_a_file_that_goes_before_the_command_has_looked_at_it_does_no_harm(tmp_path, monkeypatch, capsys):
+    root, walk = copy_store("rollover-5.5.0", tmp_path), os.walk
+    monkeypatch.setattr(
+        "mqtool.cli.commands.backup.os.walk",
+        lambda top: ((at, names, [*files, "gone"]) for at, names, files in walk(top)),
+    )
+    assert cli(["backup", str(root), str(tmp_path / "backup")]) == 0, capsys.readouterr().err
+
+
 @given(st.data())
 @settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_a_manifest_with_a_byte_changed_is_refused_or_the_same(tmp_path_factory, data):
