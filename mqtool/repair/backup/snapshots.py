@@ -165,6 +165,9 @@ def _file_of(document: dict[str, Any], path: Path) -> FileEntry:
     pieces = tuple(Piece(**piece) for piece in document.pop("pieces"))
     file = FileEntry(pieces=pieces, **document)
     check_name(file.path, path)
+    numbers = [file.size, file.modified_ns, *(number for piece in pieces for number in (piece.position, piece.length))]
+    if any(type(number) is not int for number in numbers) or file.mode not in range(0o1000):
+        raise ValueError(f"{file.path}: no size, mode or time")
     at = 0
     for piece in pieces:
         if piece.position < at or piece.position % PIECE or not 0 < piece.length <= PIECE:

@@ -100,8 +100,15 @@ def salvage(
         _check(stores, target, chosen)
         if chosen.without_topics:
             chosen = replace(chosen, without_topics=purgeable_topics(stores, chosen.without_topics))
-        with staged_directory(target) as work:
-            return _Salvage(stores, target, chosen, work).run(on_progress)
+        made: _Salvage | None = None
+        try:
+            with staged_directory(target) as work:
+                made = _Salvage(stores, target, chosen, work)
+                return made.run(on_progress)
+        except BaseException:
+            if made is not None and made.has_map and chosen.map_file is not None:
+                chosen.map_file.unlink(missing_ok=True)
+            raise
 
 
 def _remove_interrupted_map(target: Path, path: Path) -> None:
@@ -180,6 +187,8 @@ class _Salvage:
         self._result = SalvageResult(stores[0].path, target, options.copies, options.compact, map_file=options.map_file)
         self._settings_source = next((store for store in stores if store.commit_log.segments), stores[0])
         self._settings = settings_of(self._settings_source)
+        self.has_map = False
+        """Whether the map of offsets was written, which is of no use without the store."""
 
     def run(self, on_progress: OnProgress) -> SalvageResult:
         """Does everything except naming the new store."""
@@ -342,6 +351,7 @@ class _Salvage:
         lines = ["old,new,length", *(",".join(map(str, move)) for move in log.moves)]
         (self._work / _MAP_MARK).write_bytes(os.fsencode(path.absolute()))
         create_file(path, ("\n".join(lines) + "\n").encode("ascii"))
+        self.has_map = True
 
     def _note_purged(self) -> None:
         """Notes what is left out on request, and what no longer leads to a message."""

@@ -1,5 +1,6 @@
 """A backup comes back byte for byte or is refused by name; what has not changed is stored once."""
 
+import hashlib
 import json
 import os
 import shutil
@@ -12,7 +13,7 @@ import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.engine import open_store
 from mqtool.engine.options import options_from_config
-from mqtool.errors import RefusedError, StoreError, UsageError
+from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.jobs import atomic
 from mqtool.repair.backup import backup, create, restore, snapshots
 from mqtool.repair.backup.order import list_files
@@ -187,6 +188,113 @@ def test_a_manifest_leads_nowhere_outside(path, tmp_path):
     with pytest.raises(RefusedError):
         restore(destination, tmp_path / "again")
     assert not (tmp_path / "again").exists()
+
+
+FORGED = {
+    "another version": lambda document: document.update(schema_version=9),
+    "no files": lambda document: document.pop("files"),
+    "one file twice": lambda document: document["files"].append(document["files"][0]),
+    "a mode of text": lambda document: document["files"][0].update(mode="rwx"),
+    "a mode that gives rights": lambda document: document["files"][0].update(mode=0o4755),
+    "a time of text": lambda document: document["files"][0].update(modified_ns="now"),
+    "a piece out of place": lambda document: first_piece(document).update(position=1),
+    "a piece that is too long": lambda document: first_piece(document).update(length=PIECE + 1),
+    "a piece after the end": lambda document: document["files"][0].update(size=0),
+    "a piece without a checksum": lambda document: first_piece(document).update(sha256="../../etc/passwd"),
+    "a field too many": lambda document: document.update(more=1),
+}
+
+
+def first_piece(document):
+    return document["files"][0]["pieces"][0]
+
+
+@pytest.mark.parametrize("forged", FORGED)
+def test_a_manifest_that_no_backup_writes_is_refused_though_its_digest_fits(forged, tmp_path):
+    root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
+    manifest = backup(root, destination).manifest
+    document = json.loads(manifest.read_text())
+    assert document["files"][0]["pieces"]
+    FORGED[forged](document)
+    del document["digest"]
+    text = json.dumps(document, sort_keys=True, separators=(",", ":"))
+    manifest.write_text(json.dumps({**document, "digest": hashlib.sha256(text.encode()).hexdigest()}))
+    with pytest.raises(RefusedError, match=r"backup-(damaged|version)"):
+        restore(destination, tmp_path / "again")
+    assert not (tmp_path / "again").exists()
+
+
+def test_a_snapshot_that_is_not_there_is_refused_with_those_that_are(tmp_path):
+    root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
+    names = [backup(root, destination).snapshot.name for _ in range(3)]
+    assert len(set(names)) == 3
+    with pytest.raises(RefusedError, match=f"expected one of {', '.join(sorted(names))}, found 'yesterday'"):
+        restore(destination, tmp_path / "again", "yesterday")
+
+
+@pytest.mark.parametrize(
+    ("name", "what"), [("dledger-5.5.0", "a DLedger log"), ("rocksdb-cq-5.5.0", "queues in RocksDB")]
+)
+def test_what_cannot_be_copied_while_a_broker_runs_is_refused_meanwhile(name, what, tmp_path):
+    root = copy_store(name, tmp_path)
+    (root / "lock").touch()
+    with held_lock(root / "lock"), pytest.raises(RefusedError, match=f"live: .*{what} cannot be copied meanwhile"):
+        backup(root, tmp_path / "backup")
+    assert not (tmp_path / "backup").exists()
+    backup(root, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(root)
+
+
+def test_a_log_outside_of_the_store_is_refused(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    (root / "commitlog").rename(tmp_path / "log")
+    with pytest.raises(UnsupportedFormatError, match="outside"):
+        backup(root, tmp_path / "backup", {"storePathCommitLog": str(tmp_path / "log")})
+    assert not (tmp_path / "backup").exists()
+
+
+@pytest.mark.parametrize("name", ["checkpoint", f"commitlog/{0:020}", "rocksdbstore/CURRENT"])
+def test_a_file_that_cannot_be_read_ends_the_backup_and_is_named(name, tmp_path, monkeypatch):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    database(root, 1)
+    really = os.open
+
+    def denied(path, *arguments, **named):
+        if str(path) == str(root / name):
+            raise PermissionError(13, "Permission denied", str(path))
+        return really(path, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mqtool.repair.backup.create.os.open", denied)
+        with pytest.raises(StoreError, match=rf"{(root / name).parent}.*cannot be read: Permission denied"):
+            backup(root, tmp_path / "backup")
+    assert snapshots(tmp_path / "backup") == []
+    assert backup(root, tmp_path / "backup").resumed
+
+
+def test_a_destination_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="cannot be written: Not a directory"):
+        backup(copy_store("rollover-5.5.0", tmp_path), tmp_path / "file" / "backup")
+
+
+def test_files_that_go_while_a_broker_runs_are_noted_and_what_is_there_is_restored(tmp_path, monkeypatch):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    first = min((root / "commitlog").iterdir())
+    copy, gone = create._SnapshotWriter._copy, []
+
+    def deletes_before(self, name, limit):
+        if name.startswith("consumequeue/") and not gone:
+            gone.append(first.name)
+            first.unlink()
+        return copy(self, name, limit)
+
+    monkeypatch.setattr(create._SnapshotWriter, "_copy", deletes_before)
+    made = backup(root, tmp_path / "backup")
+    assert any(f"commitlog/{first.name} was removed meanwhile" in note for note in made.snapshot.notes)
+    restore(tmp_path / "backup", tmp_path / "again")
+    assert contents(tmp_path / "again") == contents(root)
 
 
 def test_a_new_root_that_exists_is_refused(tmp_path):

@@ -8,10 +8,10 @@ import pytest
 
 import mqtool
 from mqtool.cli.app import run as cli
-from mqtool.errors import UsageError
+from mqtool.errors import StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.repair import undo
-from mqtool.repair.runbooks import RUNBOOKS, Request, page, run, start_runbooks
+from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, page, run, start_runbooks
 from mqtool.repair.runbooks.model import Case
 from mqtool.store import Message
 from mqtool.verify import CATALOGUE
@@ -145,6 +145,113 @@ def test_a_divergence_needs_the_other_store(tmp_path):
     mine, _ = diverged(tmp_path)
     with pytest.raises(UsageError, match="--with"):
         run(RUNBOOKS["RB-14"], mine)
+
+
+def test_damage_is_not_taken_for_a_divergence(tmp_path):
+    for name in ("mine", "other"):
+        builder = StoreBuilder()
+        for body in (b"a", b"b", b"c", b"d"):
+            builder.put(body * 10)
+        builder.write(tmp_path / name)
+    with mqtool.open(tmp_path / "mine") as store:
+        (path,) = (segment.path for segment in store.commit_log.segments)
+    with path.open("r+b") as file:
+        file.seek(builder.puts[2].physical_offset)
+        file.write(bytes(8))
+    found = run(RUNBOOKS["RB-14"], tmp_path / "mine", Request(copies=(tmp_path / "other",)))
+    assert not found.present
+    assert "RB-05 is for that" in found.step("detect").evidence[-1]
+
+
+def test_logs_without_a_common_range_cannot_be_compared(tmp_path):
+    mine, other = (copy_store("rollover-5.5.0", tmp_path / name) for name in ("mine", "other"))
+    segments = sorted(path.name for path in (mine / "commitlog").iterdir())
+    for root, gone in ((mine, segments[2:]), (other, segments[:2])):
+        for name in gone:
+            (root / "commitlog" / name).unlink()
+    with pytest.raises(UsageError, match="shares no range of the log"):
+        run(RUNBOOKS["RB-14"], mine, Request(copies=(other,)))
+
+
+@pytest.mark.parametrize("book", ["RB-12", "RB-22"])
+def test_a_store_is_not_moved_while_a_broker_runs(book, tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    (root / "lock").touch()
+    with held_lock(root / "lock"):
+        found = run(RUNBOOKS[book], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "moved"))
+    assert not found.present
+    assert "stop it first" in found.step("detect").evidence[0]
+    assert not (tmp_path / "moved").exists()
+
+
+def test_a_copy_that_differs_is_refused(tmp_path, monkeypatch):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    restore = copy_runbooks.restore
+
+    def writes_meanwhile(*arguments, **named):
+        found = restore(*arguments, **named)
+        shutil.rmtree(root / "consumequeue" / "Roll" / "0")
+        return found
+
+    monkeypatch.setattr(copy_runbooks, "restore", writes_meanwhile)
+    with pytest.raises(StoreError, match="the copy differs from the store; a broker may have written meanwhile"):
+        run(RUNBOOKS["RB-12"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "moved"))
+
+
+def test_a_new_directory_is_only_made_on_request(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    found = run(RUNBOOKS["RB-12"], root, Request(to=tmp_path / "moved"))
+    assert found.step("apply").status == "skipped"
+    assert found.next_steps == (f"mqtool runbook run RB-12 {root} --to {tmp_path / 'moved'} --apply",)
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+@pytest.mark.parametrize(("at", "words"), [(None, "name the physical offset"), (7, "--at 7: "), (1 << 50, "--at ")])
+def test_one_message_is_named_by_the_offset_of_its_record(at, words, tmp_path):
+    with pytest.raises(UsageError, match=words):
+        run(RUNBOOKS["RB-21"], copy_store("rollover-5.5.0", tmp_path), Request(at=at))
+
+
+def test_a_message_that_is_blank_has_gone(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        at = next(store.messages()).physical_offset
+    request = Request(apply=True, backup_acknowledged=True, at=at)
+    assert run(RUNBOOKS["RB-21"], root, request).repaired
+    again = run(RUNBOOKS["RB-21"], root, request)
+    assert (again.present, "its body is blank already" in again.step("detect").evidence[0]) == (False, True)
+
+
+def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        end = store.commit_log.segments[0].end
+        lags = [lag for lag in store.lags() if lag.lag]
+    advice = run(RUNBOOKS["RB-11"], root, Request(free_ratio=0.01))
+    assert advice.step("plan").status == "skipped"
+    assert f"--before {end} removes 1 segment(s), up to {0:020}" in advice.step("plan").evidence
+    assert all(
+        f"group {lag.group} has {lag.lag} unread message(s) in {lag.topic}/{lag.queue_id}"
+        in advice.step("plan").evidence
+        for lag in lags
+    )
+    assert advice.next_steps == (f"mqtool runbook run RB-11 {root} --before {end}",)
+    request = Request(apply=True, backup_acknowledged=True, free_ratio=0.01, before=end)
+    assert run(RUNBOOKS["RB-11"], root, request).applied
+    again = run(RUNBOOKS["RB-11"], root, request)
+    assert (again.present, "mqtool finalize" in again.step("detect").evidence[-1]) == (False, True)
+    with mqtool.open(root) as store:
+        assert store.commit_log.min_offset == end
+
+
+def test_a_plan_that_the_gates_refuse_is_reported_with_its_reason(tmp_path):
+    root = damage_case("cq-queue-missing@5.5.0-clean", tmp_path)
+    before = tree_digest(root)
+    with held_lock(root / "lock"):
+        found = run(RUNBOOKS["RB-03"], root, Request(apply=True, backup_acknowledged=True))
+    assert not found.applied
+    assert found.step("gate").status == "refused"
+    assert tree_digest(root) == before
 
 
 def test_a_dledger_store_becomes_an_ordinary_one(tmp_path):

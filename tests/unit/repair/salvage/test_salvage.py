@@ -1,6 +1,7 @@
 """A salvage keeps every provable record where it was, says what is gone, and leaves nothing half made."""
 
 import csv
+import errno
 import json
 import os
 import shutil
@@ -9,7 +10,7 @@ import pytest
 
 import mqtool
 from mqtool.cli.app import run as cli
-from mqtool.errors import RefusedError, StoreError, UsageError
+from mqtool.errors import LayoutError, RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
 from mqtool.jobs import atomic
@@ -38,6 +39,12 @@ def errors(root):
     """Codes of findings that are errors."""
     with mqtool.open(root) as store:
         return {one.code for one in verify(store).findings if one.severity is Severity.ERROR}
+
+
+def messages_of(root):
+    """All messages, in the order of the log."""
+    with mqtool.open(root) as store:
+        return [message for message in store.messages() if isinstance(message, Message)]
 
 
 def tree_contents(root):
@@ -258,6 +265,74 @@ def test_what_an_interrupted_run_left_does_not_look_whole_and_does_not_stop_the_
     monkeypatch.undo()
     assert salvage(root, tmp_path / "new").is_complete
     assert sorted(path.name for path in tmp_path.iterdir()) == ["new", "store"]
+
+
+def compacted(tmp_path):
+    return SalvageOptions(compact=True, map_file=tmp_path / "map")
+
+
+def test_a_compacted_store_that_cannot_be_completed_leaves_no_map(tmp_path, monkeypatch):
+    root = copy_store("rollover-5.5.0", tmp_path)
+
+    def full(_path):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(atomic, "sync_tree", full)
+        with pytest.raises(StoreError, match="No space left"):
+            salvage(root, tmp_path / "new", compacted(tmp_path))
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
+    assert salvage(root, tmp_path / "new", compacted(tmp_path)).map_file == tmp_path / "map"
+
+
+def test_the_map_of_a_killed_run_is_written_again_and_any_other_file_stays(tmp_path, monkeypatch):
+    root = copy_store("rollover-5.5.0", tmp_path)
+
+    def die(_path):
+        raise Killed
+
+    class Killed(BaseException):
+        pass
+
+    with monkeypatch.context() as patch:  # as after kill -9
+        patch.setattr(atomic, "sync_tree", die)
+        patch.setattr(shutil, "rmtree", lambda *_args, **_more: None)
+        patch.setattr(type(tmp_path), "unlink", lambda *_args, **_more: None)
+        with pytest.raises(Killed):
+            salvage(root, tmp_path / "new", compacted(tmp_path))
+    (tmp_path / "other").write_text("mine")
+    with pytest.raises(RefusedError, match="expected a name that is not taken for the map"):
+        salvage(root, tmp_path / "new", SalvageOptions(compact=True, map_file=tmp_path / "other"))
+    assert (tmp_path / "other").read_text() == "mine"
+    first = (tmp_path / "map").read_bytes()
+    salvage(root, tmp_path / "new", compacted(tmp_path))
+    assert (tmp_path / "map").read_bytes() == first
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"compact": True}, "needs a file for the map"),
+        ({"map_file": "map"}, "only that does"),
+        ({"without_topics": ("Roll",)}, "topics are only left out of a compacted store"),
+    ],
+)
+def test_options_that_do_not_go_together_are_refused(options, words, tmp_path):
+    with pytest.raises(UsageError, match=words):
+        salvage(copy_store("rollover-5.5.0", tmp_path), tmp_path / "new", SalvageOptions(**options))
+
+
+def test_segments_of_two_sizes_can_only_be_compacted(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    expected = [message.raw_body for message in messages_of(root)]
+    with mqtool.open(root) as store:
+        last = store.commit_log.segments[-1]
+    with last.path.open("ab") as file:
+        file.write(bytes(4096))
+    with pytest.raises(LayoutError, match="records cannot stay where they are; --compact moves them"):
+        salvage(root, tmp_path / "new")
+    salvage(root, tmp_path / "new", compacted(tmp_path))
+    assert [message.raw_body for message in messages_of(tmp_path / "new")] == expected
 
 
 def test_a_directory_in_the_way_that_is_not_ours_stays(tmp_path):
