@@ -239,6 +239,82 @@ def test_everything_is_made_anew_at_once(mqtool, store, tmp_path):
     assert (done["status"], done["errors"]) == ("clean", 0)
 
 
+def without_topic(root):
+    path = root / "config" / "topics.json"
+    document = json.loads(path.read_text())
+    del document["topicConfigTable"]["Payments"]
+    path.write_text(json.dumps(document))
+    shutil.rmtree(root / "consumequeue" / "Payments")
+
+
+def last_segment(root):
+    return max((root / "commitlog").iterdir())
+
+
+VERBS = {
+    "undelete": (without_topic, ("--topic", "Payments"), {"verb": "undelete", "topics": ["Payments"]}),
+    "rename-segments": (
+        lambda root: last_segment(root).rename(root / "commitlog" / "00000000009999999999"),
+        (),
+        {"verb": "rename-segments", "files": ["commitlog/00000000009999999999"]},
+    ),
+    "set-aside": (
+        lambda root: (root / "commitlog" / "notes").touch(),
+        ("--file", "commitlog/notes"),
+        {"verb": "set-aside", "files": ["commitlog/notes"]},
+    ),
+    "truncate": (
+        lambda _: None,
+        ("--at", "262144"),
+        {"verb": "truncate", "at": 262144},
+    ),
+    "purge": (lambda _: None, ("--topic", "Paym*"), {"verb": "purge", "topics": ["Payments"]}),
+}
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_a_verb_and_its_options_make_one_change_that_undo_undoes(verb, mqtool, tmp_path):
+    root = copy_store(ORDERS, tmp_path)
+    damage, options, change = VERBS[verb]
+    damage(root)
+    before = tree_digest(root)
+    planned = mqtool("plan", verb, root, *options, "-o", tmp_path / "plan.json", "--format", "json")
+    assert (planned.code, planned.document["changes"]) == (0, [change]), planned.stderr
+    assert mqtool("apply", tmp_path / "plan.json", "--yes").code == 0
+    assert tree_digest(root) != before
+    assert mqtool("undo", root).code == 0
+    assert tree_digest(root) == before
+
+
+def test_a_file_is_named_as_the_shell_completes_it(mqtool, tmp_path, monkeypatch):
+    root = copy_store(ORDERS, tmp_path)
+    path = last_segment(root)
+    path.write_bytes(path.read_bytes().rstrip(b"\0"))
+    monkeypatch.chdir(tmp_path)
+    for number, name in enumerate((path, path.relative_to(tmp_path), path.relative_to(root))):
+        out = tmp_path / f"{number}.json"
+        found = mqtool("plan", "pad", root, "--file", name, "-o", out, "--format", "json")
+        assert (found.code, found.document["changes"]) == (0, [{"verb": "pad", "files": [f"commitlog/{path.name}"]}])
+
+
+def test_a_plan_on_stdout_says_what_it_leaves_and_what_to_type_on_stderr(mqtool, tmp_path):
+    root = damage_case("tail-garbage@5.5.0-clean", tmp_path)
+    (root / "commitlog" / "notes.txt").write_text("x")
+    found = mqtool("plan", "repair", root, "-o", "-")
+    assert [change["verb"] for change in json.loads(found.stdout)["changes"]] == ["truncate"]
+    assert re.search(r"left: log-stray-file: commitlog/notes\.txt: ", found.stderr)
+    assert "files that change: " in found.stderr
+
+
+@pytest.mark.parametrize(
+    ("out", "code", "words"),
+    [("nothing/plan.json", 74, "No such file or directory"), (".", 2, "exists; give a new name")],
+)
+def test_a_plan_that_cannot_be_written_ends_with_one_line(mqtool, store, tmp_path, out, code, words):
+    found = mqtool("plan", "rebuild", "consumequeue", store, "-o", tmp_path / out)
+    assert (found.code, found.stderr.count("\n"), words in found.stderr) == (code, 1, True), found.stderr
+
+
 def test_a_tail_among_the_findings_comes_first(mqtool, tmp_path):
     root = damage_case("tail-garbage@5.5.0-clean", tmp_path)
     (root / "commitlog" / "notes.txt").write_text("x")
@@ -262,6 +338,7 @@ def test_a_tail_among_the_findings_comes_first(mqtool, tmp_path):
         ["pad", "STORE"],
         ["trim", "STORE", "--before", "5", "--topic", "x"],
         ["truncate", "STORE", "--at", "Orders/0@3"],
+        ["truncate", "STORE", "--at", "262145"],
         ["truncate", "STORE", "--at", "5", "--at", "6"],
         ["rebuild", "index", "STORE", "--file", "a", "--file", "b"],
         ["redact", "STORE", "--at", "Orders/0@999"],
