@@ -185,15 +185,15 @@ def _properties(row: Mapping[str, Any]) -> dict[str, str]:
 
 
 def _given_properties(given: Any) -> dict[str, str]:
-    if isinstance(given, list):  # a column of maps
+    if isinstance(given, list) and all(isinstance(pair, tuple) for pair in given):  # a column of maps
         given = dict(given)
     if given is None:
         return {}
     if not isinstance(given, Mapping):
         raise _wrong("properties", "an object", given)
     for name, value in given.items():
-        if not isinstance(value, str):
-            raise _wrong(f"properties.{str(name)[:40]}", "text", value)
+        if not isinstance(value, str) or not isinstance(name, str):
+            raise _wrong(f"properties.{str(name)[:40]}", "text", value if isinstance(name, str) else name)
         if any(mark in name for mark in "\1\2") or "\2" in value:
             raise NoMessageError(f"properties.{name[:40]!r}: contains a separator, 0x01 or 0x02")
     return dict(given)

@@ -126,7 +126,7 @@ def rows_of_parquet(path: Path, options: StoreOptions) -> Iterator[Row]:
                     for found in _dicts(batch):
                         number += 1
                         yield row_of(number, found, options)
-        except pa.ArrowInvalid as error:
+        except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
             raise FormatError(f"{file}: cannot be read as Parquet: {error}", layout="parquet") from error
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror or error}", file) from error

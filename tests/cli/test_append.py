@@ -5,6 +5,8 @@ import json
 import sys
 from types import SimpleNamespace
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import mqtool as library
@@ -98,6 +100,18 @@ BAD = [
     '{"topic": "A", "keys": [1]}',
     '{"topic": "A", "flag": true}',
     '{"topic": "A", "delay_level": "3"}',
+    '{"topic": "A", "tags": "\\u0002"}',
+    '{"topic": "A", "tags": 1}',
+    '{"topic": "A", "born_host": 5}',
+    '{"topic": "A", "body": 5}',
+    '{"topic": "A", "body": "0g", "body_encoding": "hex"}',
+    '{"topic": "A", "body": "x", "body_encoding": "rot13"}',
+    '{"topic": "A", "body": null, "body_encoding": "redacted"}',
+    '{"topic": "A", "properties": "a"}',
+    '{"topic": "A", "properties": [1]}',
+    '{"topic": "A", "properties": ["ab"]}',
+    '{"topic": "A", "properties": [["a"]]}',
+    '{"topic": "A", "properties": [[["a"], "b"]]}',
 ]
 
 
@@ -277,10 +291,28 @@ def test_another_kind_of_store_is_refused(mqtool, tmp_path, name):
     assert tree_digest(root) == before
 
 
-@pytest.mark.parametrize("source", ["missing", "torn.parquet", "empty"])
+def table(path, **columns):
+    pq.write_table(pa.table({"topic": ["A"], **columns}), path, compression="none")
+    return path
+
+
+def test_properties_of_a_table_may_be_a_column_of_maps(mqtool, tmp_path):
+    texts, numbers = (pa.map_(kind, pa.string()) for kind in (pa.string(), pa.int32()))
+    source = table(tmp_path / "in.parquet", properties=pa.array([[("a", "b"), ("c", "d")]], texts))
+    assert mqtool("append", tmp_path / "new", "--from", source).code == ExitCode.OK
+    assert messages(tmp_path / "new")[0].properties.items() >= {"a": "b", "c": "d"}.items()
+    source = table(tmp_path / "numbers.parquet", properties=pa.array([[(1, "b")]], numbers))
+    result = mqtool("append", tmp_path / "new", "--from", source)
+    assert (result.code, "properties.1: expected text" in result.lines[0]["reason"]) == (ExitCode.NO, True)
+
+
+@pytest.mark.parametrize("source", ["missing", "torn.parquet", "empty", "letters.parquet", "times.parquet"])
 def test_input_that_cannot_be_read_is_one_line(mqtool, tmp_path, source):
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
     (tmp_path / "empty").mkdir()
+    letters = table(tmp_path / "letters.parquet", body=["not UTF-8"])
+    letters.write_bytes(letters.read_bytes().replace(b"not UTF-8", b"not UTF-\xff"))
+    table(tmp_path / "times.parquet", store_timestamp=pa.array([1500], pa.timestamp("us")))
     result = mqtool("append", tmp_path / "new", "--from", tmp_path / source)
     assert result.code != ExitCode.OK
     assert (len(result.stderr.splitlines()), source in result.stderr) == (1, True)
