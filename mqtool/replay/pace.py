@@ -1,5 +1,6 @@
 """Limits the rate of a replay, and decides how often its position is saved."""
 
+import math
 import time
 from collections.abc import Iterator
 from itertools import islice
@@ -9,6 +10,8 @@ from mqtool.errors import UsageError
 from mqtool.jobs.throttle import Throttle
 
 REMEMBER_SECONDS = 1.0
+_SLOWEST = 1e-6
+"""Messages a second."""
 _CHUNKS_A_SECOND = 4
 """Minimum number of chunks per second under a rate limit; no message is sent more than a quarter of a second early."""
 
@@ -19,10 +22,10 @@ def check_rate(rate: float | None) -> None:
     """Checks a rate.
 
     Raises:
-        UsageError: the rate is not above 0.
+        UsageError: the rate is not above 0, is infinite, or so small that no clock can wait for the next message.
     """
-    if rate is not None and not rate > 0:
-        raise UsageError(f"expected a rate above 0, found {rate}")
+    if rate is not None and not _SLOWEST <= rate < math.inf:
+        raise UsageError(f"expected a rate above 0 and from {_SLOWEST:g} on, found {rate:g}")
 
 
 class Pace:

@@ -64,7 +64,7 @@ def look_up(fields: Mapping[str, str], snapshot: Snapshot, messages: Messages) -
 
 
 def _number(text: str, name: str, most: int) -> int:
-    """Parses a number; raises _QuestionError if the text is not a number, or the number is out of range."""
+    """Parses a number; raises _InvalidFieldError if the text is not a number, or the number is out of range."""
     if not (text.isascii() and text.isdigit() and len(text) <= 19 and int(text) <= most):
         raise _InvalidFieldError(f"expected a {name} of 0 to {most}, found {text[:40]}")
     return int(text)
@@ -99,9 +99,7 @@ def _by_id(text: str, topic: str, snapshot: Snapshot, messages: Messages, result
         if result.hits:
             return
         if time.monotonic() > until:
-            result.notes.append(
-                f"LookupResult in {number + 1} of {len(others)} topics; name the topic to look in that one."
-            )
+            result.notes.append(f"Looked in {number + 1} of {len(others)} topics; name the topic to look in that one.")
             return
 
 

@@ -18,6 +18,19 @@ def listed(addresses: str) -> list[str]:
     return [one.strip() for one in addresses.replace(",", ";").split(";") if one.strip()]
 
 
+def require_host(host: str) -> str:
+    """Returns a name or address.
+
+    Raises:
+        UsageError: no host can have this name; looking it up would end with an error of Python's codec.
+    """
+    try:
+        host.encode("idna")
+    except UnicodeError as error:
+        raise UsageError(f"expected the name or address of a host, found {host[:100]!r}") from error
+    return host
+
+
 def address_of(host: str) -> str:
     """Returns the IP address of a host, in the form used in records and message ids.
 
@@ -29,7 +42,7 @@ def address_of(host: str) -> str:
     except ValueError:
         pass
     try:
-        return socket.gethostbyname(host)
+        return socket.gethostbyname(require_host(host))
     except OSError as error:
         raise UsageError(f"{host!r} cannot be resolved, and message ids hold an address: --advertise one") from error
 

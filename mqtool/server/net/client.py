@@ -13,10 +13,12 @@ from collections.abc import Callable, Mapping
 
 from mqtool.errors import UsageError
 from mqtool.protocol.command import FLAG_ONEWAY, Command
+from mqtool.server.net.addresses import require_host
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.peer import Endpoint, Handler, Peer
 
 CONNECT_SECONDS = 3.0
+_PORT_DIGITS = 5
 
 
 def parse_address(address: str) -> tuple[str, int]:
@@ -27,9 +29,9 @@ def parse_address(address: str) -> tuple[str, int]:
     """
     host, _, port = address.rpartition(":")
     host = host.removeprefix("[").removesuffix("]")
-    if not host or not (port.isascii() and port.isdigit()) or int(port) > 65535:
-        raise UsageError(f"address {address!r}: expected HOST:PORT")
-    return host, int(port)
+    if not host or not (port.isascii() and port.isdigit() and len(port) <= _PORT_DIGITS) or int(port) > 65535:
+        raise UsageError(f"address {address[:100]!r}: expected HOST:PORT")
+    return require_host(host), int(port)
 
 
 class Connection:

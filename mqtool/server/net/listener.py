@@ -45,7 +45,7 @@ def listening_on(address: str) -> Iterator[None]:
     """Context manager around an attempt to listen: converts its errors to a UsageError that names the address."""
     try:
         yield
-    except (OSError, OverflowError) as error:  # OverflowError: there is no such port
+    except (OSError, OverflowError, UnicodeError) as error:  # there is no such port; no host can have this name
         raise UsageError(f"cannot listen on {address}: {error}") from error
 
 

@@ -6,6 +6,7 @@ from urllib.parse import quote
 
 import pytest
 
+from mqtool.server.admin import lookup
 from tests.support.html_page import Page
 from tests.support.remoting import records
 from tests.unit.server.broker.conftest import until
@@ -89,6 +90,22 @@ def test_a_message_is_found_by_what_is_known_of_it(site, client, put, how):
         page = Page(site.get(link).text)
     assert f"wanted {how}" in page.text
     assert f"Physical offset {record['physical_offset']}" in page.text
+
+
+def test_a_search_in_all_topics_that_takes_too_long_says_how_far_it_came(site, put, monkeypatch):
+    put(b"a")
+    put(b"b")
+    monkeypatch.setattr(lookup, "_SEARCH_S", -1.0)
+    got = site.get(f"/messages?id={'A' * 32}")
+    assert re.search(r"Looked in 1 of \d+ topics; name the topic to look in that one\.", Page(got.text).text)
+
+
+def test_a_place_outside_of_a_queue_says_what_the_queue_has(site, put):
+    topic, _ = put(b"a", b"b")
+    got = site.get(f"/messages?topic={topic}&queue=0&offset=7")
+    assert (got.status, "Queue 0 of the topic has 0 to 1." in Page(got.text).text) == (404, True)
+    got = site.get(f"/messages?topic={topic}&queue=1&offset=0")
+    assert (got.status, "Queue 1 of the topic has no message." in Page(got.text).text) == (404, True)
 
 
 def test_a_message_says_which_groups_have_consumed_it(site, client, put):

@@ -10,7 +10,8 @@ import pytest
 
 from mqtool.errors import UsageError
 from mqtool.protocol import Command, RequestCode, ResponseCode, encode
-from mqtool.server.net.client import Connection
+from mqtool.server.net.addresses import address_of
+from mqtool.server.net.client import Connection, parse_address
 from mqtool.server.net.limits import Limits
 from mqtool.server.net.listener import Answer, Handler, Listener, Peer
 from mqtool.server.net.loop import loop_factory
@@ -474,3 +475,35 @@ def tracked_memory() -> Any:
 def test_the_loop_is_uvloop_where_it_is_installed():
     uvloop = pytest.importorskip("uvloop")
     assert loop_factory() is uvloop.new_event_loop
+
+
+@pytest.mark.parametrize(
+    ("address", "parsed"),
+    [
+        ("127.0.0.1:9876", ("127.0.0.1", 9876)),
+        ("[::1]:65535", ("::1", 65535)),
+        ("broker-a.example:1", ("broker-a.example", 1)),
+    ],
+)
+def test_an_address_is_a_host_and_a_port(address, parsed):
+    assert parse_address(address) == parsed
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["", ":", ":1", "a", "a:", "a:x", "a:-1", "a:65536", "a:\u0661", "a..b:1", f"{'a' * 64}:1", f"a:{'9' * 5000}"],
+)
+def test_what_is_no_address_is_refused(address):
+    with pytest.raises(UsageError, match="expected"):
+        parse_address(address)
+
+
+@pytest.mark.parametrize("host", ["a..b", "a" * 64, "nowhere.invalid"])
+def test_a_host_that_cannot_be_is_refused(host, run):
+    async def main():
+        with pytest.raises(UsageError, match=f"cannot listen on {host}"):
+            await Listener(host, 0, {}).start()
+
+    run(main())
+    with pytest.raises(UsageError, match=r"expected the name or address of a host|cannot be resolved"):
+        address_of(host)
