@@ -1,6 +1,7 @@
 """Calls on a connection without a socket: what leaves in which write."""
 
 import asyncio
+from urllib.parse import unquote_to_bytes
 
 import pytest
 from h2.config import H2Configuration
@@ -8,7 +9,7 @@ from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, TrailersReceived
 
 from mqtool.server.net import http2
-from mqtool.server.net.http2 import Http2Connection, Methods
+from mqtool.server.net.http2 import GrpcError, GrpcStatus, Http2Connection, Methods
 from mqtool.server.net.limits import Limits
 
 HEADERS = [
@@ -32,20 +33,31 @@ class Written:
         self.writes.append(data)
 
 
+def framed(message):
+    return b"\0" + len(message).to_bytes(4, "big") + message
+
+
 class Exchange:
     """A client of the library, and a connection that answers it."""
 
-    def __init__(self, handler):
+    def __init__(self, handler, stream=None):
         self.peer = Written()
-        self.server = Http2Connection(self.peer, Methods({"/s/M": handler}, {}), Limits(), lambda: False)
+        self.is_stopping = False
+        self.reasons = {}
+        methods = Methods({"/s/M": handler}, {"/s/S": stream})
+        self.server = Http2Connection(self.peer, methods, Limits(), lambda: self.is_stopping)
         self.client = H2Connection(H2Configuration(client_side=True))
         self.client.initiate_connection()
         self.pass_on()
 
     def call(self, message, timeout="10S"):
+        return self.send(framed(message), **{"grpc-timeout": timeout})
+
+    def send(self, data, **headers):
+        """Sends a request of any bytes, with other or more headers."""
         stream = self.client.get_next_available_stream_id()
-        self.client.send_headers(stream, [*HEADERS, ("grpc-timeout", timeout)])
-        self.client.send_data(stream, b"\0" + len(message).to_bytes(4, "big") + message, end_stream=True)
+        self.client.send_headers(stream, list({**dict(HEADERS), **headers}.items()))
+        self.client.send_data(stream, data, end_stream=True)
         return stream
 
     def pass_on(self):
@@ -61,6 +73,7 @@ class Exchange:
                 found[event.stream_id] = event.data[5:]
             elif isinstance(event, ResponseReceived | TrailersReceived) and b"grpc-status" in dict(event.headers):
                 found[event.stream_id] = found.get(event.stream_id), dict(event.headers)[b"grpc-status"]
+                self.reasons[event.stream_id] = dict(event.headers).get(b"grpc-message", b"")
         return found
 
 
@@ -114,6 +127,107 @@ def test_a_timeout_that_grpc_does_not_know_ends_its_call_and_no_other(timeout):
         streams = [exchange.call(b"one", timeout), exchange.call(b"two", "99999999H")]
         exchange.pass_on()
         assert exchange.answers() == {streams[0]: (None, b"13"), streams[1]: (b"two!", b"0")}
+
+    asyncio.run(main())
+
+
+def fails(_call, _message):
+    raise ValueError("no")
+
+
+def refuses(_call, _message):
+    raise GrpcError(GrpcStatus.UNAVAILABLE, "later")
+
+
+async def fails_later(_call, _message):
+    raise ValueError("no")
+
+
+async def is_given_up(_call, _message):
+    raise asyncio.CancelledError
+
+
+def answers(_call, message):
+    return message + b"!"
+
+
+class RefusedStream:
+    """A stream that fails with its first message."""
+
+    def __init__(self, _call):
+        self.is_closed = False
+
+    def received(self, message):
+        raise (GrpcError(GrpcStatus.UNAVAILABLE, "later") if message == b"refuse" else ValueError(message))
+
+    def half_closed(self):
+        pass
+
+    def closed(self):
+        self.is_closed = True
+
+
+def refused_at_once(_call):
+    raise GrpcError(GrpcStatus.UNAVAILABLE, "later")
+
+
+ENDINGS = {
+    "a handler that fails": (fails, None, framed(b"x"), {}, b"2", b"ValueError: no"),
+    "a handler that fails later": (fails_later, None, framed(b"x"), {}, b"2", b"ValueError: no"),
+    "a handler that refuses": (refuses, None, framed(b"x"), {}, b"14", b"later"),
+    "a handler that is given up": (is_given_up, None, framed(b"x"), {}, b"1", b"the call was given up"),
+    "another method": (answers, None, framed(b"x"), {":path": "/s/N"}, b"12", b"Method not found: s/N"),
+    "another content": (answers, None, framed(b"x"), {"content-type": "text/plain"}, b"13", b"application/grpc"),
+    "a compressed message": (answers, None, b"\1" + framed(b"x")[1:], {}, b"12", b"expected identity"),
+    "a cut message": (answers, None, framed(b"xy")[:-1], {}, b"13", b"the request ends inside a message"),
+    "no message": (answers, None, b"", {}, b"13", b"the request ends inside a message"),
+    "a long message": (answers, None, b"\0\xff\xff\xff\xffx", {}, b"8", b"exceeds maximum size 136314880: 4294967295"),
+    "a stream that is refused": (answers, refused_at_once, framed(b"x"), {":path": "/s/S"}, b"14", b"later"),
+    "a stream that refuses": (answers, RefusedStream, framed(b"refuse"), {":path": "/s/S"}, b"14", b"later"),
+    "a stream that fails": (answers, RefusedStream, framed(b"x"), {":path": "/s/S"}, b"13", b"ValueError(b'x')"),
+}
+
+
+@pytest.mark.usefixtures("form")
+@pytest.mark.parametrize("ending", ENDINGS)
+def test_a_call_that_fails_has_the_status_of_grpc_and_ends_no_other_call(ending):
+    handler, stream, data, headers, status, words = ENDINGS[ending]
+
+    async def main():
+        exchange = Exchange(handler, stream)
+        exchange.answers()
+        failed = exchange.send(data, **headers)
+        exchange.pass_on()
+        await asyncio.sleep(0.01)
+        assert exchange.answers() == {failed: (None, status)}
+        assert words in unquote_to_bytes(exchange.reasons[failed])
+        assert exchange.peer.in_flight == exchange.server.buffered == 0
+        if handler is answers:
+            next_one = exchange.call(b"two")
+            exchange.pass_on()
+            assert exchange.answers() == {next_one: (b"two!", b"0")}
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("form")
+def test_a_server_that_stops_ends_its_calls_and_takes_no_more():
+    async def main():
+        async def never(_call, _message):
+            await asyncio.sleep(3600)
+
+        exchange = Exchange(never)
+        exchange.answers()
+        waiting = exchange.call(b"one")
+        exchange.pass_on()
+        exchange.is_stopping = True
+        late = exchange.call(b"two")
+        exchange.pass_on()
+        assert exchange.answers() == {late: (None, b"14")}
+        exchange.server.close()
+        assert exchange.answers() == {waiting: (None, b"14")}
+        await asyncio.sleep(0.01)
+        assert exchange.peer.in_flight == 0
 
     asyncio.run(main())
 
