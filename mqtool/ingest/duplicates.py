@@ -7,7 +7,7 @@ from typing import TypeVar
 
 from mqtool.engine.start.detect import is_new
 from mqtool.engine.write.hooks import OutgoingMessage
-from mqtool.errors import FormatError, RefusedError
+from mqtool.errors import RefusedError
 from mqtool.formats import properties
 from mqtool.store.store import Store, open_store
 
@@ -58,10 +58,7 @@ def peeked(items: Iterable[_T]) -> tuple[list[_T], Iterator[_T]]:
 def _unique_key(message: OutgoingMessage) -> str | None:
     if _MARK not in message.properties:
         return None
-    try:
-        return properties.decode(message.properties).get(properties.UNIQUE_KEY)
-    except FormatError:
-        return None
+    return properties.decode(message.properties).get(properties.UNIQUE_KEY)
 
 
 def _place(store: Store, topic: str, key: str) -> int | None:

@@ -87,6 +87,48 @@ def test_a_wrong_shape_of_the_index_is_reported_with_the_one_that_its_entries_pr
     assert words.endswith(f"maxHashSlotNum={config['maxHashSlotNum']}, maxIndexNum={config['maxIndexNum']} fit")
 
 
+@pytest.mark.parametrize(
+    ("config", "code", "expected"),
+    [
+        (
+            {"mapedFileSizeCommitLog": "131072"},
+            "lint-legacy-key",
+            ["mapedFileSizeCommitLog=131072; brokers read mappedFileSizeCommitLog"],
+        ),
+        (
+            {"timerWheelEnable": "true "},
+            "lint-misread-value",
+            ["timerWheelEnable='true ': the broker reads false; remove the blanks"],
+        ),
+        (
+            {"diskSpaceCleanForciblyRatio": "95"},
+            "lint-disk-ratio",
+            ["diskSpaceCleanForciblyRatio 95 > diskSpaceWarningLevelRatio 90"],
+        ),
+        (
+            {"diskSpaceCleanForciblyRatio": "60", "diskMaxUsedSpaceRatio": "70"},
+            "lint-disk-ratio",
+            ["diskMaxUsedSpaceRatio 70 > diskSpaceCleanForciblyRatio 60"],
+        ),
+        ({"diskMaxUsedSpaceRatio": "88"}, "lint-disk-ratio", []),
+        (
+            {"diskMaxUsedSpaceRatio": "most"},
+            "lint-disk-ratio",
+            ["configuration: diskMaxUsedSpaceRatio: expected a whole number, found 'most'"],
+        ),
+    ],
+)
+def test_what_contradicts_itself_or_means_something_else_is_reported(config, code, expected):
+    assert evidence(config, code) == expected
+
+
+def test_a_root_without_a_store_is_reported_and_a_root_that_is_not_there_is_not(tmp_path):
+    words = f"storePathRootDir={tmp_path} holds no store; {ORDERS.directory} does"
+    assert evidence({"storePathRootDir": str(tmp_path)}, "lint-path") == [words]
+    assert evidence({"storePathRootDir": str(tmp_path / "nothing")}, "lint-path") == []
+    assert evidence({"storePathRootDir": str(ORDERS.directory)}, "lint-path") == []
+
+
 def test_sizes_of_extensions_and_timer_logs_are_compared_too():
     (words,) = evidence({"mappedFileSizeConsumeQueueExt": "5000"}, "lint-size", "cqext-5.5.0")
     assert words.endswith("mappedFileSizeConsumeQueueExt=1000 fits")
