@@ -1,7 +1,10 @@
 """`mqtool append`: what it stores, what it answers, what it refuses, and that a refusal changes nothing."""
 
+import errno
 import io
 import json
+import os
+import re
 import sys
 from types import SimpleNamespace
 
@@ -11,6 +14,7 @@ import pytest
 
 import mqtool as library
 from mqtool.cli.exits import ExitCode
+from mqtool.engine.disk.files import Files
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest
@@ -289,6 +293,35 @@ def test_another_kind_of_store_is_refused(mqtool, tmp_path, name):
     result = mqtool("append", root, "--from", write(tmp_path / "in", GOOD), "--config", store_fixture(name).config)
     assert result.code == ExitCode.REFUSED
     assert tree_digest(root) == before
+
+
+def test_a_disk_that_is_full_halfway_names_the_row_to_continue_from(mqtool, tmp_path, monkeypatch):
+    """Segments of 64 KiB, of which the second cannot be created."""
+    root, config = tmp_path / "new", tmp_path / "broker.conf"
+    config.write_text("mappedFileSizeCommitLog=65536\n")
+    rows = [{"topic": "Orders", "queue_id": 0, "body": "x" * 1000, "keys": f"k{number}"} for number in range(200)]
+    create = Files.create
+
+    def full(self, path, size):
+        if path.parent.name == "commitlog" and int(path.name):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        return create(self, path, size)
+
+    monkeypatch.setattr(Files, "create", full)
+    words = ("append", root, "--config", config, "--from")
+    found = mqtool(*words, write(tmp_path / "in", rows))
+    assert found.code == ExitCode.IO_ERROR
+    row = int(
+        re.search(r"row (\d+) was answered CREATE_MAPPED_FILE_FAILED: check the disk, then continue", found.stderr)[1]
+    )
+    stored = [message for message in messages(root) if message.topic == "Orders"]
+    assert [line["row"] for line in found.lines if line.get("stored")] == list(range(1, row))
+    assert len(stored) == row - 1 > 50
+    monkeypatch.undo()
+    assert mqtool(*words, write(tmp_path / "rest", rows[row - 1 :])).code == ExitCode.OK
+    keys = [list(message.keys) for message in messages(root) if message.topic == "Orders"]
+    assert keys == [[f"k{number}"] for number in range(200)]
+    assert clean(mqtool, root) == "clean"
 
 
 def table(path, **columns):

@@ -111,6 +111,37 @@ def test_a_handler_that_raises_is_answered_with_a_system_error(run, caplog):
     assert "handler failed code=13" in caplog.text
 
 
+async def fails_later(command: Command, _peer: Peer) -> Command:
+    await asyncio.sleep(0)
+    raise ValueError(f"cannot do {command.code}")
+
+
+async def is_given_up(_command: Command, _peer: Peer) -> Command:
+    raise asyncio.CancelledError
+
+
+def not_text(command: Command, _peer: Peer) -> Command:
+    return command.reply(0, None, {"k": 5})  # type: ignore[dict-item]
+
+
+@pytest.mark.parametrize(
+    ("handler", "remark"),
+    [
+        (fails_later, "ValueError: cannot do 99"),
+        (is_given_up, "the request was given up"),
+        (not_text, "fields of code 0: expected texts, found 5"),
+    ],
+)
+def test_whatever_becomes_of_a_request_its_client_gets_an_answer(handler, remark, run):
+    async def main() -> list[Command]:
+        async with serving({99: handler, ECHO: echo}) as listener, connected(listener) as connection:
+            return [await connection.call(Command(code)) for code in (99, ECHO)]
+
+    failed, echoed = run(main())
+    assert (failed.code, failed.remark) == (ResponseCode.SYSTEM_ERROR, remark)
+    assert echoed.code == 0
+
+
 def test_one_way_requests_get_no_answer(run):
     async def main() -> bytes:
         async with serving() as listener:
