@@ -58,9 +58,9 @@ def new_directory(root: Path) -> Path:
     return next(name for name in names if not name.exists())
 
 
-def salvage_command(root: Path) -> str:
-    """Returns the command that copies every intact record into a new store."""
-    return command("salvage", root, new_directory(root))
+def salvage_command(root: Path, config: object = None) -> str:
+    """Returns the command that copies every intact record into a new store; see `opened` for `config`."""
+    return command("salvage", root, new_directory(root), with_config(config))
 
 
 def _flat(words: tuple[object, ...]) -> list[str]:

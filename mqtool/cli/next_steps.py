@@ -70,7 +70,7 @@ def _steps_for(store: Store, tried: RepairProposal | RefusedError, verification:
         runbooks = tuple(
             command("runbook", "run", runbook.id, named) for runbook in ways if runbook.id in (_SALVAGE, _SEGMENTS)
         )
-        return runbooks or (salvage_command(store.path),)
+        return runbooks or (salvage_command(store.path, store.config.file),)
     if not tried.changes:
         return _by_codes(store, tried, verification)
     ways = () if tried.needs_another_run else _needed(one for one in tried.remaining if one.severity.is_serious)

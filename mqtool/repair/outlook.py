@@ -127,12 +127,17 @@ class Comparison:
         """The numbers as a plan stores them."""
         return Forecast(self.release, self.physically_lost, self.lost_before, self.lost_after, self.outcome)
 
-    def refusal(self, root: Path) -> RefusedError:
-        """Returns the error that refuses the repair, with alternatives that lose nothing."""
+    def refusal(self, root: Path, config: Path | None = None) -> RefusedError:
+        """Returns the error that refuses the repair, with alternatives that lose nothing.
+
+        Args:
+            root: of the store.
+            config: file that it was opened with.
+        """
         return RefusedError(
             LOSSES,
             "after this change a start would lose messages that are still in the store, so nothing was changed "
-            f"({self.forecast.words}). Salvage keeps every intact record: {salvage_command(root)} (RB-05); add "
+            f"({self.forecast.words}). Salvage keeps every intact record: {salvage_command(root, config)} (RB-05); add "
             "--with COPY if another copy of the log is at hand (RB-13)",
             root,
         )

@@ -140,7 +140,7 @@ def forecast_of(
         staged.notes.append(f"what a start would lose afterwards is unknown: {found}")
         return None
     if found.loses_messages or (must_repair and not found.is_repaired):
-        raise found.refusal(store.path)
+        raise found.refusal(store.path, store.config.file)
     return found.forecast
 
 

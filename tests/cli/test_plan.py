@@ -15,7 +15,7 @@ from mqtool.repair import changes_of
 from mqtool.verify import verify
 from tests.cli.answers import problems
 from tests.support.damage import damage_case, held_lock
-from tests.support.stores import copy_store, fixture, tree_digest
+from tests.support.stores import copy_store, fixture, store_fixture, tree_digest
 
 ORDERS = "orders-5.5.0"
 
@@ -396,7 +396,8 @@ def test_a_store_without_a_change_ends_with_4(mqtool, command):
     assert (result.code, result.stderr.count("\n")) == (4, 1)
 
 
-def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path):
+@pytest.mark.parametrize("with_config", [False, True])
+def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path, with_config):
     """A cut segment with a second hole: no plan in place holds, and neither verify nor the refusal prints one."""
     root = copy_store("crash-4.9.7", tmp_path)
     with (root / "commitlog" / "00000000000000393216").open("r+b") as file:
@@ -404,14 +405,16 @@ def test_the_advice_of_a_plan_that_is_refused_runs_as_printed(mqtool, tmp_path):
         file.seek(5000)
         file.write(bytes(200))
     before = tree_digest(root)
-    steps = mqtool("verify", root, "--format", "json").document["next_steps"]
+    config = ("--config", str(store_fixture("crash-4.9.7").config)) if with_config else ()
+    steps = mqtool("verify", root, *config, "--format", "json").document["next_steps"]
     assert [step.split()[3] for step in steps] == ["RB-13", "RB-05"], steps
-    refused = mqtool("plan", "repair", root, "-o", tmp_path / "plan.json")
-    advice = re.search(r"losses: .*(mqtool salvage \S+ \S+)", refused.stderr)
+    refused = mqtool("plan", "repair", root, *config, "-o", tmp_path / "plan.json")
+    advice = re.search(r"losses: .*(mqtool salvage \S+ \S+( --config \S+)?) \(RB-05\)", refused.stderr)
     assert advice, refused.stderr
     words = shlex.split(advice[1])
+    assert tuple(words[4:]) == config
     assert mqtool(*words[1:]).code in (0, 1)
-    assert mqtool("verify", words[-1], "--format", "json").document["status"] != "corrupt"
+    assert mqtool("verify", words[3], "--format", "json").document["status"] != "corrupt"
     assert tree_digest(root) == before
 
 

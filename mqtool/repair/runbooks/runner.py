@@ -150,7 +150,7 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
         if error.gate != LOSSES:
             raise
         protocol.add("plan", REFUSED, str(error), left)
-        protocol.next_steps = (salvage_command(protocol.store),)
+        protocol.next_steps = (salvage_command(protocol.store, request.config),)
         return
     if plan is None:
         protocol.add("plan", REFUSED, "no change of these files repairs this", left)
