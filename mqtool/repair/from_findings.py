@@ -6,6 +6,7 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from mqtool.errors import RefusedError, UsageError
 from mqtool.formats import file_names
@@ -278,12 +279,12 @@ def findings_of(document: object, where: Path) -> tuple[str, list[Finding]]:
             if row["code"] in CATALOGUE
         ]
         store = document["store"]
-        if b"\0" in os.fsencode(store) or not all(map(_has_texts, found)):
+        if b"\0" in os.fsencode(store) or not all(map(_has_names, document["findings"])):
             raise TypeError("a name is not a text")  # noqa: TRY301 - reported with the others
     except (KeyError, TypeError, ValueError) as error:
         raise UsageError(f"{where}: expected findings of mqtool verify: {error}") from error
     return store, found
 
 
-def _has_texts(finding: Finding) -> bool:
-    return isinstance(finding.file, str) and isinstance(finding.topic, str | None)
+def _has_names(row: dict[str, Any]) -> bool:
+    return isinstance(row["file"], str) and isinstance(row["topic"], str | None)
