@@ -83,6 +83,7 @@ def salvage(
         LayoutError: segments of several sizes cannot be kept in place.
         UnsupportedFormatError: the log is a DLedger log.
         NothingFoundError: no record is provable.
+        UsageError: options do not go together, the target is inside of a store, or a copy has no log.
         StoreError: a file cannot be read or written.
     """
     chosen = options or SalvageOptions()
@@ -132,6 +133,9 @@ def _check(stores: list[Store], target: Path, options: SalvageOptions) -> None:
         for part in (store.path, *store.layout.commit_log_dirs):
             if is_inside(target, part):
                 raise UsageError(f"{target}: expected a directory outside of {part}: nothing is written into a store")
+    for copy in stores[1:]:
+        if not copy.commit_log.segments:
+            raise UsageError(f"{copy.path}: expected a copy with a CommitLog below it, found no segment")
     sizes = {segment.size for store in stores for segment in store.commit_log.segments[:-1]}
     if options.compact:
         return

@@ -140,6 +140,15 @@ def test_a_configuration_that_names_the_log_does_not_hide_the_log_of_another_cop
     assert records(tmp_path / "new") == records(whole)
 
 
+def test_a_copy_without_a_log_is_refused(tmp_path):
+    root = damage_case("old-zero-segment@5.5.0-clean", tmp_path)
+    copy = damage_case("none@5.5.0-clean", tmp_path / "copy")
+    (copy / "commitlog").rename(tmp_path / "log")
+    with pytest.raises(UsageError, match=f"{copy}: expected a copy with a CommitLog below it"):
+        salvage(root, tmp_path / "new", SalvageOptions(copies=(copy,)))
+    assert not (tmp_path / "new").exists()
+
+
 def test_copies_of_different_logs_are_refused_and_leave_nothing(tmp_path):
     for name, body in (("a", b"one"), ("b", b"two")):
         builder = StoreBuilder()
