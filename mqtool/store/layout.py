@@ -34,6 +34,7 @@ from mqtool.store.files import (
     subdirectories,
 )
 from mqtool.store.misplaced import in_place, misplaced
+from mqtool.store.real_path import named_below
 from mqtool.store.remote import RemotePath
 
 _INTEGER = re.compile("-?[0-9]{1,10}")
@@ -179,11 +180,12 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, *, has_ledger: bool) -> t
 
 def _moved(path: Path, root: Path, config: BrokerConfig) -> Path:
     """Finds a configured directory, also in a copy of the store at another place."""
+    where: Any = root
     *likely, same_name = config.places_in_copy(path, root)
     candidates = (*likely, path, same_name)
     for candidate in candidates:
         if candidate.is_dir():
-            return candidate
+            return candidate if isinstance(where, RemotePath) else named_below(root, candidate)
     tried = f"neither it nor {candidates[-1]} exists"
     raise LayoutError(f"{config.source} names this CommitLog directory, but {tried}", path)
 

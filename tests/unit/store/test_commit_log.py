@@ -3,6 +3,7 @@
 import os
 import threading
 import tracemalloc
+from pathlib import Path
 
 import pytest
 
@@ -11,6 +12,7 @@ from mqtool.errors import CorruptionError, StoreClosedError
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
 from mqtool.records.damage import Damage
 from mqtool.store import Message
+from mqtool.verify import State, verify
 from tests.support.builder import StoreBuilder, encode
 
 SIZE = 1 << 14
@@ -55,6 +57,21 @@ def test_segments_over_several_directories_are_one_log(tmp_path):
     config = {"storePathCommitLog": f"{root}/disk0,{root}/disk2"}
     with mqtool.open(root, config) as store:
         assert [start for start, _, kind in read(store)[1] if kind == "missing"] == [SIZE]
+
+
+@pytest.mark.parametrize("named", ["absolute", "relative", "link"])
+@pytest.mark.parametrize("root", ["absolute", "relative", "link"])
+def test_a_configured_directory_of_the_log_is_below_the_root_however_both_are_named(root, named, tmp_path, monkeypatch):
+    """`cd /data; mqtool verify store --config broker.conf`: findings name files relative to the root."""
+    builder = built(tmp_path / "store")
+    (tmp_path / "link").symlink_to(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    roots = {"absolute": tmp_path / "store", "relative": Path("store"), "link": tmp_path / "link" / "store"}
+    Path("broker.conf").write_text(f"storePathCommitLog={roots[named] / 'commitlog'}\n")
+    with mqtool.open(roots[root], Path("broker.conf")) as store:
+        assert store.layout.commit_log_dirs == (roots[root] / "commitlog",)
+        assert read(store) == ([put.physical_offset for put in builder.puts], [])
+        assert verify(store).state is not State.CORRUPT
 
 
 @pytest.mark.parametrize("number", [0, 1, 2])
