@@ -147,8 +147,7 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, stored: layout.StoreLayou
     named = tuple(path for key in _COMMIT_LOG_KEYS for path in config.paths(key))
     detected = stored.commit_log_dirs if stored else ()
     if named:
-        places = {path.name: path for path in detected}
-        return tuple(places.get(path.name, root / path.name) for path in named)
+        return tuple(layout.place_of(path, root, config) or root / path.name for path in named)
     return (default,) if default in detected or not detected else detected
 
 

@@ -172,22 +172,26 @@ def with_ledger(plain: MappedFileList, ledger: Path | None) -> MappedFileList:
 def _commit_log_dirs(root: Path, config: BrokerConfig, *, has_ledger: bool) -> tuple[Path, ...]:
     configured = config.paths("storePathCommitLog") + config.paths("readOnlyCommitLogStorePaths")
     if configured and not (has_ledger and not (root / file_names.COMMIT_LOG).is_dir()):
-        return tuple(dict.fromkeys(_moved(path, root, config) for path in configured))
+        return tuple(dict.fromkeys(_require_place(path, root, config) for path in configured))
     found = [root / file_names.COMMIT_LOG] if (root / file_names.COMMIT_LOG).is_dir() else []
     others = (entry for entry in subdirectories(root) if entry.name not in _KNOWN)
     return tuple(found + [root / entry.name for entry in others if _holds_records(root / entry.name)])
 
 
-def _moved(path: Path, root: Path, config: BrokerConfig) -> Path:
-    """Finds a configured directory, also in a copy of the store at another place."""
+def place_of(path: Path, root: Path, config: BrokerConfig) -> Path | None:
+    """Returns where a configured directory is, also in a copy of the store at another place; None if it is missing."""
     where: Any = root
     *likely, same_name = config.places_in_copy(path, root)
-    candidates = (*likely, path, same_name)
-    for candidate in candidates:
-        if candidate.is_dir():
-            return candidate if isinstance(where, RemotePath) else named_below(root, candidate)
-    tried = f"neither it nor {candidates[-1]} exists"
-    raise LayoutError(f"{config.source} names this CommitLog directory, but {tried}", path)
+    found = next((place for place in (*likely, path, same_name) if place.is_dir()), None)
+    return found if found is None or isinstance(where, RemotePath) else named_below(root, found)
+
+
+def _require_place(path: Path, root: Path, config: BrokerConfig) -> Path:
+    found = place_of(path, root, config)
+    if found is None:
+        tried = f"neither it nor {root / path.name} exists"
+        raise LayoutError(f"{config.source} names this CommitLog directory, but {tried}", path)
+    return found
 
 
 def _segments_in(root: Path, size: int | None) -> list[Path]:

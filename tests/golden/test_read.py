@@ -9,7 +9,10 @@ from typing import Any
 import pytest
 
 import mqtool
+from mqtool.engine import open_store as open_for_writing
+from mqtool.engine.start.detect import options_for
 from mqtool.records.damage import Damage
+from mqtool.recovery import predict
 from mqtool.store import Message, Store
 from tests.support.stores import StoreFixture, answered, answers, copy_store, store_fixture, summary, tree_digest
 
@@ -190,3 +193,25 @@ def test_several_commit_log_directories_are_one_log_with_and_without_a_config(tm
     with mqtool.open(root, config) as configured, mqtool.open(root) as found:
         assert configured.commit_log.segments == found.commit_log.segments
         assert [segment.base for segment in found.commit_log.segments] == list(range(0, 8 * 65536, 65536))
+
+
+def test_directories_of_one_name_on_several_disks_keep_their_parts(tmp_path: Path) -> None:
+    """As in `storePathCommitLog=/disk1/commitlog,/disk2/commitlog`, with the first disk full and only read."""
+    root = copy_store("multipath-5.5.0", tmp_path)
+    expected = predict(root, "5.5")
+    disks = [tmp_path / name / "commitlog" for name in ("a", "b", "c")]
+    for name, disk in zip(("clA", "clB", "clC"), disks, strict=True):
+        disk.parent.mkdir()
+        (root / name).rename(disk)
+    full = sorted(disks[0].iterdir())
+    config = {"storePathCommitLog": f"{disks[1]},{disks[2]}", "readOnlyCommitLogStorePaths": disks[0]}
+    found = predict(root, "5.5", config)
+    assert (found.verdict, found.after_start, found.lost) == (expected.verdict, expected.after_start, expected.lost)
+    with open_for_writing(root, options_for(root, config)) as writer:
+        placed = [writer.put("New", 0, bytes(1000)).physical_offset for _ in range(200)]
+    assert not (root / "commitlog").exists(), "no broker with this configuration would read it"
+    assert sorted(disks[0].iterdir()) == full
+    with mqtool.open(root, config) as store:
+        new = [one.physical_offset for one in store.messages() if isinstance(one, Message) and one.topic == "New"]
+        assert new == placed
+        assert {segment.path.parent for segment in store.commit_log.segments[-3:]} == {disks[1], disks[2]}

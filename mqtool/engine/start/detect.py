@@ -19,7 +19,7 @@ from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_directory
 from mqtool.store.index_file import list_index_files
-from mqtool.store.layout import StoreLayout
+from mqtool.store.layout import StoreLayout, place_of
 from mqtool.store.store import open_store
 
 _SIZES = {
@@ -65,10 +65,10 @@ def options_for(
     detected = _sizes_of(found, keys) | _index_sizes_of(root, keys)
     if any(list_directory(root / file_names.CONSUME_QUEUE_EXT)):
         detected["consume_queue_ext"] = True
-    read_only = {path.name for path in keys.paths("readOnlyCommitLogStorePaths")}
-    detected["read_only_dirs"] = tuple(path for path in found.commit_log_dirs if path.name in read_only)
+    read_only = {place_of(path, root, keys) for path in keys.paths("readOnlyCommitLogStorePaths")}
+    detected["read_only_dirs"] = tuple(path for path in found.commit_log_dirs if path in read_only)
     if found.commit_log_dirs not in ((), (root / file_names.COMMIT_LOG,)):
-        detected["commit_log_dirs"] = tuple(path for path in found.commit_log_dirs if path.name not in read_only)
+        detected["commit_log_dirs"] = tuple(path for path in found.commit_log_dirs if path not in read_only)
     else:
         detected["commit_log_dirs"] = ()
     return replace(options_from_config(keys, StoreOptions(compat=release)), **detected, **chosen)
