@@ -28,6 +28,7 @@ from mqtool.repair import (
     RebuildMetadata,
     RebuildQueues,
     Redact,
+    RepairFiles,
     SetAside,
     Trim,
     Truncate,
@@ -230,6 +231,45 @@ def test_a_store_that_somebody_has_open_for_writing(protection, plan, root):
 def test_a_store_that_somebody_reads_is_changed(protection, plan, root):
     with opened_elsewhere(root / "checkpoint", "rb", protection):
         assert carry_out(plan).steps == plan.steps
+
+
+def make_directory(lock):
+    lock.unlink(missing_ok=True)
+    lock.mkdir()
+
+
+def make_link(lock):
+    lock.unlink(missing_ok=True)
+    lock.symlink_to(lock.parent / "checkpoint")
+
+
+@pytest.mark.parametrize("harm", [make_directory, make_link])
+def test_a_lock_that_is_no_file(harm, plan, root):
+    harm(root / "lock")
+    assert "expected a regular file" in str(check_refused("lock", lambda: carry_out(plan), root))
+
+
+def test_a_lock_that_cannot_be_taken(plan, root, monkeypatch):
+    def denied(_self):
+        raise PermissionError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr("mqtool.repair.gates.StoreLock.acquire", denied)
+    refused = check_refused("read-only", lambda: carry_out(plan), root)
+    assert "the lock cannot be taken: Permission denied" in str(refused)
+
+
+def test_a_file_that_is_not_what_was_planned_after_it_changed_places(plan, root):
+    """As after a write of another process, or on a disk that does not keep what it is given."""
+
+    class ForgetfulFiles(RepairFiles):
+        def rename(self, path, target):
+            super().rename(path, target)
+            if target == root / plan.steps[-1].path:
+                target.write_bytes(bytes(target.stat().st_size))
+
+    refused = check_refused("result", lambda: carry_out(plan, files=ForgetfulFiles()), root)
+    assert str(root / plan.steps[-1].path) in str(refused)
+    assert not (root / HOME).exists()
 
 
 def test_a_lock_file_that_was_not_there_goes_again(plan, root):
@@ -567,5 +607,9 @@ def test_the_journal_can_be_kept_outside(plan, root, tmp_path):
     journal = carry_out(plan).journal
     text = journal.read_bytes()
     check_refused("path", lambda: finalize(root, keep_journal=root / "config" / "journal"), root)
+    before = tree_digest(root)
+    with pytest.raises(StoreError, match="cannot be written: No such file or directory"):
+        finalize(root, keep_journal=tmp_path / "nothing" / "journal")
+    assert tree_digest(root) == before
     finalize(root, keep_journal=tmp_path / "kept")
     assert (tmp_path / "kept").read_bytes() == text
