@@ -24,6 +24,7 @@ from mqtool.verify import verify
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest
+from tests.support.unreadable import unlistable
 
 
 def contents(root):
@@ -271,6 +272,17 @@ def test_a_file_that_cannot_be_read_ends_the_backup_and_is_named(name, tmp_path,
             backup(root, tmp_path / "backup")
     assert snapshots(tmp_path / "backup") == []
     assert backup(root, tmp_path / "backup").resumed
+
+
+def test_a_directory_that_cannot_be_listed_ends_the_backup_and_is_named(tmp_path, monkeypatch):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    (root / "compaction").mkdir(exist_ok=True)
+    with (
+        unlistable(monkeypatch, root / "compaction"),
+        pytest.raises(StoreError, match=f"{root / 'compaction'}: cannot be read: Permission denied"),
+    ):
+        backup(root, tmp_path / "backup")
+    assert snapshots(tmp_path / "backup") == []
 
 
 def test_a_destination_that_cannot_be_made_is_named(tmp_path):
