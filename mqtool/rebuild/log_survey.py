@@ -4,7 +4,6 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mqtool.formats import properties as names
 from mqtool.formats.commit_log import SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.dispatch_batch import BatchBuilder, RebuildScope
@@ -16,8 +15,11 @@ from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules
 from mqtool.records.frames import Frames
 from mqtool.records.trailers import trailers_of
-from mqtool.records.words import java_hashes
+from mqtool.store.deliveries import are_delivered, identity_marks
 from mqtool.store.store import Store
+
+_PARKING = np.dtype([("mark", "u8"), ("is_parked", "?"), ("queue_id", "i4"), ("queue_offset", "i8")])
+"""A record that is parked in a delay level or delivered from one, with the hash of its identity."""
 
 
 @dataclass(slots=True)
@@ -68,15 +70,15 @@ class Surveyor:
     def __init__(self) -> None:
         self.survey = LogSurvey()
         self.is_complete = False
-        self._waiting: list[np.ndarray] = []
-        self._delivered: list[np.ndarray] = []
+        self._delays: list[np.ndarray] = []
 
     def add(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
         """Adds some frames and their dispatch result to the survey."""
         self._ranges(dispatcher, dispatched)
         self._flags(dispatcher, frames, dispatched)
-        if self._waiting or (dispatched.topic == dispatcher.schedule).any():
-            self._delays(dispatcher, frames, dispatched)  # nothing was delivered before the first parked message
+        parked = dispatched.topic == dispatcher.schedule
+        if self._delays or parked.any():  # nothing was delivered before the first parked message
+            self._delays.append(_delays_of(frames, parked))
         survey = self.survey
         survey.records += len(frames)
         survey.last_record = int(frames.column("physical_offset")[-1])
@@ -110,54 +112,30 @@ class Surveyor:
             numbers = np.unique(dispatched.topic[np.flatnonzero(sys_flag & flag)]).tolist()
             topics.update(dispatcher.topics.names[number] for number in numbers)
 
-    def _delays(self, dispatcher: Dispatcher, frames: Frames, dispatched: Dispatched) -> None:
-        """Matches parked and delivered messages by unique key, born timestamp and number of retries."""
-        born = frames.column("born_timestamp").astype(np.uint64)
-        retries = frames.column("reconsume_times").view(np.uint32).astype(np.uint64)
-        for trailers in trailers_of(frames):
-            if not len(trailers.property_slices.named(names.DELAY_LEVEL)):
-                continue
-            delayed = trailers.property_slices.value_of(names.DELAY_LEVEL)[1] > 0
-            starts, lengths = trailers.property_slices.value_of(names.UNIQUE_KEY)
-            rows = np.flatnonzero(delayed & (lengths > 0))
-            hashes, _ = java_hashes(trailers.data, starts[rows], lengths[rows])
-            of_frame = trailers.rows[rows]
-            mark = (hashes.astype(np.uint64) << np.uint64(32)) ^ (born[of_frame] << np.uint64(6)) ^ retries[of_frame]
-            parked = dispatched.topic[of_frame] == dispatcher.schedule
-            self._delivered.append(mark[~parked])
-            self._waiting.append(
-                np.stack(
-                    [
-                        mark[parked],
-                        frames.column("queue_id")[of_frame[parked]].astype(np.uint64),
-                        frames.column("queue_offset")[of_frame[parked]].astype(np.uint64),
-                    ]
-                )
-            )
-
     def finish(self) -> LogSurvey:
         """Computes how far each delay level has been delivered, and returns the survey."""
-        if self._waiting:
-            waiting = np.concatenate(self._waiting, axis=1)
-            delivered = np.concatenate(self._delivered)
-            served = _all_delivered(waiting[0], delivered)
-            for queue_id in np.unique(waiting[1]).tolist():
-                mine = waiting[1] == queue_id
-                offsets, done = waiting[2][mine].astype(np.int64), served[mine]
+        if self._delays:
+            delays = np.concatenate(self._delays)
+            is_delivered = are_delivered(delays["mark"], delays["is_parked"])
+            for queue_id in np.unique(delays["queue_id"][delays["is_parked"]]).tolist():
+                of_level = delays["is_parked"] & (delays["queue_id"] == queue_id)
+                offsets, delivered = delays["queue_offset"][of_level], is_delivered[of_level]
                 # a level's messages are delivered in order: none after the last delivered one has been delivered
-                self.survey.served[queue_id] = int(offsets[done].max()) + 1 if done.any() else int(offsets.min())
+                served = int(offsets[delivered].max()) + 1 if delivered.any() else int(offsets.min())
+                self.survey.served[queue_id] = served
         return self.survey
 
 
-def _all_delivered(parked: np.ndarray, delivered: np.ndarray) -> np.ndarray:
-    """Returns a bool for each parked message: as many were delivered with its mark as were parked with it.
-
-    A group that failed twice on the same try of a message parks two records with one mark; one delivery proves neither.
-    """
-    marks, place, count = np.unique(parked, return_inverse=True, return_counts=True)
-    ordered = np.sort(delivered)
-    found = np.searchsorted(ordered, marks, "right") - np.searchsorted(ordered, marks, "left")
-    return np.asarray((found >= count)[place])
+def _delays_of(frames: Frames, parked: np.ndarray) -> np.ndarray:
+    """Returns the frames that are parked in a delay level or delivered from one, in log order."""
+    found = [identity_marks(frames, trailers, parked) for trailers in trailers_of(frames)]
+    rows = np.concatenate([of_frame for of_frame, _ in found])
+    delays = np.empty(len(rows), _PARKING)
+    delays["mark"] = np.concatenate([marks for _, marks in found])
+    delays["is_parked"] = parked[rows]
+    for name in ("queue_id", "queue_offset"):
+        delays[name] = frames.column(name)[rows]
+    return delays[np.argsort(rows)]
 
 
 def survey_log(store: Store, rules: DispatchRules, on_progress: OnProgress = ignore) -> LogSurvey:

@@ -14,6 +14,7 @@ from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.store import address as addresses
+from mqtool.store.deliveries import PARKING_TOPICS, delivered_offsets
 from mqtool.store.find import KeyMatches, messages_by_key
 from mqtool.store.message import Message
 from mqtool.store.pending import known_groups
@@ -154,8 +155,8 @@ def _is_complete(first: Message) -> bool:
     matches = first.properties
     if properties.ORIGIN_MESSAGE_ID in matches or first.prepared_transaction_offset:
         return False
-    parked = (topics.SCHEDULE_TOPIC, topics.TIMER_TOPIC, topics.HALF_TOPIC)
-    return first.topic in parked or not {properties.REAL_TOPIC, "1ST_POP_TIME"} & set(matches)
+    is_parked = first.topic in (*PARKING_TOPICS, topics.HALF_TOPIC)
+    return is_parked or not {properties.REAL_TOPIC, "1ST_POP_TIME"} & set(matches)
 
 
 # -- records ------------------------------------------------------------------------------------------------------
@@ -268,10 +269,10 @@ def _stored(message: Message, earlier: Sequence[Message]) -> Step:
 
 
 def _of_waiting(store: Store, records: Sequence[Message]) -> Iterator[Step]:
-    """Yields the state of messages that are parked in the timer or schedule topic and have no later record."""
-    read_to = popping.timer_read_to(store)
+    """Yields the state of messages that are parked in the timer or schedule topic and not delivered."""
+    read_to, delivered = popping.timer_read_to(store), delivered_offsets(records)
     for message in records:
-        if properties.TIMER_DEL_UNIQUE_KEY in message.properties or _is_delivered(message, records):
+        if properties.TIMER_DEL_UNIQUE_KEY in message.properties or message.physical_offset in delivered:
             continue
         if message.topic == topics.SCHEDULE_TOPIC:
             position = store.metadata.delay_offsets.get(message.queue_id + 1, 0)
@@ -296,22 +297,6 @@ def _parked(store: Store, message: Message, proof: str, *, is_past: bool) -> Ste
     order = message.physical_offset + 1
     waits = step_of(message, StepKind.WAITS, "waits for its time", at=None, order=order, due=due)
     return replace(waits, proof=proof)
-
-
-def _is_delivered(message: Message, records: Sequence[Message]) -> bool:
-    """Whether a later record is the delivered form of a parked message."""
-    target = message.properties.get(properties.REAL_TOPIC)
-    return any(
-        one.physical_offset > message.physical_offset
-        and (one.topic == target or (one.topic == message.topic == topics.TIMER_TOPIC and _rolls(one)))
-        and one.reconsume_times == message.reconsume_times
-        and properties.TIMER_DEL_UNIQUE_KEY not in one.properties
-        for one in records
-    )
-
-
-def _rolls(message: Message) -> bool:
-    return message.properties.get(properties.TIMER_ROLL_TIMES, "0") != "0"
 
 
 def _is_recalled(message: Message, records: Sequence[Message]) -> bool:

@@ -9,12 +9,12 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mqtool.errors import FormatError, StoreError, UnreadableError
-from mqtool.formats import config_files, config_json, file_names, properties, topics
+from mqtool.formats import config_files, config_json, file_names, topics
 from mqtool.formats.config_files import TopicConfig
 from mqtool.formats.topics import is_lmq
 from mqtool.store.consume_queue import has_record, units_from
+from mqtool.store.deliveries import delivered_offsets, identity_of
 from mqtool.store.files import list_directory, read_file
-from mqtool.store.message import Message
 from mqtool.store.metadata import Metadata
 from mqtool.store.named_files import kind_of
 from mqtool.store.store import Store
@@ -256,26 +256,17 @@ def _delivered_again(path: Path, store: Store, level: int, offset: int, collecto
 
 
 def _is_delivered(store: Store, physical_offset: int) -> bool:
-    """Whether index and log prove that a delayed message is delivered, and so is every other one with its identity."""
+    """Whether index and log prove that a delayed message is delivered."""
     try:
         message = store.message_at(physical_offset)
     except StoreError:
         return False
-    target, key = message.properties.get(properties.REAL_TOPIC), message.unique_key
-    if target is None or key is None:
+    identity = identity_of(message)
+    if identity is None:
         return False
-
-    def is_same(other: Message) -> bool:
-        there = other.unique_key, other.born_timestamp, other.reconsume_times
-        return there == (key, message.born_timestamp, message.reconsume_times)
-
-    parked = [
-        other
-        for other in store.query_message(topics.SCHEDULE_TOPIC, key)
-        if is_same(other) and other.properties.get(properties.REAL_TOPIC) == target
-    ]
-    delivered = [other for other in store.query_message(target, key) if is_same(other)]
-    return 0 < len(parked) <= len(delivered)
+    records = [*store.query_message(topics.SCHEDULE_TOPIC, identity.unique_key)]
+    records += store.query_message(identity.topic, identity.unique_key)
+    return physical_offset in delivered_offsets(sorted(records, key=lambda one: one.physical_offset))
 
 
 def _delay_offset(path: Path, level: int, offset: int, facts: QueueFacts, collector: FindingCollector) -> None:

@@ -15,7 +15,7 @@ from tests.support.stores import copy_store, store_fixture
 from tests.unit.rebuild.model import record
 from tests.unit.rebuild.test_job import make_store
 
-KEY = {"UNIQ_KEY": "7F0000010FA818B4AAC26C9E7A3B0001", "DELAY": "2"}
+KEY = {"UNIQ_KEY": "7F0000010FA818B4AAC26C9E7A3B0001", "DELAY": "2", "REAL_TOPIC": "T"}
 
 
 def composed(root):
