@@ -12,7 +12,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules, IndexKeys, Oddity, QueueUnits
 from mqtool.records.frames import Frames
-from mqtool.records.queue_build import pack
+from mqtool.records.queue_build import pack, queue_numbers, queue_of
 from mqtool.records.words import WordTable
 from mqtool.store.globs import Globs
 
@@ -119,25 +119,19 @@ class BatchBuilder:
     def _by_queue(self, frames: Frames, units: QueueUnits) -> list[tuple[QueueName, UnitBatch]]:
         if not len(units):
             return []
-        key = (units.topic.astype(np.uint64) << np.uint64(32)) | units.queue_id.view(np.uint32).astype(np.uint64)
-        number = self._queues.numbers_of(key)
+        number = self._queues.numbers_of(queue_numbers(units.topic, units.queue_id).view(np.uint64))
         packed = pack(units, number.astype(np.int64))
         order = packed.order
         offsets, times, counts = units.queue_offset[order], units.store_timestamp[order], units.batch_size[order]
-        found = []
+        found, topics = [], self._dispatcher.topics.names
         for first, (start, end) in zip(packed.firsts.tolist(), pairwise([0, *packed.stops.tolist()]), strict=True):
-            name = self._name(self._queues.values[int(number[first])])
+            name = QueueName(*queue_of(self._queues.values[int(number[first])], topics))
             part = slice(start, end)
             batch = UnitBatch(offsets[part], packed.units[part], times[part], counts[part])
             if self._scope.properties:
                 batch.properties = _properties(frames, units.row[order[part]])
             found.append((name, batch))
         return found
-
-    def _name(self, key: int) -> QueueName:
-        queue_id = key & 0xFFFFFFFF
-        signed = queue_id - (1 << 32) if queue_id >> 31 else queue_id
-        return QueueName(self._dispatcher.topics.names[key >> 32], signed)
 
 
 def _properties(frames: Frames, rows: np.ndarray) -> list[bytes]:

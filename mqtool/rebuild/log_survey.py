@@ -14,6 +14,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import Dispatched, DispatchRules
 from mqtool.records.frames import Frames
+from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.records.trailers import trailers_of
 from mqtool.store.deliveries import are_delivered, identity_marks
 from mqtool.store.store import Store
@@ -88,17 +89,14 @@ class Surveyor:
         units = dispatched.units
         if not len(units):
             return
-        key = (units.topic.astype(np.int64) << 32) | (units.queue_id.astype(np.int64) & 0xFFFFFFFF)
-        distinct, place = np.unique(key, return_inverse=True)
+        distinct, place = np.unique(queue_numbers(units.topic, units.queue_id), return_inverse=True)
         low = np.full(len(distinct), np.iinfo(np.int64).max)
         high, end = np.full(len(distinct), -1), np.zeros(len(distinct), np.int64)
         np.minimum.at(low, place, units.queue_offset)
         np.maximum.at(high, place, units.queue_offset + units.batch_size)
         np.maximum.at(end, place, units.physical_offset + units.size)
         for index, number in enumerate(distinct.tolist()):
-            queue_id = number & 0xFFFFFFFF
-            topic = dispatcher.topics.names[number >> 32]
-            name = QueueName(topic, queue_id - (1 << 32) if queue_id >> 31 else queue_id)
+            name = QueueName(*queue_of(number, dispatcher.topics.names))
             extent = self.survey.queues.setdefault(name, QueueRange(int(low[index]), int(high[index]), 0))
             extent.first, extent.next = min(extent.first, int(low[index])), max(extent.next, int(high[index]))
             extent.last_physical = max(extent.last_physical, int(end[index]))

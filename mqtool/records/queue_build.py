@@ -78,6 +78,21 @@ def queue_keys(units: QueueUnits) -> np.ndarray:
     return units.topic.astype(np.int64) * (highest - lowest + 1) + (units.queue_id.astype(np.int64) - lowest)
 
 
+def queue_numbers(topic: np.ndarray, queue_id: np.ndarray) -> np.ndarray:
+    """Returns an int64 number for each pair of topic number and queue id, from which `queue_of` gets both."""
+    return (topic.astype(np.int64) << 32) | (queue_id.astype(np.int64) & 0xFFFFFFFF)
+
+
+def queue_of(number: int, topics: list[str]) -> tuple[str, int]:
+    """Returns topic and queue id of a number from `queue_numbers`.
+
+    Args:
+        number: of the queue.
+        topics: name of each topic number.
+    """
+    return topics[number >> 32], java.to_int32(number)
+
+
 def pack(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
     """Sorts units by queue and packs them.
 

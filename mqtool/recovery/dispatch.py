@@ -17,6 +17,7 @@ from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import among, distinct
+from mqtool.records.queue_build import queue_numbers
 from mqtool.records.record_check import RecordCheck
 from mqtool.recovery.action_log import load_fails
 from mqtool.recovery.batch_queues import BatchQueue
@@ -125,8 +126,7 @@ def by_queue(topic: np.ndarray, queue_id: np.ndarray, names: list[str]) -> Itera
         queue_id: of each row.
         names: of the topics.
     """
-    keys = (topic.astype(np.int64) << 32) | (queue_id.astype(np.int64) & 0xFFFFFFFF)
-    distinct, group = np.unique(keys, return_inverse=True)
+    distinct, group = np.unique(queue_numbers(topic, queue_id), return_inverse=True)
     order = np.argsort(group, kind="stable")
     edges = np.searchsorted(group[order], np.arange(len(distinct) + 1))
     queues = [(names[key >> 32], key & 0xFFFFFFFF, number) for number, key in enumerate(distinct.tolist())]

@@ -10,13 +10,11 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from mqtool.records.dispatched import QueueUnits
+from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.records.words import WordTable
 
 MOST_JUMPS = 100_000
 """Jumps that are kept per segment."""
-
-_LOW = np.uint64(0xFFFFFFFF)
-_SHIFT = np.uint64(32)
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,13 +77,11 @@ class Continuity:
 
     def codes(self, units: QueueUnits) -> np.ndarray:
         """Returns a dense number per unit for its queue, int32; `span.queues` names them."""
-        topic = units.topic.astype(np.uint64) << _SHIFT
-        codes = self.numbers.numbers_of(topic | (units.queue_id.astype(np.int64).view(np.uint64) & _LOW))
+        codes = self.numbers.numbers_of(queue_numbers(units.topic, units.queue_id).view(np.uint64))
         span, known = self.span, len(self.span.queues)
         fresh = self.numbers.values[known:]
         if fresh:
-            ids = np.array([value & 0xFFFFFFFF for value in fresh], np.uint32).view(np.int32).tolist()
-            span.queues.extend((self._topics[value >> 32], queue) for value, queue in zip(fresh, ids, strict=True))
+            span.queues.extend(queue_of(number, self._topics) for number in fresh)
             for name in ("first", "first_at", "following", "last_at", "messages"):
                 old = getattr(span, name)
                 fill = 0 if name == "messages" else -1

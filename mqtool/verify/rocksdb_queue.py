@@ -15,6 +15,7 @@ from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
+from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.store import Store
 from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.rocksdb_queues import QueueDatabase
@@ -59,10 +60,10 @@ class RocksCheck:
         """Compares the units of some records with the database, queue by queue."""
         if not len(units):
             return
-        key = (units.topic.astype(np.int64) << 32) | (units.queue_id.astype(np.int64) & 0xFFFFFFFF)
-        for number in np.unique(key).tolist():
-            rows = np.flatnonzero(key == number)
-            name = (names[number >> 32], java.to_int32(number))
+        numbers = queue_numbers(units.topic, units.queue_id)
+        for number in np.unique(numbers).tolist():
+            rows = np.flatnonzero(numbers == number)
+            name = queue_of(number, names)
             if not self._survey.includes(name[0]):
                 continue
             offsets = units.queue_offset[rows]

@@ -8,6 +8,7 @@ import numpy as np
 
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
+from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.siblings.equeue.runs import ValidRun
 
 NO_CODE = -1
@@ -53,12 +54,8 @@ class MessageTable:
     def add(self, valid: ValidRun, topics: "DictionaryColumn", tags: "DictionaryColumn") -> None:
         """Adds the messages of a run, with their distinct topics and tags."""
         names = [one.decode("utf-8", "replace") for one in topics.values]
-        pairs = (topics.codes.astype(np.int64) << 32) | (valid.fields.fixed["queue_id"].astype(np.int64) & 0xFFFFFFFF)
-        distinct = distinct_numbers(pairs)
-        numbers = [
-            self.queues.setdefault((names[pair >> 32], _signed(pair & 0xFFFFFFFF)), len(self.queues))
-            for pair in distinct.values
-        ]
+        distinct = distinct_numbers(queue_numbers(topics.codes, valid.fields.fixed["queue_id"]))
+        numbers = [self.queues.setdefault(queue_of(number, names), len(self.queues)) for number in distinct.values]
         codes = [NO_CODE if (code := tag_code(tag)) is None else code for tag in tags.values]
         self._parts.append(
             (valid.positions, np.array(numbers, np.int64)[distinct.codes], np.array(codes, np.int64)[tags.codes])
@@ -126,7 +123,3 @@ def begins_an_id(prefix: bytes) -> bool:
     except FormatError:
         return False
     return True
-
-
-def _signed(number: int) -> int:
-    return number - (1 << 32) if number >= 1 << 31 else number

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from mqtool.errors import FormatError
-from mqtool.formats import equeue
+from mqtool.formats import equeue, java
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE
 from mqtool.formats.equeue_message import Shape
 from mqtool.siblings.equeue import listing
@@ -205,7 +205,7 @@ def _completed(file: ChunkFile, name: str, *, fixed: bool) -> int:
     if needed != file.size:
         message = (
             f"The size of chunk {name} should be equals with fileStream's length {file.size}, "
-            f"but instead it was {_int32(needed)}."
+            f"but instead it was {java.to_int32(needed)}."
         )
         raise StartRefusedError(Refusal("ChunkBadDataException", message, file.path, remedy))
     if fixed and size != file.header.capacity:
@@ -215,10 +215,6 @@ def _completed(file: ChunkFile, name: str, *, fixed: bool) -> int:
         )
         raise StartRefusedError(Refusal("ChunkBadDataException", message, file.path, "rebuild the queue"))
     return size
-
-
-def _int32(value: int) -> int:
-    return (value + (1 << 31)) % (1 << 32) - (1 << 31)
 
 
 def _ongoing_records(file: ChunkFile, settings: EQueueSettings, shape: Shape) -> int:

@@ -9,7 +9,15 @@ from hypothesis import strategies as st
 
 from mqtool.formats import java
 from mqtool.records.dispatched import QueueUnits
-from mqtool.records.queue_build import UnitPlacement, is_dispatched, pack, placement_of, queue_keys
+from mqtool.records.queue_build import (
+    UnitPlacement,
+    is_dispatched,
+    pack,
+    placement_of,
+    queue_keys,
+    queue_numbers,
+    queue_of,
+)
 
 unit = st.tuples(
     st.sampled_from([0, 1, 2, 70, 1 << 30]),
@@ -99,3 +107,17 @@ def test_a_unit_goes_where_the_broker_puts_it(queue_offset, end):
 def test_a_record_is_passed_over_up_to_the_end_of_the_newest_one():
     assert [is_dispatched(end, 100) for end in (99, 100, 101)] == [True, True, False]
     assert not is_dispatched(0, -1)
+
+
+def test_the_number_of_a_queue_yields_topic_and_queue_id_of_any_sign():
+    queues = [(0, 0), (0, 7), (1, -1), (2, java.INT_MIN), (1, java.INT_MAX)]
+    topics, ids = (np.array(column, np.int32) for column in zip(*queues, strict=True))
+    numbers = queue_numbers(topics, ids)
+    assert len(set(numbers.tolist())) == len(queues)
+    assert [queue_of(number, ["a", "b", "c"]) for number in numbers.tolist()] == [
+        ("a", 0),
+        ("a", 7),
+        ("b", -1),
+        ("c", java.INT_MIN),
+        ("b", java.INT_MAX),
+    ]
