@@ -36,6 +36,7 @@ from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.listing import Listing
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
+from mqtool.records.dispatched import STORED_FIELDS
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import list_directory, read_file
@@ -179,18 +180,9 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
                 if isinstance(item, Damage):
                     found.damage.add(item)
                     continue
-                units = dispatcher.dispatch(item).units
-                names = [dispatcher.topics.names[number] for number in units.topic.tolist()]
-                columns = (
-                    units.queue_id,
-                    units.queue_offset,
-                    units.physical_offset,
-                    units.size,
-                    units.tags_code,
-                    units.store_timestamp,
-                )
-                for topic, queue_id, offset, *rest in zip(names, *(c.tolist() for c in columns), strict=True):
-                    writer.add((topic, queue_id), offset, RocksUnit(*rest))
+                units, topics = dispatcher.dispatch(item).units, dispatcher.topics.names
+                for topic, queue_id, offset, *rest in units.tuples("topic", "queue_id", "queue_offset", *STORED_FIELDS):
+                    writer.add((topics[topic], queue_id), offset, RocksUnit(*rest))
             found.end = log.max_offset
             writer.finish(found.end)
             found.units, found.queues = writer.units, len(writer.bounds)

@@ -1,5 +1,6 @@
 """Input and output of dispatch: its rules, and columns of queue units and index keys."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Self
 
@@ -33,6 +34,10 @@ class DispatchRules:
     batch_topics: frozenset[str] = field(default_factory=frozenset)
 
 
+STORED_FIELDS = ("physical_offset", "size", "tags_code", "store_timestamp")
+"""Fields of `QueueUnits` that units store, in their order; a ConsumeQueue has the first three."""
+
+
 class _Columns:
     """Rows as columns of equal length, which are the fields of a subclass; `row` is one of them."""
 
@@ -45,6 +50,10 @@ class _Columns:
     def select(self, which: "np.ndarray | slice") -> Self:
         """Returns the rows that a mask, an index array or a slice chooses."""
         return type(self)(*(getattr(self, name)[which] for name in self.__slots__))
+
+    def tuples(self, *names: str) -> Iterator[tuple[int, ...]]:
+        """Yields some fields of each row."""
+        return zip(*(getattr(self, name).tolist() for name in names), strict=True)
 
 
 @dataclass(frozen=True, slots=True)

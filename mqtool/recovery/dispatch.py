@@ -14,7 +14,7 @@ import numpy as np
 from mqtool.formats import java, properties
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import DispatchRules, QueueUnits
+from mqtool.records.dispatched import STORED_FIELDS, DispatchRules, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import among, distinct
 from mqtool.records.queue_build import queue_numbers
@@ -157,13 +157,5 @@ def _put_simple(queue: SimpleQueue, frames: Frames, units: QueueUnits) -> None:
 
 def _put_batch(queue: BatchQueue, units: QueueUnits) -> None:
     units = units.select(units.physical_offset > queue.max_physical_offset)
-    columns = (
-        units.physical_offset,
-        units.size,
-        units.tags_code,
-        units.store_timestamp,
-        units.queue_offset,
-        units.batch_size,
-    )
-    for *unit, offset, count in zip(*(column.tolist() for column in columns), strict=True):
+    for *unit, offset, count in units.tuples(*STORED_FIELDS, "queue_offset", "batch_size"):
         queue.put((unit[0], unit[1], unit[2], unit[3]), offset, count)

@@ -20,7 +20,7 @@ from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import Dispatched, DispatchRules, QueueUnits
+from mqtool.records.dispatched import STORED_FIELDS, Dispatched, DispatchRules, QueueUnits
 from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
 from mqtool.records.queue_build import UnitPlacement, is_dispatched, placement_of
 from mqtool.records.recovery_rules import RecoveryRules
@@ -110,17 +110,8 @@ class _MissingUnits:
 
     def add(self, dispatcher: Dispatcher, units: QueueUnits) -> None:
         """Appends units in order."""
-        columns = (
-            units.topic,
-            units.queue_id,
-            units.queue_offset,
-            units.physical_offset,
-            units.size,
-            units.tags_code,
-            units.store_timestamp,
-            units.batch_size,
-        )
-        for topic, queue_id, offset, *rest in zip(*(column.tolist() for column in columns), strict=True):
+        names = "topic", "queue_id", "queue_offset", *STORED_FIELDS, "batch_size"
+        for topic, queue_id, offset, *rest in units.tuples(*names):
             name = dispatcher.topics.names[topic]
             if name in self._rules.batch_topics:
                 self._add_batch((name, queue_id), offset, rest)

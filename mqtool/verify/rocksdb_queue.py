@@ -14,7 +14,7 @@ from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, Roc
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import QueueUnits
+from mqtool.records.dispatched import STORED_FIELDS, QueueUnits
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.store import Store
 from mqtool.store.delay_levels import is_possible_delay
@@ -62,16 +62,13 @@ class RocksCheck:
             return
         numbers = queue_numbers(units.topic, units.queue_id)
         for number in np.unique(numbers).tolist():
-            rows = np.flatnonzero(numbers == number)
             name = queue_of(number, names)
             if not self._survey.includes(name[0]):
                 continue
-            offsets = units.queue_offset[rows]
-            first = int(offsets.min())
-            found = dict(database.units(*name, first, int(offsets.max()) - first + 1))
-            columns = (units.physical_offset, units.size, units.tags_code, units.store_timestamp)
-            values = zip(*(column[rows].tolist() for column in columns), strict=True)
-            for offset, expected in zip(offsets.tolist(), values, strict=True):
+            of_queue = units.select(numbers == number)
+            first, last = int(of_queue.queue_offset.min()), int(of_queue.queue_offset.max())
+            found = dict(database.units(*name, first, last - first + 1))
+            for offset, *expected in of_queue.tuples("queue_offset", *STORED_FIELDS):
                 self._unit(name, offset, RocksUnit(*expected), found.get(offset))
 
     def _unit(self, name: Name, offset: int, expected: RocksUnit, stored: RocksUnit | None) -> None:

@@ -3,7 +3,7 @@
 from mqtool.engine.queue.consume_queue import UNIT_SIZE, ConsumeQueue
 from mqtool.engine.queue.queues import AnyQueue, Queues
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
-from mqtool.records.dispatched import QueueUnits
+from mqtool.records.dispatched import STORED_FIELDS, QueueUnits
 from mqtool.records.queue_build import pack, queue_keys
 
 
@@ -51,21 +51,11 @@ def _append(queue: AnyQueue, units: QueueUnits) -> None:
     if not isinstance(queue, ConsumeQueue):
         _append_batches(queue, units)
         return
-    columns = (units.queue_offset, units.physical_offset, units.size, units.tags_code)
-    for unit in zip(*(column.tolist() for column in columns), strict=True):
+    for unit in units.tuples("queue_offset", "physical_offset", "size", "tags_code"):
         queue.put(*unit)
 
 
 def _append_batches(queue: AnyQueue, units: QueueUnits) -> None:
     assert not isinstance(queue, ConsumeQueue)
-    for row in range(len(units)):
-        queue.put_batch(
-            BatchConsumeQueueUnit(
-                int(units.physical_offset[row]),
-                int(units.size[row]),
-                int(units.tags_code[row]),
-                int(units.store_timestamp[row]),
-                int(units.queue_offset[row]),
-                int(units.batch_size[row]),
-            )
-        )
+    for unit in units.tuples(*STORED_FIELDS, "queue_offset", "batch_size"):
+        queue.put_batch(BatchConsumeQueueUnit(*unit))
