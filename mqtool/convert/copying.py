@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from mqtool.errors import StoreError, UsageError
-from mqtool.jobs.atomic import staged_directory
+from mqtool.errors import UsageError
+from mqtool.jobs.atomic import staged_directory, writing
 from mqtool.store.files import ReadFile, list_directory
 from mqtool.store.real_path import is_inside
 
@@ -46,20 +46,17 @@ def copy_file(source: Path, target: Path) -> None:
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     zeros = bytes(_PIECE)
-    try:
-        with ReadFile(source) as file, target.open("wb") as sink:
-            end, at = file.data_end(), 0
-            while at < end:
-                data = file.read(at, min(_PIECE, end - at))
-                if not data:
-                    break
-                if data != zeros[: len(data)]:
-                    sink.seek(at)
-                    sink.write(data)
-                at += len(data)
-            sink.truncate(file.size)
-    except OSError as error:
-        raise StoreError(f"cannot be written: {error.strerror}", target) from error
+    with writing(target), ReadFile(source) as file, target.open("wb") as sink:
+        end, at = file.data_end(), 0
+        while at < end:
+            data = file.read(at, min(_PIECE, end - at))
+            if not data:
+                break
+            if data != zeros[: len(data)]:
+                sink.seek(at)
+                sink.write(data)
+            at += len(data)
+        sink.truncate(file.size)
 
 
 def copy_tree(source: Path, target: Path) -> None:

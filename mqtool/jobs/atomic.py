@@ -155,6 +155,15 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
+@contextlib.contextmanager
+def writing(path: Path) -> Iterator[None]:
+    """Turns errors of the system into a StoreError that names this path."""
+    try:
+        yield
+    except OSError as error:
+        raise StoreError(f"cannot be written: {error.strerror}", path) from error
+
+
 def _temporary(path: Path) -> tuple[Path, int]:
     """Creates an empty file next to a path, with a unique name because two processes may replace one file."""
     while True:

@@ -7,6 +7,7 @@ from typing import Self
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
+from mqtool.jobs.atomic import writing
 
 _OPEN_FILES = 128
 
@@ -34,14 +35,12 @@ class OutputFiles:
         Raises:
             StoreError: the operating system refuses, e.g. because the disk is full.
         """
-        try:
+        with writing(self.root / name):
             descriptor = self._file(name, size)
             view = memoryview(data)
             while view:
                 done = os.pwrite(descriptor, view, position)
                 view, position = view[done:], position + done
-        except OSError as error:
-            raise StoreError(f"cannot be written: {error.strerror}", self.root / name) from error
 
     def _file(self, name: str, size: int) -> int:
         descriptor = self._open.get(name)

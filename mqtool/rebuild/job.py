@@ -10,6 +10,7 @@ from typing import Any
 from mqtool import kernels
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import file_names
+from mqtool.jobs.atomic import writing
 from mqtool.jobs.pool import ahead
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.jobs.resume import ResumeFile
@@ -166,10 +167,8 @@ class _State:
         Raises:
             StoreError: the operating system refuses.
         """
-        try:
+        with writing(self._file.path):
             self._file.save({"of": self._fingerprint, "state": state})
-        except OSError as error:
-            raise StoreError(f"cannot be written: {error.strerror}", self._file.path) from error
 
     def remove(self) -> None:
         """Deletes the file at the end."""

@@ -8,7 +8,6 @@ Every guess is reported.
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from mqtool.errors import StoreError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import config_files, file_names
 from mqtool.formats.checkpoint import Checkpoint
@@ -24,6 +23,7 @@ from mqtool.formats.config_files import (
 )
 from mqtool.formats.config_json import json_style
 from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_lmq
+from mqtool.jobs.atomic import writing
 from mqtool.rebuild.log_survey import LogSurvey, QueueRange
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.store.store import Store
@@ -89,11 +89,9 @@ def write(composed: ComposedFiles, out: Path) -> None:
     """
     for name, data in composed.files.items():
         path = out / name
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             path.write_bytes(data)
-        except OSError as error:
-            raise StoreError(f"cannot be written: {error.strerror}", path) from error
 
 
 class _Composer:

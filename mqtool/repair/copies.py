@@ -4,8 +4,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mqtool.errors import StoreError
-from mqtool.jobs.atomic import create_file
+from mqtool.jobs.atomic import create_file, writing
 from mqtool.store.files import ReadFile
 
 _BLOCK = 1 << 20
@@ -35,7 +34,7 @@ def copy_patched(
     with ReadFile(source) as file:
         end = file.size if zeros_from is None else min(zeros_from, file.size)
         end = min(end, file.data_end())
-        try:
+        with writing(target):
             fd = os.open(target, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o644)
             try:
                 os.ftruncate(fd, size or file.size)
@@ -47,8 +46,6 @@ def copy_patched(
                     _write(fd, position, data)
             finally:
                 os.close(fd)
-        except OSError as error:
-            raise StoreError(f"cannot be written: {error.strerror}", target) from error
 
 
 def _write(fd: int, position: int, data: bytes) -> None:
@@ -64,8 +61,6 @@ def write_new(target: Path, data: bytes) -> None:
     Raises:
         StoreError: it cannot be written.
     """
-    try:
+    with writing(target):
         target.parent.mkdir(parents=True, exist_ok=True)
         create_file(target, data)
-    except OSError as error:
-        raise StoreError(f"cannot be written: {error.strerror}", target) from error

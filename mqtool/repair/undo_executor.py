@@ -4,8 +4,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mqtool.commands import opened
-from mqtool.errors import RefusedError, StoreError
-from mqtool.jobs.atomic import create_file
+from mqtool.errors import RefusedError
+from mqtool.jobs.atomic import create_file, writing
 from mqtool.repair import gates
 from mqtool.repair.changes import SetAside
 from mqtool.repair.files import RepairFiles
@@ -230,7 +230,5 @@ def _check_sole_records(root: Path, journal: Journal, begin: Begin) -> None:
 def _keep(journal: Path, target: Path, root: Path) -> None:
     if is_inside(target, root):
         raise RefusedError("path", f"expected a file outside of the store {root}", target)
-    try:
+    with writing(target):
         create_file(target, journal.read_bytes())
-    except OSError as error:
-        raise StoreError(f"cannot be written: {error.strerror}", target) from error

@@ -6,8 +6,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
-from mqtool.errors import StoreError, UsageError
+from mqtool.errors import UsageError
 from mqtool.ingest.bulk_ingest import Ack
+from mqtool.jobs.atomic import writing
 from mqtool.jobs.resume import open_after
 from mqtool.replay.originals import Original
 
@@ -31,12 +32,10 @@ class IdsFile:
         self._file: IO[bytes] | None = None
         if path is None:
             return
-        try:
+        with writing(path):
             if not resumes and path.exists() and path.stat().st_size:
                 raise UsageError(f"{path}: is there already; name a new file")
             self._file = open_after(path, known_bytes)
-        except OSError as error:
-            raise StoreError(f"cannot be written: {error.strerror}", path) from error
 
     def write(self, original: Original, ack: Ack) -> None:
         """Writes a line with the old and the new position of a message."""

@@ -34,7 +34,7 @@ from mqtool.cli.options import (
 from mqtool.cli.output import Output
 from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema, count, prints, text
 from mqtool.commands import command
-from mqtool.errors import NothingToChangeError, StoreError, UsageError
+from mqtool.errors import NothingToChangeError, UsageError
 from mqtool.records.damage import Damage
 
 if TYPE_CHECKING:
@@ -364,14 +364,13 @@ def _check_output(out: Path, store: Path) -> None:
 
 
 def _write(out: Path, content: str) -> None:
-    from mqtool.jobs.atomic import create_file
+    from mqtool.jobs.atomic import create_file, writing
 
-    try:
-        create_file(out, content.encode())
-    except FileExistsError as error:
-        raise UsageError(f"{out}: this file exists; give a new name") from error
-    except OSError as error:
-        raise StoreError(f"cannot be written: {error.strerror}", out) from error
+    with writing(out):
+        try:
+            create_file(out, content.encode())
+        except FileExistsError as error:
+            raise UsageError(f"{out}: this file exists; give a new name") from error
 
 
 def _write_to_stdout(plan: Plan, document: dict[str, Any]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
-from mqtool.jobs.atomic import sync_directory
+from mqtool.jobs.atomic import sync_directory, writing
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import snapshots
@@ -110,7 +110,7 @@ def _begin(destination: Path) -> tuple[bool, Path]:
         Whether an earlier run is resumed, and the path of the marker.
     """
     directory = destination / snapshots.DIRECTORY
-    try:
+    with writing(destination):
         if destination.exists() and not directory.is_dir() and any(destination.iterdir()):
             raise RefusedError("backup", "expected a new directory, or one that `mqtool backup` created", destination)
         directory.mkdir(parents=True, exist_ok=True)
@@ -124,8 +124,6 @@ def _begin(destination: Path) -> tuple[bool, Path]:
         marker.touch()
         for made in (directory, destination, destination.parent):
             sync_directory(made)
-    except OSError as error:
-        raise StoreError(f"cannot be written: {error.strerror}", destination) from error
     return bool(left), marker
 
 

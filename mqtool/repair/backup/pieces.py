@@ -6,7 +6,7 @@ from pathlib import Path
 import zstandard
 
 from mqtool.errors import RefusedError, StoreError
-from mqtool.jobs.atomic import PART, replace_file, sync_directory
+from mqtool.jobs.atomic import PART, replace_file, sync_directory, writing
 from mqtool.store.files import read_file
 
 PIECE = 4 << 20
@@ -48,11 +48,9 @@ class Pieces:
         if path.exists():
             return digest
         packed = self._compressor.compress(data)
-        try:
+        with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, packed, sync_name=False)
-        except OSError as error:
-            raise StoreError(f"cannot be written: {error.strerror}", path) from error
         self.written += 1
         self.stored += len(packed)
         return digest
