@@ -11,13 +11,11 @@ import numpy as np
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, java
 from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, RocksUnit, parse_bound_key
-from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import STORED_FIELDS, QueueUnits
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.store import Store
-from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
@@ -83,15 +81,11 @@ class RocksCheck:
         self._matched[name] += 1
         if stored != expected:
             same_record = replace(stored, tags_code=expected.tags_code) == expected
-            is_other_delay = same_record and self._is_other_delay(name, stored)
+            delay = stored.tags_code - stored.store_timestamp
+            is_other_delay = same_record and self._survey.is_other_delay(name[0], delay)
             code = "queue-other-delay" if is_other_delay else "rocksdb-wrong-unit"
             words = f"unit at queue offset {offset}: expected {_words(expected)}, found {_words(stored)}"
             self._collector.add(code, self._path, words, span=at, queue=name)
-
-    def _is_other_delay(self, name: Name, unit: RocksUnit) -> bool:
-        """Whether a delayed message's deliver time fits some other messageDelayLevel, if none is configured."""
-        known = name[0] != SCHEDULE_TOPIC or self._survey.delays_given
-        return not known and is_possible_delay(unit.tags_code - unit.store_timestamp)
 
     def _count(self, database: QueueDatabase, name: Name, first: int, last: int) -> int:
         """Counts a queue's units; reports units without a record in the log."""

@@ -17,7 +17,7 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.release import Release, assumed_release
-from mqtool.formats.topics import is_lmq
+from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatched import DispatchRules
 from mqtool.store import Store, delay_levels
@@ -153,6 +153,10 @@ class Survey:
     index: IndexPlan = field(default_factory=IndexPlan)
     failure: str = ""
     unlisted: Mapping[Path, str] = field(default_factory=dict)
+
+    def is_other_delay(self, topic: str, delay: int) -> bool:
+        """Whether a delay in ms fits some other messageDelayLevel: it is one of a level, and none is configured."""
+        return topic == SCHEDULE_TOPIC and not self.delays_given and delay_levels.is_possible_delay(delay)
 
     @property
     def release(self) -> Release:

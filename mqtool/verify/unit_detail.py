@@ -11,10 +11,8 @@ import numpy as np
 
 from mqtool.errors import StoreError
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
-from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.number_sets import among
 from mqtool.store.consume_queue_ext import ExtUnits
-from mqtool.store.delay_levels import is_possible_delay
 from mqtool.store.files import ReadFile
 from mqtool.verify.checksums import mix_batches, mix_units, queue_key
 from mqtool.verify.consume_queue import Kinds, QueueFacts
@@ -259,15 +257,11 @@ class UnitDetail:
         own = int(same[0])
         explained[own] = absent[own]
         code, evidence = _differs(differing, index, expected, own, absent=bool(absent[own]))
-        if code == "queue-wrong-tags" and self._is_other_delay(differing, index, int(expected.time[own])):
-            code = "queue-other-delay"
+        if code == "queue-wrong-tags":
+            topic = self._facts[int(differing.queue[index])][0].topic
+            delay = int(differing.tags[index]) - int(expected.time[own])
+            code = "queue-other-delay" if self._survey.is_other_delay(topic, delay) else code
         self._add(differing, index, code, evidence)
-
-    def _is_other_delay(self, differing: _Side, index: int, stored: int) -> bool:
-        """Whether a delayed message's deliver time fits some other messageDelayLevel, if none is configured."""
-        topic = self._facts[int(differing.queue[index])][0].topic
-        known = topic != SCHEDULE_TOPIC or self._survey.delays_given
-        return not known and is_possible_delay(int(differing.tags[index]) - stored)
 
     @staticmethod
     def _without_unit(
