@@ -27,7 +27,7 @@ _LONGEST_STEM = 200
 """Bytes of a name that its temporary name repeats; the longest name of a file has 255."""
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 """How fsync of a directory fails where the file system has none."""
-_NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
 """How an open with O_TMPFILE fails where the file system, or an old kernel, does not know it."""
 
 
@@ -187,14 +187,13 @@ def _create_unnamed_first(path: Path, data: bytes) -> bool:
     try:
         descriptor = os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
     except OSError as error:
-        if error.errno in _NO_UNNAMED_FILES:
+        if error.errno in NO_UNNAMED_FILES:
             return False
         raise
     try:
         _write(descriptor, data)
         try:
-            # With a dir_fd, which an absolute path ignores, Python calls linkat(2): no other call follows the link.
-            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
+            name_file(descriptor, path)
         except FileExistsError:
             raise
         except OSError:  # no /proc, or no links
@@ -202,6 +201,16 @@ def _create_unnamed_first(path: Path, data: bytes) -> bool:
     finally:
         os.close(descriptor)
     return True
+
+
+def name_file(descriptor: int, path: Path) -> None:
+    """Gives a name to a file that was opened with O_TMPFILE.
+
+    Raises:
+        OSError: the name exists, there is no /proc, or the file system has no links.
+    """
+    # With a dir_fd, which an absolute path ignores, Python calls linkat(2), the only call that follows the link.
+    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
 
 
 def _write(descriptor: int, data: bytes) -> None:

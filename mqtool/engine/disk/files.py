@@ -15,11 +15,10 @@ from pathlib import Path
 
 from mqtool.engine.disk import memory
 from mqtool.formats.codec import Buffer
+from mqtool.jobs.atomic import NO_UNNAMED_FILES, name_file
 from mqtool.store.files import open_regular
 
 _BLOCK = 1 << 20
-_NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
-"""Errors of an open with O_TMPFILE if the file system, or an old kernel, does not support it."""
 
 
 class File:
@@ -257,16 +256,13 @@ def _create_sized(path: Path, size: int) -> bool:
     try:
         fd = open_more(path.parent, os.O_RDWR | os.O_TMPFILE)
     except OSError as error:
-        if error.errno in _NO_UNNAMED_FILES:
+        if error.errno in NO_UNNAMED_FILES:
             return False
         raise
     try:
         os.ftruncate(fd, size)
-        # With a dir_fd, which an absolute path ignores, Python calls linkat(2), the only call that follows the link.
-        os.link(f"/proc/self/fd/{fd}", path, src_dir_fd=fd, follow_symlinks=True)
-    except FileExistsError:  # another process created it meanwhile
-        return False
-    except FileNotFoundError:  # no /proc
+        name_file(fd, path)
+    except (FileExistsError, FileNotFoundError):  # another process created it meanwhile; there is no /proc
         return False
     finally:
         os.close(fd)
