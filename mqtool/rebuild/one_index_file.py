@@ -95,11 +95,7 @@ def _trailing(before: IndexFile, settings: Settings) -> int:
 
 
 def _add(writer: IndexWriter, batch: DispatchBatch, start: int | None, skip: int, result: Result) -> int:
-    for damage in batch.damage:
-        result.damage.add(damage)
-        result.damaged_bytes += damage.end - damage.start
-    result.records += batch.records
-    result.next_offset = max(result.next_offset, batch.end)
+    result.add_read(batch)
     if batch.keys is None:
         return skip
     keys = batch.keys

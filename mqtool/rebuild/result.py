@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass, field
 
+from mqtool.rebuild.dispatch_batch import DispatchBatch
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.placement import Note
 from mqtool.rebuild.queue_writer import QueueName
@@ -38,6 +39,14 @@ class Result:
     notes: Listing[tuple[QueueName, Note]] = field(default_factory=Listing)
     oddities: Listing[Oddity] = field(default_factory=Listing)
     unwritable: Listing[QueueName] = field(default_factory=Listing)
+
+    def add_read(self, batch: DispatchBatch) -> None:
+        """Counts what was read of the log for a batch."""
+        self.records += batch.records
+        for damage in batch.damage:
+            self.damage.add(damage)
+            self.damaged_bytes += damage.end - damage.start
+        self.next_offset = max(self.next_offset, batch.end)
 
     @property
     def is_complete(self) -> bool:

@@ -63,10 +63,7 @@ class Sink:
     def add(self, batch: DispatchBatch) -> None:
         """Writes one batch, which must follow the previous one."""
         result = self.result
-        result.records += batch.records
-        for damage in batch.damage:
-            result.damage.add(damage)
-            result.damaged_bytes += damage.end - damage.start
+        result.add_read(batch)
         for oddity in batch.oddities:
             result.oddities.add(oddity)
         for name, units in batch.queues:
@@ -74,7 +71,6 @@ class Sink:
         if batch.keys is not None and batch.records:
             self._index.add(batch.keys, batch.last_record, batch.last_time)
             result.keys += len(batch.keys)
-        result.next_offset = max(result.next_offset, batch.end)
         if sum(writer.files.buffered for writer in self._queues.values()) > _BUFFERED:
             self.flush()
 
