@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from mqtool.choices import FileKind
-from mqtool.errors import FormatError, LayoutError
+from mqtool.errors import FormatError
 from mqtool.formats import checkpoint, config_json, dledger, epoch, index_file, java, timer
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
@@ -124,12 +124,7 @@ def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
     index = IndexFile(file.path, config.integer("maxHashSlotNum"))
     if not index.entry_count:
         return
-    slots = index.slot_count
-    if not slots:
-        raise LayoutError(
-            "does not state how many slots it has; set maxHashSlotNum in broker.conf and add --config broker.conf",
-            file.path,
-        )
+    slots = index.require_slots()
     begin = index.header.begin_timestamp
     count = PIECE // index_file.ENTRY_SIZE
     with ReadFile(file.path) as opened:

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from mqtool.choices import FileKind
-from mqtool.errors import LayoutError, UnsupportedFormatError
+from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import checkpoint, commit_log, consume_queue_ext, dledger, hosts, index_file, timer
 from mqtool.formats.annotate import FieldBytes, annotate
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
@@ -80,15 +80,12 @@ def _units(file: KnownFile, unit: Unit) -> Iterator[Annotated]:  # type: ignore[
 
 def _entries(file: KnownFile, config: BrokerConfig) -> Iterator[Annotated]:
     index = IndexFile(file.path, config.integer("maxHashSlotNum"))
-    if index.entry_count and not index.slot_count:
-        raise LayoutError(
-            "does not state how many slots it has; set maxHashSlotNum in broker.conf and add --config broker.conf",
-            file.path,
-        )
-    unit = index_file.ENTRY
+    if not index.entry_count:
+        return
+    slots, unit = index.require_slots(), index_file.ENTRY
     with ReadFile(file.path) as opened:
         for number in range(1, index.entry_count + 1):
-            position = index_file.entry_position(number, index.slot_count or 0)
+            position = index_file.entry_position(number, slots)
             data = opened.read(position, unit.size)
             if len(data) < unit.size:
                 return

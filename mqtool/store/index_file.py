@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import StoreError
+from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
 from mqtool.records import index_lookup
@@ -62,6 +62,19 @@ class IndexFile:
             return self._configured if 0 < self._configured <= room else None
         with self._open() as file:
             return next((slots for slots in self._candidates(file) if self._is_proved(file, slots)), None)
+
+    def require_slots(self) -> int:
+        """Returns the number of hash slots.
+
+        Raises:
+            LayoutError: the file does not show it.
+        """
+        if not self.slot_count:
+            raise LayoutError(
+                "does not state how many slots it has; set maxHashSlotNum in broker.conf and add --config broker.conf",
+                self.path,
+            )
+        return self.slot_count
 
     @property
     def max_entries(self) -> int | None:
