@@ -7,8 +7,6 @@ DLedgerCommitLog.checkMessageAndReturnSize (4.9.7, 5.5.0).
 
 import struct
 
-import numpy as np
-
 from mqtool.formats import commit_log
 from mqtool.formats.dledger import BLANK_ENTRY, BLANK_ENTRY_SIZE, ENTRY_HEADER_SIZE, MAGIC_BLANK_ENTRY
 from mqtool.records.entries import scan_entries
@@ -35,11 +33,7 @@ class EntryScan(SegmentScan):
             self.stop = CheckResult(-1, ok=False, reason=error.refusal)
         if before is None or not (self.stop.ok and self.stop.size > 0):
             return None
-        self.last_start = start = self.end + before
-        view = memoryview(self._read(start, self.stop.size))
-        frames = Frames(view, 0, np.zeros(1, np.int64), np.array([self.stop.size], np.int64))
-        self.end = start + self.stop.size
-        return frames, start
+        return self._take(self.end + before)
 
     def _before(self) -> int | None:
         """Returns the number of bytes before the record at `end`; None if a blank entry ends the file."""

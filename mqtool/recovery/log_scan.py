@@ -78,10 +78,13 @@ class SegmentScan:
         self.stop = self._check.check(self._read, self.end, self._limit)
         if not (self.stop.ok and self.stop.size > 0):
             return None
-        view = memoryview(self._read(self.end, self.stop.size))
-        frames = Frames(view, 0, np.zeros(1, np.int64), np.array([self.stop.size], np.int64))
-        self.last_start = start = self.end
-        self.end += self.stop.size
+        return self._take(self.end)
+
+    def _take(self, start: int) -> tuple[Frames, int]:
+        """Returns the record that has passed the test, and its position; `end` moves after it."""
+        size = self.stop.size
+        frames = Frames(memoryview(self._read(start, size)), 0, np.zeros(1, np.int64), np.array([size], np.int64))
+        self.last_start, self.end = start, start + size
         return frames, start
 
     def _passing(self, frames: Frames) -> int:
