@@ -275,11 +275,16 @@ def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_
             damage: list[Damage] = []
             file = target / f"{table.name}.parquet"
             rows = write(opened, file, table.name, damage.append)
-            for one in damage[:_NOTED]:
-                note(f"damage: {one}")
-            damaged = damaged or bool(damage)
-            output.row({"table": table.name, "rows": rows, "damage": len(damage), "file": str(file)})
+            damaged |= _print_table(output, table, rows, damage, file)
     return output.finish(ExitCode.NO if damaged else ExitCode.OK)
+
+
+def _print_table(output: Output, table: Table, rows: int, damage: Sequence[object], file: Path) -> bool:
+    """Prints what was written of a table, and notes its first damaged ranges; returns whether there are any."""
+    for one in damage[:_NOTED]:
+        note(f"damage: {one}")
+    output.row({"table": table.name, "rows": rows, "damage": len(damage), "file": str(file)})
+    return bool(damage)
 
 
 def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str, output_format: Format) -> ExitCode:
@@ -326,9 +331,5 @@ def export_on_spark(
             folder = target.absolute() / f"{table.name}.parquet"
             written = export_table(session, str(path.absolute()), table, folder)
             damage = [text for one in written for text in one.damage]
-            for text in damage[:_NOTED]:
-                note(f"damage: {text}")
-            damaged = damaged or bool(damage)
-            rows = sum(one.rows for one in written)
-            output.row({"table": table.name, "rows": rows, "damage": len(damage), "file": str(folder)})
+            damaged |= _print_table(output, table, sum(one.rows for one in written), damage, folder)
     return output.finish(ExitCode.NO if damaged else ExitCode.OK)

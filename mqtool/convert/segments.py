@@ -10,7 +10,7 @@ from mqtool.rebuild.files import OutputFiles
 from mqtool.records.frames import Frames
 
 _OFFSET_AT = commit_log.field_offset("physical_offset")
-_PREPARED_AT = tuple(commit_log.field_offset("prepared_transaction_offset", shape) for shape in range(4))
+_PREPARED_AT = commit_log.field_offsets("prepared_transaction_offset")
 """Position of prepared_transaction_offset in a record, by which of the two hosts are IPv6."""
 
 

@@ -119,12 +119,17 @@ def field_offset(name: str, host_shape: int = 0) -> int:
     return next(field.offset for field in HEADS[host_shape] if field.name == name)
 
 
+def field_offsets(name: str) -> tuple[int, ...]:
+    """Returns the byte offsets of a fixed field in a record, indexed by `host_shape`."""
+    return tuple(field_offset(name, shape) for shape in range(len(HEADS)))
+
+
 def _reader_of(name: str) -> struct.Struct:
     return codec.struct_of(tuple(field for field in HEADS[0] if field.name == name))
 
 
 _SYS_FLAG_AT, _SYS_FLAG_READER = field_offset("sys_flag"), _reader_of("sys_flag")
-_STORE_TIME_AT = tuple(field_offset("store_timestamp", shape) for shape in range(4))
+_STORE_TIME_AT = field_offsets("store_timestamp")
 _TIME_READER = _reader_of("store_timestamp")
 
 

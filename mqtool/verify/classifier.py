@@ -138,11 +138,14 @@ class Classifier:
                 tree = path.relative_to(survey.root).parts[0]
                 yield from ((path, area) for area in _NOT_LISTED if area.value == tree)
 
+    def _findings(self) -> list[Finding]:
+        in_log = [finding for segment in self._facts.segments for finding in segment.findings]
+        return in_log + self._collector.findings()
+
     def verdict(self, seconds: float, *, complete: bool) -> Verification:
         """Returns the verification; for a check that was stopped early, only what is already certain."""
         facts, survey = self._facts, self._survey
-        found = [finding for segment in facts.segments for finding in segment.findings] + self._collector.findings()
-        found = [finding for finding in found if finding.topic is None or survey.includes(finding.topic)]
+        found = [finding for finding in self._findings() if finding.topic is None or survey.includes(finding.topic)]
         checks = tuple(self._checks(found, complete=complete))
         statistics = Statistics(
             facts.records,
@@ -312,8 +315,7 @@ class Classifier:
             if reason:
                 self._unknown[Area.INDEX] = reason
             return
-        known = [finding for segment in facts.segments for finding in segment.findings] + self._collector.findings()
-        wrong = {finding.physical_offset for finding in known if area_of(finding) is Area.COMMIT_LOG}
+        wrong = {finding.physical_offset for finding in self._findings() if area_of(finding) is Area.COMMIT_LOG}
         report = IndexReport(survey, self._store.commit_log, facts.index, self._recovery, self._collector)
         failure = next((found.failure for found in facts.index if found.failure), "")
         report.write(IndexDifferences() if failure else facts.compare_index(damages), wrong)

@@ -107,7 +107,7 @@ class TimerCheck:
         survey, physical = self._survey, unit.physical_offset
         if physical < survey.min_offset or survey.has_dledger or (survey.live and physical >= survey.end):
             return
-        head = self._head(physical)
+        head = self._bytes_of_log(physical, _HEAD_SIZE)
         if len(head) == _HEAD_SIZE:
             total = int.from_bytes(head[_TOTAL : _TOTAL + 4], "big", signed=True)
             stated = int.from_bytes(head[_PHYSICAL : _PHYSICAL + 8], "big", signed=True)
@@ -117,12 +117,13 @@ class TimerCheck:
         span = (physical, physical + max(1, unit.record_size))
         self._collector.add("timer-dangling-unit", file.path, words, position=at, span=span)
 
-    def _head(self, physical: int) -> bytes:
+    def _bytes_of_log(self, physical: int, size: int) -> bytes:
+        """Returns bytes at a physical offset; fewer at the end of its segment."""
         segment = next((s for s in self._survey.segments if s.base <= physical < s.end), None)
         if segment is None:
             return b""
         with ReadFile(segment.path) as opened:
-            return opened.read(physical - segment.base, _HEAD_SIZE)
+            return opened.read(physical - segment.base, size)
 
     @property
     def _checkpoint_path(self) -> Path:
@@ -216,11 +217,9 @@ class TimerCheck:
 
     def _due(self, physical: int, size: int) -> int | None:
         """Returns the deliver time of a parked record; None if it is not a parked record."""
-        segment = next((s for s in self._survey.segments if s.base <= physical < s.end), None)
-        if segment is None or size > segment.end - physical:
+        data = self._bytes_of_log(physical, size)
+        if len(data) < size:
             return None
-        with ReadFile(segment.path) as opened:
-            data = opened.read(physical - segment.base, size)
         try:
             record = commit_log.parse_record(data)
             due = properties.decode(record.properties).get(properties.TIMER_OUT_MS, "")

@@ -20,7 +20,7 @@ IsBlank = Callable[[int, int], bool]
 
 _BUFFER = 4 << 20
 _OFFSET_AT = commit_log.field_offset("physical_offset")
-_PREPARED_AT = tuple(commit_log.field_offset("prepared_transaction_offset", shape) for shape in range(4))
+_PREPARED_AT = commit_log.field_offsets("prepared_transaction_offset")
 _FLAG_AT = commit_log.field_offset("sys_flag")
 
 
