@@ -3,7 +3,7 @@
 Stricter than the broker's test: a record counts if magic code, lengths, CRC and its own physical offset agree.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
@@ -27,12 +27,10 @@ _HIGHEST_PORT = 0xFFFF
 
 
 @dataclass(frozen=True)
-class Proof:
-    """Proven records in the order of segments and positions; every array has one item per record.
+class _Columns:
+    """Proven records; every array has one item per record.
 
     Attributes:
-        segments: the files, numbered.
-        segment: int64, number of the file.
         position: int64, in the file.
         size: int64.
         queue: int64, number in `queues`.
@@ -43,8 +41,6 @@ class Proof:
         queues: topic and queue id of each number.
     """
 
-    segments: tuple[SimulatedFile, ...]
-    segment: np.ndarray
     position: np.ndarray
     size: np.ndarray
     queue: np.ndarray
@@ -53,6 +49,28 @@ class Proof:
     queued: np.ndarray
     decodable: np.ndarray
     queues: tuple[QueueKey, ...]
+
+
+def _joined(windows: Iterable[tuple[np.ndarray, ...]], queues: tuple[QueueKey, ...]) -> _Columns:
+    """Returns columns whose parts are the items of some windows."""
+    none = [np.empty(0, np.int64)] * 5 + [np.empty(0, bool)] * 2
+    position, size, queue, offset, messages, queued, decodable = (
+        np.concatenate(column) for column in zip(none, *windows, strict=True)
+    )
+    return _Columns(position, size, queue, offset, messages, queued, decodable, queues)
+
+
+@dataclass(frozen=True)
+class Proof(_Columns):
+    """Proven records in the order of segments and positions.
+
+    Attributes:
+        segments: the files, numbered.
+        segment: int64, number of the file of each record.
+    """
+
+    segments: tuple[SimulatedFile, ...]
+    segment: np.ndarray
 
     @cached_property
     def physical(self) -> np.ndarray:
@@ -73,21 +91,7 @@ class Proof:
         return np.where(self._places[number] == keys, number, -1)
 
 
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Proven records of one file; columns as in `Proof`, but `queue` is a number in its own `queues`."""
-
-    position: np.ndarray
-    size: np.ndarray
-    queue: np.ndarray
-    queue_offset: np.ndarray
-    messages: np.ndarray
-    queued: np.ndarray
-    decodable: np.ndarray
-    queues: tuple[QueueKey, ...]
-
-
-_PROVEN: ContextVar[dict[tuple[object, ...], _Part] | None] = ContextVar("proven", default=None)
+_PROVEN: ContextVar[dict[tuple[object, ...], _Columns] | None] = ContextVar("proven", default=None)
 """Files that were read before in the same context, by what they are and whose start it was for."""
 
 
@@ -105,8 +109,8 @@ def read_once() -> Iterator[None]:
         _PROVEN.reset(token)
 
 
-class _Columns:
-    """Columns that grow by one window of a file at a time."""
+class _FileColumns:
+    """The columns of one file, which grow by a window at a time."""
 
     def __init__(self, settings: Settings) -> None:
         self._dispatcher = Dispatcher()
@@ -128,13 +132,9 @@ class _Columns:
             )
         )
 
-    def joined(self) -> _Part:
+    def joined(self) -> _Columns:
         """Returns all columns, concatenated."""
-        none = [np.empty(0, np.int64)] * 5 + [np.empty(0, bool)] * 2
-        position, size, queue, offset, messages, queued, decodable = (
-            np.concatenate(column) for column in zip(none, *self._windows, strict=True)
-        )
-        return _Part(position, size, queue, offset, messages, queued, decodable, tuple(self._queues))
+        return _joined(self._windows, tuple(self._queues))
 
     def _queue_numbers(self, frames: Frames) -> np.ndarray:
         found = np.empty(len(frames), np.int64)
@@ -164,24 +164,16 @@ def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
     """
     parts = [_proven(settings, file) for file in segments]
     queues: dict[QueueKey, int] = {}
-    numbers = [np.array([queues.setdefault(key, len(queues)) for key in part.queues], np.int64) for part in parts]
-    none = np.empty(0, np.int64)
-    flags = np.empty(0, bool)
-    return Proof(
-        tuple(segments),
-        np.repeat(np.arange(len(parts)), [len(part.position) for part in parts]),
-        np.concatenate([none, *(part.position for part in parts)]),
-        np.concatenate([none, *(part.size for part in parts)]),
-        np.concatenate([none, *(own[part.queue] for own, part in zip(numbers, parts, strict=True))]),
-        np.concatenate([none, *(part.queue_offset for part in parts)]),
-        np.concatenate([none, *(part.messages for part in parts)]),
-        np.concatenate([flags, *(part.queued for part in parts)]),
-        np.concatenate([flags, *(part.decodable for part in parts)]),
-        tuple(queues),
-    )
+    windows = []
+    for part in parts:
+        numbers = np.array([queues.setdefault(key, len(queues)) for key in part.queues], np.int64)
+        queue = numbers[part.queue]
+        windows.append((part.position, part.size, queue, part.queue_offset, part.messages, part.queued, part.decodable))
+    segment = np.repeat(np.arange(len(parts)), [len(part.position) for part in parts])
+    return Proof(**vars(_joined(windows, tuple(queues))), segments=tuple(segments), segment=segment)
 
 
-def _proven(settings: Settings, file: SimulatedFile) -> _Part:
+def _proven(settings: Settings, file: SimulatedFile) -> _Columns:
     """Returns what one file proves, from the cache if it has not changed."""
     known = _PROVEN.get()
     with ReadFile(file.path) as opened:
@@ -190,7 +182,7 @@ def _proven(settings: Settings, file: SimulatedFile) -> _Part:
         key = (*same, file.base, file.entries, settings.release)
         if known is not None and key in known:
             return known[key]
-        columns = _Columns(settings)
+        columns = _FileColumns(settings)
         for item in walk_file(opened, MappedFile(file.path, file.base, opened.size, file.entries)):
             if isinstance(item, Frames):
                 columns.add(file.base, item)
