@@ -5,14 +5,17 @@ To add a kind, write a package with the modules `kind` (a subclass of `OpenedSto
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from mqtool.records.damage import Damage
+from mqtool.siblings.frames import FrameFile
 from mqtool.siblings.tables import Row, Table
 from mqtool.verify.findings import Finding, Severity
+
+Chunk = TypeVar("Chunk", bound=FrameFile)
 
 
 def finding(
@@ -61,6 +64,29 @@ def missing_chunks(
             if number not in others
         ]
     return missing
+
+
+def chunks_in_order(
+    chunks: Iterable[Chunk], missing: list[Damage], unreadable: Mapping[Path, str], name: str
+) -> Iterator[Chunk | Damage]:
+    """Yields chunks with a damage for each missing one between them, after a damage for each unreadable one.
+
+    Args:
+        chunks: in the order of positions.
+        missing: see `missing_chunks`.
+        unreadable: reason by path.
+        name: file name of the only chunk to read; "" for all.
+    """
+    for path, reason in unreadable.items():
+        if name in ("", path.name):
+            yield Damage(0, 0, "no-chunk", reason, path, 0)
+    missing = [one for one in missing if name in ("", one.file_name)]
+    for chunk in chunks:
+        while missing and missing[0].start < chunk.start:
+            yield missing.pop(0)
+        if name in ("", chunk.path.name):
+            yield chunk
+    yield from missing
 
 
 class OpenedStore(ABC):

@@ -16,7 +16,7 @@ from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import ENTRY_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import missing_chunks
+from mqtool.siblings.base import chunks_in_order, missing_chunks
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
@@ -146,17 +146,13 @@ class EQueueStore:
             name: file name of the only chunk to read; "" for all.
         """
         self.tail = None
-        for path, reason in self.unreadable.items():
-            if name in ("", path.name):
-                yield Damage(0, 0, "no-chunk", reason, path, 0)
         last = self.chunks[-1] if self.chunks else None
-        missing = [one for one in self.missing_chunks() if name in ("", one.file_name)]
-        for chunk in sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number):
-            while missing and missing[0].start < chunk.start:
-                yield missing.pop(0)
-            if name in ("", chunk.path.name):
-                yield from self._records(chunk, is_last=chunk is last and not chunk.is_finished)
-        yield from missing
+        chunks = sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number)
+        for item in chunks_in_order(chunks, self.missing_chunks(), self.unreadable, name):
+            if isinstance(item, Damage):
+                yield item
+            else:
+                yield from self._records(item, is_last=item is last and not item.is_finished)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -10,7 +10,7 @@ from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import ChunkName
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import missing_chunks
+from mqtool.siblings.base import chunks_in_order, missing_chunks
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
 from mqtool.siblings.frames import Frame, InvalidFrame
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
@@ -85,18 +85,13 @@ class TFChunkDb:
         Args:
             name: file name of the only chunk to read; "" for all.
         """
-        for path, reason in self.unreadable.items():
-            if name in ("", path.name):
-                yield Damage(0, 0, "no-chunk", reason, path, 0)
-        missing = [one for one in self.missing_chunks() if name in ("", one.file_name)]
-        for chunk in (chunk for chunk in self.chunks if name in ("", chunk.path.name)):
-            while missing and missing[0].start < chunk.start:
-                yield missing.pop(0)
-            if chunk.is_transformed:
-                yield Damage(chunk.start, chunk.header.end, "encrypted", "the records are encrypted", chunk.path, 128)
+        for item in chunks_in_order(self.chunks, self.missing_chunks(), self.unreadable, name):
+            if isinstance(item, Damage):
+                yield item
+            elif item.is_transformed:
+                yield Damage(item.start, item.header.end, "encrypted", "the records are encrypted", item.path, 128)
             else:
-                yield from chunk_runs(chunk, known_end=chunk.is_completed or self._is_active(chunk))
-        yield from missing
+                yield from chunk_runs(item, known_end=item.is_completed or self._is_active(item))
 
     @property
     def names(self) -> tuple[str, ...]:
