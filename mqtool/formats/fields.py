@@ -10,44 +10,27 @@ from typing import Any
 import construct as cs
 
 
-def i16(name: str, docs: str) -> cs.Construct:
-    """A Java short."""
-    return name / cs.Int16sb * docs
+def _integer(kind: cs.Construct) -> Callable[[str, str], cs.Construct]:
+    """Returns the function that declares a field of a kind, by its name and docs text."""
+    return lambda name, docs: name / kind * docs
 
 
-def u16(name: str, docs: str) -> cs.Construct:
-    """A Java short whose 16 bits are interpreted as unsigned."""
-    return name / cs.Int16ub * docs
-
-
-def i32(name: str, docs: str) -> cs.Construct:
-    """A Java int."""
-    return name / cs.Int32sb * docs
-
-
-def i64(name: str, docs: str) -> cs.Construct:
-    """A Java long."""
-    return name / cs.Int64sb * docs
-
-
-def u8(name: str, docs: str) -> cs.Construct:
-    """A .NET byte."""
-    return name / cs.Int8ub * docs
-
-
-def le16u(name: str, docs: str) -> cs.Construct:
-    """A .NET ushort, little-endian."""
-    return name / cs.Int16ul * docs
-
-
-def le32(name: str, docs: str) -> cs.Construct:
-    """A .NET int, little-endian."""
-    return name / cs.Int32sl * docs
-
-
-def le64(name: str, docs: str) -> cs.Construct:
-    """A .NET long, little-endian."""
-    return name / cs.Int64sl * docs
+i16 = _integer(cs.Int16sb)
+"""A Java short."""
+u16 = _integer(cs.Int16ub)
+"""A Java short whose 16 bits are interpreted as unsigned."""
+i32 = _integer(cs.Int32sb)
+"""A Java int."""
+i64 = _integer(cs.Int64sb)
+"""A Java long."""
+u8 = _integer(cs.Int8ub)
+"""A .NET byte."""
+le16u = _integer(cs.Int16ul)
+"""A .NET ushort, little-endian."""
+le32 = _integer(cs.Int32sl)
+"""A .NET int, little-endian."""
+le64 = _integer(cs.Int64sl)
+"""A .NET long, little-endian."""
 
 
 def raw(name: str, size: int, docs: str) -> cs.Construct:
