@@ -132,12 +132,8 @@ def gather(
     waiting = [
         messages.words_of(segment) for segment, undelivered in waiting_by_segment(store) for messages in undelivered
     ]
-    notes = {
-        "ranges": max(0, len(losses.ranges) - MOST_ROWS),
-        "queues": max(0, len(queues) - MOST_ROWS),
-        "lags": max(0, len(lags) - MOST_ROWS),
-        "waiting": max(0, len(waiting) - MOST_ROWS),
-    }
+    rows = {"ranges": losses.ranges, "queues": queues, "lags": lags, "waiting": waiting}
+    shown = opened(store.path, store.config.file)
     steps = dict.fromkeys(step for group in others if group.severity is not Severity.NOTE for step in group.next_steps)
     end = max([survey.end, *(one.end for one in losses.ranges)])
     return Content(
@@ -160,11 +156,11 @@ def gather(
         queues=tuple(queues[:MOST_ROWS]),
         lags=tuple(lags[:MOST_ROWS]),
         waiting=tuple(waiting[:MOST_ROWS]),
-        notes=notes,
+        notes={name: max(0, len(listed) - MOST_ROWS) for name, listed in rows.items()},
         commands={
-            "verify": command("verify", opened(store.path, store.config.file), "--format", "json"),
-            "pending": command("pending", opened(store.path, store.config.file)),
-            "info": command("info", opened(store.path, store.config.file)),
+            "verify": command("verify", shown, "--format", "json"),
+            "pending": command("pending", shown),
+            "info": command("info", shown),
         },
     )
 

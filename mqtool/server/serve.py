@@ -190,15 +190,7 @@ class Server:
     async def _listen(self, messages: MessageStore | ReadOnlyMessages, settings: Settings) -> None:
         options = self.options
         if options.name_server_port is not None:
-            self.name_server = NameServer(
-                options.host,
-                options.name_server_port,
-                guard=self._guard.check_routes if self._guard is not None else None,
-                tls=self._tls,
-                tls_mode=options.tls_mode,
-            )
-            await self.name_server.start()
-            self.addresses["namesrv"] = with_port(options.advertised, self.name_server.port)
+            await self._start_name_server(options.name_server_port)
         await self._listener.start()
         address = self.addresses["broker"] = with_port(options.advertised, self._listener.port)
         if options.grpc_port is not None:
@@ -229,11 +221,26 @@ class Server:
         if near is not None:
             near()
         if options.admin_port is not None:
-            access = Access(frozenset({options.host, options.advertised}), shows_messages=not self._is_guarded)
-            site = Site(self.broker, access, options.config.values)
-            self._admin = AdminHttp(self.broker, options.host, options.admin_port, site)
-            await self._admin.start()
-            self.addresses["admin"] = with_port(options.advertised, self._admin.port)
+            await self._start_admin(options.admin_port)
+
+    async def _start_name_server(self, port: int) -> None:
+        options = self.options
+        self.name_server = NameServer(
+            options.host,
+            port,
+            guard=self._guard.check_routes if self._guard is not None else None,
+            tls=self._tls,
+            tls_mode=options.tls_mode,
+        )
+        await self.name_server.start()
+        self.addresses["namesrv"] = with_port(options.advertised, self.name_server.port)
+
+    async def _start_admin(self, port: int) -> None:
+        options = self.options
+        access = Access(frozenset({options.host, options.advertised}), shows_messages=not self._is_guarded)
+        self._admin = AdminHttp(self.broker, options.host, port, Site(self.broker, access, options.config.values))
+        await self._admin.start()
+        self.addresses["admin"] = with_port(options.advertised, self._admin.port)
 
     @property
     def _is_guarded(self) -> bool:

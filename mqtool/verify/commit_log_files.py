@@ -51,11 +51,9 @@ def check_files(
         _length(survey, segment, segment is layout.segments[-1], size, collector)
         if segment.path in moved:
             name = file_names.mapped_file_name(segment.base)
-            if segment.path.parent == survey.root:
-                name = f"{file_names.COMMIT_LOG}/{name}"
-            collector.add(
-                "log-segment-name", segment.path, f"expected the name {name}: that is where its records belong"
-            )
+            name = f"{file_names.COMMIT_LOG}/{name}" if segment.path.parent == survey.root else name
+            words = f"expected the name {name}: that is where its records belong"
+            collector.add("log-segment-name", segment.path, words)
         elif segment.path not in is_named:
             words = f"expected a multiple of {size}; the first record states {_stated(segment)}"
             collector.add("log-segment-name", segment.path, words)
@@ -66,12 +64,8 @@ def check_files(
     named = tuple(segment for segment in named if segment.size)
     for before, after in pairwise(named):
         if before.end > after.base and before.size in (size, after.size):
-            collector.add(
-                "log-segment-overlap",
-                after.path,
-                f"{before.path} reaches to {before.end}",
-                span=(after.base, before.end),
-            )
+            span = after.base, before.end
+            collector.add("log-segment-overlap", after.path, f"{before.path} reaches to {before.end}", span=span)
     gaps = [*_gaps(survey, named, size, ahead), *_behind(survey, named, ahead)]
     explained = [(gap.end, gap.end + 1) for gap in gaps] + [(run.start, run.end) for run in ahead]
     _leftovers(survey, [segment for segment in named if size in (None, segment.size)], explained, collector)

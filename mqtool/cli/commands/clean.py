@@ -301,20 +301,7 @@ def _document(
         "going": len(going),
         "unread_going": sum(map(_count, going)),
         "waiting_going": sum(map(_waiting, going)),
-        "files": [
-            {
-                "file": name(one.path),
-                "base": one.base,
-                "size": one.size,
-                "modified": one.modified,
-                "goes": one.is_deleted,
-                "goes_at": one.deleted_at,
-                "unread": _count(one),
-                "waiting": _waiting(one),
-                "reason": one.reason,
-            }
-            for one in forecast.files
-        ],
+        "files": [_file(name(one.path), one) for one in forecast.files],
         "unread": [_unread(name(one.path), unread) for one in going for unread in one.unread],
         "unread_staying": [
             _unread(name(one.path), unread) for one in forecast.files if not one.is_deleted for unread in one.unread
@@ -330,6 +317,20 @@ def _document(
         "quarantine": quarantine or None,
         "undo": command("undo", options.store) if quarantine else None,
         "next_step": _next_step(options, forecast, removed, quarantine),
+    }
+
+
+def _file(name: str, file: FileForecast) -> dict[str, Any]:
+    return {
+        "file": name,
+        "base": file.base,
+        "size": file.size,
+        "modified": file.modified,
+        "goes": file.is_deleted,
+        "goes_at": file.deleted_at,
+        "unread": _count(file),
+        "waiting": _waiting(file),
+        "reason": file.reason,
     }
 
 

@@ -137,38 +137,9 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
 
 
 def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, detection: Detection) -> None:
-    request = case.request
-    mine = set(detection.findings)
-    left = tuple(
-        f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.remaining if one in mine
-    )
-    try:
-        plan = _plan(protocol, proposal, request)
-    except NothingToChangeError:
-        plan = None
-    except RefusedError as error:
-        if error.gate != LOSSES:
-            raise
-        protocol.add("plan", REFUSED, str(error), left)
-        protocol.next_steps = (salvage_command(protocol.store, request.config),)
+    request, plan = case.request, _planned(protocol, runbook, proposal, case, detection)
+    if plan is None or not _pass_gates(protocol, runbook, plan, request):
         return
-    if plan is None:
-        protocol.add("plan", REFUSED, "no change of these files repairs this", left)
-        if any(runbook.id not in CATALOGUE[one.code].runbooks for one in case.verification.findings):
-            protocol.next_steps = (match(protocol.store, request),)
-        return
-    protocol.plan = json.loads(plan.to_json())
-    protocol.add("plan", DONE, _summary(plan, proposal), (*_files(plan), *plan.notes, *left))
-    try:
-        apply(plan, dry_run=True)
-        if request.apply:
-            check_backup(protocol.store, acknowledged=request.backup_acknowledged)
-    except RefusedError as error:
-        protocol.add("gate", REFUSED, str(error))
-        if error.gate == "backup":
-            protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--apply", "--yes"),)
-        return
-    protocol.add("gate", DONE, "lock, writers, space, places and fingerprints are as they must be")
     if not request.apply:
         protocol.add("apply", SKIPPED, "dry run: --apply --yes carries it out")
         protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--apply", "--yes"),)
@@ -186,6 +157,34 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
     protocol.next_steps = after_change(protocol.store, request, protocol.broker, repaired=repaired)
 
 
+def _planned(
+    protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, detection: Detection
+) -> Plan | None:
+    """Returns the plan of a change; None if there is none, and why."""
+    mine = set(detection.findings)
+    left = tuple(
+        f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.remaining if one in mine
+    )
+    try:
+        plan = _plan(protocol, proposal, case.request)
+    except NothingToChangeError:
+        plan = None
+    except RefusedError as error:
+        if error.gate != LOSSES:
+            raise
+        protocol.add("plan", REFUSED, str(error), left)
+        protocol.next_steps = (salvage_command(protocol.store, case.request.config),)
+        return None
+    if plan is None:
+        protocol.add("plan", REFUSED, "no change of these files repairs this", left)
+        if any(runbook.id not in CATALOGUE[one.code].runbooks for one in case.verification.findings):
+            protocol.next_steps = (match(protocol.store, case.request),)
+        return None
+    protocol.plan = json.loads(plan.to_json())
+    protocol.add("plan", DONE, _summary(plan, proposal), (*_files(plan), *plan.notes, *left))
+    return plan
+
+
 def _plan(protocol: Protocol, proposal: InPlaceChange, request: Request) -> Plan | None:
     if not proposal.changes:
         return None
@@ -193,6 +192,21 @@ def _plan(protocol: Protocol, proposal: InPlaceChange, request: Request) -> Plan
     return make_plan(
         protocol.store, proposal.changes, config=request.config, broker=protocol.broker, must_repair=is_final
     )
+
+
+def _pass_gates(protocol: Protocol, runbook: Runbook, plan: Plan, request: Request) -> bool:
+    """Checks the preconditions of a change without writing; returns whether they hold."""
+    try:
+        apply(plan, dry_run=True)
+        if request.apply:
+            check_backup(protocol.store, acknowledged=request.backup_acknowledged)
+    except RefusedError as error:
+        protocol.add("gate", REFUSED, str(error))
+        if error.gate == "backup":
+            protocol.next_steps = (run_again(runbook.id, protocol.store, request, "--apply", "--yes"),)
+        return False
+    protocol.add("gate", DONE, "lock, writers, space, places and fingerprints are as they must be")
+    return True
 
 
 def _summary(plan: Plan, proposal: InPlaceChange) -> str:

@@ -92,24 +92,10 @@ class Consuming:
         invisible_ms = self._invisible_ms(request)
         core.topic_config(topic)
         config = core.group_config(group)
-        kind = "SQL92" if request.filter_expression.type == d.SQL else "TAG"
-        fields = {
-            "consumerGroup": group,
-            "topic": topic,
-            "queueId": "-1",
-            "maxMsgNums": str(min(request.batch_size, BATCH_SIZE)),
-            "invisibleTime": str(invisible_ms),
-            "bornTime": str(time.time_ns() // 1_000_000),
-            "initMode": "0",
-            "expType": kind,
-            "exp": request.filter_expression.expression or "*",
-            "order": str(bool(config.consume_message_orderly)).lower(),
-        }
         if request.batch_size < 0:
             raise StatusError(d.INTERNAL_SERVER_ERROR, f"batch_size {request.batch_size} is negative")
-        if request.HasField("attempt_id"):
-            fields["attemptId"] = request.attempt_id
-        code = RequestCode.POP_MESSAGE
+        is_ordered = bool(config.consume_message_orderly)
+        code, fields = RequestCode.POP_MESSAGE, _pop_fields(request, group, topic, invisible_ms, is_ordered=is_ordered)
         if client.is_lite:
             code, fields["clientId"] = RequestCode.POP_LITE_MESSAGE, client.client_id
             fields["maxMsgNum"] = fields["maxMsgNums"]
@@ -303,6 +289,27 @@ def _check_invisible(invisible_ms: int, least: int) -> None:
         raise StatusError(d.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too small. min is {least}")
     if invisible_ms > MAX_INVISIBLE_MS:
         raise StatusError(d.ILLEGAL_INVISIBLE_TIME, f"the invisibleTime is too large. max is {MAX_INVISIBLE_MS}")
+
+
+def _pop_fields(
+    request: s.ReceiveMessageRequest, group: str, topic: str, invisible_ms: int, *, is_ordered: bool
+) -> dict[str, str]:
+    """Returns the header fields of POP_MESSAGE, without the time to wait."""
+    fields = {
+        "consumerGroup": group,
+        "topic": topic,
+        "queueId": "-1",
+        "maxMsgNums": str(min(request.batch_size, BATCH_SIZE)),
+        "invisibleTime": str(invisible_ms),
+        "bornTime": str(time.time_ns() // 1_000_000),
+        "initMode": "0",
+        "expType": "SQL92" if request.filter_expression.type == d.SQL else "TAG",
+        "exp": request.filter_expression.expression or "*",
+        "order": str(is_ordered).lower(),
+    }
+    if request.HasField("attempt_id"):
+        fields["attemptId"] = request.attempt_id
+    return fields
 
 
 def _refused_pop(answer: Command) -> StatusError:

@@ -62,19 +62,20 @@ def route(
     }
     if order is not None:
         answer["orderTopicConf"] = order
-    answer["queueDatas"] = [
-        {
-            "brokerName": data.broker_name,
-            "perm": data.perm,
-            "readQueueNums": data.read_queue_nums,
-            "topicSysFlag": data.topic_sys_flag,
-            "writeQueueNums": data.write_queue_nums,
-        }
-        for data in queues
-    ]
+    answer["queueDatas"] = [_queue(data) for data in queues]
     if mappings := routes.mappings.get(topic):
         answer["topicQueueMappingByBroker"] = mappings
     return orjson.dumps(answer, option=orjson.OPT_NON_STR_KEYS)
+
+
+def _queue(data: QueueData) -> dict[str, Any]:
+    return {
+        "brokerName": data.broker_name,
+        "perm": data.perm,
+        "readQueueNums": data.read_queue_nums,
+        "topicSysFlag": data.topic_sys_flag,
+        "writeQueueNums": data.write_queue_nums,
+    }
 
 
 def cluster_info(routes: Routes) -> bytes:
