@@ -60,9 +60,7 @@ def append_slowly(log: "CommitLog", state: QueueState, message: OutgoingMessage)
         now = log.now()
         number = state.next_offset if visible else 0
         try:
-            encoded = _final_properties(log, state, sys_flag, message.properties, names, number)
-            total = commit_log.BODY_POSITIONS[shape] + len(body) + len(state.topic_field) + 2 + len(encoded)
-            _check(log, state, body, encoded, names, total)
+            encoded, total = _sized(log, state, message, sys_flag, names, number)
             file = log.make_room(total)
             physical = file.file_from_offset + file.wrote
             head = record.HEAD_PACKERS[shape].pack(
@@ -102,15 +100,13 @@ def refusal(log: "CommitLog", state: QueueState, message: OutgoingMessage) -> Pu
         message: of any kind; hosts may be missing.
     """
     born_host, store_host = message.born_host or log.born_host, message.store_host or log.store_host
-    shape = record.host_shape(born_host, store_host)
+    sys_flag = record.shaped(message.sys_flag, record.host_shape(born_host, store_host))
     names = multi_dispatch.light_queues(log.options, state.topic, message.properties)
     try:
-        _messages_in(state, record.shaped(message.sys_flag, shape), message.properties)
+        _messages_in(state, sys_flag, message.properties)
         if names and multi_dispatch.refusal(names):
             return _ILLEGAL
-        encoded = _final_properties(log, state, message.sys_flag, message.properties, names, state.next_offset)
-        total = commit_log.BODY_POSITIONS[shape] + len(message.body) + len(state.topic_field) + 2 + len(encoded)
-        _check(log, state, message.body, encoded, names, total)
+        _sized(log, state, message, sys_flag, names, state.next_offset)
     except FormatError:
         return _ILLEGAL
     except AppendFailedError as failed:
@@ -131,20 +127,27 @@ def _messages_in(state: QueueState, sys_flag: int, encoded: bytes) -> int:
     return multi_dispatch.inner_count(found)
 
 
-def _final_properties(
-    log: "CommitLog", state: QueueState, sys_flag: int, encoded: bytes, names: list[str], number: int
-) -> bytes:
+def _sized(
+    log: "CommitLog", state: QueueState, message: OutgoingMessage, sys_flag: int, names: list[str], number: int
+) -> tuple[bytes, int]:
+    """Returns the properties as they are stored, and the size of the record.
+
+    Raises:
+        AppendFailedError: something is too long.
+    """
+    encoded = message.properties
     if state.is_batch and sys_flag & _INNER_BATCH:
         found = properties.decode(encoded)
         found[properties.INNER_BASE] = str(number)
         encoded = multi_dispatch.encode(log.options, found)
     if names:
         encoded = multi_dispatch.with_light_offsets(log.options, log.offsets, encoded, names)
-    return record.room_for_crc(encoded) if log.options.append_record_crc else encoded
-
-
-def _check(log: "CommitLog", state: QueueState, body: bytes, encoded: bytes, names: list[str], total: int) -> None:
-    if log.too_long(state, len(body), len(encoded), total):
-        raise AppendFailedError(log.refusal(state, len(body), len(encoded), total))
+    if log.options.append_record_crc:
+        encoded = record.room_for_crc(encoded)
+    body_at = commit_log.BODY_POSITIONS[commit_log.host_shape(sys_flag)]
+    total = body_at + len(message.body) + len(state.topic_field) + 2 + len(encoded)
+    if log.too_long(state, len(message.body), len(encoded), total):
+        raise AppendFailedError(log.refusal(state, len(message.body), len(encoded), total))
     if names and total > log.options.max_message_size:
         raise AppendFailedError(PutResult(PutStatus.MESSAGE_ILLEGAL, AppendStatus.MESSAGE_SIZE_EXCEEDED))
+    return encoded, total
