@@ -21,6 +21,6 @@ def enabled(stream: TextIO) -> bool:
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
-def paint(text: str, style: Style, stream: TextIO | None = None) -> str:
-    """Returns text in a style, or unchanged if the stream (stdout by default) is not coloured."""
-    return f"\x1b[{style}m{text}\x1b[0m" if text and enabled(stream or sys.stdout) else text
+def paint(text: str, style: Style) -> str:
+    """Returns text in a style, or unchanged if stdout is not coloured."""
+    return f"\x1b[{style}m{text}\x1b[0m" if text and enabled(sys.stdout) else text

@@ -28,19 +28,18 @@ class FieldBytes:
     docs: str
 
 
-def annotate(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = "") -> list[FieldBytes]:
+def annotate(layout: cs.Struct, data: Buffer, *, name: str = "") -> list[FieldBytes]:
     """Returns every field of a layout in order; the concatenation of their `data` is the whole layout.
 
     Args:
         layout: the declaration.
-        data: contains the layout.
-        position: where it starts.
+        data: begins with the layout.
         name: of the layout, for errors.
 
     Raises:
         TruncatedError, FormatError: as `codec.parse`.
     """
-    values = codec.parse(layout, data, position, name=name)
+    values = codec.parse(layout, data, name=name)
     docs = {field: text for field, _, text in codec.all_fields(layout)}
     view = memoryview(data)
     found: list[FieldBytes] = []
@@ -48,7 +47,6 @@ def annotate(layout: cs.Struct, data: Buffer, position: int = 0, *, name: str = 
     for member in layout.subcons:
         value = values[member.name]
         size = len(member.build(value, **values))
-        start = position + offset
-        found.append(FieldBytes(member.name, offset, bytes(view[start : start + size]), value, docs[member.name]))
+        found.append(FieldBytes(member.name, offset, bytes(view[offset : offset + size]), value, docs[member.name]))
         offset += size
     return found

@@ -212,13 +212,3 @@ def last_data(view: memoryview) -> int:
         if len(block):
             return int(start + block[-1] + 1)
     return 0
-
-
-def first_data(view: memoryview, position: int) -> int | None:
-    """Returns the position of the first nonzero byte at or after `position`."""
-    data = np.frombuffer(view, np.uint8)
-    for start in range(position, len(data), _STEP):
-        block = data[start : start + _STEP]
-        if block.any():
-            return int(start + np.flatnonzero(block)[0])
-    return None

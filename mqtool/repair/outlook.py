@@ -381,12 +381,12 @@ class Preview:
             self._last = files, removed, self._outlook(files, removed)
         return self._last[2]
 
-    def compare_with(self, root: Path, intended: IntendedLog | None = None) -> "Comparison | str":
+    def compare_with(self, root: Path) -> "Comparison | str":
         """Compares the store with another store that was made from it."""
         if isinstance(self.before, str):
             return self.before
         after = outlook(root, self.release, self._config.for_copy(root))
-        return after if isinstance(after, str) else compare(self.before, after, self.release, intended)
+        return after if isinstance(after, str) else compare(self.before, after, self.release)
 
     def _outlook(self, files: Mapping[str, Path], removed: Collection[str]) -> "Outlook | str":
         if self._is_ledger:

@@ -171,30 +171,26 @@ def _move_queue(
                 f"{queue.topic}/{queue.queue_id}: {int(is_purged.sum())} messages of the topics are in this queue too, "
                 "and go from it"
             )
-        _patch_column(file.path, units, "physical_offset", new, 0, out, staged)
+        _patch_physical_offsets(file.path, units, new, out, staged)
 
 
-def _patch_column(
-    path: Path, rows: np.ndarray, name: str, values: np.ndarray, position: int, out: Path, staged: StagedFiles
-) -> None:
-    """Writes a copy of a file with other values in one field of some rows; does nothing if no value changes.
+def _patch_physical_offsets(path: Path, rows: np.ndarray, physical: np.ndarray, out: Path, staged: StagedFiles) -> None:
+    """Writes a copy of a file of units with other physical offsets; does nothing if none changes.
 
     Args:
         path: the file.
-        rows: structured array of the present rows.
-        name: the field.
-        values: new values, one for each row.
-        position: byte position of the first row in the file.
+        rows: structured array of the present units, from the start of the file.
+        physical: new physical offsets, one for each unit.
         out, staged: take the copy.
     """
-    changed = np.flatnonzero(rows[name] != values)
+    changed = np.flatnonzero(rows["physical_offset"] != physical)
     if not len(changed):
         return
     first, end = int(changed[0]), int(changed[-1]) + 1
     made = rows[first:end].copy()
-    made[name] = values[first:end]
+    made["physical_offset"] = physical[first:end]
     inner = staged.name(path)
-    copy_patched(path, out / inner, [(position + first * rows.dtype.itemsize, made.tobytes())])
+    copy_patched(path, out / inner, [(first * rows.dtype.itemsize, made.tobytes())])
     staged.put(inner, out / inner, keep_time=True)
 
 
@@ -215,7 +211,7 @@ def _move_timer(store: Store, moves: Moves, out: Path, staged: StagedFiles) -> N
         physical = rows["physical_offset"].astype(np.int64)
         new = moves.records(physical)
         is_unit = (rows["size"] == timer.LOG_UNIT.size) & (physical >= store.commit_log.min_offset) & (new >= 0)
-        _patch_column(file.path, rows, "physical_offset", np.where(is_unit, new, physical), 0, out, staged)
+        _patch_physical_offsets(file.path, rows, np.where(is_unit, new, physical), out, staged)
 
 
 def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, staged: StagedFiles) -> None:

@@ -14,7 +14,6 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
 from mqtool.errors import UsageError
-from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
 from mqtool.siblings.arrow import arrow_schema
 from mqtool.siblings.export import batches, export_part
@@ -128,9 +127,7 @@ class WriteResult:
     damage: tuple[str, ...]
 
 
-def export_table(
-    session: "SparkSession", root: str, table: Table, target: Path, on_progress: OnProgress = ignore
-) -> list[WriteResult]:
+def export_table(session: "SparkSession", root: str, table: Table, target: Path) -> list[WriteResult]:
     """Writes a table as a directory of Parquet files, one per part, on executors.
 
     Args:
@@ -138,10 +135,9 @@ def export_table(
         root: of the store; it and the target must be reachable by every executor under the same names.
         table: of its kind.
         target: a new directory.
-        on_progress: see `SparkJob`.
     """
     target.mkdir(parents=True)
-    job: SparkJob[tuple[int, Part], WriteResult] = SparkJob(session, GROUP, _Writer(target), lambda _: 1, on_progress)
+    job: SparkJob[tuple[int, Part], WriteResult] = SparkJob(session, GROUP, _Writer(target), lambda _: 1)
     return job.run(list(enumerate(parts_of(root, table))), f"export {table.name}")
 
 

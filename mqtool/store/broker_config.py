@@ -145,9 +145,9 @@ class BrokerConfig:
         """Returns the values that a broker misreads; None stands for any release."""
         return misread(self.values, release)
 
-    def effective_values(self, release: Release | None = None) -> dict[str, str]:
+    def effective_values(self) -> dict[str, str]:
         """Returns keys and values as a broker uses them, without those that it ignores."""
-        found = {key: effective_value(key, value, release) for key, value in self.values.items()}
+        found = {key: effective_value(key, value) for key, value in self.values.items()}
         return {key: value for key, value in found.items() if value is not None}
 
     def integer(self, key: str) -> int | None:

@@ -14,7 +14,7 @@ from mqtool.formats.commit_log import Record
 from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.records.damage import Damage, DamageKind, Tail
 from mqtool.records.frames import Frames
-from mqtool.records.segment_bytes import SegmentBytes, first_data
+from mqtool.records.segment_bytes import SegmentBytes
 from mqtool.records.walk import SegmentWalk, Skim
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.log_walk import walk_file
@@ -305,7 +305,7 @@ class CommitLog:
         for index in range(len(self.segments) - 1, 0, -1):
             file = self._file(index)
             for at in range(0, file.data_end(), _BLOCK):
-                if first_data(memoryview(file.read(at, _BLOCK)), 0) is not None:
+                if np.frombuffer(file.read(at, _BLOCK), np.uint8).any():
                     return index
         return 0
 

@@ -63,12 +63,11 @@ def rows_of(file: KnownFile, config: BrokerConfig | None = None) -> Iterator[Row
         raise FormatError(reason, layout=error.layout, field=error.field, position=error.position) from error
 
 
-def unit_positions(file: ReadFile, unit: Unit[Any], start: int = 0) -> Iterator[tuple[int, tuple[int, ...]]]:
+def unit_positions(file: ReadFile, unit: Unit[Any]) -> Iterator[tuple[int, tuple[int, ...]]]:
     """Yields (position, field values) of fixed-size units up to the last nonzero one."""
     piece = PIECE // unit.size * unit.size
-    end = min(file.size, start + -(-max(0, file.data_end() - start) // unit.size) * unit.size)
-    zeros = 0
-    at = start
+    end = min(file.size, -(-file.data_end() // unit.size) * unit.size)
+    zeros = at = 0
     while at < end:
         data = file.read(at, min(piece, end - at))
         units = np.frombuffer(data, unit.dtype, len(data) // unit.size)

@@ -18,6 +18,10 @@ from mqtool.store.store import Store
 
 _EVER = (0, (1 << 63) - 1)
 _ALL = 1 << 31
+_MAX_SCANNED = 8 << 20
+"""Maximum number of bytes that a look-up by key scans before and after the part of the log that the index covers."""
+_MAX_READ = 10_000
+"""Maximum number of records that it reads, oldest first; any number of messages may share a key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,23 +78,21 @@ class KeyMatches:
     more: int = 0
 
 
-def messages_by_key(store: Store, term: str, most_scanned: int = 8 << 20, most_read: int = 10_000) -> KeyMatches:
+def messages_by_key(store: Store, term: str) -> KeyMatches:
     """Returns the records of all topics that have a term as unique key or key, by the index.
 
     Args:
         store: the store.
         term: a unique key or a key.
-        most_scanned: maximum number of bytes to scan before and after the part of the log that the index covers.
-        most_read: maximum number of records to read, oldest first; any number of messages may share a key.
     """
     files = [file for file in store.index_files() if file.entry_count]
     search = _IndexSearch(store, Selection.of(), files, (term,), scans_rest=True)
     log, unread = store.commit_log, 0
     parts = search._rest() if files else [(log.min_offset, log.max_offset)]
     offsets = sorted(search._offsets())
-    items = [item for offset in offsets[:most_read] for item in search._read(offset)]
+    items = [item for offset in offsets[:_MAX_READ] for item in search._read(offset)]
     for start, end in parts:
-        if end - start > most_scanned:
+        if end - start > _MAX_SCANNED:
             unread += end - start
         else:
             items += store.messages(start=start, end=end)
@@ -100,7 +102,7 @@ def messages_by_key(store: Store, term: str, most_scanned: int = 8 << 20, most_r
         if isinstance(item, Message) and (item.unique_key == term or term in item.keys)
     }
     damage = list(dict.fromkeys(item for item in items if isinstance(item, Damage)))
-    return KeyMatches([named[offset] for offset in sorted(named)], damage, unread, len(offsets[most_read:]))
+    return KeyMatches([named[offset] for offset in sorted(named)], damage, unread, len(offsets[_MAX_READ:]))
 
 
 def covered_range(store: Store, files: list[IndexFile]) -> tuple[int, int]:

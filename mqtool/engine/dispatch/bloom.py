@@ -5,11 +5,6 @@ BitsArray (4.9.7, 5.5.0).
 """
 
 
-def has_all(bit_map: bytes, bits: tuple[int, ...]) -> bool:
-    """Whether every position is set."""
-    return all(bit_map[bit >> 3] >> (bit & 7) & 1 for bit in bits)
-
-
 def set_all(bit_map: bytearray, bits: tuple[int, ...]) -> None:
     """Sets every position."""
     for bit in bits:

@@ -15,7 +15,6 @@ import ssl
 import time
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
 
 from mqtool.choices import TlsMode
 from mqtool.protocol.codes import RequestCode
@@ -24,7 +23,6 @@ from mqtool.server.namesrv.requests import Requests
 from mqtool.server.namesrv.routes import LiveBroker, Registered, Registration, Routes
 from mqtool.server.namesrv.settings import KeyValues, Settings
 from mqtool.server.net.client import Connection
-from mqtool.server.net.limits import Limits
 from mqtool.server.net.listener import Listener
 from mqtool.server.net.peer import Guard, Peer
 
@@ -37,9 +35,8 @@ class NameServer:
     Args:
         host: address to listen on.
         port: port to listen on; 0 selects a free one, see `port` after `start`.
-        key_values: file for the key-value table; None keeps the table in memory.
         settings: properties that differ from RocketMQ's defaults.
-        guard, limits, tls, tls_mode: as for `Listener`.
+        guard, tls, tls_mode: as for `Listener`.
         clock: monotonic clock in seconds.
 
     Attributes:
@@ -51,23 +48,20 @@ class NameServer:
         host: str,
         port: int,
         *,
-        key_values: Path | None = None,
         settings: dict[str, str] | None = None,
         guard: Guard | None = None,
-        limits: Limits | None = None,
         tls: "ssl.SSLContext | Callable[[], ssl.SSLContext] | None" = None,
         tls_mode: TlsMode = TlsMode.PERMISSIVE,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.routes = Routes(clock)
         self._settings = Settings({"listenPort": str(port)} | (settings or {}))
-        self.requests = Requests(self.routes, self._settings, KeyValues(key_values), self._notify_lowest)
+        self.requests = Requests(self.routes, self._settings, KeyValues(), self._notify_lowest)
         self._listener = Listener(
             host,
             port,
             self.requests.handlers(),
             guard=guard,
-            limits=limits,
             tls=tls,
             tls_mode=tls_mode,
             opened=lambda peer: peer.on_close(self._connection_closed),

@@ -3,13 +3,7 @@
 Source: NamesrvConfig, NettyServerConfig and KVConfigManager (5.5.0).
 """
 
-from pathlib import Path
-
-import orjson
-
-from mqtool.errors import ConfigFileError, FormatError
-from mqtool.formats import config_json, java_properties
-from mqtool.jobs.atomic import replace_file
+from mqtool.formats import java_properties
 
 ORDER_TOPICS = "ORDER_TOPIC_CONFIG"
 
@@ -64,20 +58,10 @@ class Settings:
 
 
 class KeyValues:
-    """The key-value table: texts by namespace and key.
+    """The key-value table: texts by namespace and key, in memory."""
 
-    Args:
-        path: file for the table, in RocketMQ's format; None keeps the table in memory.
-
-    Raises:
-        ConfigFileError: the file exists but cannot be read.
-    """
-
-    def __init__(self, path: Path | None = None) -> None:
-        self._path = path
+    def __init__(self) -> None:
         self._table: dict[str, dict[str, str]] = {}
-        if path is not None and path.exists():
-            self._load(path)
 
     def get(self, namespace: str, key: str) -> str | None:
         """Returns a value; None if it is not set."""
@@ -88,26 +72,9 @@ class KeyValues:
         return self._table.get(namespace)
 
     def put(self, namespace: str, key: str, value: str) -> None:
-        """Sets a value and saves the table."""
+        """Sets a value."""
         self._table.setdefault(namespace, {})[key] = value
-        self._keep()
 
     def delete(self, namespace: str, key: str) -> None:
         """Deletes a value, if it exists."""
         self._table.get(namespace, {}).pop(key, None)
-        self._keep()
-
-    def _load(self, path: Path) -> None:
-        try:
-            table = config_json.parse(path.read_bytes()).get("configTable") or {}
-            self._table = {
-                space: {str(key): str(value) for key, value in found.items()} for space, found in table.items()
-            }
-        except (FormatError, AttributeError, OSError) as error:
-            raise ConfigFileError(f"no key-value table: {error}", path) from error
-
-    def _keep(self) -> None:
-        if self._path is None:
-            return
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(self._path, orjson.dumps({"configTable": self._table}, option=orjson.OPT_INDENT_2))

@@ -61,14 +61,13 @@ class ReplicaStore(MessageStore):
             self._loop.wake()
 
 
-def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0, background: bool = True) -> ReplicaStore:
+def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0) -> ReplicaStore:
     """Opens the copy; creates it if it does not exist.
 
     Args:
         path: root of the copy.
         options: file sizes of the master; records are written by position.
         first_offset: physical offset at which a new copy begins: the start of a segment of the master.
-        background: as for `engine.open_store`.
 
     Raises:
         StoreError: as for `engine.open_store`.
@@ -84,7 +83,7 @@ def open_replica(path: Path, options: StoreOptions, *, first_offset: int = 0, ba
         SystemClock(),
         files,
         None,
-        background=background,
+        background=True,
     )
     return ReplicaStore(components, ())
 

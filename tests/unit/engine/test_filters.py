@@ -3,7 +3,7 @@
 from mqtool.engine.read.filters import SqlFilter
 
 
-def test_a_filter_asks_the_record_and_not_the_unit_where_there_is_no_bit_map():
+def test_a_filter_asks_the_record_and_not_the_unit():
     found = SqlFilter("a > 5")
     assert found.by_unit(0, None)
     assert [found.by_record({"a": value}) for value in ("6", "5", "x")] == [True, False, False]

@@ -22,12 +22,10 @@ class WaitingRequest:
 
     __slots__ = ("future", "offsets", "timer")
 
-    def __init__(
-        self, offsets: Mapping[Key, int], future: "asyncio.Future[bool]", timer: asyncio.TimerHandle | None
-    ) -> None:
+    def __init__(self, offsets: Mapping[Key, int], future: "asyncio.Future[bool]") -> None:
         self.offsets = offsets
         self.future = future
-        self.timer = timer
+        self.timer: asyncio.TimerHandle | None = None
 
 
 class LongPolling:
@@ -129,7 +127,7 @@ class LongPolling:
             seconds: maximum time to wait.
         """
         loop = asyncio.get_running_loop()
-        one = WaitingRequest(offsets, loop.create_future(), None)
+        one = WaitingRequest(offsets, loop.create_future())
         one.timer = loop.call_later(seconds, lambda: self._finish(one, arrived=False))
         for key in offsets:
             self._waiting_by_queue.setdefault(key, []).append(one)

@@ -144,13 +144,11 @@ class TopicTable(ConfigTable[TopicConfig]):
         self.put(config)
         return config
 
-    def create_for_send_back(
-        self, topic: str, queues: int, perm: int = READ_WRITE, *, unit: bool = False
-    ) -> TopicConfig:
+    def create_for_send_back(self, topic: str, queues: int, *, unit: bool = False) -> TopicConfig:
         """Returns a retry or dead letter topic; creates it if it does not exist."""
         found = self.table.get(topic)
         if found is None:
-            found = replace(plain_topic(topic, queues, perm), topic_sys_flag=UNIT_SUBSCRIPTION if unit else 0)
+            found = replace(plain_topic(topic, queues), topic_sys_flag=UNIT_SUBSCRIPTION if unit else 0)
             self.put(found)
         return found
 

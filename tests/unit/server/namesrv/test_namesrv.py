@@ -8,13 +8,11 @@ from typing import Any
 
 import pytest
 
-from mqtool.errors import ConfigFileError
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.registration_body import RegisterBody
 from mqtool.server.namesrv.routes import Registration, Routes
 from mqtool.server.namesrv.server import NameServer
-from mqtool.server.namesrv.settings import KeyValues
 from mqtool.server.net.client import Connection
 from mqtool.server.net.listener import Listener
 from tests.support.name_server import ask, converse, registration, route, talk
@@ -202,21 +200,6 @@ def test_brokers_are_notified_of_a_new_lowest_id_where_that_is_switched_on():
         "offlineBrokerAddr": "10.0.0.1:10911",
         "haBrokerAddr": "10.0.0.2:10912",
     }
-
-
-def test_values_are_there_again_after_a_restart(tmp_path):
-    first = KeyValues(tmp_path / "kv" / "kvConfig.json")
-    first.put("n", "k", "v")
-    first.put("n", "gone", "v")
-    first.delete("n", "gone")
-    assert KeyValues(tmp_path / "kv" / "kvConfig.json").namespace("n") == {"k": "v"}
-
-
-def test_a_broken_file_of_values_is_named(tmp_path):
-    path = tmp_path / "kvConfig.json"
-    path.write_text("{", "utf-8")
-    with pytest.raises(ConfigFileError, match=r"kvConfig\.json: no key-value table"):
-        KeyValues(path)
 
 
 def test_all_properties_are_shown_as_lines():
