@@ -116,6 +116,10 @@ def file_size(slots: int, entries: int) -> int:
     return HEADER_SIZE + slots * SLOT_SIZE + entries * ENTRY_SIZE
 
 
+DEFAULT_FILE_SIZE = file_size(DEFAULT_SLOTS, DEFAULT_ENTRIES)
+"""Size in bytes of a file with the broker's default numbers of slots and entries."""
+
+
 def slot_position(slot: int) -> int:
     """Returns the position of a slot in the file."""
     return HEADER_SIZE + slot * SLOT_SIZE

@@ -160,10 +160,9 @@ def _index_sizes(root: Path, config: BrokerConfig) -> tuple[int | None, int | No
     slots, entries = config.integer("maxHashSlotNum"), config.integer("maxIndexNum")
     if slots is not None or entries is not None:
         return slots or index_file.DEFAULT_SLOTS, entries or index_file.DEFAULT_ENTRIES
-    default = index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
     directory = root / file_names.INDEX
     sizes = {path.stat().st_size for path in directory.iterdir() if path.is_file()} if directory.is_dir() else set()
-    if sizes <= {default}:
+    if sizes <= {index_file.DEFAULT_FILE_SIZE}:
         return index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES
     for file in list_index_files(directory)[0]:
         if file.slot_count is not None:

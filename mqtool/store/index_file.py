@@ -84,7 +84,7 @@ class IndexFile:
 
     def _candidates(self, file: ReadFile) -> list[int]:
         """Slot counts that fit the file's length and the end of its data."""
-        if self.size == index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES):
+        if self.size == index_file.DEFAULT_FILE_SIZE:
             return [index_file.DEFAULT_SLOTS]
         if not self.entry_count:
             return []

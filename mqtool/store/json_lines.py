@@ -4,13 +4,12 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mqtool.formats import commit_log
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.records.json_rows import compiled_for, is_compiled
 from mqtool.store.line_workers import in_processes, in_threads
 from mqtool.store.lines import LineMaker, Lines
-from mqtool.store.message import from_record
+from mqtool.store.message import messages_of
 from mqtool.store.selection import Selection
 from mqtool.store.store import Store
 
@@ -72,5 +71,4 @@ def _items(store: Store, selection: Selection) -> Iterator[Frames | Damage]:
 def _exact(frames: Frames, selection: Selection) -> Frames:
     if not selection.needs_properties or not len(frames):
         return frames
-    messages = (from_record(commit_log.parse_record(frames.view, at)) for at in frames.positions.tolist())
-    return frames.select(np.array([selection.matches(message) for message in messages], bool))
+    return frames.select(np.array([selection.matches(message) for message in messages_of(frames)], bool))

@@ -1,12 +1,14 @@
 """A message as the user of a store sees it: decoded text, decompressed body."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import lru_cache
 
 from mqtool.errors import FormatError
-from mqtool.formats import compression, hosts, message_batch, message_id, properties
+from mqtool.formats import commit_log, compression, hosts, message_batch, message_id, properties
 from mqtool.formats.commit_log import Record
 from mqtool.formats.java import decode_utf8
+from mqtool.records.frames import Frames
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,6 +108,12 @@ def from_record(record: Record) -> Message:
         None,
         problem,
     )
+
+
+def messages_of(frames: Frames) -> Iterator[Message]:
+    """Yields the messages of valid frames."""
+    for position in frames.positions.tolist():
+        yield from_record(commit_log.parse_record(frames.view, position))
 
 
 @lru_cache(maxsize=4096)

@@ -6,14 +6,14 @@ Source: CompactionLog, CompactionStore, SparseConsumeQueue (5.5.0).
 from collections.abc import Iterator
 from pathlib import Path
 
-from mqtool.formats import commit_log, file_names, properties
+from mqtool.formats import file_names, properties
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, SPARSE_END_UNIT, BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import tags_code
 from mqtool.records.damage import Damage
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.layout import queue_directories
 from mqtool.store.log_walk import walk_file
-from mqtool.store.message import Message, from_record
+from mqtool.store.message import Message, messages_of
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.survey import Survey
@@ -99,8 +99,7 @@ class CompactionCheck:
                         queue=name,
                     )
                     continue
-                for position in item.positions.tolist():
-                    yield from_record(commit_log.parse_record(item.view, position))
+                yield from messages_of(item)
             if walk.tail is not None and walk.tail.kind != "clean" and not self._survey.live:
                 at = walk.tail.end - log.base
                 self._collector.add("compaction-damage", log.path, walk.tail.detail, position=at, queue=name)

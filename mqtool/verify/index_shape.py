@@ -108,7 +108,7 @@ def find_shape(files: Sequence[tuple[Path, int]], slots: int | None, places: int
     length = Counter(size for _, size in files).most_common(1)[0][0]
     if slots is not None:
         return Shape(slots, places or max(0, length - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY.size)
-    if length == index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES):
+    if length == index_file.DEFAULT_FILE_SIZE:
         return Shape(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
     best: tuple[float, int] = (0.0, 0)
     for path, size in files:

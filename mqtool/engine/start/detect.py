@@ -115,7 +115,7 @@ def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
         return {}
     if slots is not None or entries is not None:
         slots, entries = slots or index_file.DEFAULT_SLOTS, entries or index_file.DEFAULT_ENTRIES
-    elif sizes == {index_file.file_size(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)}:
+    elif sizes == {index_file.DEFAULT_FILE_SIZE}:
         slots, entries = index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES
     else:
         slots, entries = next(

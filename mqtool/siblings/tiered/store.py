@@ -11,7 +11,7 @@ from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
 from mqtool.records.damage import Damage
 from mqtool.store.files import MappedFile, ReadFile, list_directory, read_file, subdirectories
 from mqtool.store.log_walk import walk_file
-from mqtool.store.message import Message, from_record
+from mqtool.store.message import Message, from_record, messages_of
 
 TYPES = (tiered.COMMIT_LOG, tiered.CONSUME_QUEUE, tiered.INDEX)
 _PIECE = 20 << 15
@@ -47,8 +47,7 @@ class TieredQueue:
                     if isinstance(item, Damage):
                         yield item.at(segment.path, segment.base)
                         continue
-                    for position in item.positions.tolist():
-                        yield from_record(commit_log.parse_record(item.view, position))
+                    yield from messages_of(item)
                 if walk.tail is not None and walk.tail.length:
                     start, detail = walk.tail.end, walk.tail.detail
                     yield Damage(start, segment.end, walk.tail.kind, detail, segment.path, start - segment.base)
