@@ -18,12 +18,13 @@ _INNER_BATCH = int(SysFlag.INNER_BATCH)
 _RESULT = ("int64", "int64", "int64", "int64", "int64")
 
 
-@compiled(_RESULT, CRC32, PREAD, FILE, BYTES, TOPICS, "int64", "int64", I64, I32_TABLE, I64_TABLE, I32)
+@compiled(_RESULT, CRC32, PREAD, FILE, BYTES, I64, TOPICS, "int64", "int64", I64, I32_TABLE, I64_TABLE, I32)
 def field_records(
     crc32: Any,
     pread: Any,
     file: Any,
     window: Any,
+    held: Any,
     topics: Any,
     latest: Any,
     taken: Any,
@@ -39,6 +40,7 @@ def field_records(
         pread: of the C library.
         file: see `heads.FILE`.
         window: memory for the bytes: the size of what is read at a time, and `tables.SPARE`.
+        held: position of the window's first byte in the file, and how many bytes it holds; updated.
         topics: as for `trailers.dispatch`.
         latest: maximum of a timestamp in milliseconds.
         taken: records that the outputs hold already.
@@ -50,7 +52,7 @@ def field_records(
         there is not known, its position in the window, and its length; otherwise -1 and 0.
     """
     descriptor, base, position, end, stop = file
-    start, got = position, np.int64(0)
+    start, got = (held[0], held[1]) if held[0] <= position else (position, np.int64(0))
     count, bytes_read = taken, np.int64(0)
     entry = np.int64(-1)
     unknown_at, unknown_length = np.int64(-1), np.int64(0)
@@ -87,4 +89,5 @@ def field_records(
         longs[2, count], longs[3, count] = born, stored
         count += 1
         position += total
+    held[0], held[1] = start, got
     return count, position, bytes_read, unknown_at, unknown_length

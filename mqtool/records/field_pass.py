@@ -1,6 +1,7 @@
 """The compiled pass over a segment for whoever needs only fixed fields and topics; see `kernels.field_records`."""
 
 from collections.abc import Callable
+from typing import Protocol
 
 import numpy as np
 
@@ -21,19 +22,30 @@ _MOST_TOPICS = 4096
 """A log with more topics is left to array operations: each new one ends a call of the pass."""
 
 
+class LogFile(Protocol):
+    """What the pass needs of an open file."""
+
+    @property
+    def descriptor(self) -> int | None:
+        """Of the system; None if there is none, as in object storage."""
+
+    def data_end(self) -> int:
+        """Returns a position after which there are only zeros."""
+
+
 def field_pass(
-    log_bytes: int, base: int, end: int, descriptor: Callable[[], int | None], count: Callable[[int], None]
+    log_bytes: int, base: int, end: int, file: Callable[[], LogFile], count: Callable[[int], None]
 ) -> Skim | None:
     """Returns a pass over one segment; None where compiled loops are not in use, or the log is too small for them.
 
     Args:
         log_bytes: size of the log.
-        base, end, descriptor, count: as for `FieldPass`.
+        base, end, file, count: as for `FieldPass`.
     """
     if log_bytes > kernels.LARGE:
         kernels.start(0)  # not compiled for that
     compiled = kernels.kernels()
-    return None if compiled is None else FieldPass(compiled, base, end, descriptor, count).skim
+    return None if compiled is None else FieldPass(compiled, base, end, file, count).skim
 
 
 class FieldPass:
@@ -44,7 +56,7 @@ class FieldPass:
         compiled: Kernels,
         base: int,
         end: int,
-        descriptor: Callable[[], int | None],
+        file: Callable[[], LogFile],
         count: Callable[[int], None],
     ) -> None:
         """Reads nothing yet.
@@ -53,19 +65,21 @@ class FieldPass:
             compiled: the kernels.
             base: physical offset of the segment's first byte.
             end: position after which no record may end.
-            descriptor: returns that of the open file; None if there is none, as in object storage.
+            file: returns the segment, open.
             count: takes the number of bytes that were read.
         """
         self._pass = compiled.field_records
         self._base, self._end = base, end
-        self._descriptor, self._count = descriptor, count
+        self._file, self._count = file, count
         self._window = np.empty(_WINDOW + tables.SPARE, np.uint8)
+        self._held = np.zeros(2, np.int64)
         self._topics = TopicTable()
         self._step = _FIRST_STEP
 
     def skim(self, position: int) -> Skimmed:
         """Reads records from a position on; implements `records.walk.Skim`."""
-        descriptor = self._descriptor()
+        file = self._file()
+        descriptor, end = file.descriptor, min(self._end, file.data_end())
         if descriptor is None:
             return Skimmed(position, 0)
         rows = self._step // _USUAL
@@ -75,8 +89,9 @@ class FieldPass:
         self._step = min(2 * self._step, _STEP)
         while len(self._topics.names) < _MOST_TOPICS:
             taken, at, bytes_read, topic_at, topic_length = self._pass(
-                (descriptor, self._base, at, self._end, stop),
+                (descriptor, self._base, at, end, stop),
                 self._window,
+                self._held,
                 self._topics.slots.columns(),
                 LAST_MILLIS,
                 taken,
