@@ -290,8 +290,13 @@ def read_rate(store: Path, threads: int, piece: int = 1 << 20) -> float:
 
 
 def write_rate(store: Path, threads: int, size: int = 1 << 30, piece: int = 2 << 20) -> float:
-    """Returns GiB/s of writes into the page cache at places of a new file that have blocks but no pages yet."""
+    """Returns GiB/s of writes into the page cache at places of a new file that have blocks but no pages yet.
+
+    It waits first: a virtual machine tells its host of pages that are free for some seconds, and they cost more afterwards.
+    A job that appends finds such pages, since it starts seconds after the files of the one before were deleted.
+    """
     data = os.urandom(piece)
+    time.sleep(6)
     with tempfile.NamedTemporaryFile(dir=store) as file, ThreadPoolExecutor(threads) as pool:
         os.posix_fallocate(file.fileno(), 0, size)
         seconds = timed(lambda: list(pool.map(lambda at: os.pwrite(file.fileno(), data, at), range(0, size, piece))))
