@@ -27,7 +27,7 @@ class LogFile(Protocol):
 
     @property
     def descriptor(self) -> int | None:
-        """Of the system; None if there is none, as in object storage."""
+        """The system's descriptor; None for a file in object storage."""
 
     def data_end(self) -> int:
         """Returns a position after which there are only zeros."""

@@ -140,15 +140,15 @@ class SegmentWalk:
         """Lets the records at a position be skimmed; returns the position after them."""
         if at is None or self._skim is None:
             return at
-        start, goes_on = at, True
-        while goes_on:
+        start = at
+        while True:
             at, newest, frames = self._skim(at)
             if newest:
                 self.end = self.last_record_end = self._span.base + at
                 self._newest = newest
-            goes_on = frames is not None
-            if frames is not None:
-                yield frames
+            if frames is None:
+                break
+            yield frames
         is_rare = at - start >= segment_bytes.WINDOW
         self._window = _FIRST_WINDOW if is_rare else min(2 * self._window, segment_bytes.WINDOW)
         return at

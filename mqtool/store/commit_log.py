@@ -262,7 +262,7 @@ class CommitLog:
         return self._hint() if self._hint else []
 
     def _field_pass(self, index: int, end: int | None) -> Skim | None:
-        """Returns the compiled pass over fields of plain records before a physical offset; None if there is none."""
+        """Returns the compiled pass over the fields of plain records before a physical offset, if it can be used."""
         segment = self.segments[index]
         if segment.entries:
             return None

@@ -23,18 +23,10 @@ class CompactedLog(CommitLog):
     Source: CompactionLog.replaceFiles, CompactionAppendEndMsgCallback (5.5.0).
     """
 
-    def walk(
-        self,
-        start: int | None = None,
-        end: int | None = None,
-        *,
-        crc: bool = True,
-        refills: bool = False,
-        fields: bool = False,
-    ) -> Iterator[Frames | Damage]:
-        """Walks the log; gaps between files and zeros at the end of a file are not damage."""
+    def walk(self, start: int | None = None, end: int | None = None, **options: bool) -> Iterator[Frames | Damage]:
+        """Walks the log as `CommitLog.walk` does; gaps between files and zeros at the end of a file are not damage."""
         ends = {segment.end for segment in self.segments}
-        for item in super().walk(start, end, crc=crc, refills=refills, fields=fields):
+        for item in super().walk(start, end, **options):
             if isinstance(item, Damage):
                 is_gap = item.kind is DamageKind.MISSING and item.start in ends
                 if is_gap or (item.kind is DamageKind.ZEROS and item.end in ends):

@@ -147,3 +147,12 @@ def varied_store(root, chance):
             sys_flag=chance.choice(flags) if number > 300 else 0,
         )
     return builder.write(root)
+
+
+def change_bytes(path, chance):
+    """Changes one byte or a few of the part of a file that is not zeros at its end."""
+    data = bytearray(path.read_bytes())
+    used = len(bytes(data).rstrip(b"\0"))
+    for _ in range(chance.choice((1, 1, 5))):
+        data[chance.randrange(used)] ^= chance.choice((1, 0x80, 0xFF))
+    path.write_bytes(data)

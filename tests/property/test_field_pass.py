@@ -11,7 +11,7 @@ from mqtool.records import field_pass
 from mqtool.records.damage import Damage
 from mqtool.records.field_frames import ROWS, FieldFrames
 from tests.conftest import kernels_out_of_use
-from tests.property.records import CONFIG, varied_store
+from tests.property.records import CONFIG, change_bytes, varied_store
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
@@ -78,12 +78,7 @@ def test_stores_with_bytes_changed(seed, window, tmp_path, monkeypatch):
     taken = check_same(root, CONFIG, chance=chance)
     files = sorted((root / "commitlog").iterdir())
     for _ in range(4):
-        path = chance.choice(files)
-        data = bytearray(path.read_bytes())
-        used = len(bytes(data).rstrip(b"\0"))
-        for _ in range(chance.choice((1, 1, 5))):
-            data[chance.randrange(used)] ^= chance.choice((1, 0x80, 0xFF))
-        path.write_bytes(data)
+        change_bytes(chance.choice(files), chance)
         check_same(root, CONFIG, chance=chance)
     assert taken > 0
 

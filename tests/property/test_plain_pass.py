@@ -11,7 +11,7 @@ from mqtool.verify.state import encode
 from mqtool.verify.survey import survey
 from mqtool.verify.tasks import run_task, tasks_of
 from tests.conftest import kernels_out_of_use
-from tests.property.records import CONFIG, ENTRIES, SLOTS, varied_store
+from tests.property.records import CONFIG, ENTRIES, SLOTS, change_bytes, varied_store
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
@@ -94,11 +94,6 @@ def test_stores_with_bytes_changed(seed, tmp_path, window, taken, monkeypatch):
         path for tree in ("commitlog", "consumequeue", "index") for path in (root / tree).rglob("*") if path.is_file()
     ]
     for _ in range(4):
-        path = chance.choice(files)
-        data = bytearray(path.read_bytes())
-        used = len(bytes(data).rstrip(b"\0"))
-        for _ in range(chance.choice((1, 1, 5))):
-            data[chance.randrange(used)] ^= chance.choice((1, 0x80, 0xFF))
-        path.write_bytes(data)
+        change_bytes(chance.choice(files), chance)
         check_same(root, CONFIG)
     assert sum(taken) > 0

@@ -160,7 +160,7 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
 def _planned(
     protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case: Case, detection: Detection
 ) -> Plan | None:
-    """Returns the plan of a change; None if there is none, and why."""
+    """Returns the plan of a change; notes why if there is none, and returns None."""
     mine = set(detection.findings)
     left = tuple(
         f"left: {one.code} {one.file}: {CATALOGUE[one.code].remedy}" for one in proposal.remaining if one in mine
