@@ -8,7 +8,7 @@ from mqtool.formats.commit_log import SysFlag
 from mqtool.kernels.body_crc import body_crc32
 from mqtool.kernels.compiling import compiled
 from mqtool.kernels.frame_scan import AT, BODY_AT, MIN_SIZE, V1
-from mqtool.kernels.heads import FILE, head, refill, topic_of
+from mqtool.kernels.heads import FILE, head, record_in, topic_of
 from mqtool.kernels.machine_code import BYTES, CRC32, I32, I32_TABLE, I64, I64_TABLE, PREAD
 from mqtool.kernels.numbers import i32_at, i64_at
 from mqtool.kernels.trailers import TOPICS
@@ -51,24 +51,18 @@ def field_records(
         How many records the outputs hold; the position after the last one; bytes read. If the topic of the record
         there is not known, its position in the window, and its length; otherwise -1 and 0.
     """
-    descriptor, base, position, end, stop = file
+    base, position = file[1], file[2]
     start, got = (held[0], held[1]) if held[0] <= position else (position, np.int64(0))
     count, bytes_read = taken, np.int64(0)
     entry = np.int64(-1)
     unknown_at, unknown_length = np.int64(-1), np.int64(0)
     while count < len(codes):
-        at = position - start
-        total = i32_at(window, at) if at + MIN_SIZE <= got else np.int64(0)
-        if at + MIN_SIZE > got or at + total > got:
-            if position >= stop:
-                break
-            is_longer = got > 0 and at == 0  # than a window, or the file ends
-            got, start = np.int64(0) if is_longer else refill(pread, descriptor, window, position, end), position
+        before = start, got
+        start, got, total = record_in(pread, file, window, position, start, got)
+        if (start, got) != before:
             bytes_read += got
-            if got == 0:
-                break
-            continue
-        if i32_at(window, at + 4) != V1 or total < MIN_SIZE:
+        at = position - start
+        if total < MIN_SIZE or i32_at(window, at + 4) != V1:
             break
         physical = base + position
         is_plain, flags, queue_id, stored, body, topic_at, topic_length, _, _ = head(

@@ -36,6 +36,33 @@ def refill(pread: Any, descriptor: Any, window: Any, position: Any, end: Any) ->
 
 
 @inlined
+def record_in(pread: Any, file: Any, window: Any, position: Any, start: Any, got: Any) -> Any:
+    """Finds the record at a position in the window; reads a new window if it is not there whole.
+
+    Args:
+        pread: of the C library.
+        file: see `FILE`.
+        window: the bytes.
+        position: of the record.
+        start, got: position of the window's first byte, and how many bytes it holds.
+
+    Returns:
+        `start` and `got` afterwards; total_size, 0 if no whole record is there, -1 if no further window is to be read.
+    """
+    descriptor, _, _, end, stop = file
+    at = position - start
+    total = i32_at(window, at) if at + MIN_SIZE <= got else np.int64(0)
+    if at + MIN_SIZE > got or at + total > got:
+        if position >= stop:
+            return start, got, np.int64(-1)
+        is_longer = got > 0 and at == 0  # than a window, or the file ends
+        start, got = position, np.int64(0) if is_longer else refill(pread, descriptor, window, position, end)
+        total = i32_at(window, 0) if got > 0 else np.int64(0)
+        total = total if total <= got else np.int64(0)
+    return start, got, max(total, np.int64(0))
+
+
+@inlined
 def head(window: Any, at: Any, total: Any, physical: Any, refused: Any) -> Any:
     """Returns whether the fields of a record of version 1 are plain, and those that are needed on.
 

@@ -15,7 +15,7 @@ from mqtool.formats.commit_log import SysFlag
 from mqtool.kernels.body_crc import body_crc32
 from mqtool.kernels.compiling import compiled, inlined, word_at
 from mqtool.kernels.frame_scan import AT, BODY_AT, MIN_SIZE, V1
-from mqtool.kernels.heads import FILE, head, refill, topic_of
+from mqtool.kernels.heads import FILE, head, record_in, topic_of
 from mqtool.kernels.machine_code import BYTES, CRC32, I32, I64, PREAD, U32, U64
 from mqtool.kernels.numbers import i32_at, i64_at
 from mqtool.kernels.plain_state import BATCH, COUNTED, MAX_STEP_BACK, State
@@ -119,7 +119,7 @@ def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a 
     Returns:
         Position after the last record that was read; whether what is there was not looked at.
     """
-    descriptor, base, position, end, stop = file
+    base, position = file[1], file[2]
     schedule, with_keys, index_tags = wanted
     table, queue_keys, known, first, first_at, following, last_at, messages = queues
     shift, unit_total, unit_count, key_total, key_count, first_record = sums
@@ -131,19 +131,11 @@ def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a 
     step_before = time_last - time_before if seen > 1 else np.int64(0)
     is_plain = True
     while True:
-        at = position - start
-        total = i32_at(window, at) if at + MIN_SIZE <= got else np.int64(0)
-        if at + MIN_SIZE > got or at + total > got:
-            if position >= stop:
-                break
-            is_longer = got > 0 and at == 0  # than a window, or the file ends
-            got, start = np.int64(0) if is_longer else refill(pread, descriptor, window, position, end), position
-            if got == 0:
-                is_plain = False
-                break
-            continue
-        is_plain = False
-        if i32_at(window, at + 4) != V1 or total < MIN_SIZE:
+        start, got, total = record_in(pread, file, window, position, start, got)
+        if total < 0:
+            break
+        is_plain, at = False, position - start
+        if total < MIN_SIZE or i32_at(window, at + 4) != V1:
             break
         physical = base + position
         found = head(window, at, total, physical, _COMPRESSED)
