@@ -47,7 +47,7 @@ class BatchQueue:
         """Finds the end from the units, beginning with the third last file; deletes files after it."""
         if not self.files.files:
             return
-        number, run, last = self.files.follow_units(_valid)
+        number, run, last, _ = self.files.follow_units(_valid)
         if last is not None:
             self.max_physical_offset = int(last["physical_offset"])
         self.files.truncate_dirty(self.files.files[number].base + run * BATCH_UNIT_SIZE)
@@ -65,7 +65,7 @@ class BatchQueue:
         if newest is None:
             self.max_offset = 0
             return
-        unit = newest.units()[newest.wrote // BATCH_UNIT_SIZE - 1]
+        unit = newest.unit_at(newest.wrote // BATCH_UNIT_SIZE - 1)
         self.max_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
 
     def _revise_min(self) -> None:
@@ -73,7 +73,7 @@ class BatchQueue:
         if first is None:
             self.min_offset, self.max_offset = -1, 0
         else:
-            self.min_offset = int(first.units()["base_queue_offset"][0]) if first.wrote >= BATCH_UNIT_SIZE else -1
+            self.min_offset = int(first.unit_at(0)["base_queue_offset"]) if first.wrote >= BATCH_UNIT_SIZE else -1
 
     def correct_min(self, min_physical_offset: int) -> None:
         """Finds the first unit that points into the log, in the first file."""

@@ -42,10 +42,23 @@ class UnitContent:
 
     def on_disk(self) -> np.ndarray:
         """Returns the units in the file on disk."""
-        found = np.zeros(self._count * self.unit.size, np.uint8)
+        return self._read(0, self._count)
+
+    def unit_at(self, number: int) -> np.void:
+        """Returns one unit, counted from the file's first, without reading the others."""
+        if self._written is None and not self.is_new:
+            found: np.void = self._read(number, 1)[0]
+        else:
+            found = self.units()[number]
+        return found
+
+    def _read(self, first: int, count: int) -> np.ndarray:
+        found = np.empty(count * self.unit.size, np.uint8)
+        start = first * self.unit.size
         with ReadFile(self.path) as file:
-            data = file.read(0, min(file.data_end(), len(found)))
-        found[: len(data)] = np.frombuffer(data, np.uint8)
+            filled = max(0, min(file.data_end() - start, len(found)))
+            filled = file.read_into(start, memoryview(found)[:filled])
+        found[filled:] = 0
         return found.view(self.unit.dtype)
 
     def write(self, position: int, values: tuple[int, ...]) -> None:
@@ -82,6 +95,10 @@ class QueueFile(SimulatedFile):
         """Returns the units of the complete file, written or not."""
         return self.content.units()
 
+    def unit_at(self, number: int) -> np.void:
+        """Returns one unit, counted from the file's first."""
+        return self.content.unit_at(number)
+
     def append(self, values: tuple[int, ...]) -> None:
         """Appends one unit."""
         self.content.write(self.wrote, values)
@@ -105,15 +122,15 @@ class QueueFiles(MappedFiles[QueueFile]):
         content = shared or UnitContent(path, self.unit, self.file_size, is_new=True)
         return QueueFile(path, base, 0, content, is_first=is_first)
 
-    def follow_units(self, is_unit: Callable[[np.ndarray], np.ndarray]) -> tuple[int, int, np.void | None]:
+    def follow_units(self, is_unit: Callable[[np.ndarray], np.ndarray]) -> tuple[int, int, np.void | None, np.ndarray]:
         """Follows the units from the third last file on up to the first invalid one, as both kinds of queue recover.
 
         Args:
             is_unit: says of the units of a file which of them are valid.
 
         Returns:
-            Number of the file in which they end, how many of its units are valid, and the last valid unit, which may
-            be of the file before; None if there is none.
+            Number of the file in which they end; how many of its units are valid; the last valid unit, which may be
+            of the file before, None if there is none; the rest of that file's units.
         """
         last: np.void | None = None
         number = max(0, len(self.files) - _LAST_FILES)
@@ -123,7 +140,7 @@ class QueueFiles(MappedFiles[QueueFile]):
             if run:
                 last = units[run - 1]
             if run * self.unit.size != self.file_size or number + 1 == len(self.files):
-                return number, run, last
+                return number, run, last, units[run:]
             number += 1
 
     def truncate_units(

@@ -63,15 +63,14 @@ class SimpleQueue:
         """Finds the end from the units, beginning with the third last file; deletes files after it."""
         if not self.files.files:
             return
-        number, run, last = self.files.follow_units(_valid)
+        number, run, last, rest = self.files.follow_units(_valid)
         if last is not None:
             self.max_physical_offset = _end_of(last)
-        self._note_early_end(number, run)
+        self._note_early_end(number, run, rest)
         self.files.truncate_dirty(self.files.files[number].base + run * UNIT_SIZE)
 
-    def _note_early_end(self, number: int, run: int) -> None:
-        units = self.files.files[number].units()
-        behind = bool((units["physical_offset"][run:] != 0).any()) or bool((units["size"][run:] != 0).any())
+    def _note_early_end(self, number: int, run: int, rest: np.ndarray) -> None:
+        behind = bool((rest["physical_offset"] != 0).any()) or bool((rest["size"] != 0).any())
         if behind or number + 1 < len(self.files.files):
             at = java.divide(self.files.files[number].base, UNIT_SIZE) + run
             self._actions.log_reason(
@@ -83,7 +82,7 @@ class SimpleQueue:
         """Drops the units at or past the log's end; see `QueueFiles.truncate_units`."""
         last = self.files.truncate_units(physical_offset, _valid, "ConsumeQueue")
         self.max_physical_offset = physical_offset if last is None else _end_of(last)
-        if last is not None and int(self.files.files[-1].units()["size"][0]) <= 0:
+        if last is not None and int(self.files.files[-1].unit_at(0)["size"]) <= 0:
             number = java.divide(self.files.files[-1].base, UNIT_SIZE)
             self._actions.log_accepted(f"queue {self}: unit {number} is empty, yet counts (truncateDirtyLogicFiles)")
 
@@ -104,7 +103,7 @@ class SimpleQueue:
             return
         last = self.files.files[-1]
         if last.wrote >= UNIT_SIZE:
-            newest = int(last.units()["physical_offset"][last.wrote // UNIT_SIZE - 1])
+            newest = int(last.unit_at(last.wrote // UNIT_SIZE - 1)["physical_offset"])
             if newest < min_physical_offset:
                 self._min_logic = last.base + last.wrote
                 return
@@ -114,9 +113,9 @@ class SimpleQueue:
         start = max(start, 0)
         if start + UNIT_SIZE > first.wrote:  # nothing is there, or less than a unit: its name is not a multiple of one
             return
-        offsets = first.units()["physical_offset"][start // UNIT_SIZE : first.wrote // UNIT_SIZE]
-        if intact and int(offsets[0]) >= min_physical_offset:
+        if intact and int(first.unit_at(start // UNIT_SIZE)["physical_offset"]) >= min_physical_offset:
             return
+        offsets = first.units()["physical_offset"][start // UNIT_SIZE : first.wrote // UNIT_SIZE]
         found = _first_at_or_after(offsets, min_physical_offset)
         if found is not None:
             self._min_logic = first.base + start + found * UNIT_SIZE

@@ -20,15 +20,26 @@ from mqtool.verify.record_rules import report_without_crc
 from mqtool.verify.segment import SegmentFacts
 from mqtool.verify.survey import Survey
 
+MOST_PARTS = 16
+"""Parts of a log per process, about, at most. Each begins without knowing topics or queues, which costs about 2 ms."""
+
 T = TypeVar("T")
 
 
-def parts_of(survey: Survey, number: int) -> list[tuple[int, int | None]]:
-    """Returns start and end positions of the parts of a segment, None for its end; one part if it is not divided."""
+def parts_of(survey: Survey, number: int, jobs: int) -> list[tuple[int, int | None]]:
+    """Returns start and end positions of the parts of a segment, None for its end; one part if it is not divided.
+
+    Args:
+        survey: the store.
+        number: of the segment.
+        jobs: number of processes that read the log.
+    """
     segment = survey.segments[number]
+    log_bytes = sum(one.size for one in survey.segments[: survey.last_used + 1])
+    size = max(PART_BYTES, log_bytes // (MOST_PARTS * jobs))
     is_indivisible = segment.entries or survey.live or survey.timeline
     try:
-        cuts = [] if is_indivisible else list(cuts_of(segment, 0, PART_BYTES))
+        cuts = [] if is_indivisible else list(cuts_of(segment, 0, size))
     except StoreError:  # whoever reads it will say so
         cuts = []
     return list(pairwise((0, *cuts, None)))  # type: ignore[arg-type]

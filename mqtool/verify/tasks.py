@@ -181,7 +181,7 @@ def _cut(survey: Survey, task: Task, jobs: int) -> list[Task]:
     """Returns the parts of a task that several processes can share."""
     if jobs == 1 or task.kind != "segment" or survey.last_used + 1 >= _MANY * jobs:
         return [task]
-    parts = parts_of(survey, task.first)
+    parts = parts_of(survey, task.first, jobs)
     return [replace(task, part=part, bytes=(part[1] or task.bytes) - part[0]) for part in parts]
 
 

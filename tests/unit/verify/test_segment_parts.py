@@ -31,6 +31,7 @@ HEALTHY = [store for store in STORES if store.clean_stop and not store.name.star
 def cut(request, monkeypatch):
     """Parts of a few records, read by this process as several would."""
     monkeypatch.setattr(segment_parts, "PART_BYTES", request.param)
+    monkeypatch.setattr(segment_parts, "MOST_PARTS", 1 << 30)
     monkeypatch.setattr(tasks, "_spread", lambda seen, left, _jobs, deadline: tasks._here(seen, left, deadline, None))
 
 
@@ -51,7 +52,7 @@ def test_of_a_healthy_store_the_parts_add_up_to_the_segment(store, tmp_path, cut
     with mqtool.open(copy_store(store.name, tmp_path), store.config) as opened:
         seen = survey(opened)
         for number in range(seen.last_used + 1):
-            parts = [check_segment(seen, number, Throttle(None), part) for part in parts_of(seen, number)]
+            parts = [check_segment(seen, number, Throttle(None), part) for part in parts_of(seen, number, 2)]
             whole = check_segment(seen, number, Throttle(None))
             together = merge_parts(seen, parts)
             assert encode(together) == encode(whole) or (together is None and min(part.records for part in parts) < 2)
@@ -59,6 +60,7 @@ def test_of_a_healthy_store_the_parts_add_up_to_the_segment(store, tmp_path, cut
 
 def test_threads_and_processes_tell_the_same(tmp_path, monkeypatch):
     monkeypatch.setattr(segment_parts, "PART_BYTES", 5000)
+    monkeypatch.setattr(segment_parts, "MOST_PARTS", 1 << 30)
     pools = []
     for name in ("thread_pool", "worker_pool"):
         real = getattr(tasks, name)
@@ -92,7 +94,7 @@ def numbered(tmp_path):
 def test_a_segment_is_cut_at_records(tmp_path, cut):
     with mqtool.open(numbered(tmp_path)) as opened:
         seen = survey(opened)
-        starts = [start for start, _ in parts_of(seen, 0)]
+        starts = [start for start, _ in parts_of(seen, 0, 2)]
         assert len(starts) > 2
         assert all(opened.commit_log.record(start).physical_offset == start for start in starts)
 
@@ -103,7 +105,7 @@ def test_a_cut_at_something_else_than_a_record_changes_nothing(tmp_path, cut, mo
         alone = comparable(verify(opened))
         monkeypatch.setattr(cuts, "record_in", lambda _data, _base: 17)
         seen = survey(opened)
-        parts = [check_segment(seen, 0, Throttle(None), part) for part in parts_of(seen, 0)]
+        parts = [check_segment(seen, 0, Throttle(None), part) for part in parts_of(seen, 0, 2)]
         assert len(parts) > 1
         assert merge_parts(seen, parts) is None
         assert comparable(verify(opened, Options(jobs=2))) == alone
@@ -113,7 +115,7 @@ def test_a_cut_at_something_else_than_a_record_changes_nothing(tmp_path, cut, mo
 def test_a_time_that_is_odd_at_a_cut_is_found(tmp_path, cut):
     root = numbered(tmp_path)
     with mqtool.open(root) as opened:
-        starts = [start for start, _ in parts_of(survey(opened), 0)]
+        starts = [start for start, _ in parts_of(survey(opened), 0, 2)]
     segment = next((root / "commitlog").iterdir())
     data = bytearray(segment.read_bytes())
     data[starts[1] + 56 : starts[1] + 64] = (1 << 40).to_bytes(8, "big")  # storeTimestamp, far in the past
