@@ -57,7 +57,7 @@ class UnitContent:
         start = first * self.unit.size
         with ReadFile(self.path) as file:
             filled = max(0, min(file.data_end() - start, len(found)))
-            filled = file.read_into(start, memoryview(found)[:filled])
+            filled = file.read_into(start, found.data[:filled])
         found[filled:] = 0
         return found.view(self.unit.dtype)
 
