@@ -54,7 +54,7 @@ MEANINGS = {
     "--host": "Address to listen on.",
     "--ids": "File for the map of old to new places.",
     "--include": "Which kinds of records are written or asked.",
-    "--jobs": "Worker processes.",
+    "--jobs": "Parallel workers.",
     "--keep-journal": "File that keeps the journal.",
     "--keep-times": "Keep the producers' born times.",
     "--keep": "Keep what is deleted, for undo.",

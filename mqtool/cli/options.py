@@ -133,7 +133,7 @@ MOST_JOBS = 1024
 """Of `--jobs`: the system's semaphores have a limit, and more worker processes help nobody."""
 
 
-def jobs_option(words: str = "Worker processes. Default: one for each core.", panel: str | None = None) -> Any:
+def jobs_option(words: str = "Parallel workers. Default: one for each core.", panel: str | None = None) -> Any:
     """Returns `--jobs` with its help, in a panel of the help."""
     return option("--jobs", "-j", metavar="N", min=1, max=MOST_JOBS, panel=panel, help=words)
 
@@ -160,7 +160,7 @@ def group_option(groups: str = "Consumer group", panel: str = SELECTION) -> Any:
 
 
 JobsOption = Annotated[
-    int | None, jobs_option("Worker processes. Default: one for small stores, else one for each core.", panel=WORK)
+    int | None, jobs_option("Parallel workers. Default: one for small stores, else one for each core.", panel=WORK)
 ]
 ThrottleOption = Annotated[
     str | None, option("--throttle", metavar="SIZE", panel=WORK, help="Read at most SIZE bytes a second, e.g. 50M.")

@@ -5,8 +5,10 @@ It is the same code on one machine and on Spark, so both produce the same files.
 
 import secrets
 from collections import Counter
+from concurrent.futures import CancelledError
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from threading import Event
 from typing import Any
 
 import pyarrow as pa
@@ -66,10 +68,15 @@ class TaskResult:
     damaged_bytes: int = 0
 
 
-def run_task(task: Task) -> TaskResult:
+def run_task(task: Task, is_over: Event | None = None) -> TaskResult:
     """Reads a partition, sorts it, writes it; each attempt has a separate directory.
 
+    Args:
+        task: what to do.
+        is_over: set by another thread when nobody wants the result any more.
+
     Raises:
+        CancelledError: `is_over` was set.
         CorruptionError: damage, if the request has `fail_fast`.
         StoreError, OSError: reading or writing failed.
     """
@@ -90,6 +97,7 @@ def run_task(task: Task) -> TaskResult:
         with SortedRuns(task.write.partition_by) as runs:
             waiting: list[dict[str, Any]] = []
             for item in read_partition(task.partition, task.read):
+                _check(is_over)
                 if isinstance(item, Damage):
                     found.append(item)
                     continue
@@ -103,6 +111,7 @@ def run_task(task: Task) -> TaskResult:
                 rejected.add(pa.RecordBatch.from_pylist(waiting, REJECTED_VALUE_SCHEMA))
             messages = writer(Table.MESSAGES, task.read.schema)
             for piece in runs.merged():
+                _check(is_over)
                 messages.add(piece.batch, piece.key[: len(task.write.partition_by)], new_file=piece.steps_back)
         damage = writer(Table.DAMAGE, DAMAGE_SCHEMA)
         if found:
@@ -110,6 +119,11 @@ def run_task(task: Task) -> TaskResult:
         result.damaged_bytes = sum(one.end - one.start for one in found)
         result.files = [entry for table in (messages, damage, rejected) for entry in table.close()]
     return result
+
+
+def _check(is_over: Event | None) -> None:
+    if is_over is not None and is_over.is_set():
+        raise CancelledError
 
 
 def _count(result: TaskResult, rows: Rows) -> None:

@@ -72,7 +72,7 @@ reading continues after it; the exit code is then 1.
 impact: read-only
 """
 
-JobsOption = Annotated[int, jobs_option("Worker processes for JSON output.")]
+JobsOption = Annotated[int, jobs_option("Parallel workers for JSON output.")]
 KindOption = Annotated[
     FileKind | None, option("--kind", panel=SELECTION, help="Part of the store, or kind of the file.")
 ]

@@ -234,18 +234,18 @@ def test_failfast_publishes_nothing(tmp_path):
     data[COMMITTED[5]["physical_offset"] + 88] ^= 1
     segment.write_bytes(data)
     read = ReadRequest(fail_fast=True)
-    for workers in (1, 2):
+    for workers in (1, 2, 3):
         with pytest.raises(CorruptionError, match=f"physical offset {COMMITTED[5]['physical_offset']}: bad-crc"):
             lake.run_export(store, tmp_path / "lake", read=read, workers=workers, split_bytes=100_000)
         assert [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()] == ["lock"]
 
 
-def test_two_workers_write_the_files_of_one(tmp_path):
+def test_threads_and_processes_write_the_files_of_one_worker(tmp_path):
     store = store_fixture(NAME).directory
     digests = []
-    for workers in (1, 2):
+    for workers in (1, 2, 3):
         target = tmp_path / str(workers)
         lake.run_export(store, target, workers=workers, split_bytes=60_000)
         digests.append({path.relative_to(target): path.read_bytes() for path in lake.files(target)})
-    assert digests[0] == digests[1]
+    assert digests[0] == digests[1] == digests[2]
     assert len(digests[0]) > 4
