@@ -233,6 +233,15 @@ def test_an_export_that_follows_has_what_is_appended_soon_after(tmp_path):
     assert len(lake.rows(target)) == len(ends)
 
 
+@pytest.mark.parametrize("seconds", ["0", "-1", "nan", "inf", "1e400", "700000"])
+def test_a_pause_that_no_clock_can_wait_for_is_refused(mqtool, tmp_path, seconds):
+    words = ("--state", tmp_path / "state", "--follow", "--every", seconds)
+    result = mqtool("export", STORE, "--output", tmp_path / "lake", *words)
+    assert result.code == 2
+    assert "'--every'" in result.stderr
+    assert not (tmp_path / "lake").exists()
+
+
 def test_following_needs_a_state(mqtool, tmp_path):
     result = mqtool("export", STORE, "--output", tmp_path / "lake", "--follow")
     assert result.code == 2

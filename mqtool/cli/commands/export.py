@@ -186,8 +186,12 @@ TableOption = Annotated[
     option("--table-format", panel=FILES, help="Also commit the messages to a Delta or Iceberg table."),
 ]
 
+_WEEK = 7 * 86400.0
+"""Seconds; the system cannot wait for any number of them."""
 FollowOption = Annotated[bool, option("--follow", help="Repeat the export until Ctrl-C or SIGTERM. Needs --state.")]
-EveryOption = Annotated[float, option("--every", metavar="SECONDS", min=0.1, help="Pause between runs of --follow.")]
+EveryOption = Annotated[
+    float, option("--every", metavar="SECONDS", min=0.1, max=_WEEK, help="Pause between runs of --follow.")
+]
 
 
 @prints(EXPORT, EXPORT_KIND)
