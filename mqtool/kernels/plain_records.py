@@ -74,9 +74,41 @@ def _sum_keys(window: Any, slices: Any, topics: Any, topic: Any, index_tags: Any
 
 
 @inlined
-def _enters(queue: Any, known: Any, messages: Any, following: Any, offset: Any) -> Any:
-    """Whether a queue is known, holds no batches, and a queue offset is its next one."""
-    return queue >= 0 and known[queue] & BATCH == 0 and (messages[queue] == 0 or following[queue] == offset)
+def _add_unit(window: Any, record: Any, queues: Any, units: Any, bucket: Any) -> Any:
+    """Adds a record to its queue, and its unit to the sums of a bucket.
+
+    Args:
+        window: the bytes.
+        record: position in the window, physical offset, total_size, topic number, queue id, begin and end of its tag.
+        queues: see `plain_records`.
+        units: total and count by bucket.
+        bucket: of the record.
+
+    Returns:
+        Whether it was added: not if the queue is unknown or holds batches, or the queue offset is not its next one.
+    """
+    at, physical, total, topic, queue_id, tag_start, tag_end = record
+    table, queue_keys, known, first, first_at, following, last_at, messages = queues
+    queue, offset = _queue_number(topic, queue_id, table), i64_at(window, at + _PLACE_AT)
+    fits = queue >= 0 and known[queue] & BATCH == 0 and (messages[queue] == 0 or following[queue] == offset)
+    if fits:
+        if messages[queue] == 0:
+            first[queue], first_at[queue] = offset, physical
+        following[queue], last_at[queue] = offset + 1, physical
+        messages[queue] += 1
+        if known[queue] & COUNTED != 0:
+            tags_code = np.int64(np.int32(hash_on(window, tag_start, tag_end, np.uint32(0))))
+            units[0][bucket] += mixed_unit(physical, offset, total, tags_code, queue_keys[queue])
+            units[1][bucket] += 1
+    return fits
+
+
+@inlined
+def _index_file_of(physical: Any, starts: Any, before: Any) -> Any:
+    """Returns the number of the index file that has a record's entries, from that of the record before; -1 at first."""
+    while before + 1 < len(starts) and starts[before + 1] <= physical:
+        before += 1
+    return before
 
 
 _TABLE = (U64, I32, "uint64")
@@ -86,7 +118,7 @@ _SUMS = ("int64", U64, I64, U64, I64, I64)
 
 
 @compiled(("int64", "bool"), CRC32, PREAD, FILE, BYTES, TOPICS, WANTED, _QUEUES, _INDEX, _SUMS, (I64, U32), I64)
-def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a rule
+def plain_records(  # noqa: C901, PLR0915 - one pass, and each break a rule
     crc32: Any,
     pread: Any,
     file: Any,
@@ -121,7 +153,6 @@ def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a 
     """
     base, position = file[1], file[2]
     schedule, with_keys, index_tags = wanted
-    table, queue_keys, known, first, first_at, following, last_at, messages = queues
     shift, unit_total, unit_count, key_total, key_count, first_record = sums
     start, got = position, np.int64(0)
     entry = np.int64(-1)
@@ -155,25 +186,15 @@ def plain_records(  # noqa: C901, PLR0912, PLR0915 - one pass, and each break a 
             break
         bucket = position >> shift
         if flags & _PREPARED == 0:
-            queue, offset = _queue_number(topic, queue_id, table), i64_at(window, at + _PLACE_AT)
-            if not _enters(queue, known, messages, following, offset):
+            record = (at, physical, total, topic, queue_id, slices[0], slices[1])
+            if not _add_unit(window, record, queues, (unit_total, unit_count), bucket):
                 break
             # nothing ends the pass from here on: the record counts
-            if messages[queue] == 0:
-                first[queue], first_at[queue] = offset, physical
-            following[queue], last_at[queue] = offset + 1, physical
-            messages[queue] += 1
-            if known[queue] & COUNTED != 0:
-                tags_code = np.int64(np.int32(hash_on(window, slices[0], slices[1], np.uint32(0))))
-                unit_total[bucket] += mixed_unit(physical, offset, total, tags_code, queue_keys[queue])
-                unit_count[bucket] += 1
         if with_keys and flags & _TRANSACTION != _ROLLBACK:
-            while index_file + 1 < len(index[0]) and index[0][index_file + 1] <= physical:
-                index_file += 1
+            index_file = _index_file_of(physical, index[0], index_file)
             begin = index[1][max(index_file, 0)] if len(index[0]) > 0 else np.int64(0)
-            mixed, keys = _sum_keys(
-                window, slices, topics, topic, index_tags, scratch, (physical, _seconds(stored, begin))
-            )
+            entry_of = (physical, _seconds(stored, begin))
+            mixed, keys = _sum_keys(window, slices, topics, topic, index_tags, scratch, entry_of)
             key_total[bucket] += mixed
             key_count[bucket] += keys
         if first_record[bucket] < 0:
