@@ -11,9 +11,10 @@ import re
 import struct
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
+
+from msgspec import NODEFAULT, structs
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
@@ -284,11 +285,11 @@ def table(name: str) -> Iterator[str]:
 def members(name: str) -> Iterator[str]:
     """Yields the table of a configuration object's members."""
     yield from ("| Member | Python field | Default |", "|---|---|---|")
-    for field in fields(BEANS[name]):
+    for field in structs.fields(BEANS[name]):
         if field.name != "extra":
             first, *words = field.name.split("_")
             member = first + "".join(word.capitalize() for word in words)
-            shown = "" if field.default is MISSING else "absent" if field.default is None else f"`{field.default!r}`"
+            shown = "" if field.default is NODEFAULT else "absent" if field.default is None else f"`{field.default!r}`"
             yield f"| `{member}` | `{field.name}` | {shown} |"
 
 

@@ -3,7 +3,6 @@
 `mqtool.cli.commands` lists the commands. Only `run` turns exceptions into exit codes, by the table in `exits`.
 """
 
-import gc
 import os
 import signal
 import sys
@@ -165,7 +164,7 @@ def run(arguments: Sequence[str]) -> int:
         arguments: without the program's name.
     """
     arguments = _with_new_names(arguments)
-    invocation = Invocation.of(arguments)
+    invocation = Invocation(arguments)
     try:
         group = typer.main.get_command(app)
         convert_plainly(group)
@@ -262,18 +261,12 @@ def _interrupt_again(unraisable: Any) -> None:
         sys.__unraisablehook__(unraisable)
 
 
-_OBJECTS_BETWEEN_COLLECTIONS = 50_000
-"""More than imports create; a command that runs for long collects its garbage as usual, in larger portions."""
-
-
 def main() -> NoReturn:
     """The console script."""
     if sys.stdout is None or sys.stderr is None:  # closed by the caller: there is nowhere to answer to
         sys.exit(ExitCode.IO_ERROR)
     # numpy's linear algebra, of which nothing is used here, would start a thread for each processor: 0.1 s of one
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    # most of what a command creates at its start lives until its end: collecting garbage there is a tenth of the start
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     arrow_imports.hide_unused()
     signal.signal(signal.SIGTERM, _terminate)
     signal.signal(signal.SIGALRM, signal.default_int_handler)

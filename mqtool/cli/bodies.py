@@ -5,17 +5,18 @@ import hashlib
 import json
 import math
 import secrets
-from dataclasses import dataclass, field
 from typing import Any
 
+from msgspec import Struct, field
+
 from mqtool.cli.options import Body
+from mqtool.values import repr_without
 
 Encoded = tuple[Any, str]
 """A value for JSON and the name of its encoding."""
 
 
-@dataclass(frozen=True, slots=True)
-class BodyView:
+class BodyView(Struct, frozen=True):
     """How bodies are printed.
 
     Attributes:
@@ -79,14 +80,15 @@ def _finite(digits: str) -> float:
     return value
 
 
-@dataclass(frozen=True, slots=True)
-class Redaction:
+class Redaction(Struct, frozen=True):
     """Replaces user data by salted hashes: equal values stay equal within one output.
 
     Each run creates a new salt and never shows it, so nobody can guess values by trying them.
     """
 
-    salt: bytes = field(default_factory=lambda: secrets.token_bytes(16), repr=False)
+    salt: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+
+    __repr__ = repr_without("salt")
 
     def text(self, value: str | bytes) -> str:
         """Returns the replacement of a value."""

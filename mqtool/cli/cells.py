@@ -2,10 +2,12 @@
 
 import unicodedata
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from mqtool.cli.schema import Column
 from mqtool.cli.zones import moment
+
+if TYPE_CHECKING:
+    from mqtool.cli.schema import Column
 
 CELL_WIDTH = 60
 """Characters of a cell in `--format table`; `wide` cuts nothing."""
@@ -44,12 +46,12 @@ def pad(text: str, to: int, right: bool) -> str:
     return gap + text if right else text + gap
 
 
-def is_number(column: Column) -> bool:
+def is_number(column: "Column") -> bool:
     """Whether a column's cells are right-aligned."""
     return column.type in {"integer", "int64", "number"} and not column.time
 
 
-def cell(value: Any, column: Column) -> str:
+def cell(value: Any, column: "Column") -> str:
     """Returns a value as one line of printable text."""
     if value is None:
         return "-"

@@ -1,8 +1,9 @@
 """One object instead of rows, as printed by `info` and similar commands, in every format."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from mqtool.cli import cells
 from mqtool.cli.invocation import JSON_FORMATS, Format
@@ -17,8 +18,7 @@ _FLAT = OutputSchema(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """An array of a document that is made while it is written.
 
     Attributes:

@@ -6,11 +6,10 @@ Documented in docs/exit-codes.md; a test compares that page with this table.
 import contextlib
 import enum
 import re
-from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
 from mqtool import errors
-from mqtool.siblings.registry import recognise
 
 
 class ExitCode(enum.IntEnum):
@@ -54,8 +53,7 @@ class NotFoundError(errors.MqtoolError):
     """The requested item is not in the store: a negative answer rather than a failure."""
 
 
-@dataclass(frozen=True, slots=True)
-class Rule:
+class Rule(NamedTuple):
     """One row of the table.
 
     Attributes:
@@ -135,12 +133,11 @@ GATE_HINTS = {
 }
 """What to do about a refused change, by its gate, where the message does not say so itself."""
 
-_INSTRUCTS = re.compile(
+_INSTRUCTS = (
     r"`?\bmqtool [a-z]|--[a-z-]+ |(?:[;:,.?]|\bor|\bto|^) (?:then )?"
     r"(?:add|back up|cast|check|choose|confirm|convert|copy|cut|export|free|give|install|leave|let|look|mount|move|name"
     r"|please report|open|plan|put|rebuild|restore|run|salvage|see|select|set|stop|take|try|use|wait|write|correct)\b"
-    r"|expected .*, found|expected one of|known: |expected [A-Z\[]",
-    re.IGNORECASE,
+    r"|expected .*, found|expected one of|known: |expected [A-Z\[]"
 )
 """What a message with an instruction of its own looks like; anything else gets the hint of its rule."""
 
@@ -148,8 +145,7 @@ QUIET = (ExitCode.INTERRUPTED, ExitCode.PIPE_CLOSED, ExitCode.TERMINATED)
 """Ends that print nothing: whoever caused them knows."""
 
 
-@dataclass(frozen=True, slots=True)
-class Failure:
+class Failure(NamedTuple):
     """An exception, ready to be shown."""
 
     code: ExitCode
@@ -189,11 +185,13 @@ def _message_of(error: BaseException, rule: Rule) -> str:
 
 def says_what_to_do(message: str) -> bool:
     """Whether a message contains an instruction, or states what was expected instead."""
-    return _INSTRUCTS.search(message) is not None
+    return re.search(_INSTRUCTS, message, re.IGNORECASE) is not None
 
 
 def _kind_of(path: Path) -> str:
     """Returns the kind of store at a path if it belongs to another system, otherwise ""."""
+    from mqtool.siblings.registry import recognise
+
     with contextlib.suppress(OSError):  # the path cannot be looked at: the first error says more
         kind = recognise(path)
         return "" if kind is None else kind.name

@@ -1,14 +1,14 @@
 """The shared selection options as the library's selection keywords."""
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from mqtool.cli import ranges
 from mqtool.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True)
-class Filters:
+class Filters(Struct, frozen=True):
     """Values of the options, as text; see `options`."""
 
     offset: str | None = None

@@ -2,7 +2,6 @@
 
 import sys
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import pairwise
 from typing import Protocol
@@ -35,7 +34,6 @@ class StartedOutput(Protocol):
         """Ends it because of a failure."""
 
 
-@dataclass(slots=True)
 class Invocation:
     """Passed to commands as `ctx.obj`.
 
@@ -45,17 +43,14 @@ class Invocation:
         output: once it exists.
     """
 
-    debug: bool = False
-    format: Format = Format.TABLE
-    output: StartedOutput | None = field(default=None, repr=False)
-
-    @classmethod
-    def of(cls, arguments: Sequence[str]) -> "Invocation":
+    def __init__(self, arguments: Sequence[str]) -> None:
         """Finds the options that the end of a run needs even if the arguments turn out to be wrong."""
         wanted = [value for name, value in pairwise(arguments) if name in FORMAT_OPTIONS]
         wanted += [argument.removeprefix("--format=") for argument in arguments if argument.startswith("--format=")]
         found = wanted[-1] if wanted and wanted[-1] in list(Format) else Format.TABLE
-        return cls(debug="--debug" in arguments, format=Format(found))
+        self.debug = "--debug" in arguments
+        self.format = Format(found)
+        self.output: StartedOutput | None = None
 
 
 def note(text: str) -> None:

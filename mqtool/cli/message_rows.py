@@ -1,7 +1,9 @@
 """Messages as rows: the columns of `dump`, `get` and `find`."""
 
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.cli.bodies import BodyView, Redaction
 from mqtool.cli.options import Body
@@ -80,8 +82,7 @@ def table_schema(*, with_body: bool) -> OutputSchema:
     return replace(MESSAGE, columns=(*kept, *_IN_TABLES, *body))
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRows:
+class MessageRows(Struct, frozen=True):
     """Turns messages into rows.
 
     Attributes:

@@ -1,7 +1,8 @@
 """Messages on their way to the output: counted, limited, with damage reported."""
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.message_rows import MessageRows, damage_row, undecoded_row
@@ -18,8 +19,7 @@ EVERY = 1024
 """Messages between two updates of the progress."""
 
 
-@dataclass(slots=True)
-class MessageStream:
+class MessageStream(Struct):
     """Passes on messages and damage until a limit is reached.
 
     Attributes:

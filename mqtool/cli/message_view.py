@@ -1,6 +1,6 @@
 """The options of `dump`, `get` and `find` that control how messages are printed."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.cli import ranges
 from mqtool.cli.bodies import BodyView, Redaction
@@ -10,8 +10,7 @@ from mqtool.cli.options import Body, DamageMode, ProgressMode
 from mqtool.errors import UsageError
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MessageView:
+class MessageView(Struct, frozen=True, kw_only=True):
     """Values of the options; see `options`."""
 
     format: Format

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+
+from msgspec import Struct, structs
 
 from mqtool.cli import ranges
 from mqtool.cli.document import Listing
@@ -101,8 +102,7 @@ MESSAGES = Column(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetOptions:
+class OffsetOptions(Struct, frozen=True):
     """Options of `plan offsets`, as text; see `GroupOption` and its neighbours."""
 
     group: list[str] | None = None
@@ -118,7 +118,7 @@ class OffsetOptions:
 
     def given(self) -> set[str]:
         """Returns the names of the options that were given."""
-        values = {one.name: getattr(self, one.name) for one in fields(self)}
+        values = structs.asdict(self)
         return {name for name, value in values.items() if value is not None and value is not False and value != []}
 
 

@@ -6,9 +6,10 @@ be missing. `--time` takes `A..B`. A time is RFC 3339, milliseconds since the ep
 """
 
 import re
-from dataclasses import dataclass
 from datetime import datetime
 from enum import Enum
+
+from msgspec import Struct
 
 from mqtool.cli import zones
 from mqtool.errors import UsageError
@@ -29,8 +30,7 @@ class Anchor(Enum):
     TIME = "the epoch"
 
 
-@dataclass(frozen=True, slots=True)
-class Point:
+class Point(Struct, frozen=True):
     """One end of a range.
 
     Attributes:
@@ -52,8 +52,7 @@ class Point:
         return min(max(base + self.value, first), end)
 
 
-@dataclass(frozen=True, slots=True)
-class Range:
+class Range(Struct, frozen=True):
     """A half-open range; a missing end is open."""
 
     start: Point | None = None

@@ -5,8 +5,10 @@ help` and docs/schemas the JSON Schema. Additions keep the version; removing a c
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
 from typing import Any, TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 
@@ -20,8 +22,7 @@ DATA = "data"
 _SCALARS = ("integer", "int64", "number", "string", "boolean", "any")
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One value of a row, or one field of an object.
 
     Attributes:
@@ -93,8 +94,7 @@ def object_schema(columns: tuple[Column, ...]) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class OutputSchema:
+class OutputSchema(Struct, frozen=True):
     """One kind of output.
 
     Attributes:

@@ -2,8 +2,9 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from typing import Annotated, Any
+
+from msgspec import Struct
 
 from mqtool.cli.options import option
 from mqtool.errors import UsageError
@@ -20,8 +21,7 @@ ConfOption = Annotated[
 LOCAL = "local[*]"
 
 
-@dataclass(frozen=True, slots=True)
-class OnSpark:
+class OnSpark(Struct, frozen=True):
     """Where Spark runs.
 
     Attributes:

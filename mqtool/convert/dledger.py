@@ -6,10 +6,11 @@ records and units of the timer log. ConsumeQueues and index are rebuilt. Offset 
 contain the physical offset.
 """
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.convert.copying import copy_file, copy_tree, staging_directory
 from mqtool.convert.segments import SegmentWriter
@@ -38,8 +39,7 @@ _MADE = (*KINDS, file_names.COMMIT_LOG, file_names.TIMER_LOG, file_names.CHECKPO
 _NEEDLESS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.ROCKSDB_STORE)
 
 
-@dataclass(slots=True)
-class ConversionResult:
+class ConversionResult(Struct):
     """Result of a conversion.
 
     Attributes:

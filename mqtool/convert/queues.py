@@ -8,11 +8,11 @@ the queues: on startup the broker imports the JSON files whose data version is a
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.convert.copying import copy_file, copy_tree, staging_directory
 from mqtool.errors import FormatError, StoreError, UnsupportedFormatError, UsageError
@@ -51,8 +51,7 @@ _FORMAT_VERSION = 5
 """Format version of RocksDB tables that the RocksDB 8 of RocketMQ 5.5.0 reads."""
 
 
-@dataclass(slots=True)
-class QueueConversionResult:
+class QueueConversionResult(Struct):
     """Result of a conversion.
 
     Attributes:

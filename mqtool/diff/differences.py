@@ -1,12 +1,11 @@
 """Results of a comparison of two stores; "a" is the first store, "b" the second."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct
 
 Interval = tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class RegionContent:
+class RegionContent(Struct, frozen=True):
     """Content of one store in a region of the log.
 
     Attributes:
@@ -20,8 +19,7 @@ class RegionContent:
     detail: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class Region:
+class Region(Struct, frozen=True):
     """A range of the log that both stores have and that contains differing bytes.
 
     Attributes:
@@ -37,8 +35,7 @@ class Region:
     b: RegionContent
 
 
-@dataclass(frozen=True, slots=True)
-class UnsharedRange:
+class UnsharedRange(Struct, frozen=True):
     """A range of the log that only one store has.
 
     Attributes:
@@ -56,8 +53,7 @@ class UnsharedRange:
     messages: int
 
 
-@dataclass(frozen=True, slots=True)
-class LogTail:
+class LogTail(Struct, frozen=True):
     """The bytes after the last record of one store. They are not part of the log and do not count as a difference.
 
     Attributes:
@@ -75,8 +71,7 @@ class LogTail:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class LogDifference:
+class LogDifference(Struct, frozen=True):
     """Differences of two CommitLogs.
 
     Attributes:
@@ -119,8 +114,7 @@ class LogDifference:
         return not self.region_count and not self.alone
 
 
-@dataclass(frozen=True, slots=True)
-class QueueDifference:
+class QueueDifference(Struct, frozen=True):
     """Differences of one queue.
 
     Attributes:
@@ -144,8 +138,7 @@ class QueueDifference:
     first_different: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetDifference:
+class OffsetDifference(Struct, frozen=True):
     """A consumer offset that differs between the stores; None in the store that has none."""
 
     group: str
@@ -155,8 +148,7 @@ class OffsetDifference:
     offset_b: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class Difference:
+class Difference(Struct, frozen=True):
     """Result of a comparison.
 
     Attributes:
@@ -172,7 +164,7 @@ class Difference:
     offsets: tuple[OffsetDifference, ...]
     queues_compared: int
     offsets_compared: int
-    not_compared: tuple[str, ...] = field(default=())
+    not_compared: tuple[str, ...] = ()
 
     @property
     def equal(self) -> bool:

@@ -4,9 +4,9 @@ Each block is first compared as a whole; only differing blocks are searched for 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.diff.differences import Interval
 from mqtool.formats import commit_log as commit_log_format
@@ -19,8 +19,7 @@ CLOSE = 64
 """Differing bytes that are closer together than this many bytes form one run, since records are longer."""
 
 
-@dataclass
-class Runs:
+class Runs(Struct):
     """Runs of differing bytes.
 
     Attributes:

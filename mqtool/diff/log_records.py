@@ -1,8 +1,7 @@
 """Finds the records that contain differing bytes. Only segments with differing bytes are walked."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.diff.differences import Interval, Region, RegionContent
 from mqtool.diff.log_bytes import Runs
@@ -14,8 +13,7 @@ MOST_REGIONS = 1000
 """Maximum number of regions in a result; further regions are only counted."""
 
 
-@dataclass
-class DifferingRecords:
+class DifferingRecords(Struct):
     """Records, damage and filler of one log where its bytes differ from the other log.
 
     Attributes:
@@ -73,8 +71,7 @@ def differing_records(log: CommitLog, runs: Runs) -> DifferingRecords:
     return found
 
 
-@dataclass(frozen=True)
-class Regions:
+class Regions(Struct, frozen=True):
     """The differing regions of two logs.
 
     Attributes:

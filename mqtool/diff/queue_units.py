@@ -1,9 +1,9 @@
 """Compares the ConsumeQueues of two stores unit by unit, as they are on disk."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.diff.differences import Interval, QueueDifference
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
@@ -16,8 +16,7 @@ MOST_RUNS = 1000
 """Maximum number of runs of queue offsets reported for each store and queue; further messages are only counted."""
 
 
-@dataclass
-class _OffsetRanges:
+class _OffsetRanges(Struct):
     """Collects queue offsets of messages as runs, and counts the messages."""
 
     runs: list[Interval] = field(default_factory=list)

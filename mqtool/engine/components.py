@@ -7,9 +7,10 @@ import errno
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from mqtool.engine.clock import Clock
 from mqtool.engine.config_files import ConfigFiles
@@ -44,8 +45,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(slots=True)
-class Components:
+class Components(Struct):
     """The parts of one open store, in the order in which `assemble` builds them."""
 
     root: Path

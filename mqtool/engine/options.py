@@ -1,13 +1,15 @@
 """StoreOptions: all options of a store, with the broker's defaults.
 
-One frozen dataclass, built from keyword arguments, or from a broker's properties by `options_from_config`. Sizes are
+One frozen value, built from keyword arguments, or from a broker's properties by `options_from_config`. Sizes are
 bytes, times milliseconds. Source: MessageStoreConfig (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass, fields, replace
 from datetime import tzinfo
 from enum import Enum
 from pathlib import Path
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from mqtool.choices import Compat, RecoveryMode
 from mqtool.errors import UsageError
@@ -42,8 +44,7 @@ class PropertyOrder(Enum):
     """In the iteration order of the broker's HashMap."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoreOptions:
+class StoreOptions(Struct, frozen=True):
     """Options of a `MessageStore`; the field's docs name the broker's key.
 
     Attributes:
@@ -142,7 +143,7 @@ class StoreOptions:
     def __post_init__(self) -> None:
         """Rounds the size of queue files up to a multiple of the unit size, as MessageStoreConfig's getter does."""
         size = queue_format.round_up_file_size(self.consume_queue_file_size)
-        object.__setattr__(self, "consume_queue_file_size", size)
+        structs.force_setattr(self, "consume_queue_file_size", size)
         for name, least in _LEAST.items():
             if getattr(self, name) < least:
                 raise UsageError(f"{name}: expected at least {least}, found {getattr(self, name)}")
@@ -205,7 +206,10 @@ BROKER_KEYS = {
 }
 """Broker's key to option; the keys of directories, pool, flush mode and retention are read separately."""
 
-_TYPES = {field.name: type(field.default) for field in fields(StoreOptions)}
+_TYPES = {
+    name: type(default)
+    for name, default in zip(StoreOptions.__struct_fields__, StoreOptions.__struct_defaults__, strict=True)
+}
 
 
 def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) -> StoreOptions:
@@ -234,4 +238,4 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
     for key, name in (("storePathCommitLog", "commit_log_dirs"), ("readOnlyCommitLogStorePaths", "read_only_dirs")):
         if config.paths(key):
             found[name] = config.paths(key)
-    return replace(base or StoreOptions(), **found)  # type: ignore[arg-type]
+    return replace(base or StoreOptions(), **found)

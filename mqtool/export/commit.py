@@ -15,21 +15,22 @@ import json
 import re
 import secrets
 from collections.abc import Iterable
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.errors import ConfigFileError, ExportError
 from mqtool.export.parquet import FileEntry
 from mqtool.export.schema import Table
 from mqtool.export.state import State, parse_state, state_from_json
 from mqtool.export.target import Target, target_of
+from mqtool.values import asdict
 
 META = "_mqtool"
 _COMMIT = re.compile(r"commit-(\d{8})\.json")
 
 
-@dataclass(frozen=True)
-class Manifest:
+class Manifest(Struct, frozen=True):
     """One commit.
 
     Attributes:

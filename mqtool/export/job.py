@@ -1,8 +1,9 @@
 """Values that describe an export: the request, the interface that runs its tasks, the result."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from mqtool.choices import TableFormat
 from mqtool.errors import UsageError
@@ -30,8 +31,7 @@ def check_split(split_bytes: int | None, log_bytes: int) -> None:
         )
 
 
-@dataclass(frozen=True)
-class ExportRequest:
+class ExportRequest(Struct, frozen=True):
     """What to export, and where to.
 
     Attributes:
@@ -69,8 +69,7 @@ class ExportRequest:
         }
 
 
-@dataclass(frozen=True)
-class ExportResult:
+class ExportResult(Struct, frozen=True):
     """What an export did.
 
     Attributes:

@@ -2,11 +2,11 @@
 
 import base64
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.export.partitioning import check_partition_by, directory
@@ -51,8 +51,7 @@ _DICTIONARY = frozenset(
 """Columns with few distinct values. For the others, building a dictionary wastes time before it is abandoned."""
 
 
-@dataclass(frozen=True, slots=True)
-class WriteOptions:
+class WriteOptions(Struct, frozen=True):
     """How to write files.
 
     Attributes:
@@ -75,8 +74,7 @@ class WriteOptions:
             raise UsageError("expected a file size of at least 1 byte")
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(Struct, frozen=True):
     """A file that was written.
 
     Attributes:

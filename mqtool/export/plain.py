@@ -4,8 +4,9 @@
 """
 
 from contextlib import ExitStack
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool import kernels
 from mqtool.errors import UsageError

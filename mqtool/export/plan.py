@@ -5,8 +5,9 @@ planning is not part of the plan.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import pairwise
+
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.export.bound import log_end
@@ -27,8 +28,7 @@ CLOCK_MARGIN = 3_600_000
 """A segment is skipped only if its times are at least this many ms outside the requested range."""
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """A byte range of one segment that begins and ends at a record.
 
     Attributes:
@@ -45,8 +45,7 @@ class Span:
     entries: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Partition:
+class Partition(Struct, frozen=True):
     """What one task reads: spans of one store, in order.
 
     Attributes:
@@ -65,8 +64,7 @@ class Partition:
         return sum(span.end - span.start for span in self.spans)
 
 
-@dataclass(frozen=True)
-class StorePlan:
+class StorePlan(Struct, frozen=True):
     """The plan of one store.
 
     Attributes:

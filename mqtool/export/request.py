@@ -1,19 +1,20 @@
 """What to export, as plain data that is sent to worker processes and executors."""
 
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.errors import UsageError
 from mqtool.export.schema import ALL_COLUMNS, Body, RecordClass, check_columns, messages_schema
 from mqtool.store.selection import Selection
+from mqtool.values import repr_without
 
 BATCH_BYTES = 8 << 20
 """Maximum record bytes of a batch, except for a single longer record."""
 BATCH_ROWS = 16384
 
 
-@dataclass(frozen=True)
-class ReadRequest:
+class ReadRequest(Struct, frozen=True):
     """Which messages to read, and which of their columns.
 
     Attributes:
@@ -32,10 +33,12 @@ class ReadRequest:
     every_class: bool = False
     body: Body = Body.BINARY
     redact: frozenset[str] = frozenset()
-    salt: bytes = field(default=b"", repr=False)
+    salt: bytes = b""
     fail_fast: bool = False
     batch_bytes: int = BATCH_BYTES
     batch_rows: int = BATCH_ROWS
+
+    __repr__ = repr_without("salt")
 
     def __post_init__(self) -> None:
         check_columns(self.columns)

@@ -1,6 +1,6 @@
 """Continues from a watermark: what is new, and what was lost before it could be read."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from mqtool.export.plan import StorePlan, plan_store
 from mqtool.export.sources import Source

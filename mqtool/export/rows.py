@@ -4,12 +4,12 @@ A value that cannot be converted as requested becomes null and a rejected value;
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from mqtool.export import schema
 from mqtool.export.bodies import as_json, as_text
@@ -25,8 +25,7 @@ from mqtool.records.frames import Frames
 PLACE = ("physical_offset", "topic", "queue_id", "queue_offset")
 
 
-@dataclass
-class Rows:
+class Rows(Struct):
     """Some rows of the messages table.
 
     Attributes:

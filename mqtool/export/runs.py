@@ -8,13 +8,13 @@ No rows are compared.
 
 import tempfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import IO, Any, Self
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct
 
 from mqtool.export.partitioning import group_edges, partition_columns
 from mqtool.export.rows import Rows
@@ -34,8 +34,7 @@ SortPosition = tuple[int, int, int]
 """Queue offset, physical offset, position in the batch."""
 
 
-@dataclass(frozen=True, slots=True)
-class SortedRows:
+class SortedRows(Struct, frozen=True):
     """Sorted rows of one group.
 
     Attributes:
@@ -123,8 +122,7 @@ def _nulls_last(key: Key) -> tuple[tuple[bool, Any], ...]:
     return tuple((value is None, 0 if value is None else value) for value in key)
 
 
-@dataclass(frozen=True, slots=True)
-class _Group:
+class _Group(Struct, frozen=True):
     key: Key
     start: int
     stop: int

@@ -6,10 +6,10 @@ position in an inner batch, and the record class. Docs page: docs/lake.md.
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.formats import topics
@@ -77,8 +77,7 @@ def class_of(topic: str, sys_flag: int) -> RecordClass:
     return RecordClass.COMMITTED
 
 
-@dataclass(frozen=True, slots=True)
-class ExportColumn:
+class ExportColumn(Struct, frozen=True):
     """One column of the messages table.
 
     Attributes:

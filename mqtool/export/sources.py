@@ -3,8 +3,9 @@
 import glob
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+
+from msgspec import Struct
 
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.store import Store, broker_config, open_store
@@ -14,8 +15,7 @@ from mqtool.store.remote import is_url, remote_glob
 _MEANINGLESS = ("store", "rocketmq", "data", "rocketmqlogs")
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """One store.
 
     Attributes:

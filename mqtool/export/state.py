@@ -5,12 +5,14 @@ digests of bytes that a log never changes: the first ones of the segment, and th
 """
 
 import hashlib
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.errors import ExportError
 from mqtool.jobs import resume
 from mqtool.store import Store
+from mqtool.values import asdict
 
 HEAD_BYTES, TAIL_BYTES = 4096, 65536
 VERSION = 1
@@ -18,8 +20,7 @@ _WHAT = "an export"
 _REMEDY = "add --rewind to remove those rows, or export into a new directory with a new --state"
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """A position in a log, with fingerprints.
 
     Attributes:
@@ -92,8 +93,7 @@ def check_mark(store: Store, mark: Mark, end: int) -> int:
     return mark.offset
 
 
-@dataclass(frozen=True)
-class State:
+class State(Struct, frozen=True):
     """The persistent state of an incremental export.
 
     Attributes:

@@ -7,12 +7,12 @@ import secrets
 from collections import Counter
 from concurrent.futures import CancelledError
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from threading import Event
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from mqtool.export.parquet import FileEntry, TableWriter, WriteOptions
 from mqtool.export.plan import Partition
@@ -27,8 +27,7 @@ from mqtool.records.damage import Damage
 _LETTERS = 1000
 
 
-@dataclass(frozen=True)
-class Task:
+class Task(Struct, frozen=True):
     """The input of a task.
 
     Attributes:
@@ -48,8 +47,7 @@ class Task:
     sequence: int
 
 
-@dataclass
-class TaskResult:
+class TaskResult(Struct):
     """The result of a task.
 
     Attributes:

@@ -1,16 +1,15 @@
 """Lists the fields of a parsed layout with their bytes, for annotated hex dumps."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import construct as cs
+from msgspec import Struct
 
 from mqtool.formats import codec
 from mqtool.formats.codec import Buffer
 
 
-@dataclass(frozen=True, slots=True)
-class FieldBytes:
+class FieldBytes(Struct, frozen=True):
     """One field with its bytes.
 
     Attributes:

@@ -6,12 +6,14 @@ sorts the members of an object, omits null members, and writes an enum as its co
 
 import json
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Self, TypeVar
 
+from msgspec import Struct
+
 from mqtool.errors import FormatError
 from mqtool.formats.topics import RETRY_PREFIX
+from mqtool.values import repr_without
 
 
 class Word(IntEnum):
@@ -101,8 +103,7 @@ USER_PREFIX = "User:"
 W = TypeVar("W", bound=Word)
 
 
-@dataclass(frozen=True, slots=True)
-class User:
+class User(Struct, frozen=True):
     """One user.
 
     Attributes:
@@ -112,13 +113,14 @@ class User:
     """
 
     username: str
-    password: str | None = field(default=None, repr=False)
+    password: str | None = None
     user_type: UserType | None = None
     status: UserStatus | None = None
 
+    __repr__ = repr_without("password")
 
-@dataclass(frozen=True, slots=True)
-class Resource:
+
+class Resource(Struct, frozen=True):
     """A resource that is accessed, or to which a policy entry applies.
 
     Attributes:
@@ -182,8 +184,7 @@ class Resource:
         return other.name is not None and other.name.startswith(self.name or "")
 
 
-@dataclass(frozen=True, slots=True)
-class PolicyEntry:
+class PolicyEntry(Struct, frozen=True):
     """One rule.
 
     Attributes:
@@ -200,8 +201,7 @@ class PolicyEntry:
     source_ips: tuple[str, ...] | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Policy:
+class Policy(Struct, frozen=True):
     """The rules of one type."""
 
     type: PolicyType
@@ -218,8 +218,7 @@ class Policy:
         return Policy(self.type, tuple(one for one in self.entries if one.resource != resource))
 
 
-@dataclass(frozen=True, slots=True)
-class Acl:
+class Acl(Struct, frozen=True):
     """The permissions of one user."""
 
     username: str

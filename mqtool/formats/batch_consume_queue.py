@@ -3,14 +3,13 @@
 Docs page: docs/formats/batch-consume-queue.md. Source: BatchConsumeQueue, SparseConsumeQueue (5.5.0).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.formats.codec import Unit
 from mqtool.formats.fields import i16, i32, i64
 
 
-@dataclass(frozen=True, slots=True)
-class BatchConsumeQueueUnit:
+class BatchConsumeQueueUnit(Struct, frozen=True):
     """One unit: refers to a record that contains `batch_size` messages."""
 
     physical_offset: int

@@ -1,24 +1,26 @@
-"""Converts Java beans in configuration files to frozen dataclasses and back, by one mechanical rule.
+"""Converts Java beans in configuration files to value classes and back, by one mechanical rule.
 
 A field `read_queue_nums` is the member `readQueueNums`; None means that the member is absent; members unknown to the
 class are kept in its `extra`. The broker writes members in alphabetical order.
 """
 
-from dataclasses import fields
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats.config_json import Document
 
 T = TypeVar("T")
+B = TypeVar("B", bound=Struct)
 
 _EXTRA = "extra"
 _NAME = "configuration"
 
 
-def bean_of(kind: type[T], value: Any, path: str) -> T:
-    """Returns a document as a value of a dataclass; absent members get the class's defaults.
+def bean_of(kind: type[B], value: Any, path: str) -> B:
+    """Returns a document as a value of a class; absent members get the class's defaults.
 
     Raises:
         FormatError: a member has a wrong type.
@@ -29,7 +31,7 @@ def bean_of(kind: type[T], value: Any, path: str) -> T:
         found = rest.pop(member, None)
         if found is not None:
             known[name] = expect(accepted, found, f"{path}.{member}")
-    if any(field.name == _EXTRA for field in fields(kind)):  # type: ignore[arg-type]
+    if _EXTRA in kind.__struct_fields__:
         known[_EXTRA] = rest
     return kind(**known)
 
@@ -44,7 +46,7 @@ def document_of(bean: Any) -> Document:
     return {member: found[member] for member in sorted(found)}
 
 
-def table_of(document: Document, member: str, kind: type[T]) -> dict[str, T]:
+def table_of(document: Document, member: str, kind: type[B]) -> dict[str, B]:
     """Removes a table of beans from a document and returns it; an absent one is empty."""
     found = document.pop(member, None)
     table = expect(dict, {} if found is None else found, member)
@@ -66,10 +68,10 @@ _members_of: dict[Any, tuple[tuple[str, str, Any], ...]] = {}
 
 
 def _members(kind: Any) -> tuple[tuple[str, str, Any], ...]:
-    """Returns (field name, member name, type) of a dataclass's fields without `extra`."""
+    """Returns (field name, member name, type) of a value class's fields without `extra`."""
     if kind not in _members_of:
         hints = get_type_hints(kind)
-        names = [field.name for field in fields(kind) if field.name != _EXTRA]
+        names = [name for name in kind.__struct_fields__ if name != _EXTRA]
         _members_of[kind] = tuple((name, _camel(name), _plain(hints[name])) for name in names)
     return _members_of[kind]
 

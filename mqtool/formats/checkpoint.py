@@ -3,7 +3,7 @@
 Docs page: docs/formats/checkpoint.md. Source: StoreCheckpoint (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.formats.codec import Buffer, Unit
 from mqtool.formats.fields import i64
@@ -17,8 +17,7 @@ MIN_TIMESTAMP_MARGIN = 3000
 """Milliseconds that 4.9 steps back from the earlier of the two times after a crash."""
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """The six fields; a release that does not know a field leaves its bytes zero."""
 
     physic_msg_timestamp: int = 0

@@ -8,13 +8,12 @@ a loop over records, because it takes 5 to 40 µs for each.
 
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
 from functools import cached_property
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import construct as cs
+from msgspec import Struct
 
 from mqtool.errors import FormatError, TruncatedError
 
@@ -22,11 +21,10 @@ if TYPE_CHECKING:
     import numpy as np
 
 Buffer = bytes | bytearray | memoryview
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 
 
-@dataclass(frozen=True, slots=True)
-class Field:
+class Field(Struct, frozen=True):
     """One field of a layout at a fixed offset.
 
     Attributes:
@@ -127,7 +125,7 @@ def build(layout: cs.Struct, values: dict[str, Any], *, name: str = "") -> bytes
 class Unit(Generic[T]):
     """A fixed-size layout together with its value class and derived readers.
 
-    The value class is a dataclass whose field names are the layout's, in order.
+    The value class is a `msgspec.Struct` whose field names are the layout's, in order.
 
     Attributes:
         name: for errors and docs.
@@ -145,7 +143,7 @@ class Unit(Generic[T]):
         if len(self.fields) != len(members):
             raise TypeError(f"{name}: field {len(self.fields)} has no fixed size")
         declared = [field.name for field in self.fields]
-        if declared != [field.name for field in dataclass_fields(view)]:  # type: ignore[arg-type]
+        if declared != list(view.__struct_fields__):
             raise TypeError(f"{name}: fields of {view.__name__} are not those of the layout: {declared}")
         self.struct = struct_of(self.fields)
         self.size = self.struct.size

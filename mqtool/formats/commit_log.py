@@ -5,11 +5,11 @@ Docs page: docs/formats/commit-log.md. Source: MessageExtEncoder, MessageDecoder
 """
 
 import struct
-from dataclasses import dataclass
 from enum import IntFlag
 from typing import Any
 
 import construct as cs
+from msgspec import Struct
 
 from mqtool.errors import BadMagicError, FormatError, TruncatedError
 from mqtool.formats import checksums, codec
@@ -133,8 +133,7 @@ _STORE_TIME_AT = field_offsets("store_timestamp")
 _TIME_READER = _reader_of("store_timestamp")
 
 
-@dataclass(frozen=True, slots=True)
-class Record:
+class Record(Struct, frozen=True):
     """One record, field by field as stored; bytes are not decoded, so `build` restores them exactly."""
 
     total_size: int

@@ -7,8 +7,9 @@ ConsumerOffsetManager, LmqConsumerOffsetManager, DelayOffsetSerializeWrapper, Da
 
 import json
 import re
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError
 from mqtool.formats import config_json
@@ -30,8 +31,7 @@ Offsets = dict[int, int]
 """Queue id (delay level, in delay offsets) to queue offset."""
 
 
-@dataclass(frozen=True, slots=True)
-class DataVersion:
+class DataVersion(Struct, frozen=True):
     """How often and when a table last changed."""
 
     counter: int = 0
@@ -39,8 +39,7 @@ class DataVersion:
     state_version: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class TopicConfig:
+class TopicConfig(Struct, frozen=True):
     """One topic."""
 
     topic_name: str = ""
@@ -64,8 +63,7 @@ class TopicConfig:
         return str((self.attributes or {}).get(MESSAGE_TYPE, "NORMAL"))
 
 
-@dataclass(frozen=True, slots=True)
-class GroupConfig:
+class GroupConfig(Struct, frozen=True):
     """One subscription group; fields that are None exist only in 5.x."""
 
     group_name: str = ""
@@ -84,8 +82,7 @@ class GroupConfig:
     extra: Document = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Topics:
+class Topics(Struct, frozen=True):
     """topics.json: configurations by topic, in the file's order."""
 
     topic_config_table: dict[str, TopicConfig]
@@ -93,8 +90,7 @@ class Topics:
     extra: Document = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class SubscriptionGroups:
+class SubscriptionGroups(Struct, frozen=True):
     """subscriptionGroup.json: configurations by group, in the file's order."""
 
     subscription_group_table: dict[str, GroupConfig]
@@ -102,8 +98,7 @@ class SubscriptionGroups:
     extra: Document = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumerOffsets:
+class ConsumerOffsets(Struct, frozen=True):
     """consumerOffset.json, or lmqConsumerOffset.json, which replaces it if LMQ is enabled.
 
     Attributes:
@@ -140,8 +135,7 @@ class ConsumerOffsets:
         return found
 
 
-@dataclass(frozen=True, slots=True)
-class DelayOffsets:
+class DelayOffsets(Struct, frozen=True):
     """delayOffset.json: next queue offset by delay level (queue id + 1)."""
 
     offset_table: Offsets

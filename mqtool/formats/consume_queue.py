@@ -5,7 +5,7 @@ The extension and the batch variant have their own modules, `consume_queue_ext` 
 Source: ConsumeQueue, MessageExtBrokerInner.tagsString2tagsCode (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.formats import java
 from mqtool.formats.batch_consume_queue import (
@@ -47,8 +47,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumeQueueUnit:
+class ConsumeQueueUnit(Struct, frozen=True):
     """One unit; unit n of a queue starts at byte 20 · n, counted over all files of the queue."""
 
     physical_offset: int

@@ -3,9 +3,8 @@
 Docs page: docs/formats/consume-queue-ext.md. Source: ConsumeQueueExt, BitsArray (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
-
 import construct as cs
+from msgspec import Struct, structs
 
 from mqtool.errors import FormatError, TruncatedError
 from mqtool.formats import codec, java
@@ -37,8 +36,7 @@ _SIZE = codec.struct_of(HEAD[:1])
 HEAD_SIZE = _HEAD.size
 
 
-@dataclass(frozen=True, slots=True)
-class ConsumeQueueExtUnit:
+class ConsumeQueueExtUnit(Struct, frozen=True):
     """One unit of the extension."""
 
     size: int
@@ -90,7 +88,7 @@ def build_ext_unit(unit: ConsumeQueueExtUnit) -> bytes:
     Raises:
         FormatError: a value does not fit its field.
     """
-    return codec.build(UNIT, {name: getattr(unit, name) for name in unit.__dataclass_fields__}, name="ext unit")
+    return codec.build(UNIT, structs.asdict(unit), name="ext unit")
 
 
 def make_ext_unit(tags_code: int, store_timestamp: int, bit_map: bytes) -> ConsumeQueueExtUnit:

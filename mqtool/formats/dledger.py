@@ -5,7 +5,7 @@ the entry's position + 48. Docs page: docs/formats/dledger.md. Source: DLedgerEn
 MmapFileList, MemberState (dledger 0.3.1.2 of RocketMQ 4.9.7, 0.3.2 of 5.5.0), DLedgerCommitLog (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import java
@@ -23,8 +23,7 @@ COMMITTED_INDEX = "committedIndex"
 DEFAULT_INDEX_FILE_SIZE = 5 * 1024 * 1024 * 32
 
 
-@dataclass(frozen=True, slots=True)
-class EntryHeader:
+class EntryHeader(Struct, frozen=True):
     """Header before each record of a DLedger log."""
 
     magic: int
@@ -38,16 +37,14 @@ class EntryHeader:
     body_length: int
 
 
-@dataclass(frozen=True, slots=True)
-class BlankEntry:
+class BlankEntry(Struct, frozen=True):
     """Ends a data file; the rest of the file is zeros."""
 
     magic: int
     remaining: int
 
 
-@dataclass(frozen=True, slots=True)
-class IndexUnit:
+class IndexUnit(Struct, frozen=True):
     """Position of an entry; the unit of entry n is at byte 32 · n, counted over all index files."""
 
     magic: int
@@ -57,8 +54,7 @@ class IndexUnit:
     term: int
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerState:
+class LedgerState(Struct, frozen=True):
     """Progress of the ledger according to its file `checkpoint`.
 
     Attributes:

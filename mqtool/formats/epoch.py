@@ -5,7 +5,8 @@ TempBrokerMetadata (5.5.0).
 """
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import ChecksumError, FormatError, TruncatedError
 from mqtool.formats import checksums, java
@@ -15,8 +16,7 @@ _NAME = "epoch file"
 _NOT_VERIFIED = 0
 
 
-@dataclass(frozen=True, slots=True)
-class EpochEntry:
+class EpochEntry(Struct, frozen=True):
     """An epoch and the physical offset from which records were written in it."""
 
     epoch: int

@@ -6,7 +6,8 @@ QueueLogRecord, StringExtensions.GetHashcode2 (EQueue 2.6.3, 2.2.0).
 """
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats.codec import Buffer, Unit
@@ -25,8 +26,7 @@ MAX_RECORD_SIZE = 5 << 20
 """BrokerSetting: larger records are refused when written and end the scan of the last chunk when read."""
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkHeader:
+class ChunkHeader(Struct, frozen=True):
     """First 128 bytes of a chunk file."""
 
     chunk_number: int
@@ -44,16 +44,14 @@ class ChunkHeader:
         return self.chunk_number >= 0 and self.capacity > 0
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkFooter:
+class ChunkFooter(Struct, frozen=True):
     """Last 128 bytes of a completed chunk's file."""
 
     data_size: int
     reserved: bytes = bytes(124)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueEntry:
+class QueueEntry(Struct, frozen=True):
     """One entry of a queue; entry i of chunk n is that of queue offset n · count + i."""
 
     position_plus_one: int
@@ -93,8 +91,7 @@ QUEUE_ENTRY = Unit(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Length:
+class Length(Struct, frozen=True):
     """The word before and after each message record."""
 
     length: int

@@ -6,7 +6,9 @@ Source: MessageLogRecord, QueueMessage, MessageIdUtil (EQueue 2.6.3, 2.2.0).
 """
 
 import socket
-from dataclasses import dataclass, replace
+
+from msgspec import Struct, structs
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError
 from mqtool.formats.codec import Buffer, Unit
@@ -20,8 +22,7 @@ MAX_TICKS = 3_155_378_975_999_999_999
 """DateTime.MaxValue; the decoder fails beyond it, and below 0."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageRecord:
+class MessageRecord(Struct, frozen=True):
     """One record as stored; bytes are not decoded, so `build` restores them exactly."""
 
     log_position: int
@@ -42,8 +43,7 @@ class MessageRecord:
         return 0 <= self.created_time <= MAX_TICKS and 0 <= self.stored_time <= MAX_TICKS
 
 
-@dataclass(frozen=True, slots=True)
-class _OldRecord:
+class _OldRecord(Struct, frozen=True):
     log_position: int
     message_id: bytes
     topic: bytes
@@ -101,14 +101,14 @@ class Shape:
         if self._producer:
             return RECORD.parse(data, position, end)
         old, after = OLD_RECORD.parse(data, position, end)
-        values = {name: getattr(old, name) for name in _OldRecord.__slots__}
+        values = structs.asdict(old)
         return MessageRecord(producer_address=b"", **values), after
 
     def build(self, record: MessageRecord) -> bytes:
         """Returns the bytes of a record without its lengths."""
         if self._producer:
             return RECORD.build(record)
-        return OLD_RECORD.build(_OldRecord(*(getattr(record, name) for name in _OldRecord.__slots__)))
+        return OLD_RECORD.build(_OldRecord(*(getattr(record, name) for name in _OldRecord.__struct_fields__)))
 
     def __repr__(self) -> str:
         return f"Shape({self.name})"
@@ -138,8 +138,7 @@ def detect(record: Buffer, position: int) -> Shape | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class MessageId:
+class MessageId(Struct, frozen=True):
     """The contents of a message id.
 
     Attributes:
@@ -153,8 +152,7 @@ class MessageId:
     by_address: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class _AddressId:
+class _AddressId(Struct, frozen=True):
     address: bytes
     port: int
     position: int
@@ -169,8 +167,7 @@ _ADDRESS_ID = Unit(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class _NameId:
+class _NameId(Struct, frozen=True):
     broker: bytes
     position: int
 

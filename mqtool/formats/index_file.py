@@ -3,9 +3,8 @@
 Docs page: docs/formats/index-file.md. Source: IndexFile, IndexHeader, IndexService (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
-
 import construct as cs
+from msgspec import Struct
 
 from mqtool.formats import codec, java
 from mqtool.formats.codec import Unit
@@ -18,8 +17,7 @@ TAG_MARK = "T#"
 """Separates `topic#` from a tag in key texts of 5.5.0, which indexes TAGS too."""
 
 
-@dataclass(frozen=True, slots=True)
-class IndexHeader:
+class IndexHeader(Struct, frozen=True):
     """The first 40 bytes."""
 
     begin_timestamp: int
@@ -57,8 +55,7 @@ class IndexHeader:
         return (begin < first and end > last) or first <= begin <= last or first <= end <= last
 
 
-@dataclass(frozen=True, slots=True)
-class IndexEntry:
+class IndexEntry(Struct, frozen=True):
     """One entry; numbers start at 1, entry 0 remains zero."""
 
     key_hash: int

@@ -6,9 +6,9 @@ MessageDecoder.encodeMessage/decodeMessage, SendMessageProcessor.sendBatchMessag
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import construct as cs
+from msgspec import Struct, structs
 
 from mqtool.errors import FormatError, TruncatedError
 from mqtool.formats import codec
@@ -36,8 +36,7 @@ MIN_SIZE = _HEAD.size + _PROPERTIES_LENGTH.size
 _NAME = "batched message"
 
 
-@dataclass(frozen=True, slots=True)
-class BatchedMessage:
+class BatchedMessage(Struct, frozen=True):
     """One message of a batch, field by field as stored."""
 
     total_size: int
@@ -81,7 +80,7 @@ def build(message: BatchedMessage) -> bytes:
     Raises:
         FormatError: a value does not fit its field.
     """
-    return codec.build(BATCHED_MESSAGE, {n: getattr(message, n) for n in message.__dataclass_fields__}, name=_NAME)
+    return codec.build(BATCHED_MESSAGE, structs.asdict(message), name=_NAME)
 
 
 def make(body: bytes, properties: bytes, flag: int = 0) -> BatchedMessage:

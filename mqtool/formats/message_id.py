@@ -5,7 +5,8 @@ MessageDecoder.createMessageId/decodeMessageId, MessageClientIDSetter (4.9.7, 5.
 """
 
 import struct
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import codec, hosts
@@ -13,8 +14,7 @@ from mqtool.formats.codec import Unit
 from mqtool.formats.fields import i32, i64, raw, u16
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetMessageId:
+class OffsetMessageId(Struct, frozen=True):
     """The location of a message: the broker that stored it and the physical offset there."""
 
     address: bytes
@@ -22,8 +22,7 @@ class OffsetMessageId:
     physical_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class UniqueKey:
+class UniqueKey(Struct, frozen=True):
     """The contents of UNIQ_KEY, as a client creates it."""
 
     address: bytes

@@ -5,7 +5,8 @@ RocksDBConsumeQueueOffsetTable, AbstractRocksDBStorage (5.5.0).
 """
 
 import struct
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats.codec import Unit
@@ -22,8 +23,7 @@ _TAIL = struct.Struct(">cicq")
 _LAYOUT = "RocksDB queue key"
 
 
-@dataclass(frozen=True, slots=True)
-class RocksUnit:
+class RocksUnit(Struct, frozen=True):
     """The value for a queue offset: where its record is."""
 
     physical_offset: int
@@ -32,8 +32,7 @@ class RocksUnit:
     store_timestamp: int
 
 
-@dataclass(frozen=True, slots=True)
-class RocksBound:
+class RocksBound(Struct, frozen=True):
     """The first or the last unit of a queue."""
 
     physical_offset: int

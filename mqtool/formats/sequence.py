@@ -7,11 +7,10 @@ strings are stored as length and bytes.
 
 import struct
 from collections.abc import Iterator
-from dataclasses import dataclass
-from dataclasses import fields as dataclass_fields
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 import construct as cs
+from msgspec import Struct
 
 from mqtool.errors import FormatError, TruncatedError
 from mqtool.formats import codec
@@ -20,7 +19,7 @@ from mqtool.formats.codec import Buffer
 if TYPE_CHECKING:
     import numpy as np
 
-T = TypeVar("T")
+T = TypeVar("T", bound=Struct)
 
 _LONGEST_VARINT = 5
 """Bytes of the longest ULEB128 that is a 32-bit length."""
@@ -36,8 +35,7 @@ def bytes_leb(name: str, docs: str) -> cs.Construct:
     return name / cs.Prefixed(cs.VarInt, cs.GreedyBytes) * docs
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """A run of fixed fields, and the variable field after it.
 
     Attributes:
@@ -63,7 +61,7 @@ class Step:
 class Sequence(Generic[T]):
     """A layout together with its value class and derived reader.
 
-    The value class is a dataclass whose field names are the layout's, in order.
+    The value class is a `msgspec.Struct` whose field names are the layout's, in order.
 
     Attributes:
         name: for errors and docs.
@@ -77,8 +75,7 @@ class Sequence(Generic[T]):
         self.view = view
         self.layout = cs.Struct(*members)
         self._names = [member.name for member in members]
-        declared = [field.name for field in dataclass_fields(view)]  # type: ignore[arg-type]
-        if declared != self._names:
+        if list(view.__struct_fields__) != self._names:
             raise TypeError(f"{name}: fields of {view.__name__} are not those of the layout: {self._names}")
         self.steps = tuple(_steps(members))
         self.minimum = sum(step.head.size + step.varint for step in self.steps)

@@ -9,8 +9,9 @@ TransactionalMessageServiceImpl, PopReviveService (5.5.0).
 
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from typing import Any, NamedTuple
+
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError
 from mqtool.formats import file_names, java, properties
@@ -47,8 +48,7 @@ class QueueKey(NamedTuple):
     queue_id: int
 
 
-@dataclass(slots=True)
-class CheckPoint:
+class CheckPoint(Struct):
     """A POP checkpoint: messages of one queue that were returned by one pop.
 
     Attributes:

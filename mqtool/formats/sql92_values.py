@@ -9,8 +9,9 @@ fails, the expression fails. Source: ComparisonExpression, LogicExpression, Unar
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import java
@@ -42,8 +43,7 @@ class Long(int):
     """An integer that is a Long in the broker; one that fits into 32 bits is an Integer."""
 
 
-@dataclass(frozen=True, slots=True)
-class Node:
+class Node(Struct, frozen=True):
     """A part of an expression.
 
     Attributes:

@@ -6,7 +6,9 @@ VersionedPatternFileNamingStrategy, FileCheckpoint (EventStore 5.0.8, 3.9.4).
 
 import re
 import uuid
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.formats.codec import Buffer, Unit
 from mqtool.formats.fields import le32, le64, raw, u8
@@ -22,8 +24,7 @@ NO_POSITION = -1
 _COMPLETED, _WIDE_MAP = 1, 2
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkHeader:
+class ChunkHeader(Struct, frozen=True):
     """First 128 bytes of a chunk file."""
 
     file_type: int
@@ -58,8 +59,7 @@ class ChunkHeader:
         return (self.end_number + 1) * self.chunk_size
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkFooter:
+class ChunkFooter(Struct, frozen=True):
     """Last 128 bytes of a chunk file; zeros while the chunk is being written."""
 
     flags: int
@@ -80,8 +80,7 @@ class ChunkFooter:
         return MAP_ENTRY if self.flags & _WIDE_MAP else NARROW_MAP_ENTRY
 
 
-@dataclass(frozen=True, slots=True)
-class MapEntry:
+class MapEntry(Struct, frozen=True):
     """The actual position of a record that kept its log position.
 
     Attributes:
@@ -93,8 +92,7 @@ class MapEntry:
     logical: int
 
 
-@dataclass(frozen=True, slots=True)
-class Checkpoint:
+class Checkpoint(Struct, frozen=True):
     """The number in a checkpoint file."""
 
     position: int
@@ -162,8 +160,7 @@ CHECKPOINTS = ("writer.chk", "chaser.chk", "epoch.chk", "truncate.chk", "proposa
 _NAME = re.compile(r"chunk-(\d{6})\.(\d{6})")
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkName:
+class ChunkName(Struct, frozen=True):
     """The contents of a chunk file's name."""
 
     number: int

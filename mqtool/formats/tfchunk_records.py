@@ -6,10 +6,10 @@ Source: LogRecord, PrepareLogRecord, CommitLogRecord, SystemLogRecord (5.0.8, 3.
 
 import enum
 import uuid
-from dataclasses import dataclass
 from typing import Any
 
 import construct as cs
+from msgspec import Struct
 
 from mqtool.errors import BadMagicError, FormatError
 from mqtool.formats.codec import Buffer, Unit
@@ -25,8 +25,7 @@ class RecordType(enum.IntEnum):
     SYSTEM = 2
 
 
-@dataclass(frozen=True, slots=True)
-class RecordHead:
+class RecordHead(Struct, frozen=True):
     """The common head of all records."""
 
     record_type: int
@@ -34,8 +33,7 @@ class RecordHead:
     log_position: int
 
 
-@dataclass(frozen=True, slots=True)
-class Prepare:
+class Prepare(Struct, frozen=True):
     """An event that a client wrote."""
 
     record_type: int
@@ -54,8 +52,7 @@ class Prepare:
     metadata: bytes
 
 
-@dataclass(frozen=True, slots=True)
-class Commit:
+class Commit(Struct, frozen=True):
     """Commits the events of a transaction."""
 
     record_type: int
@@ -68,8 +65,7 @@ class Commit:
     time: int
 
 
-@dataclass(frozen=True, slots=True)
-class System:
+class System(Struct, frozen=True):
     """The server's own records, e.g. of epochs."""
 
     record_type: int

@@ -7,7 +7,8 @@ MessageStoreUtil, IndexStoreFile, IndexItem (tieredstore of 5.5.0).
 
 import hashlib
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.formats.codec import Unit
 from mqtool.formats.fields import i32, i64
@@ -25,8 +26,7 @@ _SEGMENT = re.compile("([0-9a-f]{8})([0-9]{20})")
 _CLUSTER = re.compile("([0-9a-f]{8})_(.+)")
 
 
-@dataclass(frozen=True, slots=True)
-class TieredIndexHeader:
+class TieredIndexHeader(Struct, frozen=True):
     """Header of an index file."""
 
     magic: int
@@ -36,16 +36,14 @@ class TieredIndexHeader:
     index_count: int
 
 
-@dataclass(frozen=True, slots=True)
-class TieredIndexSlot:
+class TieredIndexSlot(Struct, frozen=True):
     """Position of the entries of a slot; zeros for an unused slot."""
 
     position: int
     length: int
 
 
-@dataclass(frozen=True, slots=True)
-class TieredIndexItem:
+class TieredIndexItem(Struct, frozen=True):
     """One key of one message."""
 
     key_hash: int
@@ -56,8 +54,7 @@ class TieredIndexItem:
     time_diff: int
 
 
-@dataclass(frozen=True, slots=True)
-class TieredIndexNode:
+class TieredIndexNode(Struct, frozen=True):
     """One key of one message in a file that is still being written, in which the entries of a slot form a chain."""
 
     key_hash: int

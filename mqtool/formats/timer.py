@@ -4,8 +4,9 @@ Docs page: docs/formats/timer.md. Source: Slot, TimerWheel, TimerLog, TimerMessa
 TimerCheckpoint (5.5.0).
 """
 
-from dataclasses import dataclass
 from enum import IntFlag
+
+from msgspec import Struct
 
 from mqtool.formats.codec import Buffer, Unit
 from mqtool.formats.commit_log import MAGIC_BLANK
@@ -37,8 +38,7 @@ class TimerMagic(IntFlag):
     DELETE = 0x4
 
 
-@dataclass(frozen=True, slots=True)
-class TimerSlot:
+class TimerSlot(Struct, frozen=True):
     """One slot of the wheel; valid only while its time equals the requested time."""
 
     time: int
@@ -48,8 +48,7 @@ class TimerSlot:
     magic: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimerLogUnit:
+class TimerLogUnit(Struct, frozen=True):
     """One unit of the timer log."""
 
     size: int
@@ -63,8 +62,7 @@ class TimerLogUnit:
     reserved: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimerLogEnd:
+class TimerLogEnd(Struct, frozen=True):
     """Ends a file of the timer log; the rest of the file is unspecified."""
 
     remaining: int
@@ -72,8 +70,7 @@ class TimerLogEnd:
     magic: int
 
 
-@dataclass(frozen=True, slots=True)
-class TimerCheckpoint:
+class TimerCheckpoint(Struct, frozen=True):
     """Positions up to which the timer has read, enqueued and flushed."""
 
     last_read_time_ms: int = 0

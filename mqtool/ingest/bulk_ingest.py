@@ -5,12 +5,12 @@ the other rows are still stored. Docs page: docs/engine.md.
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from mqtool.engine.clock import SystemClock
 from mqtool.engine.config_files import ConfigFiles

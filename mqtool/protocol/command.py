@@ -3,8 +3,9 @@
 Docs page: docs/protocol.md. Source: RemotingCommand, SerializeType and LanguageCode (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass, field
 from enum import IntEnum
+
+from msgspec import Struct, field
 
 from mqtool.protocol.codes import ResponseCode
 
@@ -40,8 +41,7 @@ class Serialization(IntEnum):
     ROCKETMQ = 1
 
 
-@dataclass(slots=True)
-class Command:
+class Command(Struct):
     """A request or its answer; an answer has the `opaque` of its request.
 
     Attributes:

@@ -3,14 +3,13 @@
 Docs page: docs/protocol.md. Source: NettyDecoder, RemotingCommand and RocketMQSerializable (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.formats.codec import Unit
 from mqtool.formats.fields import i16, i32, u8
 
 
-@dataclass(frozen=True, slots=True)
-class Prefix:
+class Prefix(Struct, frozen=True):
     """The bytes before every header."""
 
     length: int
@@ -25,8 +24,7 @@ PREFIX = Unit(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class HeaderStart:
+class HeaderStart(Struct, frozen=True):
     """The first bytes of a ROCKETMQ header."""
 
     code: int
@@ -49,8 +47,7 @@ HEADER_START = Unit(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class KeyLength:
+class KeyLength(Struct, frozen=True):
     """The bytes before the name of a field."""
 
     key_length: int
@@ -59,8 +56,7 @@ class KeyLength:
 KEY_LENGTH = Unit("ROCKETMQ field name", KeyLength, i16("key_length", "bytes of the name that follows, UTF-8"))
 
 
-@dataclass(frozen=True, slots=True)
-class TextLength:
+class TextLength(Struct, frozen=True):
     """The bytes before the value of a field, and before the list of all fields."""
 
     text_length: int

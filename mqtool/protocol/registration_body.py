@@ -6,10 +6,11 @@ RegisterBrokerBody, TopicConfig.encode (4.9.7, 5.5.0).
 
 import json
 import zlib
-from dataclasses import dataclass, field, replace
 from typing import Any
 
 import orjson
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import config_json
@@ -29,8 +30,7 @@ _SEPARATOR = " "
 _ZLIB = 0x78  # first byte of zlib data; JSON never begins with it
 
 
-@dataclass(frozen=True, slots=True)
-class RegisterBody:
+class RegisterBody(Struct, frozen=True):
     """The content of a registration.
 
     Attributes:

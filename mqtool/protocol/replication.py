@@ -6,8 +6,9 @@ record, but never spans two segments. Docs page: docs/protocol.md. Source: Defau
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from mqtool.errors import RemoteProtocolError
 from mqtool.formats.codec import Unit
@@ -18,8 +19,7 @@ MAX_TRANSFER = 16 << 20
 """Maximum size of a transfer that is accepted, in bytes; a master sends 32 KiB (haTransferBatchSize)."""
 
 
-@dataclass(frozen=True, slots=True)
-class Transfer:
+class Transfer(Struct, frozen=True):
     """The header of a transfer; an empty transfer is a heartbeat."""
 
     physical_offset: int
@@ -34,8 +34,7 @@ TRANSFER = Unit(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """What a slave sends whenever its log has grown, and every 5 s."""
 
     physical_offset: int

@@ -1,10 +1,10 @@
 """A window of records, dispatched and sorted by queue: the unit of work that is passed between worker processes."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.formats.commit_log import SysFlag
 from mqtool.rebuild.queue_writer import QueueName, UnitBatch
@@ -17,8 +17,7 @@ from mqtool.records.words import WordTable
 from mqtool.store.globs import Globs
 
 
-@dataclass(frozen=True)
-class RebuildScope:
+class RebuildScope(Struct, frozen=True):
     """Which derived files to rebuild, and from which records.
 
     Attributes:
@@ -38,8 +37,7 @@ class RebuildScope:
     properties: bool = False
 
 
-@dataclass(slots=True)
-class DispatchBatch:
+class DispatchBatch(Struct):
     """The dispatch result of some records.
 
     Attributes:

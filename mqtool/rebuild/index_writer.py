@@ -4,6 +4,7 @@ from datetime import UTC, datetime, timedelta, tzinfo
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY_SIZE, HEADER, HEADER_SIZE, IndexHeader
@@ -98,7 +99,7 @@ class IndexWriter:
 
     def state(self) -> dict[str, Any]:
         """Returns what `resume` needs; all entries are written by then."""
-        header = None if self._open is None else [getattr(self._open.header, name) for name in IndexHeader.__slots__]
+        header = None if self._open is None else list(structs.astuple(self._open.header))
         return {"names": self.names, "header": header}
 
     def resume(self, state: dict[str, Any]) -> None:

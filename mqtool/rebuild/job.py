@@ -3,9 +3,11 @@
 import json
 import os
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool import kernels
 from mqtool.errors import StoreError, UsageError
@@ -25,6 +27,7 @@ from mqtool.rebuild.workers import batches_of_workers
 from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store
+from mqtool.values import asdict
 
 KINDS = (
     file_names.CONSUME_QUEUE,
@@ -39,8 +42,7 @@ _AHEAD = 4
 """Windows that may be dispatched before they are written."""
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """How to run a rebuild.
 
     Attributes:

@@ -1,9 +1,10 @@
 """Lists of bounded size that count everything added to them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import Generic, TypeVar
+
+from msgspec import Struct, field
 
 LISTED = 10_000
 """How many of each kind are kept; more are only counted, so that a log of nothing but damage needs no memory."""
@@ -11,8 +12,7 @@ LISTED = 10_000
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class Listing(Generic[T]):
+class Listing(Struct, Generic[T]):
     """The first items of a possibly long sequence, and the count of all.
 
     Attributes:

@@ -1,8 +1,7 @@
 """What a CommitLog implies about a broker's configuration: topics, queues, groups, delivered delay levels."""
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.formats.commit_log import SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
@@ -23,8 +22,7 @@ _PARKING = np.dtype([("mark", "u8"), ("is_parked", "?"), ("queue_id", "i4"), ("q
 """A record that is parked in a delay level or delivered from one, with the hash of its identity."""
 
 
-@dataclass(slots=True)
-class QueueRange:
+class QueueRange(Struct):
     """The extent of one queue according to the log.
 
     Attributes:
@@ -37,8 +35,7 @@ class QueueRange:
     last_physical: int
 
 
-@dataclass(slots=True)
-class LogSurvey:
+class LogSurvey(Struct):
     """The result of one pass over the whole log.
 
     Attributes:

@@ -5,8 +5,10 @@ queues that its records need, with read and write permission; a consumer rather 
 Every guess is reported.
 """
 
-from dataclasses import dataclass, field, replace
 from pathlib import Path
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import config_files, file_names
@@ -31,8 +33,7 @@ from mqtool.store.store import Store
 _DELAY_LEVELS = 18
 
 
-@dataclass(frozen=True, slots=True)
-class Guess:
+class Guess(Struct, frozen=True):
     """A value that no file contains and that was guessed.
 
     Attributes:
@@ -48,8 +49,7 @@ class Guess:
     reason: str
 
 
-@dataclass(slots=True)
-class ComposedFiles:
+class ComposedFiles(Struct):
     """The composed files.
 
     Attributes:

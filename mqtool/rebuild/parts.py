@@ -5,7 +5,8 @@ the previous part ends exactly there. If it does not, the two parts are walked a
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import StoreError
 from mqtool.jobs.parts import PART_BYTES
@@ -18,8 +19,7 @@ from mqtool.store.files import ReadFile
 from mqtool.store.log_walk import refilling_walk
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
+class Part(Struct, frozen=True):
     """A range of one segment.
 
     Attributes:

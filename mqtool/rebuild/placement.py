@@ -9,9 +9,9 @@ own, so that consumer offsets remain valid.
 
 import enum
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
 from mqtool.rebuild.listing import Listing
@@ -32,8 +32,7 @@ class NoteKind(enum.StrEnum):
     """A jump too far to be filled; the queue goes on without it, so its messages have other offsets than they state."""
 
 
-@dataclass(frozen=True, slots=True)
-class Note:
+class Note(Struct, frozen=True):
     """Something unusual in one queue.
 
     Attributes:
@@ -48,16 +47,14 @@ class Note:
     physical_offset: int
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Units for consecutive queue offsets; a gap before `first` is a hole to fill."""
 
     first: int
     units: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """An instruction to remove the units at `offset` and after it."""
 
     offset: int

@@ -1,9 +1,9 @@
 """Writes the files of queues while units arrive: ConsumeQueue, its extension, BatchConsumeQueue."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats import consume_queue_ext, file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
@@ -17,8 +17,7 @@ _FILL = 1 << 16
 """Number of fill units written at a time."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueName:
+class QueueName(Struct, frozen=True):
     """Identifies a queue: topic and queue id."""
 
     topic: str
@@ -34,8 +33,7 @@ class QueueName:
         return f"{kind}/{self.topic}/{self.queue_id}"
 
 
-@dataclass(slots=True)
-class UnitBatch:
+class UnitBatch(Struct):
     """Units of one queue, in log order.
 
     Attributes:

@@ -1,6 +1,6 @@
 """The result of a rebuild."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from mqtool.rebuild.dispatch_batch import DispatchBatch
 from mqtool.rebuild.listing import Listing
@@ -10,8 +10,7 @@ from mqtool.records.damage import Damage
 from mqtool.records.dispatched import Oddity
 
 
-@dataclass(slots=True)
-class Result:
+class Result(Struct):
     """What was read and written.
 
     Attributes:

@@ -1,6 +1,6 @@
 """Broker settings that affect derived files, and the evidence for each."""
 
-from dataclasses import dataclass, field
+from msgspec import Struct, field
 
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names
@@ -16,8 +16,7 @@ from mqtool.store.store import Store
 DEFAULT = "the broker's default: neither file nor configuration states it"
 
 
-@dataclass(frozen=True)
-class Settings:
+class Settings(Struct, frozen=True):
     """Sizes and rules.
 
     Attributes:

@@ -10,10 +10,10 @@ Source: TimerMessageStore.doEnqueue, convertMessage, recover; TimerLog.append; T
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names, java, properties, timer, topics
@@ -33,8 +33,7 @@ _BLANK_SLOTS = 60
 _ENQUEUED = properties.TIMER_ENQUEUE_MS.encode()
 
 
-@dataclass(slots=True)
-class TimerResult:
+class TimerResult(Struct):
     """What was rebuilt.
 
     Attributes:

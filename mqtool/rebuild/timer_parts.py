@@ -1,16 +1,15 @@
 """Parked messages and timer slots, as used while the timer's files are rebuilt."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats import timer
 from mqtool.records.frames import Frames
 
 
-@dataclass(frozen=True, slots=True)
-class Parked:
+class Parked(Struct, frozen=True):
     """A message in the timer topic: position of its record, deliver time, and identity."""
 
     queue_offset: int
@@ -24,8 +23,7 @@ class Parked:
     topic: str | None
 
 
-@dataclass(frozen=True, slots=True)
-class Placed:
+class Placed(Struct, frozen=True):
     """A message and its slot, which it leaves at `due`, in ms; `done` if it has left the slot or must not enter it."""
 
     message: Parked
@@ -35,8 +33,7 @@ class Placed:
     done: bool
 
 
-@dataclass(slots=True)
-class Slot:
+class Slot(Struct):
     """A slot of the wheel: its second and its chain of units."""
 
     time: int

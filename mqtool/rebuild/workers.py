@@ -2,7 +2,9 @@
 
 from collections.abc import Iterator
 from concurrent.futures import Future
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.jobs.pool import ignore_interrupts, in_order, worker_pool
 from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
@@ -41,8 +43,7 @@ def batches_of_workers(
             yield from walk_part(rest, BatchBuilder(rules, scope), scope)
 
 
-@dataclass(frozen=True, slots=True)
-class _Walk:
+class _Walk(Struct, frozen=True):
     """A part that a worker walks."""
 
     part: Part

@@ -5,12 +5,12 @@
 
 import binascii
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+from msgspec import Struct
 
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import commit_log, compression, hosts, properties
@@ -79,8 +79,7 @@ class Rows:
         return words[0].tobytes().hex().upper(), _hexadecimal(offsets.view(np.uint8).reshape(-1, 8))
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column.
 
     Attributes:

@@ -1,8 +1,10 @@
 """Damage: a byte range of the CommitLog without a valid record, as a value."""
 
 import enum
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 
 class DamageKind(enum.StrEnum):
@@ -26,8 +28,7 @@ class DamageKind(enum.StrEnum):
     """The system does not let these bytes be read: what they hold is unknown."""
 
 
-@dataclass(frozen=True, slots=True)
-class Damage:
+class Damage(Struct, frozen=True):
     """A range without a valid record.
 
     Attributes:
@@ -71,8 +72,7 @@ class Damage:
         return f"{where}{self.kind} at physical offset {self.start}, {self.end - self.start} bytes: {self.detail}"
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """What follows the last record of the log.
 
     Attributes:

@@ -192,7 +192,9 @@ class _Window:
             np.ones(len(extra), np.int16),
         )
         order = np.argsort(np.concatenate([row, lmq.row]), kind="stable")
-        joined = (np.concatenate([getattr(units, name), getattr(lmq, name)])[order] for name in QueueUnits.__slots__)
+        joined = (
+            np.concatenate([getattr(units, name), getattr(lmq, name)])[order] for name in QueueUnits.__struct_fields__
+        )
         return QueueUnits(*joined)
 
     def _set_batches(self, row: np.ndarray, queue_offset: np.ndarray, batch_size: np.ndarray) -> None:

@@ -1,16 +1,15 @@
 """Input and output of dispatch: its rules, and columns of queue units and index keys."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from typing import Self
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 
 
-@dataclass(frozen=True)
-class DispatchRules:
+class DispatchRules(Struct, frozen=True):
     """Settings of a broker that change dispatch.
 
     Attributes:
@@ -38,10 +37,13 @@ STORED_FIELDS = ("physical_offset", "size", "tags_code", "store_timestamp")
 """Fields of `QueueUnits` that units store, in their order; a ConsumeQueue has the first three."""
 
 
-class _Columns:
-    """Rows as columns of equal length, which are the fields of a subclass; `row` is one of them."""
+class _Columns(Struct, frozen=True):
+    """Rows as columns of equal length, which are the fields of a subclass.
 
-    __slots__: tuple[str, ...] = ()
+    Attributes:
+        row: int64, the frame of each row.
+    """
+
     row: np.ndarray
 
     def __len__(self) -> int:
@@ -49,15 +51,14 @@ class _Columns:
 
     def select(self, which: "np.ndarray | slice") -> Self:
         """Returns the rows that a mask, an index array or a slice chooses."""
-        return type(self)(*(getattr(self, name)[which] for name in self.__slots__))
+        return type(self)(*(getattr(self, name)[which] for name in self.__struct_fields__))
 
     def tuples(self, *names: str) -> Iterator[tuple[int, ...]]:
         """Yields some fields of each row."""
         return zip(*(getattr(self, name).tolist() for name in names), strict=True)
 
 
-@dataclass(frozen=True, slots=True)
-class QueueUnits(_Columns):
+class QueueUnits(_Columns, frozen=True):
     """Units as columns of equal length, in the order in which the broker writes them.
 
     Attributes:
@@ -83,8 +84,7 @@ class QueueUnits(_Columns):
     batch_size: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class IndexKeys(_Columns):
+class IndexKeys(_Columns, frozen=True):
     """Index keys as columns, in the broker's order: for each record the unique key, the words of KEYS, TAGS.
 
     Attributes:
@@ -100,16 +100,14 @@ class IndexKeys(_Columns):
     store_timestamp: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class Oddity:
+class Oddity(Struct, frozen=True):
     """A record that the broker could not dispatch as it is. Its plain unit is built nevertheless."""
 
     physical_offset: int
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class Dispatched:
+class Dispatched(Struct, frozen=True):
     """Result of dispatching some frames.
 
     Attributes:

@@ -6,10 +6,10 @@ follows total_size.
 """
 
 import enum
-from dataclasses import dataclass
 from itertools import repeat
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats import commit_log
 
@@ -24,8 +24,7 @@ class Stop(enum.Enum):
     END = "fewer than eight bytes left"
 
 
-@dataclass(frozen=True, slots=True)
-class FrameScan:
+class FrameScan(Struct, frozen=True):
     """A chain of frames found by magic and total_size only.
 
     Attributes:

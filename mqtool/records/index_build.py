@@ -7,9 +7,10 @@ IndexService.buildIndex, getAndCreateLastIndexFile (4.9.7, 5.5.0). Docs page: do
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY, SLOT_SIZE, IndexHeader
@@ -20,8 +21,7 @@ CHUNK = 1 << 14
 """Keys per pass: the slots that it touches stay in the cache."""
 
 
-@dataclass(frozen=True, slots=True)
-class Entries:
+class Entries(Struct, frozen=True):
     """Consecutive entries of one file.
 
     Attributes:

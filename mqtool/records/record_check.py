@@ -7,7 +7,8 @@ CommitLog.checkMessageAndReturnSize, MessageVersion (4.9.7, 5.5.0).
 
 import zlib
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log, java, properties, topics
@@ -27,8 +28,7 @@ Read = Callable[[int, int], bytes]
 """`read(position, count)`: bytes of a segment, fewer at its end."""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckResult:
+class CheckResult(Struct, frozen=True):
     """Result of the test, like the broker's DispatchRequest.
 
     Attributes:

@@ -3,7 +3,7 @@
 Source: MessageStoreConfig (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.formats.release import Release
 
@@ -12,8 +12,7 @@ DEFAULT_HEAP = 8 << 30
 """What the broker's start script gives the JVM."""
 
 
-@dataclass(frozen=True, kw_only=True)
-class RecoveryRules:
+class RecoveryRules(Struct, frozen=True, kw_only=True):
     """What recovery of the CommitLog depends on besides the store's files.
 
     Attributes:

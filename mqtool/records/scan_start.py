@@ -5,7 +5,8 @@ ConsumeQueueStore.isMappedFileMatchedRecover, IndexService.isMappedFileMatchedRe
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.formats import commit_log
 from mqtool.formats.checkpoint import Checkpoint
@@ -17,8 +18,7 @@ _LAST_SEGMENTS = 3
 _LONGEST_HEAD = commit_log.BODY_POSITIONS[-1]
 
 
-@dataclass(frozen=True, slots=True)
-class ScanStart:
+class ScanStart(Struct, frozen=True):
     """Where a scan begins.
 
     Attributes:
@@ -75,8 +75,7 @@ def _after_crash_4(segments: Sequence[Callable[[], Read]], checkpoint: Checkpoin
     return ScanStart(0, f"the first one: no segment's first record was stored at or before {limit} (4.9)")
 
 
-@dataclass(frozen=True, slots=True)
-class _Search5:
+class _Search5(Struct, frozen=True):
     """The search of 5.5, backwards from the newest segment; the same after a clean stop and after a crash."""
 
     segments: Sequence[Callable[[], Read]]

@@ -5,10 +5,10 @@ result does not depend on where windows end.
 """
 
 from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool import kernels
 from mqtool.formats import commit_log
@@ -43,8 +43,7 @@ Skim = Callable[[int], Skimmed]
 """`skim(position)`: reads valid records from there on."""
 
 
-@dataclass(frozen=True, slots=True)
-class SegmentSpan:
+class SegmentSpan(Struct, frozen=True):
     """The range to walk.
 
     Attributes:

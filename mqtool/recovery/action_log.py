@@ -4,9 +4,10 @@
 directory before and after is derived from them.
 """
 
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct, field
 
 
 class Action(StrEnum):
@@ -24,8 +25,7 @@ class Action(StrEnum):
     """Written whole."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One action of a start.
 
     Attributes:
@@ -41,8 +41,7 @@ class Step:
     count: int = 0
 
 
-@dataclass(slots=True)
-class ActionLog:
+class ActionLog(Struct):
     """Steps in order, and the rules that led to them.
 
     Attributes:

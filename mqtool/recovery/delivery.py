@@ -4,8 +4,9 @@ Source: MessageDecoder.decode, MessageVersion (4.9.7, 5.5.0); 4.9 does not check
 """
 
 import struct
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, hosts, java, properties
@@ -39,8 +40,7 @@ class Delivery(StrEnum):
     """The pull ends with an exception in the broker."""
 
 
-@dataclass(frozen=True, slots=True)
-class Decoded:
+class Decoded(Struct, frozen=True):
     """Result of decoding: its state, and the place that the record states."""
 
     delivery: Delivery

@@ -6,10 +6,10 @@ ConsumeQueue.multiDispatchLmqQueue, MultiDispatchUtils (4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from mqtool.formats import java, properties
 from mqtool.records import multi_dispatch

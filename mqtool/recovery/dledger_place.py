@@ -1,15 +1,15 @@
 """Finds a node's DLedger log from the files and the broker's keys. Source: DLedgerConfig (dledger 0.3.1.2, 0.3.2)."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.formats import dledger, file_names
 from mqtool.store.broker_config import BrokerConfig
 
 
-@dataclass(frozen=True, slots=True)
-class LedgerPlace:
+class LedgerPlace(Struct, frozen=True):
     """The place of a node's DLedger log.
 
     Attributes:

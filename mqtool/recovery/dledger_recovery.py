@@ -4,8 +4,9 @@ Records are not checked: a damaged record in a valid entry stays. Source: DLedge
 reviseLedgerBeginIndex, updateCommittedIndex (dledger 0.3.1.2, 0.3.2).
 """
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import dledger, java, java_properties
@@ -21,8 +22,7 @@ _NONE = -1
 _FAILS = "load exception io.openmessaging.storage.dledger.exception.DLedgerException: [code=414,name=DISK_ERROR,desc=]"
 
 
-@dataclass(slots=True)
-class LedgerRecoveryResult:
+class LedgerRecoveryResult(Struct):
     """Result of recovering a log.
 
     Attributes:

@@ -5,10 +5,10 @@ would follow from that only if no two keys shared a hash, so it is not predicted
 Source: IndexService, IndexFile, IndexHeader (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import file_names, index_file, java
@@ -25,8 +25,7 @@ NEW = "new"
 """Stands for the name of a file made by a start: that is the clock's."""
 
 
-@dataclass(slots=True)
-class SimulatedIndexFile:
+class SimulatedIndexFile(Struct):
     """One index file.
 
     Attributes:

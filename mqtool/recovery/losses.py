@@ -5,9 +5,9 @@ Messages before the log's present minimum have expired and count as neither.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
 from mqtool.records.number_sets import among, distinct, union
@@ -20,8 +20,7 @@ Ranges = tuple[tuple[int, int], ...]
 """First and last queue offset, both included."""
 
 
-@dataclass(frozen=True)
-class Losses:
+class Losses(Struct, frozen=True):
     """The losses of a start; None if unknown.
 
     Attributes:
@@ -41,8 +40,7 @@ UNKNOWN = Losses(None, 0, None, None)
 """Nobody reads, or the log was not read for it."""
 
 
-@dataclass(frozen=True)
-class Claims:
+class Claims(Struct, frozen=True):
     """What the units of one queue prove before the start.
 
     Attributes:

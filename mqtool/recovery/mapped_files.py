@@ -9,9 +9,10 @@ import os
 import stat
 from abc import ABC, abstractmethod
 from collections.abc import Iterable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Generic, TypeVar
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import file_names, java
@@ -20,8 +21,7 @@ from mqtool.recovery.action_log import Action, ActionLog, load_fails
 from mqtool.store.files import is_absent
 
 
-@dataclass(frozen=True, slots=True)
-class Entry:
+class Entry(Struct, frozen=True):
     """One name in a directory, as java.io.File sees it."""
 
     path: Path

@@ -4,9 +4,10 @@
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.recovery.action_log import Step
@@ -20,8 +21,7 @@ IndexSummary = tuple[str, int, int, int, int]
 """Name (or "new"), begin and end physical offset, used slots, entry counter (one more than entries)."""
 
 
-@dataclass(frozen=True, slots=True)
-class QueueOutcome:
+class QueueOutcome(Struct, frozen=True):
     """One queue after the start.
 
     Attributes:
@@ -34,8 +34,7 @@ class QueueOutcome:
     next_offset: int | None
 
 
-@dataclass(frozen=True, slots=True)
-class FileChanges:
+class FileChanges(Struct, frozen=True):
     """Differences in the directory after the start and a clean shutdown. Paths are relative to the root.
 
     Attributes:
@@ -48,8 +47,7 @@ class FileChanges:
     changed: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class FilePlan:
+class FilePlan(Struct, frozen=True):
     """One file that is kept.
 
     Attributes:
@@ -65,8 +63,7 @@ class FilePlan:
     is_new: bool
 
 
-@dataclass(frozen=True, slots=True)
-class QueuePlan:
+class QueuePlan(Struct, frozen=True):
     """The content of a queue after the start.
 
     Attributes:
@@ -82,8 +79,7 @@ class QueuePlan:
     appended: tuple[tuple[Path, int, bytes], ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """What recovery does to a store; nothing has been done yet.
 
     Attributes:
@@ -106,8 +102,7 @@ class Plan:
     checkpoint: Checkpoint
 
 
-@dataclass(frozen=True, slots=True)
-class Effort:
+class Effort(Struct, frozen=True):
     """The work of the start, and how long it may take.
 
     Attributes:
@@ -122,8 +117,7 @@ class Effort:
     most_minutes: float
 
 
-@dataclass(frozen=True)
-class Outcome:
+class Outcome(Struct, frozen=True):
     """What a release would make of a store that it is started on now.
 
     Attributes:
@@ -166,8 +160,8 @@ class Outcome:
     accepted: tuple[str, ...]
     undecided: tuple[str, ...]
     effort: Effort
-    readings: Mapping[str, QueueReading] = field(default_factory=dict, repr=False)
-    plan: Plan | None = field(default=None, repr=False)
+    readings: Mapping[str, QueueReading] = field(default_factory=dict)
+    plan: Plan | None = None
     evidence: Mapping[str, str] = field(default_factory=dict)
     release_evidence: str = GIVEN
 

@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from mqtool.errors import LayoutError, NotAStoreError, UnreadableError
 from mqtool.formats import file_names

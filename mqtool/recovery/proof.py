@@ -6,10 +6,10 @@ Stricter than the broker's test: a record counts if magic code, lengths, CRC and
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct, structs
 
 from mqtool.formats import commit_log, properties
 from mqtool.records.dispatch import Dispatcher, is_queued
@@ -26,8 +26,7 @@ _PLACE_BITS = 40
 _HIGHEST_PORT = 0xFFFF
 
 
-@dataclass(frozen=True)
-class _Columns:
+class _Columns(Struct, frozen=True):
     """Proven records; every array has one item per record.
 
     Attributes:
@@ -60,8 +59,7 @@ def _joined(windows: Iterable[tuple[np.ndarray, ...]], queues: tuple[QueueKey, .
     return _Columns(position, size, queue, offset, messages, queued, decodable, queues)
 
 
-@dataclass(frozen=True)
-class Proof(_Columns):
+class Proof(_Columns, frozen=True, dict=True):
     """Proven records in the order of segments and positions.
 
     Attributes:
@@ -170,7 +168,7 @@ def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
         queue = numbers[part.queue]
         windows.append((part.position, part.size, queue, part.queue_offset, part.messages, part.queued, part.decodable))
     segment = np.repeat(np.arange(len(parts)), [len(part.position) for part in parts])
-    return Proof(**vars(_joined(windows, tuple(queues))), segments=tuple(segments), segment=segment)
+    return Proof(**structs.asdict(_joined(windows, tuple(queues))), segments=tuple(segments), segment=segment)
 
 
 def _proven(settings: Settings, file: SimulatedFile) -> _Columns:

@@ -5,9 +5,9 @@ left. The bytes of proven records are not read again.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats import java
 from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
@@ -27,8 +27,7 @@ _SCAN_UNITS = 800
 _NONE = -1
 
 
-@dataclass(frozen=True)
-class QueueReading:
+class QueueReading(Struct, frozen=True):
     """One queue as consumers read it; every array has one item per queue offset.
 
     Attributes:

@@ -5,9 +5,10 @@ MessageStoreConfig, BrokerConfig (4.9.7, 5.5.0).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import field, structs
 
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.formats import batch_consume_queue, consume_queue, file_names, index_file
@@ -32,8 +33,7 @@ _LEFT_OVER = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class Settings(RecoveryRules):
+class Settings(RecoveryRules, frozen=True, kw_only=True):
     """Everything a start depends on that is not in the data files; the recovery rules among it.
 
     Attributes:
@@ -88,7 +88,7 @@ def settings_of(
     batch = _size_or_default(found.batch_consume_queue_size if found else None, batch_consume_queue.DEFAULT_FILE_SIZE)
     slots, entries = _index_sizes(root, config)
     return Settings(
-        **vars(recovery_rules(config, release, heap)),
+        **structs.asdict(recovery_rules(config, release, heap)),
         root=root,
         commit_log_dirs=_commit_log_dirs(root, config, found),
         segment_size=segment.value,

@@ -6,9 +6,9 @@ only then the lock. Source: DefaultMessageStore.load, start, shutdown, StoreChec
 
 import itertools
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import checkpoint, file_names, java
@@ -25,8 +25,7 @@ from mqtool.recovery.state import StoreState
 from mqtool.store.files import read_file
 
 
-@dataclass(slots=True)
-class StartResult:
+class StartResult(Struct):
     """How a start ended.
 
     Attributes:

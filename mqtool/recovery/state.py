@@ -5,10 +5,11 @@ from it.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.records.record_check import Read
@@ -26,8 +27,7 @@ QueueKey = tuple[str, int]
 _OPEN_FILES = 16
 
 
-@dataclass(slots=True)
-class ScanTotals:
+class ScanTotals(Struct):
     """How much recovery and dispatch had to read.
 
     Attributes:
@@ -44,8 +44,7 @@ class ScanTotals:
     dispatched: int = 0
 
 
-@dataclass(slots=True)
-class LastQueued:
+class LastQueued(Struct):
     """The record that was last dispatched to a queue; its time and place go into the checkpoint."""
 
     store_timestamp: int

@@ -8,9 +8,10 @@ DelayOffsetSerializeWrapper and, in 5.5, TopicQueueMappingSerializeWrapper and C
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.formats import file_names
 from mqtool.formats.release import V5_5, Release
@@ -27,24 +28,21 @@ class Kind(Enum):
     ANY = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Value:
+class Value(Struct, frozen=True):
     """One value; `needed` if null is refused."""
 
     kind: Kind = Kind.ANY
     needed: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class Bean:
+class Bean(Struct, frozen=True):
     """An object with known members; others are ignored."""
 
     members: "Mapping[str, Shape]" = field(default_factory=dict)
     needed: bool = True
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """A map; with `numbers`, its keys are numbers of that kind, without quotes."""
 
     entry: "Shape"

@@ -1,14 +1,15 @@
 """The changes that can be requested, one class for each verb of `mqtool plan`, and their JSON form."""
 
-from dataclasses import asdict, dataclass, fields
 from typing import Any, NoReturn
+
+from msgspec import Struct, structs
 
 from mqtool.errors import UsageError
 from mqtool.store.offset_moves import Move, move_from_json
+from mqtool.values import asdict
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildQueues:
+class RebuildQueues(Struct, frozen=True):
     """Rebuild queues, with their extensions, from the CommitLog.
 
     Attributes:
@@ -20,8 +21,7 @@ class RebuildQueues:
     queue_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildIndex:
+class RebuildIndex(Struct, frozen=True):
     """Rebuild index files from the CommitLog.
 
     Attributes:
@@ -31,8 +31,7 @@ class RebuildIndex:
     file: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildMetadata:
+class RebuildMetadata(Struct, frozen=True):
     """Complete config/*.json and the checkpoint from the log; what can be read of them is kept.
 
     Attributes:
@@ -42,13 +41,11 @@ class RebuildMetadata:
     files: tuple[str, ...] = ()
 
 
-@dataclass(frozen=True, slots=True)
-class RebuildTimer:
+class RebuildTimer(Struct, frozen=True):
     """Rebuild timer wheel, timer log and config/timercheck from the timer messages in the CommitLog."""
 
 
-@dataclass(frozen=True, slots=True)
-class Undelete:
+class Undelete(Struct, frozen=True):
     """Restore deleted topics from the log: their configuration, and their queues with the old queue offsets.
 
     Attributes:
@@ -58,8 +55,7 @@ class Undelete:
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Truncate:
+class Truncate(Struct, frozen=True):
     """Cut off the end of the log for good: later bytes, and the units that point there, become zeros.
 
     Attributes:
@@ -69,8 +65,7 @@ class Truncate:
     at: int
 
 
-@dataclass(frozen=True, slots=True)
-class Redact:
+class Redact(Struct, frozen=True):
     """Blank the bodies of records. Lengths do not change.
 
     Attributes:
@@ -80,8 +75,7 @@ class Redact:
     physical_offsets: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Trim:
+class Trim(Struct, frozen=True):
     """Set the oldest segments aside, with the files of queues and index that point only there.
 
     Attributes:
@@ -91,8 +85,7 @@ class Trim:
     before: int
 
 
-@dataclass(frozen=True, slots=True)
-class Purge:
+class Purge(Struct, frozen=True):
     """Remove all messages of some topics. Records of other topics are moved together, past the old end of the log.
 
     Attributes:
@@ -102,8 +95,7 @@ class Purge:
     topics: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class SetAside:
+class SetAside(Struct, frozen=True):
     """Move files out of the way, for instance files that keep a broker from starting.
 
     Attributes:
@@ -113,8 +105,7 @@ class SetAside:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class RenameSegments:
+class RenameSegments(Struct, frozen=True):
     """Rename CommitLog files to match the physical offsets of their records.
 
     Attributes:
@@ -124,8 +115,7 @@ class RenameSegments:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Pad:
+class Pad(Struct, frozen=True):
     """Extend segments that are too short with zeros, because a broker refuses any other length.
 
     Attributes:
@@ -135,8 +125,7 @@ class Pad:
     files: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class MoveOffsets:
+class MoveOffsets(Struct, frozen=True):
     """Set positions of consumer groups to other values.
 
     Attributes:
@@ -146,8 +135,7 @@ class MoveOffsets:
     moves: tuple[Move, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Recover:
+class Recover(Struct, frozen=True):
     """Do what a broker does on startup, followed by a clean shutdown.
 
     Attributes:
@@ -179,7 +167,7 @@ Change = (
 )
 
 
-VERBS = {
+VERBS: dict[str, type[Change]] = {
     "rebuild-consumequeue": RebuildQueues,
     "rebuild-index": RebuildIndex,
     "rebuild-metadata": RebuildMetadata,
@@ -205,7 +193,7 @@ _CHOICES = {"release": ("4.9", "5.5"), "mode": ("careful", "compatible")}
 def change_to_json(change: Change) -> dict[str, Any]:
     """Returns a change as plans store it."""
     verb = next(name for name, kind in VERBS.items() if type(change) is kind)
-    values = {field.name: getattr(change, field.name) for field in fields(change)}
+    values: dict[str, Any] = structs.asdict(change)
     if isinstance(change, MoveOffsets):
         values["moves"] = tuple(asdict(move) for move in change.moves)
     return {"verb": verb} | {name: list(value) if type(value) is tuple else value for name, value in values.items()}

@@ -1,8 +1,9 @@
 """Rebuilds config/*.json and the checkpoint in place, and restores deleted topics."""
 
 import glob
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import checkpoint as checkpoint_format

@@ -4,9 +4,11 @@ import glob
 import os
 import tempfile
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import RefusedError, UsageError
 from mqtool.formats import file_names
@@ -57,8 +59,7 @@ _CONFIG = (
 _QUEUES = (Area.CONSUME_QUEUE, Area.CONSUME_QUEUE_EXT, Area.BATCH_CONSUME_QUEUE)
 
 
-@dataclass(frozen=True)
-class RepairProposal:
+class RepairProposal(Struct, frozen=True):
     """The changes proposed for some findings.
 
     Attributes:
@@ -116,8 +117,7 @@ def _split(
     return tuple(parts[True]), tuple(parts[False])
 
 
-@dataclass
-class _ChangeCollector:
+class _ChangeCollector(Struct):
     """Collects the changes that findings ask for."""
 
     segments: dict[Path, MappedFile]

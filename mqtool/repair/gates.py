@@ -4,8 +4,9 @@ import contextlib
 import fcntl
 import os
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.engine.start.lock import StoreLock
 from mqtool.errors import RefusedError, StoreError, StoreLockedError
@@ -19,8 +20,7 @@ _PROCESSES = Path("/proc")
 _WRITING = os.O_WRONLY | os.O_RDWR
 
 
-@dataclass
-class Hold:
+class Hold(Struct):
     """The store's lock while we hold it.
 
     Attributes:

@@ -8,9 +8,10 @@ was not begun. Docs page: docs/repair.md.
 import hashlib
 import json
 import re
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from mqtool.errors import NotAStoreError, RefusedError, StoreError
 from mqtool.repair.files import RepairFiles
@@ -40,8 +41,7 @@ FINALIZE = "finalize"
 _KINDS = (BEGIN, SWAP, STEP, APPLIED, UNDO, FINALIZE)
 
 
-@dataclass(frozen=True)
-class Begin:
+class Begin(Struct, frozen=True):
     """The first line.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Sets positions of consumer groups: rewrites the file that the broker reads."""
 
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.formats import config_files, config_json, file_names

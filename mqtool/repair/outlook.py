@@ -10,11 +10,11 @@ import os
 import tempfile
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.commands import salvage_command
 from mqtool.errors import MqtoolError, RefusedError
@@ -47,8 +47,7 @@ def release_for(store: Store, broker: str | None = None) -> str:
     return broker or str(store.version.release)
 
 
-@dataclass(frozen=True)
-class Outlook:
+class Outlook(Struct, frozen=True, dict=True):
     """The content of one store and the outcome of its next start.
 
     Attributes:
@@ -82,8 +81,7 @@ class Outlook:
         return found.hexdigest()
 
 
-@dataclass(frozen=True)
-class Comparison:
+class Comparison(Struct, frozen=True):
     """A store before and after a repair, compared by the messages that were known before.
 
     Attributes:
@@ -143,8 +141,7 @@ class Comparison:
         )
 
 
-@dataclass(frozen=True)
-class IntendedLog:
+class IntendedLog(Struct, frozen=True):
     """The part of a log that a repair is meant to keep; a user may ask to cut off its front or its end.
 
     Attributes:

@@ -6,14 +6,16 @@ have the checksums that the plan states.
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, structs
 
 from mqtool.commands import opened
 from mqtool.errors import RefusedError, UsageError
 from mqtool.repair.changes import Change, change_from_json, change_to_json
 from mqtool.repair.paths import check_name
+from mqtool.values import asdict
 
 SCHEMA = "mqtool.plan"
 SCHEMA_VERSION = 2
@@ -21,8 +23,7 @@ LARGEST = 1 << 30
 """Bytes of a plan file that are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True):
     """Identifies the state of a file.
 
     Attributes:
@@ -45,8 +46,7 @@ class Fingerprint:
         return self.sha256 == other.sha256
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """The change of one file.
 
     Attributes:
@@ -65,16 +65,14 @@ class Step:
         return "create" if self.before is None else "set-aside" if self.after is None else "replace"
 
 
-@dataclass(frozen=True, slots=True)
-class Read:
+class Read(Struct, frozen=True):
     """A file that the result depends on; see `Step` for `path`."""
 
     path: str
     fingerprint: Fingerprint
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """How many messages consumers lose by a start of the broker.
 
     Attributes:
@@ -106,8 +104,7 @@ class Forecast:
         return f"RocketMQ {self.release} before: {before}; after: {after}; physically gone: {self.physically_gone}"
 
 
-@dataclass(frozen=True)
-class Plan:
+class Plan(Struct, frozen=True):
     """A complete change.
 
     Attributes:
@@ -152,7 +149,7 @@ class Plan:
         return hashlib.sha256(_text(self._body()).encode()).hexdigest()
 
     def _body(self) -> dict[str, Any]:
-        found = {field.name: getattr(self, field.name) for field in fields(self)}
+        found = structs.asdict(self)
         found["changes"] = [change_to_json(change) for change in self.changes]
         found["reads"] = [asdict(read) for read in self.reads]
         found["steps"] = [asdict(step) for step in self.steps]

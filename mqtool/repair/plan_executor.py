@@ -1,8 +1,9 @@
 """Applies a plan: checks the gates, builds new files aside, swaps files in journalled steps, verifies the result."""
 
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import MqtoolError, RefusedError
 from mqtool.jobs.progress import OnProgress, ignore
@@ -23,8 +24,7 @@ from mqtool.verify import Verification, verify
 _WARNING = b"mqtool was changing this store and did not come to its end: mqtool apply PLAN or mqtool undo STORE\n"
 
 
-@dataclass(frozen=True)
-class ApplyResult:
+class ApplyResult(Struct, frozen=True):
     """Result of applying a plan.
 
     Attributes:

@@ -9,10 +9,10 @@ Their queues keep their queue offsets and groups keep their positions, because a
 import os
 from collections import Counter
 from collections.abc import Collection
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
 from mqtool.formats import checkpoint, file_names, timer

@@ -2,8 +2,9 @@
 
 import hashlib
 from collections import defaultdict
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.formats import commit_log, file_names, java, properties

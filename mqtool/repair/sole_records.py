@@ -1,7 +1,8 @@
 """Finds records that only one file holds, and that would be lost with it."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.formats import file_names
 from mqtool.records.record_search import records_anywhere
@@ -10,8 +11,7 @@ from mqtool.store.files import ReadFile
 from mqtool.store.store import Store
 
 
-@dataclass(frozen=True, slots=True)
-class SoleRecords:
+class SoleRecords(Struct, frozen=True):
     """Records of a file that are not in the store's CommitLog.
 
     Attributes:

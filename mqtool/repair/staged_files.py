@@ -1,11 +1,11 @@
 """The built result of changes, and the checks that a store can be changed at all."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
@@ -16,8 +16,7 @@ from mqtool.store.real_path import is_inside
 from mqtool.store.store import Store
 
 
-@dataclass
-class StagedFiles:
+class StagedFiles(Struct):
     """The result of changes, before it is compared with the store. Paths are relative to the root.
 
     Attributes:

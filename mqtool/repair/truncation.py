@@ -4,10 +4,11 @@ A broker that cuts its log only moves a position back. The bytes stay, and a lat
 of them makes it part of the log again. Here they become zeros.
 """
 
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import checkpoint as checkpoint_format
@@ -29,8 +30,7 @@ from mqtool.store.store import Store
 _SLOT = codec.dtype_of(SLOT_FIELDS)
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """The new end of the log.
 
     Attributes:

@@ -1,7 +1,8 @@
 """Undoes a change byte for byte, modification times included; or discards its undo data."""
 
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.commands import opened
 from mqtool.errors import RefusedError
@@ -18,8 +19,7 @@ from mqtool.store.real_path import is_inside
 from mqtool.store.store import open_store
 
 
-@dataclass(frozen=True)
-class UndoResult:
+class UndoResult(Struct, frozen=True):
     """Result of an undo or a finalize.
 
     Attributes:

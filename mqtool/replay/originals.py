@@ -1,9 +1,11 @@
 """Reads the messages to replay from a store, JSON Lines or Parquet, and keeps their old positions."""
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.write.hooks import OutgoingMessage
@@ -30,8 +32,7 @@ Position = tuple[int, int]
 """Position of a message in the source: (physical offset, index in the inner batch), or (row number, 0) in a table."""
 
 
-@dataclass(frozen=True, slots=True)
-class Original:
+class Original(Struct, frozen=True):
     """A message to replay.
 
     Attributes:
@@ -48,8 +49,7 @@ class Original:
     place: dict[str, Any]
 
 
-@dataclass
-class SkippedCounts:
+class SkippedCounts(Struct):
     """Counts of what was read but not replayed.
 
     Attributes:
@@ -68,8 +68,7 @@ def is_store(path: Path) -> bool:
     return path.is_dir() and ((path / file_names.COMMIT_LOG).is_dir() or not any(path.rglob("*.parquet")))
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
+class Source(Struct, frozen=True):
     """The messages to replay.
 
     Attributes:

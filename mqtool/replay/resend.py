@@ -8,8 +8,10 @@ DefaultTransactionalMessageCheckListener (5.5.0).
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from enum import StrEnum
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError
 from mqtool.export.schema import RecordClass, class_of
@@ -56,8 +58,7 @@ class Kind(StrEnum):
     """Half messages that the broker gave up on after too many checks."""
 
 
-@dataclass(frozen=True, slots=True)
-class Resend:
+class Resend(Struct, frozen=True):
     """Which messages are sent again, and where to.
 
     Attributes:

@@ -2,21 +2,22 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.jobs.resume import ResumeFile
 from mqtool.replay.originals import Position, is_store
 from mqtool.store import open_store
+from mqtool.values import asdict
 
 VERSION = 1
 _PRINT_BYTES = 4096
 
 
-@dataclass(frozen=True, slots=True)
-class Fingerprint:
+class Fingerprint(Struct, frozen=True):
     """Identifies a log or file by bytes that do not change.
 
     Attributes:
@@ -30,8 +31,7 @@ class Fingerprint:
     digest: str
 
 
-@dataclass(frozen=True, slots=True)
-class State:
+class State(Struct, frozen=True):
     """Saved state of a replay.
 
     Attributes:

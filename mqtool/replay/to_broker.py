@@ -5,10 +5,12 @@ the next run: delivery is at least once.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Protocol
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.write.hooks import OutgoingMessage
@@ -33,8 +35,7 @@ class Sender(Protocol):
         """Returns the answers to the first messages, and the error because of which the others have none."""
 
 
-@dataclass(frozen=True, slots=True)
-class SendRequest:
+class SendRequest(Struct, frozen=True):
     """Options of a replay to brokers.
 
     Attributes:

@@ -2,10 +2,12 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass, field, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.choices import Compat
 from mqtool.engine import open_store
@@ -25,12 +27,12 @@ from mqtool.replay.pace import Pace, check_rate
 from mqtool.replay.state import State
 from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside
+from mqtool.values import asdict
 
 _SHOWN = 20
 
 
-@dataclass(frozen=True, slots=True)
-class ReplayRequest:
+class ReplayRequest(Struct, frozen=True):
     """Options of a replay into a store.
 
     Attributes:
@@ -90,8 +92,7 @@ def shape_of(source: Source, ids: Path | None) -> dict[str, Any]:
     return {**plain, "keep_times": source.keep_times, "ids": None if ids is None else ids.name}
 
 
-@dataclass
-class Report:
+class Report(Struct):
     """Result of a replay.
 
     Attributes:

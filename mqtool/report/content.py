@@ -4,7 +4,8 @@ Message bodies and properties never appear; names of topics, groups and files do
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from mqtool import words
 from mqtool.commands import command, opened
@@ -31,8 +32,7 @@ VERDICTS = {
 _RANK = {Severity.ERROR: 0, Severity.UNKNOWN: 1, Severity.WARNING: 2, Severity.NOTE: 3}
 
 
-@dataclass(frozen=True)
-class Group:
+class Group(Struct, frozen=True):
     """All findings with one code.
 
     Attributes:
@@ -53,8 +53,7 @@ class Group:
     next_steps: tuple[str, ...]
 
 
-@dataclass(frozen=True)
-class QueueRow:
+class QueueRow(Struct, frozen=True):
     """One queue, with the consumer group that has the largest lag.
 
     Attributes:
@@ -75,8 +74,7 @@ class QueueRow:
     lost: int
 
 
-@dataclass(frozen=True)
-class Content:
+class Content(Struct, frozen=True):
     """The page.
 
     Attributes:

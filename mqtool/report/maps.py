@@ -1,7 +1,8 @@
 """The map of the log: its segments, and where the damage is. Positions and sizes, no markup."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool import words
 from mqtool.store.files import MappedFile
@@ -17,8 +18,7 @@ _NARROWEST = 4.0
 _RANK = ("missing", "unreadable", "damaged", "valid", "empty")
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
+class Cell(Struct, frozen=True):
     """One segment, or several adjacent ones.
 
     Attributes:
@@ -35,8 +35,7 @@ class Cell:
     row: int
 
 
-@dataclass(frozen=True, slots=True)
-class Mark:
+class Mark(Struct, frozen=True):
     """One damaged range in the damage map: position, width and description."""
 
     left: float

@@ -1,10 +1,11 @@
 """The life of a message as an HTML page: a diagram with a lane per participant, and a table with proofs."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cache
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from mqtool import __version__, words
 from mqtool.pages import templates
@@ -17,8 +18,7 @@ LANE_WIDTH, ROW_HEIGHT = 150, 34
 BROKER, PRODUCER = "broker", "producer"
 
 
-@dataclass(frozen=True)
-class Dot:
+class Dot(Struct, frozen=True):
     """A step in the diagram.
 
     Attributes:
@@ -35,8 +35,7 @@ class Dot:
     due: str
 
 
-@dataclass(frozen=True)
-class Diagram:
+class Diagram(Struct, frozen=True):
     """The diagram of one life.
 
     Attributes:

@@ -1,9 +1,9 @@
 """The chart of messages over time: one row of bars per topic, on a common time axis. Heights, no markup."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool import words
 from mqtool.verify.timeline import MINUTE_MS, Timeline
@@ -16,8 +16,7 @@ _OUTSIDE = 0.001
 """Share of the messages at either end that may lie outside of the axis: a broken clock must not squeeze the rest."""
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
+class Row(Struct, frozen=True):
     """One topic.
 
     Attributes:
@@ -38,8 +37,7 @@ class Row:
     words: str
 
 
-@dataclass(frozen=True, slots=True)
-class Chart:
+class Chart(Struct, frozen=True):
     """All topics.
 
     Attributes:

@@ -5,14 +5,13 @@ rest. A condition that is not understood has no bounds, so no matching row is lo
 """
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from msgspec import Struct
 
 
-@dataclass(frozen=True, slots=True)
-class Bounds:
+class Bounds(Struct, frozen=True):
     """Possible values of one column.
 
     Attributes:
@@ -83,8 +82,7 @@ NO_BOUNDS = Bounds()
 _MOST_ALTERNATIVES = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Facts:
+class Facts(Struct, frozen=True):
     """Bounds by column, for one condition.
 
     Attributes:

@@ -7,7 +7,6 @@ scanner opens the stores when its first batch is requested, so each query sees t
 import logging
 import re
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
+from msgspec import Struct, field
 
 from mqtool.choices import Trust
 from mqtool.errors import MqtoolError, UsageError
@@ -25,8 +25,7 @@ from mqtool.scan.zones import Zones
 LOG = logging.getLogger(__name__)
 
 
-@dataclass
-class Stores:
+class Stores(Struct):
     """Stores that are queried together.
 
     Attributes:

@@ -5,12 +5,12 @@ export.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
+from msgspec import Struct, field
 
 from mqtool.choices import Trust
 from mqtool.errors import UsageError
@@ -66,8 +66,7 @@ def chosen(schema: Any, names: Iterable[str]) -> Any:
     return pa.schema(fields)
 
 
-@dataclass(frozen=True)
-class Where:
+class Where(Struct, frozen=True):
     """A condition on rows.
 
     Attributes:
@@ -89,8 +88,7 @@ class Where:
         return cls(found.facts, found.columns, lambda batch: _one(pa.Table.from_batches([batch]).filter(expression)))
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """How a scan reads.
 
     Attributes:
@@ -110,8 +108,7 @@ class Options:
     batch_rows: int = ReadRequest.batch_rows
 
 
-@dataclass
-class Report:
+class Report(Struct):
     """What a scan has read; complete after its last batch was returned.
 
     Attributes:

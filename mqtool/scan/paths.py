@@ -4,11 +4,11 @@ Why nothing but the log itself is believed unless the caller allows it: docs/dec
 """
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.choices import Trust
 from mqtool.export.schema import RecordClass, class_of
@@ -35,8 +35,7 @@ _HEAD = 128
 _MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 
 
-@dataclass(frozen=True, slots=True)
-class RangeScan:
+class RangeScan(Struct, frozen=True):
     """A range of the log that is read sequentially, record by record.
 
     Attributes:
@@ -47,8 +46,7 @@ class RangeScan:
     high: int
 
 
-@dataclass(frozen=True, slots=True)
-class PointReads:
+class PointReads(Struct, frozen=True):
     """Records that are read individually.
 
     Attributes:
@@ -62,8 +60,7 @@ class PointReads:
     by_index: bool = False
 
 
-@dataclass(frozen=True)
-class Path:
+class Path(Struct, frozen=True):
     """The access path of a query.
 
     Attributes:
@@ -77,8 +74,7 @@ class Path:
     parts: tuple[RangeScan | PointReads, ...] = ()
 
 
-@dataclass
-class Planner:
+class Planner(Struct, dict=True):
     """Chooses the access path of one query.
 
     Attributes:

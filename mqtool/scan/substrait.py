@@ -4,11 +4,11 @@ Source of the layout: substrait.io, extended_expression.proto, algebra.proto, ty
 """
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from functools import reduce
 from typing import Any
 
 import pyarrow as pa
+from msgspec import Struct, field
 
 from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts, compared
 
@@ -22,8 +22,7 @@ _VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
 _MICROS_A_MILLI = 1000
 
 
-@dataclass(frozen=True, slots=True)
-class Condition:
+class Condition(Struct, frozen=True):
     """What a condition reads and implies.
 
     Attributes:
@@ -48,8 +47,7 @@ class _UnknownError(Exception):
     """The expression contains an element that this parser does not support."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Moment:
+class _Moment(Struct, frozen=True):
     """A timestamp literal, in microseconds."""
 
     micros: int
@@ -94,8 +92,7 @@ def _signed(value: int) -> int:
     return value - (1 << 64) if value >> 63 else value
 
 
-@dataclass
-class _Reader:
+class _Reader(Struct):
     data: bytes
     functions: dict[int, str] = field(default_factory=dict)
     names: list[str] = field(default_factory=list)

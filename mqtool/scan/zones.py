@@ -4,9 +4,8 @@ A log is only appended to, so a segment that is followed by another one never ch
 that cannot contain a match. Nothing is written to disk; zones last as long as the process.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.damage import Damage
@@ -17,8 +16,7 @@ from mqtool.store.commit_log import Segment
 _MOST_TOPICS = 1000
 
 
-@dataclass
-class Zone:
+class Zone(Struct):
     """A segment that was walked completely.
 
     Attributes:

@@ -11,10 +11,12 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.choices import TlsMode
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
@@ -56,8 +58,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class ServeOptions:
+class ServeOptions(Struct, frozen=True):
     """Options of a server.
 
     Attributes:

@@ -13,10 +13,11 @@ import shutil
 import tempfile
 import threading
 from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from msgspec.structs import replace
 
 from mqtool.server.broker.pop.lite_subscriptions import BIND_TOPIC
 from mqtool.server.broker.tables.groups import default_group

@@ -4,9 +4,9 @@ It creates no object per frame.
 """
 
 import struct
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats.equeue import FRAME_OVERHEAD, LENGTH
 
@@ -18,8 +18,7 @@ _TWO = struct.Struct("<" + 2 * _ONE.format.removeprefix("<"))
 """The length after a record, followed by the length before the next one."""
 
 
-@dataclass(frozen=True, slots=True)
-class FrameRun:
+class FrameRun(Struct, frozen=True):
     """Consecutive frames in a buffer.
 
     Attributes:

@@ -4,10 +4,10 @@ EQueue's message chunks and EventStore's TFChunks have this layout: a header of 
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats.codec import Buffer
 from mqtool.formats.equeue import FRAME_OVERHEAD, HEADER_SIZE, LENGTH
@@ -19,8 +19,7 @@ _FIRST_WINDOW = 1 << 12
 _UNPACK = LENGTH.struct.unpack_from
 
 
-@dataclass(frozen=True, slots=True)
-class Frame:
+class Frame(Struct, frozen=True):
     """A record with equal lengths before and after it.
 
     Attributes:
@@ -37,8 +36,7 @@ class Frame:
         return self.start + len(self.record) + FRAME_OVERHEAD
 
 
-@dataclass(frozen=True, slots=True)
-class InvalidFrame:
+class InvalidFrame(Struct, frozen=True):
     """Why there is no valid frame at a data position.
 
     Attributes:

@@ -1,10 +1,11 @@
 """The supported kinds of stores: the commands for each, and how a path is recognised."""
 
 import re
-from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+from msgspec import Struct
 
 from mqtool.formats import file_names
 from mqtool.siblings.tables import Table
@@ -18,8 +19,7 @@ COMMANDS = ("info", "dump", "get", "find", "verify", "explain-start", "rebuild",
 VERBS = (*COMMANDS, "write")
 
 
-@dataclass(frozen=True, slots=True)
-class Kind:
+class Kind(Struct, frozen=True):
     """One kind of store.
 
     Attributes:

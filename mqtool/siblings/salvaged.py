@@ -1,9 +1,10 @@
 """Results of salvaging one chunk of framed records, scanned from both ends."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
+
+from msgspec import Struct, field
 
 from mqtool.records.damage import Damage
 from mqtool.siblings.tables import Row
@@ -30,8 +31,7 @@ Chunk = TypeVar("Chunk", bound=_Chunk)
 Record = TypeVar("Record", bound=_Framed)
 
 
-@dataclass(slots=True)
-class SalvagedChunk(Generic[Chunk, Record]):
+class SalvagedChunk(Struct, Generic[Chunk, Record]):
     """Records salvaged from one chunk.
 
     Attributes:

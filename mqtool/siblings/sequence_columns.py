@@ -1,9 +1,9 @@
 """Reads many values of one `Sequence` layout at once: fixed fields as arrays, byte strings as ranges of the buffer."""
 
-from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.formats.sequence import Sequence, Step
 
@@ -11,8 +11,7 @@ _VARINT_BYTES = 5
 _BITS = 7
 
 
-@dataclass(slots=True)
-class SequenceColumns:
+class SequenceColumns(Struct):
     """The fields of many values in one buffer, as columns.
 
     Attributes:

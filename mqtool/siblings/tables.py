@@ -3,15 +3,15 @@
 This module imports no heavy library, since `--help` loads it.
 """
 
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 Row = dict[str, Any]
 """One row as field name to value; text is `str`, bodies are `bytes`."""
 
 
-@dataclass(frozen=True, slots=True)
-class Column:
+class Column(Struct, frozen=True):
     """One column of a table.
 
     Attributes:
@@ -27,8 +27,7 @@ class Column:
     shown: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(Struct, frozen=True):
     """One table of a kind of store.
 
     Attributes:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
+from msgspec import Struct
 from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructField, StructType, TimestampNTZType
 
@@ -119,8 +120,7 @@ def parts_of(root: str, table: Table) -> list[Part]:
         return [Part(root, table.name, name) for name in opened.parts(table.name)]
 
 
-@dataclass(frozen=True, slots=True)
-class WriteResult:
+class WriteResult(Struct, frozen=True):
     """A part that was written: number of rows, and its damage as text."""
 
     rows: int
@@ -141,8 +141,7 @@ def export_table(session: "SparkSession", root: str, table: Table, target: Path)
     return job.run(list(enumerate(parts_of(root, table))), f"export {table.name}")
 
 
-@dataclass(frozen=True)
-class _Writer:
+class _Writer(Struct, frozen=True):
     """Writes parts on an executor."""
 
     target: Path

@@ -2,8 +2,10 @@
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.choices import Trust
 from mqtool.errors import UsageError
@@ -49,8 +51,7 @@ KNOWN = (
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
-@dataclass(frozen=True)
-class SourceOptions:
+class SourceOptions(Struct, frozen=True):
     """The request of a `load()`; sent to every task.
 
     Attributes:

@@ -7,7 +7,6 @@ replayed after a failure, it reads the same records. Needs Spark 4.2.
 
 import logging
 from collections.abc import Iterator
-from dataclasses import asdict
 from typing import Any
 
 from pyspark.sql.datasource import DataSourceStreamReader
@@ -23,6 +22,7 @@ from mqtool.spark.options import SourceOptions
 from mqtool.spark.reading import Split, read_split, splits_of
 from mqtool.store import Store
 from mqtool.store.cuts import Cuts
+from mqtool.values import asdict
 
 LOG = logging.getLogger(__name__)
 VERSION = 1

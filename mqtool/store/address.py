@@ -1,7 +1,9 @@
 """Resolves addresses of messages as users have them: offsets, ids, keys, places in a queue."""
 
 import re
-from dataclasses import dataclass, replace
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import CorruptionError, FormatError, UsageError
 from mqtool.formats import message_id
@@ -20,8 +22,7 @@ GRAMMAR = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class AddressMatches:
+class AddressMatches(Struct, frozen=True):
     """The messages at an address.
 
     Attributes:

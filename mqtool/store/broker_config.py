@@ -9,9 +9,11 @@ trimmed from 5.2.0 on, but not in 4.9 (source: MixAll of 4.9.7, 5.1.4, 5.2.0 and
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import ConfigFileError, FormatError, StoreError, UsageError
 from mqtool.formats import java, java_properties, timer
@@ -118,8 +120,7 @@ def _effect(key: str, value: str, release: Release | None) -> str:
     return ""
 
 
-@dataclass(frozen=True)
-class BrokerConfig:
+class BrokerConfig(Struct, frozen=True):
     """Keys and values as the broker reads them (java.util.Properties).
 
     Attributes:

@@ -3,10 +3,10 @@
 import bisect
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from functools import cached_property, partial
 
 import numpy as np
+from msgspec.structs import replace
 
 from mqtool.errors import CorruptionError, FormatError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import commit_log

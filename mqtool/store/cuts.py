@@ -9,7 +9,8 @@ does: magic code, lengths, CRC and own offset of a record must all agree.
 
 from collections import OrderedDict
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
@@ -70,8 +71,7 @@ def record_in(data: bytes, base: int) -> int | None:
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class Cut:
+class Cut(Struct, frozen=True):
     """A proved start of a record.
 
     Attributes:

@@ -4,8 +4,9 @@ Everything comes from names, sizes, headers and a few records, so the size of th
 reads every record.
 """
 
-from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.formats import file_names, timer
@@ -16,6 +17,7 @@ from mqtool.store.entries import unit_positions
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import ReadFile, list_mapped_files, read_file
 from mqtool.store.store import Store
+from mqtool.values import asdict
 
 Description = dict[str, Any]
 
@@ -214,8 +216,7 @@ def _timer(store: Store) -> Description | None:
     return {**found, "last_read_time": read.last_read_time_ms, "last_queue_offset": read.last_timer_queue_offset}
 
 
-@dataclass(slots=True)
-class DeepScan:
+class DeepScan(Struct):
     """Result of reading every record.
 
     Attributes:

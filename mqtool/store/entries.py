@@ -5,7 +5,6 @@ Rows are mappings of field names: the layouts' own, and those of the place (topi
 """
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict
 from typing import Any
 
 import numpy as np
@@ -21,6 +20,7 @@ from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import ReadFile, read_file
 from mqtool.store.index_file import IndexFile
 from mqtool.store.known_file import KnownFile
+from mqtool.values import asdict
 
 Row = dict[str, Any]
 

@@ -1,7 +1,8 @@
 """Records, units, entries and headers field by field, with their bytes: the content of `dump --hex`."""
 
 from collections.abc import Iterator
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from mqtool.choices import FileKind
 from mqtool.errors import UnsupportedFormatError

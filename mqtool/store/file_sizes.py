@@ -6,8 +6,9 @@ never 0 and always a whole number of units.
 
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import dataclass
 from itertools import pairwise
+
+from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, java
@@ -15,16 +16,14 @@ from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile
 
 
-@dataclass(frozen=True, slots=True)
-class KnownSize:
+class KnownSize(Struct, frozen=True):
     """A size and where it comes from."""
 
     value: int
     evidence: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileSize:
+class FileSize(Struct, frozen=True):
     """The possible sizes of files of one kind.
 
     Attributes:

@@ -10,10 +10,11 @@ import stat
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self, cast
+
+from msgspec import Struct
 
 from mqtool.errors import NotAStoreError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import file_names
@@ -199,8 +200,7 @@ def read_file(path: Path, limit: int = 64 << 20) -> bytes:
         return file.read(0, file.size)
 
 
-@dataclass(frozen=True, slots=True)
-class MappedFile:
+class MappedFile(Struct, frozen=True):
     """One file in a directory of fixed-size files.
 
     Attributes:
@@ -221,8 +221,7 @@ class MappedFile:
         return self.base + self.size
 
 
-@dataclass(frozen=True, slots=True)
-class MappedFileList:
+class MappedFileList(Struct, frozen=True):
     """Content of a directory of fixed-size files.
 
     Attributes:

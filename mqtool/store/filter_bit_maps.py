@@ -8,7 +8,8 @@ then evaluates the filter on the message itself. Source: CommitLogDispatcherCalc
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError, StoreError, UsageError
 from mqtool.formats import config_json, file_names, properties
@@ -22,8 +23,7 @@ _LARGEST = 8 * 32_000
 """Bits that fit into a unit, whose size is a short."""
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
+class Filter(Struct, frozen=True):
     """One consumer group's filter on a topic.
 
     Attributes:
@@ -39,8 +39,7 @@ class Filter:
     matches: Callable[[dict[str, str]], bool]
 
 
-@dataclass(slots=True)
-class FilterBitMaps:
+class FilterBitMaps(Struct):
     """Bit maps for all topics.
 
     Attributes:

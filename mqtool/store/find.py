@@ -5,7 +5,8 @@ tested, and the ends of the log that it does not cover are scanned.
 """
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field, structs
 
 from mqtool.choices import SearchMethod
 from mqtool.errors import StoreError, UnreadableError, UsageError
@@ -24,8 +25,7 @@ _MAX_READ = 10_000
 """Maximum number of records that it reads, oldest first; any number of messages may share a key."""
 
 
-@dataclass(frozen=True, slots=True)
-class SearchResult:
+class SearchResult(Struct, frozen=True):
     """An answer in progress.
 
     Attributes:
@@ -61,8 +61,7 @@ def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **crit
     return SearchResult(search.methods(), _limited(search.items(), selection.limit))
 
 
-@dataclass(frozen=True, slots=True)
-class KeyMatches:
+class KeyMatches(Struct, frozen=True):
     """The records that a term names.
 
     Attributes:
@@ -146,8 +145,7 @@ def _limited(items: Iterator[Message | Damage], limit: int | None) -> Iterator[M
                 return
 
 
-@dataclass(slots=True)
-class _IndexSearch:
+class _IndexSearch(Struct):
     store: Store
     selection: Selection
     files: list[IndexFile]
@@ -200,7 +198,7 @@ class _IndexSearch:
         return indexed_offsets(self.files, self.topics, self.terms)
 
     def _scan(self, start: int, end: int) -> Iterator[Message | Damage]:
-        criteria = {name: getattr(self.selection, name) for name in Selection.__dataclass_fields__}
+        criteria = structs.asdict(self.selection)
         return self.store.messages(**{**criteria, "start": start, "end": end, "limit": None})
 
     def _read(self, offset: int) -> Iterator[Message | Damage]:

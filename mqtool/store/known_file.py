@@ -2,8 +2,10 @@
 
 import os
 import stat
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.choices import FileKind
 from mqtool.errors import FormatError, MqtoolError, NotAStoreError, UnsupportedFormatError
@@ -50,8 +52,7 @@ _OFFSET_HEAD = codec.struct_of(
 _ROCKSDB = ("CURRENT", "IDENTITY", "LOCK", "MANIFEST-", "OPTIONS-")
 
 
-@dataclass(frozen=True, slots=True)
-class KnownFile:
+class KnownFile(Struct, frozen=True):
     """A file and what is known about it.
 
     Attributes:

@@ -5,7 +5,8 @@ Source: PopConsumerService, PopConsumerRocksdbStore, PopConsumerRecord (5.5.0).
 """
 
 import json
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError, StoreError, UnavailableError
 from mqtool.formats import java
@@ -17,8 +18,7 @@ DIRECTORY = "kvStore"
 _FAMILY = "popState"
 
 
-@dataclass(frozen=True, slots=True)
-class KvPopped:
+class KvPopped(Struct, frozen=True):
     """Content of the database.
 
     Attributes:

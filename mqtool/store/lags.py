@@ -1,14 +1,14 @@
 """Lag of consumer groups."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.store.consume_queue import Queue
 from mqtool.store.metadata import Metadata
 
 
-@dataclass(frozen=True, slots=True)
-class Lag:
+class Lag(Struct, frozen=True):
     """Lag of a consumer group in one queue.
 
     Attributes:

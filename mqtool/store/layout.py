@@ -7,10 +7,12 @@ used as given: nothing is searched for above or next to it.
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import LayoutError, NotAStoreError, StoreError
 from mqtool.formats import commit_log, dledger, file_names
@@ -61,8 +63,7 @@ _KNOWN = {
 }
 
 
-@dataclass(frozen=True)
-class StoreLayout:
+class StoreLayout(Struct, frozen=True, dict=True):
     """The parts of a store.
 
     Attributes:

@@ -7,10 +7,10 @@ bytes of a file to build lines from.
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
 from concurrent.futures.process import BrokenProcessPool
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import MqtoolError
 from mqtool.jobs.pool import in_order, start_worker, thread_pool, worker_pool
@@ -27,8 +27,7 @@ _WAITING = 8
 """Blocks that are ready or being made before this process waits for the first: what bounds memory."""
 
 
-@dataclass(frozen=True, slots=True)
-class Block:
+class Block(Struct, frozen=True):
     """Frames of one file, for another process.
 
     Attributes:
@@ -92,8 +91,7 @@ def spread(
         yield piece.result()
 
 
-@dataclass(frozen=True, slots=True)
-class _BuiltBlock:
+class _BuiltBlock(Struct, frozen=True):
     """Lines that this process has built."""
 
     lines: Damage | Lines
@@ -107,8 +105,7 @@ class _BuiltBlock:
         return self.lines
 
 
-@dataclass(frozen=True, slots=True)
-class _WorkerBlock:
+class _WorkerBlock(Struct, frozen=True):
     """A block handed to a worker; its frames are kept in case the worker cannot build the lines."""
 
     future: "Future[Lines | None]"

@@ -1,8 +1,7 @@
 """A block of messages as lines of JSON."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats import commit_log
 from mqtool.records.columns import BY_NAME, Rows
@@ -10,8 +9,7 @@ from mqtool.records.frames import Frames
 from mqtool.records.json_rows import json_lines as lines_of
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(Struct, frozen=True):
     """A block of lines.
 
     Attributes:
@@ -27,8 +25,7 @@ class Lines:
     undecoded: tuple[int, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class LineMaker:
+class LineMaker(Struct, frozen=True):
     """Builds lines from frames.
 
     Attributes:

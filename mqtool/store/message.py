@@ -1,18 +1,19 @@
 """A message as the user of a store sees it: decoded text, decompressed body."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from functools import lru_cache
+
+from msgspec import Struct, structs
 
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, compression, hosts, message_batch, message_id, properties
 from mqtool.formats.commit_log import Record
 from mqtool.formats.java import decode_utf8
 from mqtool.records.frames import Frames
+from mqtool.values import repr_without
 
 
-@dataclass(frozen=True, slots=True)
-class Message:
+class Message(Struct, frozen=True):
     """One message of the CommitLog.
 
     Attributes:
@@ -52,10 +53,12 @@ class Message:
     body_crc: int
     body: bytes
     offset_message_id: str
-    raw_body: bytes = field(repr=False)
+    raw_body: bytes
     magic_code: int
     batch_index: int | None = None
     body_problem: str = ""
+
+    __repr__ = repr_without("raw_body")
 
     @property
     def tags(self) -> str | None:
@@ -131,7 +134,7 @@ def explode(message: Message) -> list[Message]:
         return [message]
     found = []
     for index, (queue_offset, part) in enumerate(message_batch.unwrap(message.body, message.queue_offset)):
-        changes = {name: getattr(message, name) for name in Message.__slots__}
+        changes = structs.asdict(message)
         changes.update(
             queue_offset=queue_offset,
             flag=part.flag,

@@ -4,9 +4,10 @@ If a file is damaged, its .bak is used, as in the broker (ConfigManager.load).
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats import config_files, file_names
@@ -25,8 +26,7 @@ from mqtool.store.offset_tables import OffsetTables
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class Metadata:
+class Metadata(Struct, frozen=True):
     """Content of the configuration files.
 
     Attributes:

@@ -7,10 +7,11 @@ have.
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterable
-from dataclasses import replace
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log

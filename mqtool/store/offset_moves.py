@@ -5,8 +5,9 @@ Independent of files and connections: positions come in as numbers, queues as `Q
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import StrEnum
+
+from msgspec import Struct, field
 
 from mqtool.errors import UsageError
 from mqtool.formats.topics import RETRY_PREFIX
@@ -35,8 +36,7 @@ class TargetKind(StrEnum):
 _NEEDS_POSITION = (TargetKind.SHIFT, TargetKind.CLAMP, TargetKind.DELETE)
 
 
-@dataclass(frozen=True, slots=True)
-class Target:
+class Target(Struct, frozen=True):
     """The new positions.
 
     Attributes:
@@ -52,8 +52,7 @@ class Target:
     positions: Committed = field(default_factory=dict)
 
 
-@dataclass(frozen=True, slots=True)
-class Scope:
+class Scope(Struct, frozen=True):
     """The positions to move.
 
     Attributes:
@@ -66,8 +65,7 @@ class Scope:
     queue_id: int | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Move:
+class Move(Struct, frozen=True):
     """A new position of a group in one queue.
 
     Attributes:
@@ -99,8 +97,7 @@ _OFFSET = (int, type(None))
 _MOVE_FIELDS = {"group": (str,), "topic": (str,), "queue_id": (int,), "before": _OFFSET, "after": _OFFSET}
 
 
-@dataclass(frozen=True, slots=True)
-class Span:
+class Span(Struct, frozen=True):
     """Consecutive messages of a queue.
 
     Attributes:
@@ -119,8 +116,7 @@ class Span:
         return self.end - self.start
 
 
-@dataclass(frozen=True, slots=True)
-class Effect:
+class Effect(Struct, frozen=True):
     """Effect of a move on the messages of its queue, before a group's own filter.
 
     Attributes:

@@ -7,8 +7,9 @@ LmqConsumerOffsetManager, RocksDBConsumerOffsetManager.merge (4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import ConsumerOffsets
@@ -21,8 +22,7 @@ FILES = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)
 """Names of the files with positions, below config/."""
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetTable:
+class OffsetTable(Struct, frozen=True):
     """One place with positions.
 
     Attributes:
@@ -51,8 +51,7 @@ class OffsetTable:
         return self.offsets.data_version.counter if self.offsets.data_version else 0
 
 
-@dataclass(frozen=True, slots=True)
-class OffsetTables:
+class OffsetTables(Struct, frozen=True):
     """All places with positions in a store.
 
     Attributes:

@@ -7,10 +7,10 @@ TimerMessageStore, TransactionalMessageServiceImpl, PopReviveService, AbstractSe
 """
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, properties, service_records, topics
@@ -41,8 +41,7 @@ class PendingKind(StrEnum):
     """Somebody who takes care of it: its group gave it up."""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingMessage:
+class PendingMessage(Struct, frozen=True):
     """A message that is promised and not delivered.
 
     Attributes:
@@ -74,8 +73,7 @@ class PendingMessage:
     problem: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class PendingCount:
+class PendingCount(Struct, frozen=True):
     """Messages of one kind for one topic and group.
 
     Attributes:

@@ -7,9 +7,11 @@ LocalFileOffsetStore of the Java client.
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import config_files
@@ -36,8 +38,7 @@ class PositionKind(StrEnum):
     """What one client of a broadcasting group has consumed; in that client's file, not in the store."""
 
 
-@dataclass(frozen=True, slots=True)
-class Position:
+class Position(Struct, frozen=True):
     """Position of a group in one queue.
 
     Attributes:

@@ -5,9 +5,9 @@ compare it with answers of the real store.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import CorruptionError, StoreError, UnreadableError
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
@@ -21,8 +21,7 @@ from mqtool.store.get_message import GetStatus, Unit
 from mqtool.store.message import Message, from_record
 
 
-@dataclass(frozen=True, slots=True)
-class GetResult:
+class GetResult(Struct, frozen=True):
     """Result of a pull.
 
     Attributes:

@@ -4,8 +4,9 @@ A store answers from its files; `mqtool.server.offsets` asks a running broker.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Protocol
+
+from msgspec import Struct
 
 from mqtool.store.message import Message
 from mqtool.store.store import Store
@@ -13,8 +14,7 @@ from mqtool.store.store import Store
 _AT_ONCE = 32
 
 
-@dataclass(frozen=True, slots=True)
-class QueueMessage:
+class QueueMessage(Struct, frozen=True):
     """Summary of a message in a queue.
 
     Attributes:

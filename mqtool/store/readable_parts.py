@@ -3,8 +3,9 @@
 For salvage, which copies what proves itself, and for answers that name what they leave out: zeros contain no record.
 """
 
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from mqtool.errors import StoreClosedError, StoreError
 from mqtool.records.damage import Damage, DamageKind
@@ -14,8 +15,7 @@ _PAGE = 4096
 """Bytes that are given up together: a disk reads, and fails to read, no fewer."""
 
 
-@dataclass(slots=True)
-class _UnreadableFile:
+class _UnreadableFile(Struct):
     reason: str
     parts: dict[int, int] = field(default_factory=dict)
 

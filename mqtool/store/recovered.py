@@ -9,10 +9,10 @@ DefaultMessageStore.start (4.9.7).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats import batch_consume_queue, commit_log, consume_queue, file_names, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
@@ -39,8 +39,7 @@ MOST_INDEX_BYTES = 2 << 30
 QueueKey = tuple[str, int]
 
 
-@dataclass(frozen=True, slots=True)
-class PendingUnits:
+class PendingUnits(Struct, frozen=True):
     """The units that one queue lacks.
 
     Attributes:

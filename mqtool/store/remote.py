@@ -9,10 +9,11 @@ import posixpath
 import re
 import stat
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, TypeVar, cast
+
+from msgspec import Struct
 
 from mqtool.errors import NotAStoreError, StoreError, UsageError
 
@@ -66,8 +67,7 @@ def answer(url: str, ask: Callable[[], T]) -> T:
         raise StoreError(f"{type(error).__name__}: {error}", url) from error
 
 
-@dataclass(frozen=True, slots=True)
-class RemoteStatus:
+class RemoteStatus(Struct, frozen=True):
     """Result of `stat`."""
 
     st_size: int

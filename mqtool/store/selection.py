@@ -3,10 +3,10 @@
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.formats import java, properties
@@ -15,8 +15,7 @@ from mqtool.store.globs import Globs
 from mqtool.store.message import Message
 
 
-@dataclass(frozen=True)
-class Selection:
+class Selection(Struct, frozen=True, dict=True):
     """Conditions that must all hold; an empty one always holds.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Detects which release wrote a store, from traces that only some releases leave."""
 
 import contextlib
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import StoreError
 from mqtool.formats import checkpoint as checkpoint_format
@@ -13,8 +14,7 @@ from mqtool.store.files import read_file
 from mqtool.store.metadata import Metadata
 
 
-@dataclass(frozen=True, slots=True)
-class Version:
+class Version(Struct, frozen=True):
     """A release line and the evidence for it.
 
     Attributes:

@@ -8,10 +8,10 @@ Source: ScheduleMessageService, TimerMessageStore, TransactionalMessageServiceIm
 
 import contextlib
 from collections.abc import Iterator
-from dataclasses import dataclass
 from enum import Enum
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, properties, service_records, timer, topics
@@ -30,8 +30,7 @@ class WaitingKind(Enum):
     POPPED = "popped"
 
 
-@dataclass(frozen=True, slots=True)
-class WaitingMessages:
+class WaitingMessages(Struct, frozen=True):
     """Waiting messages of one queue, in order of queue offset.
 
     Attributes:
@@ -48,8 +47,7 @@ class WaitingMessages:
     physical_offsets: np.ndarray
 
 
-@dataclass(frozen=True, slots=True)
-class Undelivered:
+class Undelivered(Struct, frozen=True):
     """Waiting messages of one queue in one segment.
 
     Attributes:

@@ -8,7 +8,9 @@ as not provable.
 
 import contextlib
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, properties, service_records, topics
@@ -28,8 +30,7 @@ MAX_HISTORIES = 20
 """Maximum number of messages per key whose lives are returned."""
 
 
-@dataclass(slots=True)
-class MessageHistory:
+class MessageHistory(Struct):
     """The life of one message.
 
     Attributes:

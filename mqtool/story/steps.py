@@ -1,7 +1,8 @@
 """One step in the life of a message, and the evidence for it."""
 
-from dataclasses import dataclass
 from enum import StrEnum
+
+from msgspec import Struct
 
 
 class StepKind(StrEnum):
@@ -45,8 +46,7 @@ class StepKind(StrEnum):
     """The store does not show what happened."""
 
 
-@dataclass(frozen=True, slots=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step.
 
     Attributes:

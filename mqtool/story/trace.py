@@ -5,7 +5,8 @@ TraceConstants, AsyncTraceDispatcher (4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import java
@@ -14,8 +15,7 @@ from mqtool.store.message import Message
 _FIELD, _REPORT = "\x01", "\x02"
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(Struct, frozen=True):
     """One report of a client.
 
     Attributes:

@@ -4,7 +4,8 @@ Source: StoreCheckpoint, DefaultMessageStore.load and recover, IndexService.load
 """
 
 from collections.abc import Sequence
-from dataclasses import fields
+
+from msgspec import structs
 
 from mqtool.errors import StoreError
 from mqtool.formats import checkpoint as layout
@@ -47,8 +48,7 @@ def check_checkpoint(survey: Survey, newest: int, index: Sequence[IndexFacts], c
     if len(data) != layout.FILE_SIZE:
         collector.add("checkpoint-size", path, f"expected {layout.FILE_SIZE} bytes, found {len(data)}")
     found = layout.parse(data)
-    for name in (field.name for field in fields(found)):
-        value = getattr(found, name)
+    for name, value in structs.asdict(found).items():
         if value < 0 or (name == "master_flushed_offset" and not layout.is_possible_offset(value, survey.end)):
             collector.add("checkpoint-bad-value", path, f"{name} is {value}", position=layout.CHECKPOINT.offset(name))
     if survey.segments and not survey.live and not survey.has_dledger:

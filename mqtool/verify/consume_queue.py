@@ -4,9 +4,8 @@ Source of the rules of validity: ConsumeQueue.recover, BatchConsumeQueue.recover
 5.5.0).
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log
@@ -21,8 +20,7 @@ _FARTHEST = 1 << 45
 """A unit up to this many bytes past the end of the log counts as one whose record was lost, not as invalid."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Consecutive units of one kind.
 
     Attributes:
@@ -46,8 +44,7 @@ class Run:
         return self.last_offset - self.first_offset + 1
 
 
-@dataclass
-class QueueFacts:
+class QueueFacts(Struct):
     """Facts about one queue's files.
 
     Attributes:

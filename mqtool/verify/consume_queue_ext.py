@@ -1,10 +1,10 @@
 """Checks ConsumeQueueExt: positions and tags codes of its units."""
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log
@@ -77,8 +77,7 @@ def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: Findi
                 collector.add(code, directory, words, queue=queue.key)
 
 
-@dataclass
-class _Wrong:
+class _Wrong(Struct):
     """Units with the same fault."""
 
     count: int = 0

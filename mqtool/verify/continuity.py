@@ -5,9 +5,8 @@ pass, with a few array operations per window; a window is sorted only if the sum
 a sequence.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.records.dispatched import QueueUnits
 from mqtool.records.queue_build import queue_numbers, queue_of
@@ -17,8 +16,7 @@ MOST_JUMPS = 100_000
 """Jumps that are kept per segment."""
 
 
-@dataclass(frozen=True, slots=True)
-class Jump:
+class Jump(Struct, frozen=True):
     """Two records of one queue, successive in the log, whose queue offsets are not consecutive.
 
     Attributes:
@@ -36,8 +34,7 @@ class Jump:
     after: int
 
 
-@dataclass
-class QueueSpan:
+class QueueSpan(Struct):
     """The queues that occur in a section of the log; item i of each array describes queue i.
 
     Attributes:

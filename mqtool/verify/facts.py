@@ -1,8 +1,9 @@
 """All facts about a store, and the comparison of the units that dispatch would write with those in the files."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
+
+from msgspec import Struct
 
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts
@@ -17,8 +18,7 @@ from mqtool.verify.timeline import Timeline
 from mqtool.verify.unit_detail import UnitDetail, UnitDifferences
 
 
-@dataclass(frozen=True)
-class Facts:
+class Facts(Struct, frozen=True, dict=True):
     """Results of all tasks, in the survey's order."""
 
     survey: Survey

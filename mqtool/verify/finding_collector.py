@@ -2,8 +2,9 @@
 
 import glob
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.commands import PLAN_FILE, fill, opened
 from mqtool.verify.catalogue import CATALOGUE

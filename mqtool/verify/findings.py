@@ -6,7 +6,8 @@ files. Docs pages: docs/verify.md, docs/checks.md.
 
 import enum
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 
 class Severity(enum.StrEnum):
@@ -69,8 +70,7 @@ _STATE_OF = {
 _RANK = (State.CORRUPT, State.DIRTY, State.UNKNOWN, State.CLEAN)
 
 
-@dataclass(frozen=True, slots=True)
-class Finding:
+class Finding(Struct, frozen=True):
     """A broken invariant.
 
     Attributes:
@@ -99,8 +99,7 @@ class Finding:
     next_step: str = ""
 
 
-@dataclass(frozen=True, slots=True)
-class CheckState:
+class CheckState(Struct, frozen=True):
     """The result of one check.
 
     Attributes:
@@ -116,8 +115,7 @@ class CheckState:
     detail: str
 
 
-@dataclass(frozen=True, slots=True)
-class LostRange:
+class LostRange(Struct, frozen=True):
     """Bytes of the CommitLog without a valid record.
 
     Attributes:
@@ -135,8 +133,7 @@ class LostRange:
     messages: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class QueueLoss:
+class QueueLoss(Struct, frozen=True):
     """Lost messages of one queue.
 
     Attributes:
@@ -156,8 +153,7 @@ class QueueLoss:
         return sum(last - first + 1 for first, last in self.offsets)
 
 
-@dataclass(frozen=True, slots=True)
-class GroupLoss:
+class GroupLoss(Struct, frozen=True):
     """The effect of a queue's loss on one consumer group.
 
     Attributes:
@@ -175,8 +171,7 @@ class GroupLoss:
     unread: int
 
 
-@dataclass(frozen=True, slots=True)
-class Losses:
+class Losses(Struct, frozen=True):
     """Everything that is lost."""
 
     ranges: tuple[LostRange, ...] = ()
@@ -194,8 +189,7 @@ class Losses:
         return sum(queue.messages for queue in self.queues)
 
 
-@dataclass(frozen=True, slots=True)
-class Statistics:
+class Statistics(Struct, frozen=True):
     """How much was checked.
 
     Attributes:
@@ -212,8 +206,7 @@ class Statistics:
     seconds: float = 0.0
 
 
-@dataclass(frozen=True, slots=True)
-class NextStart:
+class NextStart(Struct, frozen=True):
     """What the next start of a broker would do.
 
     Attributes:
@@ -244,8 +237,7 @@ class NextStart:
         return f"a start of {self.release} loses {f'{count}, lost already' if self.lost_messages else 'no message'}"
 
 
-@dataclass(frozen=True, slots=True)
-class Verification:
+class Verification(Struct, frozen=True):
     """The complete result.
 
     Attributes:

@@ -5,9 +5,9 @@ twice, the first entry of a file counts its time from the end of the previous fi
 do not index tags.
 """
 
-from dataclasses import dataclass, field, replace
-
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import StoreError
 from mqtool.formats import index_file
@@ -24,8 +24,7 @@ from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import Survey
 
 
-@dataclass(frozen=True, slots=True)
-class MissingKeys:
+class MissingKeys(Struct, frozen=True):
     """Consecutive records whose keys have no entry.
 
     Attributes:
@@ -39,8 +38,7 @@ class MissingKeys:
     keys: int
 
 
-@dataclass
-class IndexDifferences:
+class IndexDifferences(Struct):
     """Result of the comparison.
 
     Attributes:

@@ -3,10 +3,10 @@
 Source: IndexFile.putKey, IndexHeader, IndexService (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats import index_file, java
@@ -27,8 +27,7 @@ MOST_NOTED = 1000
 """Maximum number of invalid entries kept per file."""
 
 
-@dataclass(frozen=True, slots=True)
-class WrongEntry:
+class WrongEntry(Struct, frozen=True):
     """An entry that contradicts its file.
 
     Attributes:
@@ -46,8 +45,7 @@ class WrongEntry:
     evidence: str
 
 
-@dataclass
-class IndexFacts:
+class IndexFacts(Struct):
     """Facts about one index file.
 
     Attributes:

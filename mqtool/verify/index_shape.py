@@ -6,10 +6,10 @@ that the entries of some file prove: the newest entries must be the heads of the
 
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names, index_file
@@ -22,8 +22,7 @@ _SAMPLE = 256
 _LEAST_PROOF = 0.75
 
 
-@dataclass(frozen=True, slots=True)
-class Shape:
+class Shape(Struct, frozen=True):
     """maxHashSlotNum and maxIndexNum."""
 
     slots: int
@@ -35,8 +34,7 @@ class Shape:
         return index_file.file_size(self.slots, self.places)
 
 
-@dataclass(frozen=True)
-class IndexPlan:
+class IndexPlan(Struct, frozen=True):
     """The index files of a store, and the begin time of each.
 
     Attributes:

@@ -2,10 +2,10 @@
 
 from bisect import bisect_right
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import islice, pairwise
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import StoreError
 from mqtool.formats.java import decode_utf8
@@ -52,8 +52,7 @@ def refine(log: CommitLog, wrong_units: Sequence[WrongUnits]) -> None:
             units.code = "log-wrong-flags"
 
 
-@dataclass(frozen=True)
-class WrongRecords:
+class WrongRecords(Struct, frozen=True):
     """Records whose own fields, rather than their units, are wrong.
 
     Attributes:

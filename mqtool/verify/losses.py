@@ -6,7 +6,8 @@ Three proofs that a message existed: its unit points into the damage (exact); it
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.continuity import Jump
@@ -21,8 +22,7 @@ Queue = tuple[str, int]
 Interval = tuple[int, int]
 
 
-@dataclass
-class LossAccount:
+class LossAccount(Struct):
     """Lost messages by queue, and how many of them are in each damaged range.
 
     Attributes:

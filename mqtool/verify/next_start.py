@@ -6,9 +6,10 @@ one more pass over the log, unless the log is too long or the caller limits read
 """
 
 from collections.abc import Callable
-from dataclasses import replace
 from functools import partial
 from typing import Any
+
+from msgspec.structs import replace
 
 from mqtool.errors import MqtoolError
 from mqtool.formats.release import assumed_release, release_of

@@ -1,8 +1,7 @@
 """The compiled pass over the plain records of one segment; all other records are checked by array operations."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from mqtool.jobs.throttle import Throttle
 from mqtool.kernels import Kernels, tables
@@ -46,8 +45,7 @@ class KnownQueues:
         return (self.flags & BATCH) != 0
 
 
-@dataclass(frozen=True, slots=True)
-class Shared:
+class Shared(Struct, frozen=True):
     """State shared by the compiled pass and the array operations over one segment.
 
     Attributes:

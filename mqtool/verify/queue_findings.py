@@ -1,8 +1,9 @@
 """Converts facts about queues, and their differences from the CommitLog, to findings."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
@@ -24,8 +25,7 @@ from mqtool.verify.unit_detail import MissingUnit, UnitDifferences, WrongUnits
 Queue = tuple[str, int]
 
 
-@dataclass
-class QueueReport:
+class QueueReport(Struct):
     """Reports the findings of all queues.
 
     Attributes:

@@ -5,9 +5,9 @@ frames.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, properties
@@ -184,8 +184,7 @@ def report_without_crc(collector: FindingCollector, segment: MappedFile, count: 
         collector.add("log-crc-zero", segment.path, evidence, position=first - segment.base, span=(first, segment.end))
 
 
-@dataclass(frozen=True)
-class ImpossibleField:
+class ImpossibleField(Struct, frozen=True):
     """A field that has values in some records that no broker writes.
 
     Attributes:

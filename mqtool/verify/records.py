@@ -4,10 +4,10 @@ Used only for buckets whose checksums differ.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import TypeVar
 
 import numpy as np
+from msgspec import Struct, structs
 
 from mqtool.errors import StoreError
 from mqtool.records.damage import Damage
@@ -25,8 +25,7 @@ MOST_BUCKETS = 32
 """Buckets that are read together."""
 
 
-@dataclass(frozen=True)
-class Records:
+class Records(Struct, frozen=True):
     """Valid records that start in [start, end), with their units and keys.
 
     Attributes:
@@ -124,12 +123,12 @@ def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> I
 
 
 def _moved(columns: C, by: int) -> C:
-    values = {name: getattr(columns, name) for name in columns.__slots__}
+    values = structs.asdict(columns)
     return type(columns)(**{**values, "row": values["row"] + by})
 
 
 def _concatenated(kind: type[C], parts: list[C]) -> C:
-    return kind(*(_joined([getattr(part, name) for part in parts]) for name in kind.__slots__))
+    return kind(*(_joined([getattr(part, name) for part in parts]) for name in kind.__struct_fields__))
 
 
 def _joined(parts: list[np.ndarray]) -> np.ndarray:

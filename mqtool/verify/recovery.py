@@ -3,7 +3,7 @@
 Source: ConsumeQueue.recover (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.errors import StoreError
 from mqtool.store import Store
@@ -13,8 +13,7 @@ _FILES_SCANNED = 3
 """Number of a queue's last files that recovery reads."""
 
 
-@dataclass(frozen=True)
-class Recovery:
+class Recovery(Struct, frozen=True):
     """What the next start reads.
 
     Attributes:

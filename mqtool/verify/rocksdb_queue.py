@@ -4,9 +4,9 @@ Source: RocksDBConsumeQueueStore, RocksDBConsumeQueueTable, RocksDBConsumeQueueO
 """
 
 from collections import Counter
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, java

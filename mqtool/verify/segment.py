@@ -5,9 +5,8 @@ without any fault (`plain_pass`). The caller decides from these facts what depen
 messages, missing units).
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats.commit_log import MAGIC_V1
@@ -31,8 +30,7 @@ from mqtool.verify.survey import Survey
 from mqtool.verify.timeline import Timeline
 
 
-@dataclass
-class DamagedRange:
+class DamagedRange(Struct):
     """A range without a valid record; `queue_offset` is known if only the body is damaged.
 
     Attributes:
@@ -48,8 +46,7 @@ class DamagedRange:
     count: int = 0
 
 
-@dataclass
-class SegmentFacts:
+class SegmentFacts(Struct):
     """Facts about one segment.
 
     Attributes:

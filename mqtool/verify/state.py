@@ -4,13 +4,13 @@ A file of another store, or of this store before it changed, is ignored. So is a
 """
 
 import base64
-import dataclasses
 import hashlib
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, structs
 
 from mqtool import __version__
 from mqtool.formats.index_file import IndexHeader
@@ -69,13 +69,13 @@ def _digest(survey: Survey) -> str:
 
 
 def encode(value: Any) -> Any:
-    """Returns JSON for facts: dataclasses by name, arrays as bytes."""
+    """Returns JSON for facts: value classes by name, arrays as bytes."""
     if isinstance(value, np.ndarray):
         return {"$array": value.dtype.str, "data": base64.b64encode(value.tobytes()).decode()}
     if isinstance(value, Sums):
         return {"$sums": [encode(value.total), encode(value.count)]}
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        values = {f.name: encode(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Struct):
+        values = {name: encode(field) for name, field in structs.asdict(value).items()}
         return {"$class": type(value).__name__, **values}
     if isinstance(value, Counter):
         return {"$counter": [[encode(key), count] for key, count in value.items()]}

@@ -7,8 +7,9 @@ area.
 
 import time
 from contextlib import nullcontext
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool import kernels
 from mqtool.jobs.progress import OnProgress, ignore
@@ -21,8 +22,7 @@ from mqtool.verify.survey import Survey, survey
 from mqtool.verify.tasks import Result, Task, run_all, tasks_of
 
 
-@dataclass(frozen=True)
-class Options:
+class Options(Struct, frozen=True):
     """How to check.
 
     Attributes:

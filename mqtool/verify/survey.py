@@ -5,11 +5,11 @@ is plain data that is sent to worker processes.
 """
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
@@ -34,8 +34,7 @@ CHUNK_BYTES = 1 << 20
 """Approximate bytes of units read at a time."""
 
 
-@dataclass(frozen=True)
-class QueueFiles:
+class QueueFiles(Struct, frozen=True):
     """A queue's files.
 
     Attributes:
@@ -106,8 +105,7 @@ def unit_chunks(
                 yield first, units
 
 
-@dataclass(frozen=True)
-class Survey:
+class Survey(Struct, frozen=True, dict=True):
     """The moment that is judged.
 
     Attributes:

@@ -7,12 +7,13 @@ combined in the same order, whatever the number of processes and the order in wh
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
 from functools import partial
 from threading import Event
 from typing import TYPE_CHECKING
 
 import numpy as np
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.jobs.pool import as_completed, thread_pool, worker_pool
 from mqtool.jobs.throttle import Throttle
@@ -38,8 +39,7 @@ Tick = Callable[[int], None]
 """Receives the number of bytes as they are read."""
 
 
-@dataclass(frozen=True, slots=True)
-class Task:
+class Task(Struct, frozen=True):
     """A unit of work.
 
     Attributes:
@@ -62,8 +62,7 @@ class Task:
         return key if self.part == (0, None) else f"{key} from {self.part[0]} to {self.part[1]}"
 
 
-@dataclass
-class SparseSums:
+class SparseSums(Struct):
     """The sums of the buckets that are not empty."""
 
     where: np.ndarray = field(default_factory=lambda: np.empty(0, np.int64))
@@ -82,8 +81,7 @@ class SparseSums:
         sums.count[self.where] += self.count
 
 
-@dataclass
-class Result:
+class Result(Struct):
     """Result of a task; attributes of other kinds of tasks are empty."""
 
     segments: list[SegmentFacts] = field(default_factory=list)

@@ -1,17 +1,16 @@
 """Counts messages by topic and time while the log is read; only for reports."""
 
 from collections import Counter
-from dataclasses import dataclass, field
 
 import numpy as np
+from msgspec import Struct, field
 
 MINUTE_MS = 60_000
 MOST_SLOTS = 200_000
 """Maximum number of (topic, minute) pairs; further ones are counted only in the topic's total."""
 
 
-@dataclass
-class Timeline:
+class Timeline(Struct):
     """Counts.
 
     Attributes:

@@ -5,9 +5,8 @@ sides are removed. Each remaining unit is classified by the record that it point
 the unit at its position in the queue.
 """
 
-from dataclasses import dataclass, field
-
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
@@ -23,8 +22,7 @@ from mqtool.verify.survey import QueueFiles, Survey
 Queue = tuple[str, int]
 
 
-@dataclass(slots=True)
-class WrongUnits:
+class WrongUnits(Struct):
     """Consecutive units that differ from what dispatch would write, all in the same way.
 
     Attributes:
@@ -72,8 +70,7 @@ class WrongUnits:
         self.start, self.end = min(self.start, other.start), max(self.end, other.end)
 
 
-@dataclass(frozen=True, slots=True)
-class MissingUnit:
+class MissingUnit(Struct, frozen=True):
     """Records with consecutive queue offsets whose units are missing.
 
     Attributes:
@@ -89,16 +86,14 @@ class MissingUnit:
     end: int
 
 
-@dataclass
-class UnitDifferences:
+class UnitDifferences(Struct):
     """The differences found; the lists grow group by group."""
 
     wrong: list[WrongUnits] = field(default_factory=list)
     missing: list[MissingUnit] = field(default_factory=list)
 
 
-@dataclass(frozen=True)
-class _Side:
+class _Side(Struct, frozen=True):
     """Units of one side as columns."""
 
     queue: np.ndarray
@@ -112,7 +107,7 @@ class _Side:
     mixed: np.ndarray
 
     def select(self, which: np.ndarray) -> "_Side":
-        return _Side(*(getattr(self, name)[which] for name in self.__dataclass_fields__))
+        return _Side(*(getattr(self, name)[which] for name in self.__struct_fields__))
 
 
 class UnitDetail:

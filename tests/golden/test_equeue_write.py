@@ -1,9 +1,9 @@
 """The engine writes what the real broker wrote; queues are made anew; damaged chunks are salvaged."""
 
 import hashlib
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.errors import MessageRejectedError, StoreError
 from mqtool.formats import equeue_message

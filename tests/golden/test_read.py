@@ -74,7 +74,7 @@ def found_message(message: Message) -> dict[str, Any]:
     """A message in the same terms."""
     return {
         name: host_of(value) if name.endswith("_host") else value
-        for name in Message.__slots__
+        for name in Message.__struct_fields__
         if (value := getattr(message, name)) is not None and name not in ("batch_index", "body_problem")
     }
 

@@ -49,6 +49,11 @@ def test_no_heavy_library_is_loaded_by(arguments):
     assert loaded.intersection(HEAVY) == set()
 
 
+def test_help_loads_no_value_class():
+    """msgspec takes a tenth of the time of `mqtool --help`: the few classes that it needs are named tuples."""
+    assert loaded_by("-m", "mqtool", "--help").intersection(("msgspec", "mqtool.values")) == set()
+
+
 def test_verify_of_a_clean_store_loads_nothing_for_repairs():
     loaded = loaded_by("-m", "mqtool", "verify", "fixtures/ha-5.5.0/store-master", "--jobs", "1")
     assert "mqtool.verify.store" in loaded

@@ -7,13 +7,14 @@ import pytest
 from mqtool.cli.commands import COMMANDS
 from tests.house.modules import modules
 
-BASE = {"errors", "words", "commands", "choices"}
+BASE = {"errors", "words", "commands", "choices", "values"}
 READING = BASE | {"jobs", "formats", "kernels", "records", "store"}
 ALLOWED = {
     "errors": set(),
     "words": set(),
     "commands": set(),
     "choices": set(),
+    "values": set(),
     "pages": BASE,
     "jobs": BASE,
     "formats": BASE,
@@ -69,7 +70,7 @@ ONLY_IN = {
         "spark",
         "cli",
     },
-    "numpy": set(ALLOWED) - {"errors", "words", "commands", "choices", "jobs", "__init__", "__main__"},
+    "numpy": set(ALLOWED) - {"errors", "words", "commands", "choices", "values", "jobs", "__init__", "__main__"},
     "pyspark": {"spark"},
     "duckdb": {"duckdb"},
     "polars": {"polars"},

@@ -1,11 +1,11 @@
 """An export on Spark writes the very files of an export on one machine, or nothing."""
 
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.errors import CorruptionError, UsageError
 from mqtool.export import run

@@ -1,11 +1,11 @@
 """Executors that check a store find what one machine finds, in the same order."""
 
 import shutil
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.errors import MqtoolError

@@ -1,7 +1,8 @@
 """verify by array arithmetic and by kernels: the same verdict, finding by finding."""
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 import mqtool
 from mqtool import kernels

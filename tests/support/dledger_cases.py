@@ -6,9 +6,10 @@ What RocketMQ made of each is recorded in `fixtures/damage/dledger-starts`; `ans
 import shutil
 import struct
 from collections.abc import Callable, Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from mqtool.formats.checkpoint import CHECKPOINT
 from mqtool.formats.commit_log import build_blank, build_record, field_offset, frame_size, parse_record

@@ -57,7 +57,11 @@ def options_of(config: Path, version: str, **more: Any) -> StoreOptions:
     base = StoreOptions(compat=compat, zone=UTC, compiled_loops=False, **more)
     found = options_from_config(broker_config.load(config), base)
     return StoreOptions(
-        **{**{name: getattr(found, name) for name in found.__slots__}, "commit_log_dirs": (), "read_only_dirs": ()}
+        **{
+            **{name: getattr(found, name) for name in found.__struct_fields__},
+            "commit_log_dirs": (),
+            "read_only_dirs": (),
+        }
     )
 
 

@@ -7,12 +7,12 @@ import tempfile
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from mqtool.choices import Compat
 from mqtool.cli.exits import ExitCode
@@ -217,8 +217,7 @@ def _row(ack: bulk_ingest.Ack) -> dict[str, Any]:
     }
 
 
-@dataclass(frozen=True, slots=True)
-class _Source:
+class _Source(Struct, frozen=True):
     """The input: a table, or lines that are read from their first one."""
 
     table: Path | None = None

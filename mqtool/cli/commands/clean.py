@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.cli import ranges, zones
@@ -151,8 +152,7 @@ ReservedOption = Annotated[
 ]
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(Struct, frozen=True):
     store: Path
     dry_run: bool
     yes: bool

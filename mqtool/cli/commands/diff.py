@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -16,6 +15,7 @@ from mqtool.cli.options import DebugOption, FormatOption, ProgressMode, Progress
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
 from mqtool.cli.schema import DATA, TABLE, Column, OutputSchema, count, prints, text
+from mqtool.values import asdict
 
 if TYPE_CHECKING:
     from mqtool.diff import Difference, LogDifference, QueueDifference, Region

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
-from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct, field
 
 from mqtool.choices import TableFormat
 from mqtool.cli import ranges, siblings, zones
@@ -284,8 +284,7 @@ def _follow(
             signal.signal(one, handler)
 
 
-@dataclass(frozen=True)
-class _Files:
+class _Files(Struct, frozen=True):
     """Options that `--help` lists under Files."""
 
     partition_by: str | None = None
@@ -295,8 +294,7 @@ class _Files:
     table: TableFormat | None = None
 
 
-@dataclass(frozen=True)
-class _Options:
+class _Options(Struct, frozen=True):
     """Options other than stores and target; equal to `_Options()` if none was given."""
 
     state: str | None = None

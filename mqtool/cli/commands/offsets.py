@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -25,6 +24,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.schema import TABLE, WIDE, Column, OutputSchema, count, flag, prints, text
+from mqtool.values import asdict
 
 if TYPE_CHECKING:
     from mqtool.store.positions import Position

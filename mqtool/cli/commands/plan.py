@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct, field
 
 from mqtool.cli import offset_plan, zones
 from mqtool.cli.changes import STEPS, step_rows
@@ -183,13 +183,12 @@ _NARROWED_BY = {
     "set-aside": frozenset({"files"}),
     "rename-segments": frozenset({"files"}),
     "pad": frozenset({"files"}),
-    _OFFSETS: frozenset({"topic", "queue", *(one.name for one in fields(offset_plan.OffsetOptions))}),
+    _OFFSETS: frozenset({"topic", "queue", *offset_plan.OffsetOptions.__struct_fields__}),
 }
 """Options that go with each of the other verbs."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(Struct, frozen=True):
     words: list[str]
     out: Path
     findings: Path | None
@@ -275,8 +274,7 @@ def plan(
         return Output(ctx.obj, PLAN, output_format).document(document, code, messages)
 
 
-@dataclass(frozen=True, slots=True)
-class _Task:
+class _Task(Struct, frozen=True):
     """What a plan is to do.
 
     Attributes:

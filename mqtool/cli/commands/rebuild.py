@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
-from dataclasses import asdict, dataclass
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from mqtool.cli import ranges, siblings
 from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
@@ -35,6 +35,7 @@ from mqtool.cli.sibling_rows import REBUILD_KIND
 from mqtool.errors import UsageError
 from mqtool.formats import file_names
 from mqtool.siblings.registry import recognise
+from mqtool.values import asdict
 
 if TYPE_CHECKING:
     from mqtool.jobs.progress import OnProgress
@@ -195,8 +196,7 @@ _MOST_JOBS = 8
 """More processes than this wait for the one that writes."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(Struct, frozen=True):
     what: RebuildTarget
     store: Path
     out: Path

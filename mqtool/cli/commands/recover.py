@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from msgspec import Struct
 
 from mqtool.choices import Compat, RecoveryMode
 from mqtool.cli.consent import KeepOption, is_confirmed
@@ -106,8 +106,7 @@ YesOption = Annotated[bool, option("--yes", help="Do not ask for confirmation wi
 _MARKS = (file_names.ABORT, file_names.ABORT_BACKUP)
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
+class _Options(Struct, frozen=True):
     store: Path
     config: Path | None
     mode: RecoveryMode
@@ -116,12 +115,11 @@ class _Options:
     keep: bool
 
 
-@dataclass(frozen=True, slots=True)
-class _Outcome:
+class _Outcome(Struct, frozen=True):
     """The changed files; paths relative to the root."""
 
-    deleted: Sequence[str] = field(default=())
-    quarantined: Sequence[str] = field(default=())
+    deleted: Sequence[str] = ()
+    quarantined: Sequence[str] = ()
     kept: Path | None = None
 
 

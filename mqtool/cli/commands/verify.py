@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import time
-from dataclasses import asdict
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -40,6 +39,7 @@ from mqtool.cli.spark_session import LOCAL, ConfOption, MasterOption, OnSpark, S
 from mqtool.cli.workers import workers
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
+from mqtool.values import asdict
 
 if TYPE_CHECKING:
     from mqtool.jobs.progress import OnProgress

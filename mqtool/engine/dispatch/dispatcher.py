@@ -9,9 +9,9 @@ CommitLogDispatcherBuildIndex (4.9.7, 5.5.0).
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
 
 import numpy as np
+from msgspec.structs import replace
 
 from mqtool.engine.dispatch.units import write_units
 from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags

@@ -4,8 +4,9 @@ Source: StoreCheckpoint (4.9.7, 5.5.0).
 """
 
 import threading
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.engine.disk.files import Files
 from mqtool.formats import checkpoint

@@ -5,9 +5,8 @@ crash left half full is dropped and built again, so nothing here is durable befo
 Docs page: docs/engine.md. Source: IndexFile, IndexHeader (4.9.7, 5.5.0).
 """
 
-from dataclasses import replace
-
 import numpy as np
+from msgspec.structs import replace
 
 from mqtool.engine.disk.files import File
 from mqtool.formats import index_file

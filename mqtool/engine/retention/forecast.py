@@ -4,12 +4,12 @@ Only reads, also while a broker is running. The rules are those that the engine 
 consumer offsets determine which messages a group has not read. Docs page: docs/engine.md.
 """
 
-from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
@@ -20,8 +20,7 @@ from mqtool.store.files import MappedFile
 from mqtool.store.waiting import Undelivered, waiting_by_segment
 
 
-@dataclass(frozen=True, slots=True)
-class Unread:
+class Unread(Struct, frozen=True):
     """Messages in one file that a group has not read yet.
 
     Attributes:
@@ -36,8 +35,7 @@ class Unread:
     last: int
 
 
-@dataclass(frozen=True, slots=True)
-class FileForecast:
+class FileForecast(Struct, frozen=True):
     """The prediction for one file of the log.
 
     Attributes:
@@ -63,8 +61,7 @@ class FileForecast:
     waiting: tuple[Undelivered, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Forecast:
+class Forecast(Struct, frozen=True):
     """What the next run of retention does.
 
     Attributes:

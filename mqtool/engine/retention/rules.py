@@ -5,11 +5,12 @@ MappedFileQueue.deleteExpiredFileByTime, ConsumeQueueStore.CleanConsumeQueueServ
 UtilAll.isItTimeToDo (4.9.7, 5.5.0).
 """
 
-from dataclasses import dataclass
 from datetime import datetime, tzinfo
 from enum import Enum
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.store.broker_config import BrokerConfig
@@ -20,8 +21,7 @@ _FORCE_RANGE = (0.30, 0.85)
 _USED_RANGE = (10, 95)
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionPolicy:
+class RetentionPolicy(Struct, frozen=True):
     """When files are deleted; the broker's keys and defaults.
 
     Attributes:
@@ -114,8 +114,7 @@ class Trigger(Enum):
     MANUAL = "it was asked for"
 
 
-@dataclass(frozen=True, slots=True)
-class DiskState:
+class DiskState(Struct, frozen=True):
     """Result of checking the disks.
 
     Attributes:
@@ -169,8 +168,7 @@ def trigger_of(policy: RetentionPolicy, now: int, disks: DiskState, *, manual: b
     return Trigger.MANUAL if manual else Trigger.NONE
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(Struct, frozen=True):
     """What this run of retention does to one file.
 
     Attributes:
@@ -186,8 +184,7 @@ class Verdict:
     is_early: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class EarlyDeletion:
+class EarlyDeletion(Struct, frozen=True):
     """Files of the CommitLog that were deleted before they expired, because the disk was too full.
 
     Attributes:
@@ -206,8 +203,7 @@ class EarlyDeletion:
         return sum(end - first for first, end in self.queues.values())
 
 
-@dataclass(frozen=True, slots=True)
-class Candidate:
+class Candidate(Struct, frozen=True):
     """A file as retention sees it: its path, and the time of its last change, ms since epoch."""
 
     path: Path

@@ -5,9 +5,10 @@ misreads its index without an error. Docs page: docs/engine.md.
 """
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from mqtool.choices import Compat
 from mqtool.engine.options import StoreOptions, options_from_config

@@ -7,10 +7,10 @@ Docs page: docs/engine.md.
 """
 
 import logging
-from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, structs
 
 from mqtool.choices import RecoveryMode
 from mqtool.engine.disk.files import Files
@@ -41,8 +41,7 @@ from mqtool.store.files import ReadFile
 _LOG = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class RecoveryResult:
+class RecoveryResult(Struct, frozen=True):
     """What recovery did to a store.
 
     Attributes:
@@ -223,7 +222,7 @@ class RecoveryExecutor:
     def checkpoint_fields(self) -> dict[str, int]:
         """Returns the checkpoint after recovery; its index timestamp covers only what the index files prove."""
         values = self._plan.checkpoint
-        return {name: getattr(values, name) for name in values.__dataclass_fields__ if name != "index_msg_timestamp"}
+        return {name: value for name, value in structs.asdict(values).items() if name != "index_msg_timestamp"}
 
     def _delete(self, files: Files, quarantine: Quarantine | None, *, keep_all: bool) -> list[Path]:
         """Deletes the files that recovery deletes, or moves them to quarantine; keeps `abort`, its backup, `lock`."""

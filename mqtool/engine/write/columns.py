@@ -5,10 +5,10 @@ Messages that need the slow path go through `put`. Source of the rules: see `rec
 """
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
@@ -40,8 +40,7 @@ _COLUMNS = 6
 """Columns that `kernels.records.encode` fills."""
 
 
-@dataclass(frozen=True, slots=True)
-class MessageColumns:
+class MessageColumns(Struct, frozen=True):
     """Messages as columns of one length.
 
     Attributes:

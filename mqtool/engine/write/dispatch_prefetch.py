@@ -167,8 +167,8 @@ class DispatchPrefetch:
 def _joined(parts: list[PrefetchedUnits]) -> PrefetchedUnits:
     if len(parts) == 1:
         return parts[0]
-    units = QueueUnits(*_columns([part.units for part in parts], QueueUnits.__slots__))
-    keys = IndexKeys(*_columns([part.keys for part in parts], IndexKeys.__slots__))
+    units = QueueUnits(*_columns([part.units for part in parts], QueueUnits.__struct_fields__))
+    keys = IndexKeys(*_columns([part.keys for part in parts], IndexKeys.__struct_fields__))
     records = sum(part.records for part in parts)
     return PrefetchedUnits(parts[0].start, parts[-1].end, parts[-1].last, records, units, keys)
 

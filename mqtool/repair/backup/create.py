@@ -3,9 +3,10 @@
 import hashlib
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
@@ -24,8 +25,7 @@ _ATTEMPTS = 10
 """Copies of a RocksDB; it changes its set of files once in many megabytes of writes."""
 
 
-@dataclass(frozen=True)
-class BackupResult:
+class BackupResult(Struct, frozen=True):
     """Result of a backup.
 
     Attributes:

@@ -20,8 +20,9 @@ Sources: DefaultMessageStore.recover, CommitLog.recoverAbnormally, ConsumeQueue.
 import os
 import stat
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import RefusedError, StoreError
 from mqtool.formats import file_names
@@ -32,8 +33,7 @@ _LEFT_OUT = (file_names.LOCK, file_names.ASIDE)
 _SECRET = f"{file_names.CONFIG}/{file_names.USERS}/"
 
 
-@dataclass(frozen=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The files of a store, grouped by when they are copied. Paths are relative to the root.
 
     Attributes:
@@ -82,8 +82,7 @@ def list_files(
     return Listing(tuple(first), derived, log, last, empty)
 
 
-@dataclass(frozen=True, slots=True)
-class DatabaseState:
+class DatabaseState(Struct, frozen=True):
     """A state of an open RocksDB. Only its newest write-ahead log can grow without changing the state.
 
     Attributes:

@@ -2,8 +2,10 @@
 
 import hashlib
 import os
-from dataclasses import dataclass, replace
 from pathlib import Path
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import RefusedError
 from mqtool.jobs.atomic import staged_directory
@@ -16,8 +18,7 @@ from mqtool.store.store import open_store
 from mqtool.verify import verify
 
 
-@dataclass(frozen=True)
-class RestoreResult:
+class RestoreResult(Struct, frozen=True):
     """Result of a restore.
 
     Attributes:

@@ -2,15 +2,17 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from mqtool.errors import RefusedError, StoreError
 from mqtool.jobs.atomic import replace_file
 from mqtool.repair.backup.pieces import PIECE
 from mqtool.repair.paths import check_name
 from mqtool.store.files import read_file
+from mqtool.values import asdict
 
 SCHEMA = "mqtool.snapshot"
 SCHEMA_VERSION = 1
@@ -22,8 +24,7 @@ _LARGEST_FILE = 1 << 50
 _HEX = frozenset("0123456789abcdef")
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(Struct, frozen=True):
     """A part of a file that contains a nonzero byte.
 
     Attributes:
@@ -37,8 +38,7 @@ class Piece:
     sha256: str
 
 
-@dataclass(frozen=True, slots=True)
-class FileEntry:
+class FileEntry(Struct, frozen=True):
     """One file of a snapshot.
 
     Attributes:
@@ -58,8 +58,7 @@ class FileEntry:
     pieces: tuple[Piece, ...]
 
 
-@dataclass(frozen=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """One backup.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Runbooks for the log: files in the way, torn ends, damaged bytes, missing segments, false alarms."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.records.record_search import next_magic
 from mqtool.repair.changes import SetAside

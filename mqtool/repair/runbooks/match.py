@@ -1,7 +1,8 @@
 """Finds the runbooks for a store, for a finding code, or for a line of a broker's log."""
 
 import re
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.repair.runbooks.catalogue import ORDER, RUNBOOKS
@@ -15,8 +16,7 @@ _FEWEST_WORDS = 3
 """Of a part of a log line: fewer are in too many lines."""
 
 
-@dataclass(frozen=True)
-class Match:
+class Match(Struct, frozen=True):
     """A runbook that fits.
 
     Attributes:

@@ -1,9 +1,10 @@
 """The parts of a runbook: its request, its case, how it detects the problem, and what it proposes."""
 
 from collections.abc import Callable, Collection, Iterable, Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import MqtoolError, UsageError
 from mqtool.recovery import Outcome, predict
@@ -13,8 +14,7 @@ from mqtool.store.store import Store
 from mqtool.verify import CATALOGUE, Finding, Verification, verify
 
 
-@dataclass(frozen=True)
-class Request:
+class Request(Struct, frozen=True):
     """Options of a run.
 
     Attributes:
@@ -42,8 +42,7 @@ class Request:
     free_ratio: float | None = None
 
 
-@dataclass
-class Case:
+class Case(Struct, dict=True):
     """One store as a runbook sees it. Expensive checks run at most once.
 
     Attributes:
@@ -87,8 +86,7 @@ def start_of(root: Path, broker: str, config: ConfigSource) -> "Outcome | str":
         return str(error)
 
 
-@dataclass(frozen=True)
-class Detection:
+class Detection(Struct, frozen=True):
     """Whether the problem is present.
 
     Attributes:
@@ -102,8 +100,7 @@ class Detection:
     findings: tuple[Finding, ...] = ()
 
 
-@dataclass(frozen=True)
-class InPlaceChange:
+class InPlaceChange(Struct, frozen=True):
     """A plan that changes the store; `mqtool undo` undoes it.
 
     Attributes:
@@ -117,8 +114,7 @@ class InPlaceChange:
     needs_another_run: bool = False
 
 
-@dataclass(frozen=True)
-class NewDirectory:
+class NewDirectory(Struct, frozen=True):
     """A new directory; the store is not changed.
 
     Attributes:
@@ -133,8 +129,7 @@ class NewDirectory:
     repairs: bool = False
 
 
-@dataclass(frozen=True)
-class Advice:
+class Advice(Struct, frozen=True):
     """Steps that mqtool cannot carry out.
 
     Attributes:
@@ -151,8 +146,7 @@ class Advice:
 Proposal = InPlaceChange | NewDirectory | Advice
 
 
-@dataclass(frozen=True)
-class Runbook:
+class Runbook(Struct, frozen=True):
     """One known problem.
 
     Attributes:
@@ -175,8 +169,8 @@ class Runbook:
     today: str
     does: tuple[str, ...]
     limits: str
-    detect: Callable[[Case], Detection] = field(repr=False)
-    propose: Callable[[Case, Detection], Proposal] = field(repr=False)
+    detect: Callable[[Case], Detection]
+    propose: Callable[[Case, Detection], Proposal]
     needs: tuple[str, ...] = ()
 
     @property

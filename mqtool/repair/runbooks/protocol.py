@@ -1,9 +1,10 @@
 """The record of a runbook's run: every step with its evidence, as JSON values and as Markdown for a ticket."""
 
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 DONE = "done"
 REFUSED = "refused"
@@ -12,8 +13,7 @@ SKIPPED = "skipped"
 FAILED = "failed"
 
 
-@dataclass(frozen=True)
-class Step:
+class Step(Struct, frozen=True):
     """One step of a run.
 
     Attributes:
@@ -29,8 +29,7 @@ class Step:
     evidence: tuple[str, ...] = ()
 
 
-@dataclass
-class Protocol:
+class Protocol(Struct):
     """A complete run.
 
     Attributes:

@@ -1,8 +1,9 @@
 """Runs a runbook. The steps are the same for all; nothing is changed unless requested."""
 
 import json
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.commands import salvage_command
 from mqtool.errors import MqtoolError, NothingToChangeError, RefusedError, StoreError, UsageError

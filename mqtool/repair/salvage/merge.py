@@ -6,9 +6,9 @@ agree: a record that is in both must be the same message; otherwise the copies h
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import CorruptionError, RefusedError
 from mqtool.formats import commit_log
@@ -25,8 +25,7 @@ _NOTED = 1000
 """Conflicts that are listed; all are counted."""
 
 
-@dataclass(frozen=True, slots=True)
-class Run:
+class Run(Struct, frozen=True):
     """Consecutive records without a gap.
 
     Attributes:

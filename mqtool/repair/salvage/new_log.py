@@ -1,9 +1,9 @@
 """Writes the new log: records at their old physical offsets with holes filled, or moved together."""
 
 from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats import commit_log, file_names, properties
 from mqtool.formats.commit_log import FRAME, MIN_RECORD_SIZE
@@ -24,8 +24,7 @@ _PREPARED_AT = commit_log.field_offsets("prepared_transaction_offset")
 _FLAG_AT = commit_log.field_offset("sys_flag")
 
 
-@dataclass(frozen=True, slots=True)
-class Hole:
+class Hole(Struct, frozen=True):
     """A range of the old log without a provable record.
 
     Attributes:

@@ -3,9 +3,11 @@
 import contextlib
 import os
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
+
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.choices import FileKind
 from mqtool.commands import command
@@ -48,8 +50,7 @@ _EVER = 1 << 62
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
-class SalvageOptions:
+class SalvageOptions(Struct, frozen=True):
     """Options of a salvage.
 
     Attributes:

@@ -1,24 +1,24 @@
 """Result of a salvage: content of the new store, and losses by topic, queue and consumer group."""
 
 from collections.abc import Iterable, Sequence
-from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.recovery.losses import ranges
 from mqtool.repair.salvage.new_log import Hole
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.store import Store
+from mqtool.values import asdict
 from mqtool.verify import Losses
 from mqtool.verify.findings import GroupLoss
 
 LostRange = Hole
 
 
-@dataclass(frozen=True, slots=True)
-class QueueRow:
+class QueueRow(Struct, frozen=True):
     """One queue.
 
     Attributes:
@@ -42,8 +42,7 @@ class QueueRow:
         return asdict(self) | {"lost_offsets": _text(self.lost_offsets)}
 
 
-@dataclass
-class SalvageResult:
+class SalvageResult(Struct):
     """The complete result.
 
     Attributes:

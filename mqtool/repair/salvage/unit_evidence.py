@@ -6,10 +6,11 @@ lengths add up, its body matches its CRC, and topic, queue and queue offset are 
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
+from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, properties
@@ -33,8 +34,7 @@ _FARTHEST = 4096
 _UNQUEUED = (SysFlag.TRANSACTION_PREPARED, SysFlag.TRANSACTION_ROLLBACK)
 
 
-@dataclass(frozen=True)
-class _Units:
+class _Units(Struct, frozen=True):
     """Units of all queues, by physical offset."""
 
     physical: np.ndarray

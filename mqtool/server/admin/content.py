@@ -3,8 +3,9 @@
 import shutil
 import time
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from mqtool import words
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, TopicConfig
@@ -55,8 +56,7 @@ class OffsetRow(NamedTuple):
     lag: int
 
 
-@dataclass(frozen=True, slots=True)
-class Topic:
+class Topic(Struct, frozen=True):
     """Content of the page about a topic."""
 
     name: str
@@ -66,8 +66,7 @@ class Topic:
     lags: list[Lag]
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """Content of the page about a consumer group."""
 
     name: str

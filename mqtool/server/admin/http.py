@@ -2,9 +2,10 @@
 
 import ipaddress
 from collections.abc import Iterable
-from dataclasses import dataclass
 from typing import NamedTuple
 from urllib.parse import parse_qsl, unquote
+
+from msgspec import Struct
 
 LONGEST_TARGET = 4096
 MOST_FIELDS = 16
@@ -52,8 +53,7 @@ class BadRequestError(Exception):
         self.status = status
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(Struct, frozen=True):
     """A request: method, path, query fields, and the Host header."""
 
     method: str

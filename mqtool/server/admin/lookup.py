@@ -2,7 +2,8 @@
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError
 from mqtool.formats import java, message_id
@@ -18,8 +19,7 @@ _SEARCH_S = 2.0
 """Time limit for searching a unique key in all topics, in seconds."""
 
 
-@dataclass(slots=True)
-class LookupResult:
+class LookupResult(Struct):
     """The result of a look-up.
 
     Attributes:

@@ -1,7 +1,8 @@
 """The page about one message: its fields, its properties, and the start of its body."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from mqtool import words
 from mqtool.errors import FormatError
@@ -46,8 +47,7 @@ class GroupPosition(NamedTuple):
     is_past: bool
 
 
-@dataclass(frozen=True, slots=True)
-class MessageDetails:
+class MessageDetails(Struct, frozen=True):
     """Content of the page about a message: (name, value) rows, properties, body and consumer groups."""
 
     topic: str

@@ -8,7 +8,8 @@ import asyncio
 import logging
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from mqtool.errors import MqtoolError, StoreClosedError
 from mqtool.server.admin import http, pages
@@ -24,8 +25,7 @@ _MAX_SECONDS = 5.0
 _MAX_WAITING = 16
 
 
-@dataclass(frozen=True, slots=True)
-class Access:
+class Access(Struct, frozen=True):
     """Access rights to the pages.
 
     Attributes:

@@ -1,7 +1,8 @@
 """Copies the broker's tables for the admin pages, in the event loop's thread, for use in another thread."""
 
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from mqtool.formats.config_files import TopicConfig
 from mqtool.server.broker import names
@@ -29,8 +30,7 @@ class Online(NamedTuple):
     members: list[Member]
 
 
-@dataclass(frozen=True, slots=True)
-class Snapshot:
+class Snapshot(Struct, frozen=True):
     """The state of a broker at one moment.
 
     Attributes:

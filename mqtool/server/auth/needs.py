@@ -6,8 +6,9 @@ headers (5.5.0).
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from typing import Any
+
+from msgspec import Struct
 
 from mqtool.errors import MqtoolError
 from mqtool.formats.auth_records import Action, Resource, ResourceType
@@ -18,8 +19,7 @@ from mqtool.protocol.registration_body import document_in
 from mqtool.server.auth.tables import AuthError
 
 
-@dataclass(frozen=True, slots=True)
-class Need:
+class Need(Struct, frozen=True):
     """A resource, and the actions of which one must be allowed."""
 
     resource: Resource

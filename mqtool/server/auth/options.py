@@ -4,8 +4,9 @@ Source: AuthConfig, AuthenticationFactory, AuthorizationFactory (rocketmq-auth 5
 """
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.formats.auth_records import User, UserType
@@ -35,8 +36,7 @@ _TABLES = ("authenticationMetadataProvider", "authorizationMetadataProvider")
 _FLAGS = ("authenticationEnabled", "authorizationEnabled", "migrateAuthFromV1Enabled")
 
 
-@dataclass(frozen=True, slots=True)
-class AuthOptions:
+class AuthOptions(Struct, frozen=True):
     """Options of authentication and authorization.
 
     Attributes:

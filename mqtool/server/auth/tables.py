@@ -7,8 +7,9 @@ LocalAuthorizationMetadataProvider, IPAddressUtils (5.5.0).
 import ipaddress
 from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError, MqtoolError, StoreError
 from mqtool.formats import auth_records, file_names

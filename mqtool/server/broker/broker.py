@@ -7,8 +7,9 @@ one event loop. Docs page: docs/serve.md.
 import logging
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.engine import MessageStore
 from mqtool.errors import FormatError, MqtoolError
@@ -226,7 +227,7 @@ class Broker:
 
     def change_reading(self, live: dict[str, int]) -> None:
         """Changes the limits on how much a pull returns."""
-        self.engine.change_reading(replace(self.messages.options, **live))  # type: ignore[arg-type]
+        self.engine.change_reading(replace(self.messages.options, **live))
 
     def clean_soon(self) -> None:
         """Makes retention delete expired files at its next run."""

@@ -2,6 +2,8 @@
 
 from typing import NamedTuple
 
+from msgspec import structs
+
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record
@@ -65,7 +67,7 @@ def with_place(message: ParsedRecord, topic: str, queue_id: int, queue_offset: i
     name = java.encode_utf8(topic)
     record = message.record
     grown = len(name) - len(record.topic) + len(encoded) - len(record.properties)
-    fields = {one: getattr(record, one) for one in record.__dataclass_fields__}
+    fields = structs.asdict(record)
     fields |= {
         "total_size": record.total_size + grown,
         "queue_id": queue_id,

@@ -8,7 +8,8 @@ directly; others are sent REGISTER_BROKER. Source: BrokerOuterAPI.registerBroker
 import asyncio
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from mqtool.errors import MqtoolError
 from mqtool.formats.config_files import PERM_INHERIT

@@ -1,8 +1,9 @@
 """Determines the options to open a store with: file sizes and release from the store, the rest as configured."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
+
+from msgspec.structs import replace
 
 from mqtool.engine import Compat, StoreOptions, options_from_config
 from mqtool.errors import NotAStoreError

@@ -5,7 +5,8 @@ Source: ResponseBuilder, GrpcValidator (rocketmq-proxy 5.5.0).
 
 import re
 from collections.abc import Awaitable, Mapping
-from dataclasses import dataclass, field
+
+from msgspec import Struct, field
 
 from mqtool.errors import MqtoolError
 from mqtool.formats.config_files import GroupConfig, TopicConfig
@@ -68,8 +69,7 @@ def refused(answer: Command | RefusalError) -> StatusError:
     return StatusError(code, f"CODE: {answer.code}  DESC: {answer.remark or ''}")
 
 
-@dataclass(slots=True)
-class Core:
+class Core(Struct):
     """The broker and its handlers by request code.
 
     Attributes:

@@ -6,9 +6,9 @@ Source: GrpcConverter, SendMessageActivity, GrpcValidator (rocketmq-proxy 5.5.0)
 import hashlib
 import re
 import time
-from dataclasses import dataclass
 
 from google.protobuf.timestamp_pb2 import Timestamp
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import compression, hosts, message_batch, properties, service_records
@@ -57,8 +57,7 @@ _COMPRESSED = int(SysFlag.COMPRESSED)
 _PREPARED = int(SysFlag.TRANSACTION_PREPARED)
 
 
-@dataclass(frozen=True, slots=True)
-class Outgoing:
+class Outgoing(Struct, frozen=True):
     """A checked message of a producer, in the form of a send request.
 
     Attributes:

@@ -9,8 +9,9 @@ import re
 import time
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import java
@@ -140,8 +141,7 @@ async def change(
     )
 
 
-@dataclass(slots=True)
-class _Renewed:
+class _Renewed(Struct):
     """A message that a client is processing.
 
     Attributes:

@@ -5,7 +5,9 @@ Source: RouteInfoManager (5.5.0); differences of 4.9.7 are noted.
 
 import logging
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+
+from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.formats.config_files import DataVersion
 from mqtool.protocol.registration_body import RegisterBody
@@ -19,8 +21,7 @@ MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
 log = logging.getLogger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Registration:
+class Registration(Struct, frozen=True):
     """The registration that a broker sends every 30 s.
 
     Attributes:
@@ -46,8 +47,7 @@ class Registration:
     zone: str | None = None
 
 
-@dataclass(slots=True)
-class BrokerData:
+class BrokerData(Struct):
     """A broker group: the brokers with one name.
 
     Attributes:
@@ -61,8 +61,7 @@ class BrokerData:
     zone: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class QueueData:
+class QueueData(Struct, frozen=True):
     """The queues of one topic on the brokers of one broker group."""
 
     broker_name: str
@@ -72,8 +71,7 @@ class QueueData:
     topic_sys_flag: int = 0
 
 
-@dataclass(slots=True)
-class LiveBroker:
+class LiveBroker(Struct):
     """A registered broker: time of its last message, and the connection over which it registered."""
 
     registration: Registration
@@ -81,8 +79,7 @@ class LiveBroker:
     connection: object
 
 
-@dataclass(frozen=True, slots=True)
-class Registered:
+class Registered(Struct, frozen=True):
     """The answer to a registration: for a slave, its master. `min_id_changed`: the group's lowest id has changed."""
 
     master_address: str | None = None

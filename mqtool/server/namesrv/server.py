@@ -14,7 +14,8 @@ import math
 import ssl
 import time
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from mqtool.choices import TlsMode
 from mqtool.protocol.codes import RequestCode

@@ -5,14 +5,16 @@ Source: PlainPermissionManager, Permission and RemoteAddressStrategyFactory (4.9
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import IntFlag
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct, field
+
 from mqtool.errors import ConfigFileError, StoreError, UnavailableError
 from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.store.files import read_file
+from mqtool.values import repr_without
 
 
 class Right(IntFlag):
@@ -32,8 +34,7 @@ _RIGHTS = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Account:
+class Account(Struct, frozen=True):
     """An account, identified by its access key.
 
     Attributes:
@@ -46,16 +47,17 @@ class Account:
     """
 
     access_key: str
-    secret_key: str = field(repr=False)
+    secret_key: str
     white: str = ""
     admin: bool = False
     default_topic: Right | None = None
     default_group: Right | None = None
     rights: Mapping[str, Right] = field(default_factory=dict)
 
+    __repr__ = repr_without("secret_key")
 
-@dataclass(frozen=True, slots=True)
-class AclConfig:
+
+class AclConfig(Struct, frozen=True):
     """All accounts, and the addresses of clients that need no account."""
 
     accounts: Mapping[str, Account] = field(default_factory=dict)

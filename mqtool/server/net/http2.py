@@ -11,7 +11,6 @@ import re
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from enum import IntEnum
 from functools import partial
 from typing import Any, Protocol, cast
@@ -23,6 +22,7 @@ from h2.connection import H2Connection
 from h2.errors import ErrorCodes
 from h2.exceptions import ProtocolError as H2ProtocolError
 from h2.settings import SettingCodes, Settings
+from msgspec import Struct
 
 from mqtool.errors import MqtoolError, RemoteProtocolError
 from mqtool.server.net.limits import Limits
@@ -104,8 +104,7 @@ class Stream(Protocol):
         """Called at the end of the call, whatever ended it."""
 
 
-@dataclass(frozen=True, slots=True)
-class Methods:
+class Methods(Struct, frozen=True):
     """The RPCs of a service, by path."""
 
     calls: Mapping[str, Handler]

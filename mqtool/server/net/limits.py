@@ -3,13 +3,12 @@
 Only received bytes use memory: a length that a peer states allocates nothing.
 """
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.protocol.frames import MAX_FRAME
 
 
-@dataclass(frozen=True, slots=True)
-class Limits:
+class Limits(Struct, frozen=True):
     """Limits of a listener's connections; RocketMQ's own values where it has them.
 
     Attributes:

@@ -9,9 +9,10 @@ import asyncio
 import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
+
+from msgspec import Struct, field
 
 from mqtool.errors import LocalProtocolError, MqtoolError, RemoteProtocolError
 from mqtool.formats import java
@@ -77,8 +78,7 @@ def failure(command: Command, error: BaseException) -> Command:
     return command.reply(ResponseCode.SYSTEM_ERROR, f"{type(error).__name__}: {error}")
 
 
-@dataclass(slots=True)
-class Endpoint:
+class Endpoint(Struct):
     """The options and state that all connections of a listener or client share.
 
     Attributes:

@@ -7,7 +7,8 @@ Broker2Client.resetOffset (4.9.7, 5.5.0).
 """
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import RefusedError
 from mqtool.protocol.codes import RequestCode, ResponseCode
@@ -19,8 +20,7 @@ _NONE = -1
 """Offset that brokers treat as none."""
 
 
-@dataclass(frozen=True, slots=True)
-class AppliedMoves:
+class AppliedMoves(Struct, frozen=True):
     """Result of applying a plan.
 
     Attributes:

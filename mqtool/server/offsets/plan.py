@@ -2,19 +2,20 @@
 
 import hashlib
 import json
-from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from msgspec import Struct
+
 from mqtool.errors import RefusedError, UsageError
 from mqtool.store.offset_moves import Move, move_from_json
+from mqtool.values import asdict
 
 SCHEMA = "mqtool.broker-offsets"
 SCHEMA_VERSION = 1
 
 
-@dataclass(frozen=True, slots=True)
-class BrokerPlan:
+class BrokerPlan(Struct, frozen=True):
     """New consumer offsets on a broker.
 
     Attributes:

@@ -4,8 +4,9 @@ Source: TopicRouteData, QueueData, MQClientInstance.topicRouteData2TopicPublishI
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Any, NamedTuple
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import java
@@ -27,8 +28,7 @@ class Destination(NamedTuple):
     queue_id: int
 
 
-@dataclass(frozen=True, slots=True)
-class Route:
+class Route(Struct, frozen=True):
     """The brokers that accept messages of a topic.
 
     Attributes:

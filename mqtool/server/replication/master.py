@@ -5,9 +5,10 @@ Source: SlaveSynchronize (4.9.7, 5.5.0), AdminBrokerProcessor.
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct
 
 from mqtool.choices import Compat
 from mqtool.engine.config_files import ConfigFiles
@@ -70,8 +71,7 @@ _NOT_IN_FILES = {"mappingDataVersion", "topicQueueMappingDetailMap", "topicQueue
 """Members of the answer with the topics that are stored in another file."""
 
 
-@dataclass(frozen=True, slots=True)
-class MasterFacts:
+class MasterFacts(Struct, frozen=True):
     """Properties of a master.
 
     Attributes:

@@ -3,8 +3,9 @@
 The engine's dispatch builds queues and index. Source: DefaultMessageStore.appendToCommitLog (4.9.7, 5.5.0).
 """
 
-from dataclasses import replace
 from pathlib import Path
+
+from msgspec.structs import replace
 
 from mqtool.engine.clock import SystemClock
 from mqtool.engine.components import assemble

@@ -1,9 +1,10 @@
 """Predicts what EQueue's broker does to the messages of a store on startup, as values and in one sentence."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from mqtool.siblings.equeue import serve
 from mqtool.siblings.equeue.serve import UnservedEntry
@@ -15,8 +16,7 @@ MAX_UNSERVED = 10_000
 """Maximum number of unserved entries listed for one queue; a damaged header can claim any number of them."""
 
 
-@dataclass(slots=True)
-class Explanation:
+class Explanation(Struct):
     """The predicted result of a broker start.
 
     Attributes:

@@ -1,7 +1,6 @@
 """EQueue's stores behind the common interface for kinds of stores."""
 
 from collections.abc import Iterator
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +17,7 @@ from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.salvaged import salvage_row
 from mqtool.siblings.tables import Row, Table
+from mqtool.values import asdict
 from mqtool.verify.findings import Finding
 
 

@@ -1,16 +1,16 @@
 """Lists the files of an EQueue store: chunk files in the broker's order, queues, settings, and unexpected files."""
 
 import json
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError, NotAStoreError, StoreError
 from mqtool.formats import equeue
 from mqtool.store.files import list_directory, read_file, require_directory, subdirectories
 
 
-@dataclass(frozen=True, slots=True)
-class QueueSetting:
+class QueueSetting(Struct, frozen=True):
     """The content of queue.setting; a missing or empty file has the default values."""
 
     producer_visible: bool = True
@@ -18,8 +18,7 @@ class QueueSetting:
     is_deleted: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class QueueFiles:
+class QueueFiles(Struct, frozen=True):
     """The folder of one queue.
 
     Attributes:
@@ -35,8 +34,7 @@ class QueueFiles:
     chunks: tuple[Path, ...]
 
 
-@dataclass(frozen=True, slots=True)
-class Listing:
+class Listing(Struct, frozen=True):
     """The files and folders below a root.
 
     Attributes:

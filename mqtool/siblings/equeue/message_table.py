@@ -1,10 +1,10 @@
 """Collects the messages of a store as arrays for comparison with the queue entries."""
 
-from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
@@ -22,8 +22,7 @@ _DIGITS[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _DIGITS[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
 
 
-@dataclass(frozen=True, slots=True)
-class ExpectedMessage:
+class ExpectedMessage(Struct, frozen=True):
     """The fields of a message that its queue entry must match; `tag_code` is None if the tag has no code."""
 
     topic: str
@@ -40,8 +39,7 @@ def tag_code(tag: bytes) -> int | None:
         return None
 
 
-@dataclass(slots=True)
-class MessageTable:
+class MessageTable(Struct):
     """All valid messages of a log.
 
     Attributes:
@@ -71,8 +69,7 @@ class MessageTable:
         return positions[order], queues[order], codes[order]
 
 
-@dataclass(frozen=True, slots=True)
-class DictionaryColumn:
+class DictionaryColumn(Struct, frozen=True):
     """A dictionary-encoded column: its distinct values, and for each row the index of its value."""
 
     values: list[Any]

@@ -6,8 +6,9 @@ without them the order of the log is used.
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats import equeue, file_names
@@ -24,8 +25,7 @@ _LONGEST_GAP = 1_000_000
 """Maximum gap between the queue offsets of two messages; a larger one comes from a damaged number, not from loss."""
 
 
-@dataclass(slots=True)
-class QueuePlan:
+class QueuePlan(Struct):
     """The entries of a rebuilt queue.
 
     Attributes:
@@ -49,8 +49,7 @@ class QueuePlan:
         return max(self.entries, default=-1) + 1
 
 
-@dataclass(frozen=True, slots=True)
-class _LoggedMessage:
+class _LoggedMessage(Struct, frozen=True):
     position: int
     tag_code: int
     queue_offset: int

@@ -1,8 +1,7 @@
 """Reads valid message records as columns, checking frames and fields of thousands of records at a time."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats.equeue_message import MAX_TICKS, Shape
@@ -11,8 +10,7 @@ from mqtool.siblings.frame_scan import FrameRun
 from mqtool.siblings.sequence_columns import SequenceColumns, read_columns
 
 
-@dataclass(frozen=True, slots=True)
-class ValidRun:
+class ValidRun(Struct, frozen=True):
     """Consecutive messages of a chunk, all of which can be read and have valid times.
 
     Attributes:

@@ -5,7 +5,8 @@ nothing; in a completed chunk it throws an exception. Source: ChunkReader, Chunk
 """
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import equeue
@@ -17,8 +18,7 @@ from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.start import LoadedChunk, LoadedQueue, Start
 
 
-@dataclass(frozen=True, slots=True)
-class UnservedEntry:
+class UnservedEntry(Struct, frozen=True):
     """An entry that leads to no message, or to a message of another queue or queue offset.
 
     Attributes:
@@ -93,8 +93,7 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
     return shape.parse(found.record)[0]
 
 
-@dataclass(frozen=True, slots=True)
-class ChunkWalk:
+class ChunkWalk(Struct, frozen=True):
     """How far the broker can read the records of a chunk in sequence.
 
     Attributes:

@@ -1,16 +1,16 @@
 """Broker settings that determine the files. The store itself does not record them."""
 
 from collections import Counter
-from dataclasses import dataclass
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.formats import equeue
 from mqtool.siblings.equeue.listing import Listing, list_store
 from mqtool.store.files import ReadFile
 
 
-@dataclass(frozen=True, slots=True)
-class EQueueSettings:
+class EQueueSettings(Struct, frozen=True):
     """Values of BrokerSetting (EQueue 2.6.3).
 
     Attributes:

@@ -4,8 +4,9 @@ Every rule is one of ECommon 2.6.5 (ChunkManager.Load, Chunk.InitCompleted, Chun
 (Queue.Load, DefaultQueueStore, DefaultConsumeOffsetStore, BrokerController.Start).
 """
 
-from dataclasses import dataclass, field
 from pathlib import Path
+
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, java
@@ -19,8 +20,7 @@ from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
 
 
-@dataclass(frozen=True, slots=True)
-class Refusal:
+class Refusal(Struct, frozen=True):
     """Why the broker does not start.
 
     Attributes:
@@ -44,8 +44,7 @@ class StartRefusedError(Exception):
         self.refusal = refusal
 
 
-@dataclass(slots=True)
-class LoadedChunk:
+class LoadedChunk(Struct):
     """A chunk as loaded by the broker.
 
     Attributes:
@@ -72,8 +71,7 @@ class LoadedChunk:
         return self.start + self.data_end
 
 
-@dataclass(slots=True)
-class LoadedQueue:
+class LoadedQueue(Struct):
     """A queue as loaded by the broker.
 
     Attributes:
@@ -99,8 +97,7 @@ class LoadedQueue:
         return first.start // ENTRY_SIZE
 
 
-@dataclass(slots=True)
-class Start:
+class Start(Struct):
     """Result of a start.
 
     Attributes:

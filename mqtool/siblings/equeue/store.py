@@ -2,7 +2,6 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from pathlib import Path
@@ -10,6 +9,7 @@ from types import TracebackType
 from typing import Self
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import CorruptionError, FormatError, UnsupportedFormatError
 from mqtool.formats import equeue, equeue_message
@@ -26,8 +26,7 @@ _INDEX_CHUNK = 8
 """Position of ChunkType in chunk headers of later ECommon versions; in earlier headers it is part of `reserved`."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
+class StoredMessage(Struct, frozen=True):
     """A record and its position.
 
     Attributes:
@@ -48,8 +47,7 @@ class StoredMessage:
         return len(self.frame.record)
 
 
-@dataclass(frozen=True, slots=True)
-class Tail:
+class Tail(Struct, frozen=True):
     """The bytes after the last record of the last chunk.
 
     Attributes:

@@ -6,10 +6,10 @@ broker leave such queues, and they are valid (docs/formats/equeue.md).
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
@@ -38,8 +38,7 @@ _REBUILD = "rebuild the queue from the message chunks"
 _RENAME = "move files that are not chunks out of the directory"
 
 
-@dataclass(slots=True)
-class _MessageScan:
+class _MessageScan(Struct):
     messages: MessageTable = field(default_factory=MessageTable)
     damage: list[Damage] = field(default_factory=list)
     reached: dict[Path, int] = field(default_factory=dict)

@@ -1,10 +1,10 @@
 """Compares queue entries with message records, as columns; pairs that do not agree are then checked one by one."""
 
 from collections.abc import Generator, Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
+from msgspec.structs import replace
 
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry

@@ -5,10 +5,11 @@ Such a store has no lock file, so nothing prevents a second writer: stop the bro
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
 from typing import Self
+
+from msgspec import Struct
 
 from mqtool.errors import MessageRejectedError, NotAStoreError, StoreError
 from mqtool.formats import equeue, equeue_message, file_names
@@ -27,8 +28,7 @@ def now_ticks() -> int:
     return EPOCH_TICKS + (time.time_ns() - time.timezone * 1_000_000_000) // 100
 
 
-@dataclass(frozen=True, slots=True)
-class AppendResult:
+class AppendResult(Struct, frozen=True):
     """Where a message was stored.
 
     Attributes:

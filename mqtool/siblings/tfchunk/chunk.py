@@ -2,9 +2,10 @@
 
 import hashlib
 from bisect import bisect_left
-from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import tfchunk, tfchunk_records
@@ -17,8 +18,7 @@ _STATED_AT = 6
 """Distance from the start of a frame to the record's log position, which follows length, type and version."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredRecord:
+class StoredRecord(Struct, frozen=True):
     """A record and where it is stored.
 
     Attributes:

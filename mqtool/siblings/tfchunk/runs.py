@@ -1,8 +1,7 @@
 """Reads valid log records as columns, grouped by type and version of their layouts."""
 
-from dataclasses import dataclass
-
 import numpy as np
+from msgspec import Struct
 
 from mqtool.formats.tfchunk_records import HEAD, LAYOUTS
 from mqtool.siblings.frame_scan import FrameRun
@@ -10,8 +9,7 @@ from mqtool.siblings.sequence_columns import SequenceColumns, read_columns
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
 
 
-@dataclass(frozen=True, slots=True)
-class Group:
+class Group(Struct, frozen=True):
     """Records of one layout in a run.
 
     Attributes:
@@ -26,8 +24,7 @@ class Group:
     fields: SequenceColumns
 
 
-@dataclass(frozen=True, slots=True)
-class ValidRun:
+class ValidRun(Struct, frozen=True):
     """Consecutive records of a chunk, all of which can be read.
 
     Attributes:

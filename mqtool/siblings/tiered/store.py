@@ -1,9 +1,10 @@
 """Reads the directory of a tiered store: queues with their segments, records and units."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, config_json, file_names, tiered
@@ -17,8 +18,7 @@ TYPES = (tiered.COMMIT_LOG, tiered.CONSUME_QUEUE, tiered.INDEX)
 _PIECE = 20 << 15
 
 
-@dataclass(slots=True)
-class TieredQueue:
+class TieredQueue(Struct):
     """One queue of one broker.
 
     Attributes:

@@ -1,12 +1,11 @@
 """The structure of a catalogue entry."""
 
-from dataclasses import dataclass
+from msgspec import Struct
 
 from mqtool.verify.findings import Area, Severity
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
+class Check(Struct, frozen=True):
     """One finding code.
 
     Attributes:

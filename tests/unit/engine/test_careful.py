@@ -2,9 +2,9 @@
 
 import base64
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.engine import RecoveryMode, open_store

@@ -71,7 +71,7 @@ def test_construct_gives_the_same_values_and_bytes_for_every_real_record():
     for raw in record_bytes():
         found = codec.parse(RECORD, raw)
         record = parse_record(raw)
-        assert found == {name: getattr(record, name) for name in Record.__slots__}
+        assert found == {name: getattr(record, name) for name in Record.__struct_fields__}
         assert codec.build(RECORD, found) == raw
 
 
@@ -155,7 +155,7 @@ def test_a_built_record_is_parsed_to_the_same_values(record):
     raw = build_record(record)
     assert len(raw) == record.total_size
     assert parse_record(raw) == record
-    assert codec.build(RECORD, {name: getattr(record, name) for name in Record.__slots__}) == raw
+    assert codec.build(RECORD, {name: getattr(record, name) for name in Record.__struct_fields__}) == raw
 
 
 @pytest.mark.parametrize("shape", ["V1-born4-store4", "V1-born6-store6", "V2-born4-store4"])

@@ -104,7 +104,9 @@ def test_every_real_ext_unit_is_written_back_to_its_own_bytes(path):
     while (unit := parse_ext_unit(data, position)) is not None:
         raw = data[position : position + unit.size]
         assert build_ext_unit(unit) == raw
-        assert codec.parse(consume_queue_ext.UNIT, raw) == {name: getattr(unit, name) for name in unit.__slots__}
+        assert codec.parse(consume_queue_ext.UNIT, raw) == {
+            name: getattr(unit, name) for name in unit.__struct_fields__
+        }
         position += unit.size
         count += 1
     assert count

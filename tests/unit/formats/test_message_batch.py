@@ -37,7 +37,7 @@ def test_every_real_inner_batch_is_split_and_joined_to_its_own_bytes():
         assert b"".join(message_batch.build(part) for part in parts) == record.body
         assert len(parts) == int(properties.decode(record.properties)["INNER_NUM"])
         for part in parts:
-            values = {name: getattr(part, name) for name in part.__slots__}
+            values = {name: getattr(part, name) for name in part.__struct_fields__}
             assert codec.parse(BATCHED_MESSAGE, message_batch.build(part)) == values
         count += 1
     assert count > 10

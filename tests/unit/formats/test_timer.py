@@ -88,7 +88,7 @@ def test_every_real_timer_checkpoint_is_written_back_to_its_own_bytes(path):
 def test_the_timer_checkpoint_is_what_the_broker_answers():
     expected = next(line for line in answers("timer-5.5.0", "timer") if line["kind"] == "timercheck")
     found = timer.parse_checkpoint(fixture("timer-5.5.0/store/config/timercheck").read_bytes())
-    assert [getattr(found, name) for name in found.__slots__] == [v for k, v in expected.items() if k != "kind"]
+    assert [getattr(found, name) for name in found.__struct_fields__] == [v for k, v in expected.items() if k != "kind"]
 
 
 def test_a_short_timer_checkpoint_lacks_values_that_are_zero():

@@ -1,12 +1,12 @@
 """Every layout of a fixed size: derived readers agree with construct, and damage is an error of ours."""
 
 import re
-from dataclasses import replace
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError, TruncatedError
 from mqtool.formats import codec

@@ -47,7 +47,7 @@ def laid_out(records, base=0):
     """The bytes of records one after the other, each told where it stands; and the records so changed."""
     data, placed = bytearray(), []
     for one in records:
-        fields = {name: getattr(one, name) for name in Record.__slots__} | {"physical_offset": base + len(data)}
+        fields = {name: getattr(one, name) for name in Record.__struct_fields__} | {"physical_offset": base + len(data)}
         placed.append(Record(**fields))
         data += commit_log.build_record(placed[-1])
     return bytes(data), placed

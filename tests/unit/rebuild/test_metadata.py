@@ -1,8 +1,7 @@
 """Configuration composed from a log: what is guessed, what is kept, what is put right."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.formats import checkpoint, config_files
@@ -78,7 +77,7 @@ def test_a_delay_level_goes_on_behind_the_last_message_that_was_delivered(tmp_pa
 def test_a_later_retry_of_the_same_message_is_not_the_delivery(tmp_path):
     parked = record("SCHEDULE_TOPIC_XXXX", 1, 0, props=KEY)
     again = record("T", 0, 0, props=KEY)
-    fields = {name: getattr(again, name) for name in again.__slots__} | {"reconsume_times": 1}
+    fields = {name: getattr(again, name) for name in again.__struct_fields__} | {"reconsume_times": 1}
     survey, _ = composed(make_store(tmp_path, [parked, type(again)(**fields)]))
     assert survey.served == {1: 0}
 

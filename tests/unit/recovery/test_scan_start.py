@@ -3,10 +3,10 @@
 import itertools
 import json
 import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.engine.start.detect import options_for

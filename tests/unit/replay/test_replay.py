@@ -67,7 +67,7 @@ def as_lines(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with mqtool.open(STORE) as store, path.open("w") as file:
         for message in store.messages():
             assert isinstance(message, Message)
-            row = {name: getattr(message, name) for name in Message.__slots__ if "body" not in name}
+            row = {name: getattr(message, name) for name in Message.__struct_fields__ if "body" not in name}
             row["body_base64"] = base64.b64encode(message.raw_body).decode()
             file.write(json.dumps(row) + "\n")
     return path

@@ -1,9 +1,9 @@
 """Positions set on a broker: refusals, an interrupted run, a broker that ignores a position; and the plan's file."""
 
 import json
-from dataclasses import replace
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.errors import RefusedError
 from mqtool.server.offsets import BrokerPlan, apply_moves, check_broker

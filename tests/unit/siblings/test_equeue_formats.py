@@ -138,7 +138,7 @@ def test_the_derived_reader_agrees_with_construct(data):
             CURRENT.parse(data)
         return
     record, _ = CURRENT.parse(data)
-    assert {name: getattr(record, name) for name in record.__slots__} == slow
+    assert {name: getattr(record, name) for name in record.__struct_fields__} == slow
 
 
 def test_bytes_behind_a_record_are_ignored_as_the_decoder_does_but_give_no_shape():

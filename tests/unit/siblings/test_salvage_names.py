@@ -1,8 +1,7 @@
 """Topics of EQueue messages that cannot name a directory: salvage leaves them out, says so, and writes all others."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 from mqtool.errors import MessageRejectedError
 from mqtool.siblings.equeue import salvage, writer

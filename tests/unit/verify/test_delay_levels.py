@@ -1,8 +1,7 @@
 """Delays are the configuration's; without it they are what the units of the schedule topic show, or unknown."""
 
-from dataclasses import replace
-
 import pytest
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.convert.queues import into_rocksdb

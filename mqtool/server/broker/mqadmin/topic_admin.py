@@ -1,8 +1,9 @@
 """Handles administrative requests about topics and consumer groups. Source: AdminBrokerProcessor (5.5.0)."""
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
+
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError
 from mqtool.formats.beans import bean_of, document_of

@@ -6,8 +6,9 @@ Source: LiteSubscriptionCtlProcessor, LiteSubscriptionRegistryImpl, LiteMetadata
 
 import time
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.formats.config_files import GroupConfig
 from mqtool.formats.service_records import QueueKey
@@ -32,8 +33,7 @@ _ILLEGAL_STATE = "java.lang.IllegalStateException: "
 _QUOTA = "org.apache.rocketmq.broker.lite.LiteQuotaException: lite subscription quota exceeded "
 
 
-@dataclass(slots=True)
-class Subscription:
+class Subscription(Struct):
     """The lite topics of one client.
 
     Attributes:

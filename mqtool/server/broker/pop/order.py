@@ -6,8 +6,9 @@ unacknowledged message. The state is saved in consumerOrderInfo.json. Source: Qu
 """
 
 import time
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.errors import FormatError
 from mqtool.formats import config_json, file_names, java
@@ -22,8 +23,7 @@ _LEVEL = "QUEUE"
 _NO_COMMIT = -2
 
 
-@dataclass(slots=True)
-class OrderInfo:
+class OrderInfo(Struct):
     """The messages that a group popped last from a queue.
 
     Attributes:

@@ -6,16 +6,16 @@ Source: ProducerManager, ConsumerManager, ConsumerGroupInfo, ClientHousekeepingS
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
+
+from msgspec import Struct, field
 
 from mqtool.server.net.peer import Peer
 
 EXPIRY_S = 120.0
 
 
-@dataclass(slots=True)
-class Client:
+class Client(Struct):
     """The membership of one connection in a group."""
 
     peer: Peer
@@ -26,8 +26,7 @@ class Client:
     renewed_ms: int
 
 
-@dataclass(frozen=True, slots=True)
-class Subscription:
+class Subscription(Struct, frozen=True):
     """A consumer group's subscription to a topic."""
 
     topic: str
@@ -51,8 +50,7 @@ class Subscription:
         }
 
 
-@dataclass(slots=True)
-class ConsumerGroup:
+class ConsumerGroup(Struct):
     """The members of one consumer group."""
 
     name: str

@@ -1,6 +1,6 @@
 """Consumer offsets by topic, group and queue. Source: ConsumerOffsetManager (5.5.0)."""
 
-from dataclasses import replace
+from msgspec.structs import replace
 
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, split_topic_group

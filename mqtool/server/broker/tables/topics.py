@@ -5,7 +5,8 @@ Source: TopicConfigManager (5.5.0).
 
 import logging
 from collections.abc import Callable
-from dataclasses import replace
+
+from msgspec.structs import replace
 
 from mqtool.engine.config_files import BATCH_QUEUES
 from mqtool.errors import UsageError

@@ -9,10 +9,10 @@ import itertools
 import random
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.engine.flags import RunningFlag
 from mqtool.formats import commit_log, properties

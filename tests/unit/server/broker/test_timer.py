@@ -2,10 +2,10 @@
 
 import os
 import time
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.engine import Compat, StoreOptions, open_store
 from mqtool.formats import timer

@@ -2,10 +2,10 @@
 
 import time
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import replace
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from mqtool.protocol.codes import RequestCode as Code
 from mqtool.protocol.rocketmq_v2 import definition as d
