@@ -13,6 +13,7 @@ import pyarrow as pa
 
 from mqtool.choices import Trust
 from mqtool.errors import UnavailableError
+from mqtool.export.request import BATCH_ROWS
 from mqtool.export.sources import resolve
 from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts
 from mqtool.scan.dataset import Stores
@@ -60,9 +61,7 @@ def scan_store(
         with_columns: list[str] | None, predicate: "pl.Expr | None", n_rows: int | None, batch_size: int | None
     ) -> Iterator["pl.DataFrame"]:
         names = whole.names if with_columns is None else [name for name in whole.names if name in with_columns]
-        options = Options(
-            every_class, keyed, frozenset(map(Trust, trust)), None, n_rows, batch_size or Options.batch_rows
-        )
+        options = Options(every_class, keyed, frozenset(map(Trust, trust)), None, n_rows, batch_size or BATCH_ROWS)
         for batch in Stores(sources).messages(names, _where(predicate), options):
             yield pl.DataFrame(pl.from_arrow(batch)).cast({name: schema[name] for name in names})
 

@@ -20,7 +20,7 @@ from mqtool.cli.exits import QUIET, ExitCode, Failure, Terminated, failure_of
 from mqtool.cli.invocation import JSON_FORMATS, Invocation, note
 from mqtool.cli.options import DebugOption
 from mqtool.cli.plain_values import convert_plainly
-from mqtool.jobs import arrow_imports
+from mqtool.jobs import unused_imports
 
 STOPPED = frozenset({ExitCode.INTERRUPTED, ExitCode.TERMINATED})
 _PATIENCE = 0.5
@@ -267,7 +267,7 @@ def main() -> NoReturn:
         sys.exit(ExitCode.IO_ERROR)
     # numpy's linear algebra, of which nothing is used here, would start a thread for each processor: 0.1 s of one
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
-    arrow_imports.hide_unused()
+    unused_imports.hide()
     signal.signal(signal.SIGTERM, _terminate)
     signal.signal(signal.SIGALRM, signal.default_int_handler)
     sys.unraisablehook = _interrupt_again

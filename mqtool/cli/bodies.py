@@ -1,10 +1,9 @@
 """Bodies as text, and redaction."""
 
 import base64
-import hashlib
 import json
 import math
-import secrets
+import os
 from typing import Any
 
 from msgspec import Struct, field
@@ -86,12 +85,14 @@ class Redaction(Struct, frozen=True):
     Each run creates a new salt and never shows it, so nobody can guess values by trying them.
     """
 
-    salt: bytes = field(default_factory=lambda: secrets.token_bytes(16))
+    salt: bytes = field(default_factory=lambda: os.urandom(16))
 
     __repr__ = repr_without("salt")
 
     def text(self, value: str | bytes) -> str:
         """Returns the replacement of a value."""
+        import hashlib
+
         data = value if isinstance(value, bytes) else value.encode("utf-8", "surrogatepass")
         return f"redacted:{hashlib.blake2b(data, digest_size=8, key=self.salt).hexdigest()}"
 

@@ -1,42 +1,9 @@
-"""Rows of stores of other systems (`mqtool.siblings`) as output: schemas from their tables, bytes as text."""
+"""What commands print about stores of other systems (`mqtool.siblings`) apart from their tables."""
 
 from collections.abc import Mapping
 from typing import Any
 
-from mqtool.cli.bodies import BodyView
-from mqtool.cli.schema import DATA, TABLE, WIDE, Column, OutputSchema
-from mqtool.siblings.registry import KINDS
-from mqtool.siblings.tables import Row, Table
-
-_SHOWN = (TABLE, WIDE, DATA)
-_TYPES = {
-    "int32": "integer",
-    "int64": "int64",
-    "time": "int64",
-    "boolean": "boolean",
-    "string": "string",
-    "bytes": "any",
-}
-
-
-def _columns(table: Table) -> tuple[Column, ...]:
-    found = []
-    for column in table.columns:
-        shown, is_time = _SHOWN[column.shown], column.type == "time"
-        found.append(Column(column.name, _TYPES[column.type], column.doc, show=shown, time=is_time, nullable=True))
-        if column.type == "bytes":
-            doc = f"text, hex, base64, json or none: what {column.name} is"
-            found.append(Column(f"{column.name}_encoding", "string", doc, show=DATA))
-    return tuple(found)
-
-
-TABLES = {
-    table.name: OutputSchema(table.name, 1, table.doc, _columns(table)) for kind in KINDS for table in kind.tables
-}
-"""Output of each table, by its name."""
-
-MAIN = tuple(TABLES[kind.tables[0].name] for kind in KINDS)
-"""Output of each kind's first table: what `get` and `find` print."""
+from mqtool.cli.schema import TABLE, Column, OutputSchema
 
 _FINDING = (
     Column("code", "string", "stable name of the invariant", show=TABLE),
@@ -149,20 +116,6 @@ SALVAGE_KIND = OutputSchema(
         Column("damaged_bytes", "int64", "that hold no valid record", show=TABLE),
     ),
 )
-
-
-def row(values: Row, table: Table, body: BodyView) -> dict[str, Any]:
-    """Returns a row as it is printed: bytes encoded, with the name of the encoding."""
-    found = {}
-    for column in table.columns:
-        value = values[column.name]
-        if column.type == "bytes":
-            shown, encoding = (None, "none") if value is None else body.encode(value)
-            found[column.name] = shown
-            found[f"{column.name}_encoding"] = encoding
-        else:
-            found[column.name] = value
-    return found
 
 
 def layout_rows(layout: Mapping[str, Any]) -> list[dict[str, Any]]:

@@ -6,7 +6,7 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mqtool.cli import sibling_rows
+from mqtool.cli import sibling_rows, sibling_tables
 from mqtool.cli.bodies import BodyView
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
@@ -108,7 +108,7 @@ def dump(
                 raise UsageError(f"{only}: give the root of this store of kind {kind.name}, {path}")
             chosen, items = found
         report = DamageReport()
-        output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format)
+        output = Output(invocation, sibling_tables.TABLES[chosen.name], view.format)
         body = _body_view(view)
         rows = _selected(opened, chosen, filters, report, items)
         any_row = _print(output, rows, chosen, filters.limit, body)
@@ -122,7 +122,7 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
     with kind.open(path) as opened:
         chosen = opened.table()
         report = DamageReport()
-        output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format, upright=True)
+        output = Output(invocation, sibling_tables.TABLES[chosen.name], view.format, upright=True)
         body = _body_view(view, default=Body.TEXT)
         for address in addresses:
             try:
@@ -134,7 +134,7 @@ def get(invocation: Invocation, kind: Kind, path: Path, addresses: list[str], vi
                 note(f"{address}: nothing found")
                 report.missing()
             else:
-                output.row(sibling_rows.row(row, chosen, body))
+                output.row(sibling_tables.row(row, chosen, body))
         return output.finish(report.code())
 
 
@@ -143,7 +143,7 @@ def find(invocation: Invocation, kind: Kind, path: Path, filters: Filters, view:
     with kind.open(path) as opened:
         chosen = opened.table()
         report = DamageReport()
-        output = Output(invocation, sibling_rows.TABLES[chosen.name], view.format)
+        output = Output(invocation, sibling_tables.TABLES[chosen.name], view.format)
         body = _body_view(view)
         note(f"searching by reading every row of {chosen.name}")
         if not _print(output, _selected(opened, chosen, filters, report), chosen, filters.limit, body):
@@ -156,7 +156,7 @@ def _print(output: Output, rows: Iterator[Row], table: Table, limit: int | None,
     any_row = False
     for row in islice(rows, limit):
         any_row = True
-        output.row(sibling_rows.row(row, table, body))
+        output.row(sibling_tables.row(row, table, body))
     return any_row
 
 

@@ -15,7 +15,7 @@ from msgspec import Struct, field
 from mqtool.choices import Trust
 from mqtool.errors import UsageError
 from mqtool.export.read import pieces
-from mqtool.export.request import ReadRequest
+from mqtool.export.request import BATCH_ROWS, ReadRequest
 from mqtool.export.rows import rows_of
 from mqtool.export.schema import ALL_COLUMNS, messages_schema
 from mqtool.export.sources import name_of
@@ -105,7 +105,7 @@ class Options(Struct, frozen=True):
     trust: frozenset[Trust] = frozenset()
     end: int | None = None
     limit: int | None = None
-    batch_rows: int = ReadRequest.batch_rows
+    batch_rows: int = BATCH_ROWS
 
 
 class Report(Struct):

@@ -126,15 +126,18 @@ def _best_slots(path: Path, size: int) -> tuple[float, int]:
             if not 0 < count < size // ENTRY.size:
                 return 0.0, 0
             end = last_byte(file, file.data_end())
-            return max((_fit(file, slots, count), slots) for slots in (*possible_slots(size, end, count), 0))
+            best = (0.0, 0)
+            for slots in sorted(possible_slots(size, end, count), reverse=True):
+                best = max(best, (_fit(file, slots, count), slots))
+                if best[0] == 1.0:  # a smaller count fits no better, and the larger one counts
+                    break
+            return best
     except StoreError:
         return 0.0, 0
 
 
 def _fit(file: ReadFile, slots: int, count: int) -> float:
     """Returns the fraction of the newest entries' slots whose heads are correct."""
-    if slots <= 0:
-        return 0.0
     first = max(1, count - _SAMPLE + 1)
     data = file.read(index_file.entry_position(first, slots), (count - first + 1) * ENTRY.size)
     entries = np.frombuffer(data, ENTRY.dtype, len(data) // ENTRY.size)

@@ -61,6 +61,14 @@ def test_verify_of_a_clean_store_loads_nothing_for_repairs():
     assert strays | loaded.intersection(("pyarrow", "numba", "ctypes.util", "pydantic")) == set()
 
 
+def test_info_loads_nothing_to_check_or_for_stores_of_other_systems():
+    loaded = loaded_by("-m", "mqtool", "info", "fixtures/ha-5.5.0/store-master", "--format", "json")
+    assert "mqtool.store.store" in loaded
+    needed = {"mqtool.siblings", "mqtool.siblings.registry", "mqtool.siblings.tables"}
+    strays = {name for name in loaded if name.startswith(("mqtool.verify", "mqtool.recovery", "mqtool.cli.siblings"))}
+    assert strays | {name for name in loaded if name.startswith("mqtool.siblings")} - needed == set()
+
+
 @pytest.mark.parametrize("words", [["dump", "--format", "jsonl"], ["export", "--output"]], ids=" ".join)
 def test_pyarrow_loads_neither_pandas_nor_dateutil(words, tmp_path):
     store, more = "fixtures/ha-5.5.0/store-master", [str(tmp_path / "out")] if words[-1] == "--output" else []

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.choices import FileKind
-from mqtool.cli import field_rows, siblings, zones
+from mqtool.cli import field_rows, zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.entry_rows import SCHEMAS
 from mqtool.cli.exits import ExitCode
@@ -50,7 +50,7 @@ from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import Range
 from mqtool.cli.schema import prints
-from mqtool.cli.sibling_rows import TABLES
+from mqtool.cli.sibling_tables import TABLES
 from mqtool.errors import UsageError
 from mqtool.records.damage import Damage
 from mqtool.siblings.registry import recognise, store_of_file
@@ -141,8 +141,12 @@ def dump(
     )
     view.check()
     if kind is None and (sibling := recognise(path)) is not None:
+        from mqtool.cli import siblings
+
         return siblings.dump(ctx.obj, sibling, path, table, filters, view)
     if kind is None and (file := store_of_file(path)) is not None:
+        from mqtool.cli import siblings
+
         return siblings.dump(ctx.obj, *file, table, filters, view, only=path)
     if table is not None:
         raise UsageError("--table is only for stores of other systems; see `mqtool formats`")

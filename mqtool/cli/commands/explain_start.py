@@ -4,7 +4,6 @@ from typing import Annotated
 
 import typer
 
-from mqtool.cli import siblings
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, StartedReleaseOption, StoreArgument, option
@@ -48,6 +47,8 @@ def explain_start(
     """Predicts and prints; ends with 1 if the broker would not start, or messages would be lost."""
     kind = recognise(store)
     if kind is not None:
+        from mqtool.cli import siblings
+
         return siblings.explain_start(ctx.obj, kind, store, output_format)
     return print_start_outcome(
         ctx.obj,

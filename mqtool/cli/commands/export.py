@@ -12,7 +12,7 @@ import typer
 from msgspec import Struct, field
 
 from mqtool.choices import TableFormat
-from mqtool.cli import ranges, siblings, zones
+from mqtool.cli import ranges, zones
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation, note
@@ -242,6 +242,8 @@ def export(
     if kind is not None:
         if options != _Options():
             raise UsageError(f"a store of kind {kind.name} is exported completely, table by table: give only --output")
+        from mqtool.cli import siblings
+
         if where is not None:
             return siblings.export_on_spark(ctx.obj, kind, Path(stores[0]), Path(to), where, output_format)
         return siblings.export(ctx.obj, kind, Path(stores[0]), Path(to), output_format)

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from mqtool.choices import SearchMethod
-from mqtool.cli import siblings, zones
+from mqtool.cli import zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
@@ -43,7 +43,7 @@ from mqtool.cli.options import (
 from mqtool.cli.output import Output
 from mqtool.cli.progress import show_progress
 from mqtool.cli.schema import prints
-from mqtool.cli.sibling_rows import MAIN
+from mqtool.cli.sibling_tables import MAIN
 from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 
@@ -103,6 +103,8 @@ def find(
         raise UsageError("nothing to find: give --key, --tag, --grep, …; `mqtool dump` prints every message")
     kind = recognise(store)
     if kind is not None:
+        from mqtool.cli import siblings
+
         return siblings.find(ctx.obj, kind, store, filters, view)
     report = DamageReport()
     with open_readable(store, config) as opened:

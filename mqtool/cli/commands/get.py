@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from mqtool.cli import siblings, zones
+from mqtool.cli import zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -26,7 +26,7 @@ from mqtool.cli.options import (
 )
 from mqtool.cli.output import Output
 from mqtool.cli.schema import prints
-from mqtool.cli.sibling_rows import MAIN
+from mqtool.cli.sibling_tables import MAIN
 from mqtool.errors import CorruptionError, UnreadableError
 from mqtool.siblings.registry import recognise
 
@@ -67,6 +67,8 @@ def get(
     view = MessageView(format=output_format, body=body, max_body=max_body, raw=raw, redact=redact)
     kind = recognise(store)
     if kind is not None:
+        from mqtool.cli import siblings
+
         return siblings.get(ctx.obj, kind, store, address, view)
     rows = view.rows(default=Body.TEXT)
     report = DamageReport()

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from mqtool.cli import siblings, zones
+from mqtool.cli import zones
 from mqtool.cli.damage_report import DamageReport
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import TABLE_FORMATS, Format
@@ -232,6 +232,8 @@ def info(
 
     kind = recognise(store)
     if kind is not None:
+        from mqtool.cli import siblings
+
         return siblings.info(ctx.obj, kind, store, output_format, deep=deep)
     report = DamageReport(lines=output_format in TABLE_FORMATS)
     with open_readable(store, config) as opened:

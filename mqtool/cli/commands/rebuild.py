@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from msgspec import Struct
 
-from mqtool.cli import ranges, siblings
+from mqtool.cli import ranges
 from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
@@ -280,6 +280,8 @@ def rebuild(
 
     kind = recognise(store)
     if kind is not None:
+        from mqtool.cli import siblings
+
         return siblings.rebuild(ctx.obj, kind, store, out, what, output_format)
     options = _Options(what, store, out, topic or [], queue, offset, file, jobs, state, resume)
     options.check()

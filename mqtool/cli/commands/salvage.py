@@ -7,7 +7,6 @@ from typing import Annotated
 
 import typer
 
-from mqtool.cli import siblings
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format
 from mqtool.cli.options import (
@@ -162,6 +161,8 @@ def salvage(
             raise UsageError(
                 f"leave --with, --compact, --without-topic and --map out: a store of kind {kind.name} has none"
             )
+        from mqtool.cli import siblings
+
         return siblings.salvage(ctx.obj, kind, store, target, output_format)
     with open_store(store, config) as opened:
         opened.commit_log.unreadable = UnreadableParts()

@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from mqtool.choices import Compat
-from mqtool.cli import siblings
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import FORMAT_OPTIONS, note
 from mqtool.cli.options import (
@@ -284,6 +283,8 @@ def verify(
             raise UsageError(
                 f"a store of kind {kind.name} is checked completely, in one process, to stdout; leave such options out"
             )
+        from mqtool.cli import siblings
+
         return siblings.verify(ctx.obj, kind, store, output_format.value, fail_on.value)
     for written in (outfile, state):
         if written is not None:

@@ -161,7 +161,7 @@ def test_a_plan_with_words_that_it_should_not_have(plan, root):
         (lambda document: document.update(forecast=7), "wrong type"),
         (lambda document: document["changes"][0].update(verb="erase"), "expected one of rebuild-consumequeue, "),
         (lambda document: document["changes"][0].update(more=1), "more: found '1'"),
-        (lambda document: document["changes"][0].update(more=["x"]), "unexpected keyword argument 'more'"),
+        (lambda document: document["changes"][0].update(more=["x"]), "Unexpected keyword argument 'more'"),
         (lambda document: document["changes"][0].update(topics=[1]), "topics: found '[1]'"),
         (lambda document: document["changes"][0].update(queue_id="0"), "queue_id: found '0'"),
         (lambda document: document["changes"][0].update(mode="bold"), "mode: found 'bold'"),
