@@ -3,6 +3,7 @@
 `mqtool.cli.commands` lists the commands. Only `run` turns exceptions into exit codes, by the table in `exits`.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -265,7 +266,8 @@ def main() -> NoReturn:
     """The console script."""
     if sys.stdout is None or sys.stderr is None:  # closed by the caller: there is nowhere to answer to
         sys.exit(ExitCode.IO_ERROR)
-    # numpy's linear algebra, of which nothing is used here, would start a thread for each processor: 0.1 s of one
+    # numpy's linear algebra, of which nothing is used here, would start a thread for each processor: 0.1 s of one.
+    # Child processes and local Spark workers inherit this, and use none either.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     unused_imports.hide()
     signal.signal(signal.SIGTERM, _terminate)
@@ -275,6 +277,7 @@ def main() -> NoReturn:
     if code in {ExitCode.PIPE_CLOSED, ExitCode.IO_ERROR, *STOPPED}:
         # What is still buffered cannot be written; the interpreter must not try again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    gc.freeze()  # at its end the interpreter looks for cycles among all objects: 30 ms, to free what ends anyway
     sys.exit(code)
 
 
