@@ -13,7 +13,6 @@ import shutil
 import signal
 import subprocess
 import sys
-import tempfile
 import weakref
 from collections.abc import Iterator
 from pathlib import Path
@@ -88,6 +87,8 @@ class Database:
             UnavailableError: rocksdict is not installed.
             StoreError: it cannot be read.
         """
+        import tempfile  # noqa: PLC0415 - takes a millisecond, and few stores have a database
+
         where: Any = path
         if isinstance(where, RemotePath):
             raise StoreError("is a RocksDB in object storage, which is not read; copy it here", path)

@@ -127,9 +127,9 @@ def _best_slots(path: Path, size: int) -> tuple[float, int]:
                 return 0.0, 0
             end = last_byte(file, file.data_end())
             best = (0.0, 0)
-            for slots in sorted(possible_slots(size, end, count), reverse=True):
+            for slots in possible_slots(size, end, count):
                 best = max(best, (_fit(file, slots, count), slots))
-                if best[0] == 1.0:  # a smaller count fits no better, and the larger one counts
+                if best[0] == 1.0:  # the most likely counts come first
                     break
             return best
     except StoreError:
