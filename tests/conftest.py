@@ -51,9 +51,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     config.hook.pytest_deselected(items=left)
 
 
-def pytest_xdist_auto_num_workers() -> int:
-    """`-n auto`: one more than there are processors, since tests with real brokers mostly wait for them."""
-    return (os.cpu_count() or 1) + 1
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
+    """`-n auto`: one more than there are processors, since tests with real brokers mostly wait for them; not in the fast tier."""
+    return (os.cpu_count() or 1) + (config.getoption("--tier") != "fast")
 
 
 _WATCH = Watch()

@@ -20,10 +20,15 @@ class Module:
     tree: ast.Module
     lines: int
 
+    @functools.cached_property
+    def nodes(self) -> tuple[ast.AST, ...]:
+        """Every node of the tree."""
+        return tuple(ast.walk(self.tree))
+
     def imports(self) -> Iterator[tuple[int, str]]:
         """Line and full name of each import, wherever in the file it stands; relative ones made absolute."""
         package = self.name.split(".") if self.path.name == "__init__.py" else self.name.split(".")[:-1]
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.Import):
                 yield from ((node.lineno, alias.name) for alias in node.names)
             elif isinstance(node, ast.ImportFrom):
@@ -33,7 +38,7 @@ class Module:
 
     def functions(self) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef]:
         """Every function and method."""
-        for node in ast.walk(self.tree):
+        for node in self.nodes:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
                 yield node
 

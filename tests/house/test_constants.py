@@ -34,7 +34,7 @@ def test_a_constant_of_the_broker_has_one_home():
     places = {
         (value, module.path.name)
         for module in modules()
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Constant) and (value := spelled_out(node.value)) is not None
     }
     assert places == set(HOMES.items())

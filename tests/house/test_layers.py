@@ -186,7 +186,7 @@ def test_formats_and_records_open_no_file():
         f"{module.path}:{node.lineno}"
         for module in modules()
         if module.layer in {"formats", "records", "protocol"}
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call)
         if (node.func.id if isinstance(node.func, ast.Name) else getattr(node.func, "attr", "")) in openers
     ]
@@ -201,7 +201,7 @@ def test_a_walk_is_put_together_in_one_place():
         str(module.path)
         for module in modules()
         if module.layer != "records"
-        for node in ast.walk(module.tree)
+        for node in module.nodes
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WALKERS
     }
     assert calls == {"mqtool/store/log_walk.py"}

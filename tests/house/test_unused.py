@@ -54,7 +54,7 @@ class Names:
 
     def _imported(self, module: Module) -> Iterator[tuple[str, tuple[str, str | None]]]:
         package = module.name.split(".") if module.path.name == "__init__.py" else module.name.split(".")[:-1]
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Import):
                 for alias in node.names:
                     yield alias.asname or alias.name.split(".")[0], (alias.name if alias.asname else "mqtool", None)
@@ -76,7 +76,7 @@ class Names:
 
     def used(self, module: Module) -> Iterator[tuple[int, str]]:
         """Yields line and origin of each name that a module uses, also in text such as an annotation."""
-        for node in ast.walk(module.tree):
+        for node in module.nodes:
             if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Load):
                 yield node.lineno, self.origin(module.name, node.id) or ""
             elif isinstance(node, ast.Attribute):

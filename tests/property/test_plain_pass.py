@@ -7,6 +7,7 @@ import pytest
 import mqtool
 from mqtool import kernels
 from mqtool.verify import plain_pass
+from mqtool.verify.finding_collector import in_order
 from mqtool.verify.state import encode
 from mqtool.verify.survey import survey
 from mqtool.verify.tasks import run_task, tasks_of
@@ -15,7 +16,7 @@ from tests.property.records import CONFIG, ENTRIES, SLOTS, change_bytes, varied_
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
-from tests.support.tiers import NIGHT
+from tests.support.tiers import NIGHT, one_in
 
 pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")
 
@@ -29,7 +30,9 @@ def facts_of(root, config, topics=None):
         seen = survey(opened, topics)
         results = [run_task(seen, task) for task in tasks_of(seen)]
     for facts in (facts for result in results for facts in result.segments):
-        facts.span.jumps.sort(key=lambda jump: jump.after)  # theirs is the order of the queues inside each window
+        # theirs is the order of the queues, and of the kinds of findings, inside each window
+        facts.span.jumps.sort(key=lambda jump: jump.after)
+        facts.findings[:] = in_order(facts.findings)
     return [encode(result) for result in results]
 
 
@@ -83,16 +86,15 @@ def test_a_clean_store_is_mostly_read_by_the_compiled_pass(tmp_path, taken, monk
     assert sum(taken) > 900
 
 
-@pytest.mark.parametrize("seed", range(60 if NIGHT else 8))
+@pytest.mark.parametrize("seed", one_in(4, range(60 if NIGHT else 8)))
 def test_stores_with_bytes_changed(seed, tmp_path, window, taken, monkeypatch):
     monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 10)
     chance = random.Random(seed)
     root = varied_store(tmp_path / "store", chance)
     check_same(root, CONFIG)
     check_same(root, CONFIG, ("Orders",))
-    files = [
-        path for tree in ("commitlog", "consumequeue", "index") for path in (root / tree).rglob("*") if path.is_file()
-    ]
+    trees = (root / tree for tree in ("commitlog", "consumequeue", "index"))
+    files = [path for tree in trees for path in sorted(tree.rglob("*")) if path.is_file()]
     for _ in range(4):
         change_bytes(chance.choice(files), chance)
         check_same(root, CONFIG)

@@ -6,6 +6,7 @@ job. Everything else in `tests/golden` and `tests/cli` belongs to the default ti
 """
 
 import os
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -21,6 +22,16 @@ _NOT_FAST = frozenset({"slow", "long", "spark", "interop", "browser"})
 def night(*values: Any, id: str | None = None) -> Any:  # noqa: A002 - as pytest.param calls it
     """One set of parameters that takes too long for every run; its siblings show the same with another release or store."""
     return pytest.param(*values, marks=pytest.mark.night, id=id)
+
+
+def one_in(step: int, values: Iterable[Any]) -> list[Any]:
+    """Sets of parameters of which the fast tier runs the first of every `step`; the others begin with the default tier."""
+    return [
+        value
+        if number % step == 0
+        else pytest.param(*(value if isinstance(value, tuple) else (value,)), marks=pytest.mark.slow)
+        for number, value in enumerate(values)
+    ]
 
 
 def belongs(folder: str, markers: frozenset[str], tier: str) -> bool:

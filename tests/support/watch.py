@@ -45,7 +45,8 @@ class Watch:
         self.strange: list[str] = []
         self._temporary = os.path.realpath(tempfile.gettempdir())
         roots = (ROOT, Path.home() / ".cache", Path.home() / ".m2", Path(sys.prefix), "/dev", "/proc")
-        self._roots = tuple(f"{root}/" for root in roots)
+        self._roots = tuple(f"{root}/" for root in roots if not self._temporary.startswith(f"{root}/"))
+        self._around = tuple(f"{root}/" for root in roots if self._temporary.startswith(f"{root}/"))
         sys.addaudithook(self._hear)
 
     def _hear(self, event: str, arguments: tuple[Any, ...]) -> None:
@@ -61,6 +62,7 @@ class Watch:
             return  # a descriptor: it was looked at when it was opened
         name = os.path.normpath(os.path.join(os.getcwd(), os.fsdecode(path)))  # noqa: PTH109, PTH118 - no Path per event
         below = name.removeprefix(f"{self._temporary}/")
-        is_given = name.startswith(self._roots) or (below != name and _GIVEN.match(below))
+        elsewhere = below == name
+        is_given = name.startswith(self._roots) or (name.startswith(self._around) if elsewhere else _GIVEN.match(below))
         if not is_given and not (event in _HARMLESS and os.path.isdir(name)):  # noqa: PTH112 - no Path per event
             self.strange.append(f"{event} {name}")

@@ -37,12 +37,13 @@ from tests.support.questions import (
 )
 from tests.support.stores import answers as recorded_answers
 from tests.support.stores import copy_store
+from tests.support.tiers import one_in
 
 F = pc.field
 EVERYTHING = ("queues", "index", "clock")
 
 
-@pytest.mark.parametrize("name", [*STORES[:3], *(pytest.param(name, marks=pytest.mark.slow) for name in STORES[3:])])
+@pytest.mark.parametrize("name", one_in(len(STORES), STORES))
 def test_twelve_questions_have_the_answers_of_a_full_scan_in_every_engine(name, tmp_path):
     path = store_of(name, tmp_path)
     with open_store(path) as store:

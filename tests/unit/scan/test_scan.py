@@ -15,6 +15,7 @@ from tests.support.builder import FIRST_TIME, StoreBuilder
 from tests.support.damage import damage_case
 from tests.support.questions import committed, moment, questions
 from tests.support.stores import STORES, copy_store
+from tests.support.tiers import one_in
 
 F = pc.field
 ALL = ("queues", "index", "clock")
@@ -46,7 +47,7 @@ NAMES = [
 ]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", one_in(4, NAMES))
 def test_twelve_questions_have_the_answers_of_a_full_scan(name, tmp_path):
     with open_store(copy_store(name, tmp_path)) as store:
         messages = committed(store)

@@ -24,6 +24,7 @@ from mqtool.verify import verify
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest
+from tests.support.tiers import one_in
 from tests.support.unreadable import unlistable
 
 
@@ -38,7 +39,7 @@ def contents(root):
     }
 
 
-@pytest.mark.parametrize("name", ["orders-5.5.0", "crash-4.9.7", "bcq-5.5.0", "timer-5.5.0"])
+@pytest.mark.parametrize("name", one_in(2, ["orders-5.5.0", "crash-4.9.7", "bcq-5.5.0", "timer-5.5.0"]))
 def test_a_store_comes_back_byte_for_byte(name, tmp_path):
     root = copy_store(name, tmp_path)
     before = tree_digest(root)
@@ -50,6 +51,7 @@ def test_a_store_comes_back_byte_for_byte(name, tmp_path):
     assert tree_digest(root) == before
 
 
+@pytest.mark.slow
 def test_zeros_take_no_space(tmp_path):
     root = copy_store("default-sizes", tmp_path)
     made = backup(root, tmp_path / "backup")
@@ -487,7 +489,7 @@ def database(root, generation: int) -> None:
     (directory / "CURRENT").write_bytes(b"MANIFEST-000001\n")
 
 
-@pytest.mark.parametrize("at", ["CURRENT", "MANIFEST-000001", "000001.sst", "000001.log"])
+@pytest.mark.parametrize("at", one_in(2, ["CURRENT", "MANIFEST-000001", "000001.sst", "000001.log"]))
 def test_an_open_database_is_copied_in_one_state(at, tmp_path, monkeypatch):
     root = copy_store("orders-5.5.0", tmp_path)
     database(root, 1)

@@ -23,6 +23,7 @@ from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_messages, damage_case
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
+from tests.support.tiers import one_in
 
 BASES = ["4.9.7-clean", "5.5.0-crash"]
 
@@ -61,7 +62,9 @@ def erase(root, physical_offset, length):
         file.write(bytes(length))
 
 
-@pytest.mark.parametrize("name", ["orders-5.5.0", "orders-4.9.7", "rollover-5.5.0", "hosts-5.5.0", "rocksdb-cq-5.5.0"])
+@pytest.mark.parametrize(
+    "name", one_in(3, ["orders-5.5.0", "orders-4.9.7", "rollover-5.5.0", "hosts-5.5.0", "rocksdb-cq-5.5.0"])
+)
 def test_a_healthy_store_comes_out_with_the_same_records_and_is_clean(name, tmp_path):
     root = copy_store(name, tmp_path)
     before = tree_digest(root)
@@ -73,7 +76,9 @@ def test_a_healthy_store_comes_out_with_the_same_records_and_is_clean(name, tmp_
 
 
 @pytest.mark.parametrize("base", BASES)
-@pytest.mark.parametrize("kind", ["old-flip-body", "tail-page-hole", "old-zero-segment", "segment-missing-middle"])
+@pytest.mark.parametrize(
+    "kind", one_in(2, ["old-flip-body", "tail-page-hole", "old-zero-segment", "segment-missing-middle"])
+)
 def test_every_record_that_was_not_hit_is_where_it_was(kind, base, tmp_path):
     root = damage_case(f"{kind}@{base}", tmp_path)
     found, left = salvage(root, tmp_path / "new"), records(root)
@@ -449,7 +454,7 @@ def test_a_salvaged_store_is_never_corrupt(case, tmp_path):
     assert (found.verify, errors(tmp_path / "new")) in [("clean", set()), ("dirty", set())]
 
 
-@pytest.mark.parametrize("back", [1, 3, 1000])
+@pytest.mark.parametrize("back", one_in(3, [1, 3, 1000]))
 def test_records_in_a_row_with_too_small_queue_offsets_stay_where_their_units_are(back, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     with mqtool.open(root) as store:
@@ -539,7 +544,7 @@ def test_a_message_that_is_turned_into_a_part_of_a_transaction_is_found_and_kept
     assert set(records(tmp_path / "new")) == before
 
 
-@pytest.mark.parametrize("name", ["LivesRetry", "RMQ_SYS_TRACE_TOPIC", "LivesPlain"])
+@pytest.mark.parametrize("name", one_in(3, ["LivesRetry", "RMQ_SYS_TRACE_TOPIC", "LivesPlain"]))
 def test_a_topic_that_is_left_out_gives_its_space_back_and_nothing_else_is_missing(tmp_path, name):
     root = copy_store("lives-5.5.0", tmp_path)
     options = SalvageOptions(compact=True, without_topics=(name,), map_file=tmp_path / "map.csv")

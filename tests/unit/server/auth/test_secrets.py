@@ -121,6 +121,7 @@ def test_they_are_in_the_table_of_users_alone(store):
 COMMANDS = ("info --deep", "dump", "verify", "report -o REPORT", "explain-start")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", COMMANDS)
 def test_a_command_that_reads_the_store_prints_none(store, words, tmp_path):
     config, report = tmp_path / "broker.conf", tmp_path / "report.html"
@@ -135,6 +136,7 @@ def test_a_command_that_reads_the_store_prints_none(store, words, tmp_path):
     assert not report.exists() or SECRET not in report.read_text("utf-8")
 
 
+@pytest.mark.slow
 def test_dump_refuses_the_files_of_the_tables(store):
     for file in sorted((store / "config" / "users").iterdir()):
         command = [sys.executable, "-m", "mqtool", "dump", str(file)]

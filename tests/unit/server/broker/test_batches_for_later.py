@@ -12,6 +12,7 @@ from tests.support.batches_for_later import TOPIC, converse
 from tests.support.refusals import BATCH_OF_ONE, JAVA
 from tests.support.remoting import Client
 from tests.support.stores import copy_store
+from tests.support.tiers import one_in
 from tests.unit.server.broker.conftest import until
 
 ANSWERS = Path(__file__).parents[1] / "answers"
@@ -35,13 +36,14 @@ def comparable(row):
     return row | {"remark": next(start for start in ILLEGAL if remark.startswith(start))}
 
 
-@pytest.mark.parametrize("fast", [True, False], ids=["fast sends", "ordinary sends"])
+@pytest.mark.parametrize("fast", one_in(2, [True, False]), ids=["fast sends", "ordinary sends"])
 def test_a_batch_for_later_is_answered_and_stored_as_by_5_5_0(fast):
     with MqServer(fast_sends=fast) as server:
         found = converse(server.broker_address)
     assert list(map(comparable, found)) == list(map(comparable, recorded("5.5.0")))
 
 
+@pytest.mark.slow
 def test_a_batch_for_later_is_answered_and_stored_as_by_4_9_7(tmp_path):
     store = copy_store("orders-4.9.7", tmp_path)
     with MqServer(store) as server:
@@ -52,6 +54,7 @@ def test_a_batch_for_later_is_answered_and_stored_as_by_4_9_7(tmp_path):
     assert list(map(comparable, found)) == list(map(comparable, recorded("4.9.7")))
 
 
+@pytest.mark.slow
 def test_the_timer_goes_on_after_a_batch_that_it_cannot_use(tmp_path):
     """That of 5.5.0 stops there for good."""
     with MqServer(tmp_path / "store") as server, Client(server.broker_address) as client:

@@ -267,6 +267,7 @@ def settings_of(topic, padding=0):
     return framed(s.TelemetryCommand(settings=settings).SerializeToString())
 
 
+@pytest.mark.slow
 def test_a_telemetry_stream_that_never_reads_is_ended(server, client, topic):
     command = settings_of(topic, 100_000)
     with Raw(server.endpoints, window=0) as raw:

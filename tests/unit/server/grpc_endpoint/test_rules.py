@@ -134,6 +134,7 @@ def test_two_topics_in_a_request_are_refused(server, client):
     assert code(client.call("SendMessage", messages=[])) == "MESSAGE_CORRUPTED"
 
 
+@pytest.mark.slow
 def test_a_message_that_is_delivered_too_often_becomes_a_dead_letter(server, client):
     create_topic(server, "Tired", queues=1)
     create_group(server, "GTired", retryMaxTimes=1)
@@ -178,6 +179,7 @@ def test_an_old_handle_is_good_for_its_time_and_a_message_that_is_freed_comes_ag
     assert acknowledge(client, "GHandles", "Handles", handle_of(again)) == "OK"
 
 
+@pytest.mark.slow
 def test_an_ordered_message_is_tried_again_before_the_next_and_forwarded_in_the_end(server, client):
     create_topic(server, "Turns", "FIFO", queues=1)
     create_group(server, "GTurns", consumeMessageOrderly=True)
@@ -197,6 +199,7 @@ def test_an_ordered_message_is_tried_again_before_the_next_and_forwarded_in_the_
     until(lambda: [body for _, body in stored_in(server, "%DLQ%GTurns")] == [b"0"])
 
 
+@pytest.mark.slow
 def test_a_half_message_is_seen_when_it_is_committed_and_never_after_a_rollback(server, client):
     create_topic(server, "Halves", "TRANSACTION", queues=1)
     client.produce("Halves")
@@ -252,6 +255,7 @@ def test_a_producer_gets_its_limits_and_its_backoff(server, client):
     assert not settings.metric.on
 
 
+@pytest.mark.slow
 def test_a_recalled_message_never_arrives(server, client):
     create_topic(server, "Recalled", "DELAY", queues=1)
     create_topic(server, "NotDelayed", queues=1)
@@ -291,6 +295,7 @@ def test_one_port_takes_plain_grpc_grpc_over_tls_and_remoting(server):
     assert kinds == [b"plain"] * 3 + [b"remoting"] * 3 + [b"tls"] * 3
 
 
+@pytest.mark.slow
 def test_acknowledgements_wait_for_the_disk_where_messages_do(tmp_path):
     """With SYNC_FLUSH; a restart shows that each of them was stored."""
     with MqServer(tmp_path / "store", flushDiskType="SYNC_FLUSH", flushConsumerOffsetInterval="100") as server:
