@@ -60,7 +60,7 @@ class Session:
             import duckdb  # noqa: PLC0415 - an extra
         except ImportError as error:
             raise UnavailableError('SQL needs duckdb: pip install "rocketmq-mqtool[sql]"') from error
-        sources = resolve(map(str, stores), None if config is None else str(config))
+        sources = resolve(stores, config)
         options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)))
         self._error: type[Exception] = duckdb.Error
         self.stores = Stores(tuple(sources), options, logs=logs)

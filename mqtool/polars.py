@@ -53,7 +53,7 @@ def scan_store(
         from polars.io.plugins import register_io_source  # noqa: PLC0415
     except ImportError as error:
         raise UnavailableError('lazy frames need polars: pip install "rocketmq-mqtool[polars]"') from error
-    sources = tuple(resolve(map(str, stores), None if config is None else str(config)))
+    sources = tuple(resolve(stores, config))
     whole = schema_of(keyed=keyed)
     schema = pl.DataFrame(pl.from_arrow(whole.empty_table())).schema
 

@@ -33,7 +33,7 @@ class Source(Struct, frozen=True):
         return open_store(self.path, self.config)
 
 
-def resolve(arguments: Iterable[str], config: str | None = None) -> list[Source]:
+def resolve(arguments: Iterable[str | Path], config: str | Path | None = None) -> list[Source]:
     """Returns the stores that arguments name.
 
     Args:
@@ -44,9 +44,10 @@ def resolve(arguments: Iterable[str], config: str | None = None) -> list[Source]
         UsageError: two stores have the same name, or a store is given twice.
         NotAStoreError: a glob matches nothing.
     """
+    config = None if config is None else str(config)
     found: list[tuple[str | None, str]] = []
     for argument in arguments:
-        name, path = _named(argument)
+        name, path = _named(str(argument))
         found.extend((name, one) for one in _expand(path))
     if not found:
         raise UsageError("name at least one store")

@@ -1,7 +1,8 @@
 """Request and response codes, under RocketMQ's own names.
 
-Only names belong here; the handler of a code documents its meaning. Docs page: docs/protocol.md. Sources:
-RequestCode, ResponseCode and RemotingSysResponseCode of 5.5.0; codes that only 4.9.7 has are last.
+Only names, and what remarks have in common, belong here; the handler of a code documents its meaning. Docs page:
+docs/protocol.md. Sources: RequestCode, ResponseCode and RemotingSysResponseCode of 5.5.0; codes that only 4.9.7 has
+are last.
 """
 
 from enum import IntEnum
@@ -253,3 +254,7 @@ class ResponseCode(IntEnum):
     LITE_SUBSCRIPTION_QUOTA_EXCEEDED = 2018
     USER_NOT_EXIST = 3001
     POLICY_NOT_EXIST = 3002
+
+
+FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
+"""Suffix of the remark of some refusals (FAQUrl)."""

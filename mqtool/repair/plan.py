@@ -4,7 +4,6 @@ Docs page: docs/repair.md. A plan contains no bytes of messages. `apply` builds 
 have the checksums that the plan states.
 """
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -15,6 +14,7 @@ from mqtool.commands import opened
 from mqtool.errors import RefusedError, UsageError
 from mqtool.repair.changes import Change, change_from_json, change_to_json
 from mqtool.repair.paths import check_name
+from mqtool.store.plan_file import canonical, check_version, digest_of, edited, wrong_field
 from mqtool.values import asdict
 
 SCHEMA = "mqtool.plan"
@@ -146,7 +146,7 @@ class Plan(Struct, frozen=True):
     @property
     def digest(self) -> str:
         """Returns the SHA-256 over all other fields."""
-        return hashlib.sha256(_text(self._body()).encode()).hexdigest()
+        return digest_of(self._body())
 
     def _body(self) -> dict[str, Any]:
         found = structs.asdict(self)
@@ -180,16 +180,14 @@ class Plan(Struct, frozen=True):
             raise RefusedError("plan-unreadable", f"expected a plan in JSON: {error}", path) from error
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             raise RefusedError("plan-unreadable", f"expected a document of schema {SCHEMA}", path)
-        if document.get("schema_version") != SCHEMA_VERSION:
-            found = str(document.get("schema_version"))[:20]
-            raise RefusedError("plan-version", f"expected version {SCHEMA_VERSION}, found {found}; plan again", path)
+        check_version(document, SCHEMA_VERSION, path)
         try:
             plan = _plan_of(document, path)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, UsageError) as error:
-            raise RefusedError("plan-unreadable", f"a field is missing or of a wrong type: {error}", path) from error
+            raise wrong_field(error, path) from error
         stated = document.pop("digest", None)
-        if stated != plan.digest or _text(document) != _text(plan._body()):
-            raise RefusedError("plan-edited", "it was edited: its digest differs; run `mqtool plan` again", path)
+        if stated != plan.digest or canonical(document) != canonical(plan._body()):
+            raise edited(path)
         return plan
 
 
@@ -255,7 +253,3 @@ def _typed(value: Any, kind: type) -> Any:
     if type(value) is not kind:
         raise TypeError(f"expected {kind.__name__}, found {str(value)[:40]!r}")
     return value
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=True, separators=(",", ":"))

@@ -229,5 +229,5 @@ def dataset(
         UsageError: no store was given, or one was given twice.
     """
     options = Options(every_class=every_class, trust=frozenset(map(Trust, trust)))
-    sources = resolve(map(str, stores), None if config is None else str(config))
+    sources = resolve(stores, config)
     return MessagesDataset(Stores(tuple(sources), options), keyed=keyed)

@@ -247,7 +247,7 @@ def export(
         if where is not None:
             return siblings.export_on_spark(ctx.obj, kind, Path(stores[0]), Path(to), where, output_format)
         return siblings.export(ctx.obj, kind, Path(stores[0]), Path(to), output_format)
-    sources = resolve(stores, None if config is None else str(config))
+    sources = resolve(stores, config)
     _require_rocketmq(sources)
     require_selected(_opened(sources), topic, queue)
     request = options.request(sources, to)

@@ -12,9 +12,6 @@ from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.tables.queue_locks import QueueName
 
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
-"""Suffix of the remark of some refusals (FAQUrl)."""
-
 
 class RefusalError(MqtoolError):
     """Raised by a handler to refuse a request; the answer carries its code and remark."""

@@ -16,9 +16,9 @@ from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import hosts, java
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.hosts import Host
-from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command
-from mqtool.server.broker.answers import FAQ, RefusalError
+from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.consume.long_polling import LongPolling
 from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.settings import Settings

@@ -12,15 +12,13 @@ from mqtool.formats import java
 from mqtool.formats.beans import bean_of, document_of
 from mqtool.formats.config_files import DataVersion
 from mqtool.protocol import registration_body
-from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.namesrv import bodies
 from mqtool.server.namesrv.routes import EXPIRY_SECONDS, QueueData, Registration, Routes
 from mqtool.server.namesrv.settings import ORDER_TOPICS, KeyValues, Settings
 from mqtool.server.net.peer import Handler, Peer
-
-FAQ = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
 class Requests:

@@ -1,14 +1,14 @@
 """A plan of new consumer offsets on a running broker, stored as a file; its undo file is such a plan too."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
 
-from mqtool.errors import RefusedError, UsageError
+from mqtool.errors import UsageError
 from mqtool.store.offset_moves import Move, move_from_json
+from mqtool.store.plan_file import check_version, digest_of, edited, wrong_field
 from mqtool.values import asdict
 
 SCHEMA = "mqtool.broker-offsets"
@@ -44,7 +44,7 @@ class BrokerPlan(Struct, frozen=True):
     @property
     def digest(self) -> str:
         """SHA-256 of all other fields."""
-        return hashlib.sha256(_text(self._body()).encode()).hexdigest()
+        return digest_of(self._body())
 
     def to_json(self) -> str:
         """Returns the plan as the content of its file."""
@@ -69,19 +69,14 @@ class BrokerPlan(Struct, frozen=True):
             return None
         if not isinstance(document, dict) or document.get("schema") != SCHEMA:
             return None
-        if document.get("schema_version") != SCHEMA_VERSION:
-            raise RefusedError("plan-version", f"expected version {SCHEMA_VERSION}; run `mqtool plan` again", path)
+        check_version(document, SCHEMA_VERSION, path)
         try:
             names = ("broker", "name", "created", "online", "time")
             moves = tuple(move_from_json(one) for one in document["moves"])
             notes = tuple(str(note) for note in document["notes"])
             found = cls(moves=moves, notes=notes, **{name: document[name] for name in names})
         except (KeyError, TypeError, ValueError, UsageError) as error:
-            raise RefusedError("plan-unreadable", f"a field is missing or of a wrong type: {error}", path) from error
+            raise wrong_field(error, path) from error
         if document.get("digest") != found.digest:
-            raise RefusedError("plan-edited", "it was edited: its digest differs; run `mqtool plan` again", path)
+            raise edited(path)
         return found
-
-
-def _text(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from mqtool.engine import GetResult, GetStatus
 from mqtool.formats.config_files import GroupConfig, TopicConfig
-from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker.answers import FAQ, RefusalError, illegal_queue, number, text
+from mqtool.server.broker.answers import RefusalError, illegal_queue, number, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.filters import filter_allowed
 from mqtool.server.net.peer import Handler, Peer

@@ -18,10 +18,10 @@ from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.service_records import Ack, CheckPoint, QueueKey
 from mqtool.formats.topics import lite_queue
-from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import FAQ, RefusalError, body_of, flag, illegal_queue, number, ok, text
+from mqtool.server.broker.answers import RefusalError, body_of, flag, illegal_queue, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.order import OrderTable
 from mqtool.server.broker.pop.records import (

@@ -12,9 +12,9 @@ from collections.abc import Mapping
 from mqtool.formats.config_files import PERM_READ, TopicConfig
 from mqtool.formats.service_records import QueueKey
 from mqtool.formats.topics import LITE_PREFIX, parts_of_lite_queue
-from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker.answers import FAQ, RefusalError, number, text
+from mqtool.server.broker.answers import RefusalError, number, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.lite_subscriptions import CHANGED, LiteSubscriptions, bind_topic, is_wildcard
 from mqtool.server.broker.pop.pop_message import PopProcessor

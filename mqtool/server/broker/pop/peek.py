@@ -8,10 +8,10 @@ from collections.abc import Mapping
 
 from mqtool.engine import GetResult, GetStatus
 from mqtool.formats.service_records import QueueKey
-from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import FAQ, RefusalError, flag, illegal_queue, number, ok, text
+from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.order import OrderTable
 from mqtool.server.net.peer import Handler, Peer

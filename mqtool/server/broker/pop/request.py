@@ -5,10 +5,10 @@ from typing import NamedTuple
 
 from mqtool.formats.config_files import PERM_READ
 from mqtool.formats.service_records import QueueKey
-from mqtool.protocol.codes import ResponseCode
+from mqtool.protocol.codes import FAQ, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import FAQ, RefusalError, flag, illegal_queue, number, text
+from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.filters import checked_filter
 from mqtool.server.net.peer import Peer

@@ -17,10 +17,10 @@ from mqtool.errors import FormatError
 from mqtool.formats import java, message_batch, message_id, properties, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.config_files import TopicConfig
-from mqtool.protocol.codes import RequestCode, ResponseCode
+from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import FAQ, RefusalError
+from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.send import transactions
