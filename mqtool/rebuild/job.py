@@ -1,7 +1,9 @@
 """Runs a whole rebuild, in one process or several, from the beginning or from where an earlier run stopped."""
 
+import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -35,7 +37,9 @@ KINDS = (
     file_names.BATCH_CONSUME_QUEUE,
     file_names.INDEX,
 )
-"""Directories that a rebuild creates."""
+"""Directories that a rebuild of queues or index creates."""
+_CREATED = (*KINDS, file_names.CONFIG, file_names.CHECKPOINT, file_names.TIMER_LOG, file_names.TIMER_WHEEL)
+"""Files and directories that any rebuild creates."""
 
 _STATE_VERSION = 1
 _AHEAD = 4
@@ -130,6 +134,24 @@ def check(store: Store, out: Path, *, resume: bool) -> None:
         raise StoreError(f"cannot be used as a directory: {error.strerror}", out) from error
     if taken and not resume:
         raise UsageError(f"{out}: expected a new or empty directory, found {taken[0]} in it")
+
+
+@contextlib.contextmanager
+def removed_on_error(out: Path) -> Iterator[None]:
+    """Removes what a run has written if it ends with an error, since the next run needs a new or empty directory.
+
+    Args:
+        out: the directory of the run, new or empty.
+    """
+    existed = out.exists()
+    try:
+        yield
+    except BaseException:
+        with contextlib.suppress(OSError):  # the first error is the one to report
+            _remove_output(out)
+            if not existed:
+                out.rmdir()
+        raise
 
 
 class _State:
@@ -257,8 +279,9 @@ def _fingerprint(store: Store, settings: Settings, scope: RebuildScope) -> dict[
 
 def _remove_output(out: Path) -> None:
     """Removes what a run has written into a directory that was empty before."""
-    for kind in KINDS:
-        for directory, _, files in os.walk(out / kind, topdown=False):
-            for name in files:
-                (Path(directory) / name).unlink()
-            Path(directory).rmdir()
+    for created in _CREATED:
+        path = out / created
+        if path.is_dir():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)

@@ -119,6 +119,12 @@ def test_no_condition_is_a_usage_error(mqtool):
     assert "mqtool dump" in result.stderr
 
 
+def test_a_limit_that_is_no_size_is_refused_before_the_search(mqtool):
+    result = mqtool("find", STORE, "--key", "k0", "--max-bytes", "many")
+    assert (result.code, result.stdout) == (2, b"")
+    assert (result.stderr.count("\n"), "searching" in result.stderr) == (1, False)
+
+
 def test_nothing_found_is_exit_code_1(mqtool):
     result = mqtool("find", STORE, "--key", "nothing of the kind", "--format", "json")
     assert (result.code, result.document["rows"], result.document["ok"]) == (1, [], False)

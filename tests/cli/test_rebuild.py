@@ -1,10 +1,14 @@
 """`mqtool rebuild`: what it prints, how it ends, which options go together."""
 
+import errno
 import json
+import os
 import struct
+from pathlib import Path
 
 import pytest
 
+from mqtool.cli.exits import ExitCode
 from tests.support.damage import damage_case
 from tests.support.stores import copy_store, fixture, store_fixture, tree_digest
 
@@ -182,3 +186,57 @@ def test_a_queue_that_nobody_has_is_said_not_to_be_there(mqtool, tmp_path):
     result = rebuild(mqtool, "consumequeue", ORDERS, "--topic", "Oders", "--output", tmp_path / "out")
     assert (result.code, result.document["ok"]) == (1, False)
     assert "no topic matches 'Oders'" in result.stderr
+
+
+@pytest.mark.parametrize("existed", [False, True], ids=["new", "empty"])
+@pytest.mark.parametrize(("what", "full_at"), [("all", "index"), ("all", "config"), ("timer", "timerwheel")])
+def test_a_full_disk_leaves_nothing_to_remove_before_the_next_run(
+    mqtool, tmp_path, monkeypatch, what, full_at, existed
+):
+    store, out = copy_store("timer-5.5.0", tmp_path / "store"), tmp_path / "out"
+    if existed:
+        out.mkdir()
+    full = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+    written, write_bytes, pwrite = [], Path.write_bytes, os.pwrite
+
+    def refuse(path):
+        if full_at in path.relative_to(out).parts:
+            written.extend(out.rglob("*"))
+            raise full
+
+    def limited_pwrite(descriptor, data, position):
+        refuse(Path(f"/proc/self/fd/{descriptor}").readlink())
+        return pwrite(descriptor, data, position)
+
+    def limited_write(path, data):
+        refuse(path)
+        return write_bytes(path, data)
+
+    monkeypatch.setattr(os, "pwrite", limited_pwrite)
+    monkeypatch.setattr(Path, "write_bytes", limited_write)
+    result = rebuild(mqtool, what, store, "--output", out)
+    assert result.code == ExitCode.IO_ERROR
+    assert "No space left" in result.stderr
+    assert written
+    assert out.exists() is existed
+    assert not existed or not list(out.iterdir())
+    monkeypatch.undo()
+    assert rebuild(mqtool, what, store, "--output", out).code in (0, 1)
+
+
+def test_a_full_disk_leaves_what_a_resumed_run_continues(mqtool, tmp_path, monkeypatch):
+    out, state, pwrite = tmp_path / "out", tmp_path / "state", os.pwrite
+
+    def limited(descriptor, data, position):
+        if "index" in Path(f"/proc/self/fd/{descriptor}").readlink().parts:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return pwrite(descriptor, data, position)
+
+    monkeypatch.setattr(os, "pwrite", limited)
+    words = ("all", ORDERS, "--output", out, "--state", state)
+    assert rebuild(mqtool, *words).code == ExitCode.IO_ERROR
+    assert files(out)
+    monkeypatch.undo()
+    assert rebuild(mqtool, *words, "--resume").code == 0
+    assert rebuild(mqtool, "all", ORDERS, "--output", tmp_path / "whole").code == 0
+    assert files(out) == files(tmp_path / "whole")

@@ -107,6 +107,7 @@ def find(
 
         return siblings.find(ctx.obj, kind, store, filters, view)
     report = DamageReport()
+    stream = MessageStream(report, filters.limit, filters.byte_limit())
     with open_readable(store, config) as opened:
         report.unknown([*opened.unlisted_parts(of_log=True), *opened.skip_unreadable()])
         require_selected([opened], filters.topic, filters.queue)
@@ -115,7 +116,6 @@ def find(
         output = Output(ctx.obj, rows.schema, view.format)
         found = find_messages(opened, method, **filters.keywords(log.min_offset, log.max_offset))
         note(f"searching by {', and '.join(found.methods)}")
-        stream = MessageStream(report, filters.limit, filters.byte_limit())
         with show_progress(view.progress, "find", log.min_offset, log.max_offset) as bar:
             stream.write(found.items, rows, output, bar, view.damage)
         if not stream.count:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -271,7 +272,7 @@ def rebuild(
 ) -> ExitCode:
     """Rebuilds and reports; ends with 1 if a record is missing or has no place."""
     from mqtool.cli.selected import require_selected
-    from mqtool.rebuild.job import check
+    from mqtool.rebuild.job import check, removed_on_error
     from mqtool.rebuild.log_survey import survey_log
     from mqtool.rebuild.metadata import compose, write
     from mqtool.rebuild.settings import settings_of
@@ -292,7 +293,10 @@ def rebuild(
         check(source, out, resume=resume)
         report = _Report(options, settings)
         size = source.commit_log.bytes_in_use
-        with show_progress(progress, "rebuild", 0, size) as bar:
+        removal = (
+            nullcontext() if state is not None else removed_on_error(out)
+        )  # with --state, the run can be continued
+        with removal, show_progress(progress, "rebuild", 0, size) as bar:
             on_progress = share_of(bar, size)
             if what is RebuildTarget.TIMER:
                 report.timer = rebuild_timer(source, out, on_progress)
