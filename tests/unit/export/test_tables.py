@@ -227,6 +227,7 @@ def test_a_file_ends_soon_after_its_size(tmp_path):
     assert all(lake.is_sorted(path) for path in lake.files(target))
 
 
+@pytest.mark.slow
 def test_failfast_publishes_nothing(tmp_path):
     store = copy_store(NAME, tmp_path)
     segment = min((store / "commitlog").iterdir())
@@ -240,6 +241,7 @@ def test_failfast_publishes_nothing(tmp_path):
         assert [path.name for path in (tmp_path / "lake").rglob("*") if path.is_file()] == ["lock"]
 
 
+@pytest.mark.slow
 def test_threads_and_processes_write_the_files_of_one_worker(tmp_path):
     store = store_fixture(NAME).directory
     digests = []

@@ -163,6 +163,7 @@ def test_undo_takes_back_what_stopped_when_the_disk_broke_at_any_call(case):
     assert gates == {None, "half-way"}
 
 
+@pytest.mark.slow
 def test_finalize_again_finishes_a_finalize_that_was_killed_at_any_call(tmp_path):
     root = copy_store("rollover-5.5.0", tmp_path)
     plan = make_plan(root, cut(root))

@@ -36,6 +36,7 @@ def outlook(root, release):
         return Preview(store, release).unchanged
 
 
+@pytest.mark.slow
 def test_a_truncated_segment_costs_only_what_was_cut_off(truncated):
     before = outlook(truncated, "4.9")
     assert (before.physically_lost, before.lost_before) == (223, None)
@@ -49,6 +50,7 @@ def test_a_truncated_segment_costs_only_what_was_cut_off(truncated):
     assert tree_digest(truncated) == digest
 
 
+@pytest.mark.slow
 def test_a_plan_from_findings_saves_what_follows_a_truncated_segment(truncated):
     known = outlook(truncated, "4.9").total
     with open_store(truncated) as store:

@@ -90,6 +90,7 @@ def test_only_the_topic_goes_and_undo_brings_all_back(name, topic, tmp_path):
     assert tree_digest(root) == digest
 
 
+@pytest.mark.slow
 def test_every_key_of_the_other_topics_is_found_and_none_of_the_purged_one(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     with open_store(root) as store:
@@ -105,6 +106,7 @@ def log_on_disk(root):
     return sum(one.stat().st_blocks * 512 for one in (root / "commitlog").iterdir())
 
 
+@pytest.mark.slow
 def test_finalize_gives_the_space_of_the_topic_back(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     before = log_on_disk(root)

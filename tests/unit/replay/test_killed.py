@@ -64,6 +64,7 @@ def test_runs_killed_one_after_the_other_come_to_the_end(tmp_path):
     assert contents(tmp_path / "target") == contents(source)
 
 
+@pytest.mark.slow
 def test_messages_of_others_after_a_kill_are_reported_from_its_own(tmp_path):
     source = copy_store(NAME, tmp_path)
     assert run_until(source, tmp_path, 30)

@@ -90,6 +90,7 @@ def test_a_copy_is_proved_and_equal(book, tmp_path):
     assert tree_digest(root) == before
 
 
+@pytest.mark.slow
 def test_a_log_elsewhere_below_the_root_moves_with_its_store(tmp_path):
     root = copy_store("orders-4.9.7", tmp_path)
     expected = messages(root)
@@ -222,6 +223,7 @@ def test_a_message_that_is_blank_has_gone(tmp_path):
     assert (again.present, "its body is blank already" in again.step("detect").evidence[0]) == (False, True)
 
 
+@pytest.mark.slow
 def test_room_is_made_up_to_an_offset_that_a_person_chooses(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     with mqtool.open(root) as store:
@@ -456,6 +458,7 @@ def command(capsysbinary):
     return call
 
 
+@pytest.mark.slow
 def test_the_command_runs_writes_the_protocol_and_tells_by_its_exit_code(command, tmp_path):
     root = damage_case("cq-queue-missing@5.5.0-clean", tmp_path)
     assert command("run", "RB-06", root)[0] == 4

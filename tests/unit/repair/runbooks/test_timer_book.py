@@ -116,6 +116,7 @@ def test_the_precision_of_the_wheel_is_read_from_its_slots(tmp_path):
         assert (found.findings, detail) == ((), f"25 timer log unit(s), {waiting} slot(s) that wait")
 
 
+@pytest.mark.slow
 def test_after_a_cut_the_timer_leads_to_nothing_that_is_gone(tmp_path):
     root = copy_store(NAME, tmp_path)
     with mqtool.open(root) as store:
@@ -165,6 +166,7 @@ def test_a_timer_in_rocksdb_is_refused(tmp_path):
         make_plan(copy_store(NAME, tmp_path), RebuildTimer(), config={"timerRocksDBEnable": "true"})
 
 
+@pytest.mark.slow
 def test_the_command_plans_it_and_findings_name_it(tmp_path, capsysbinary):
     root = copy_store(NAME, tmp_path)
     shutil.rmtree(root / "timerlog")

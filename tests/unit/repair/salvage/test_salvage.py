@@ -265,6 +265,7 @@ def test_a_store_without_a_provable_record_gives_nothing_and_exit_code_1(harm, w
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
 
 
+@pytest.mark.slow
 def test_what_an_interrupted_run_left_does_not_look_whole_and_does_not_stop_the_next(tmp_path, monkeypatch):
     root = copy_store("orders-5.5.0", tmp_path)
 
@@ -379,6 +380,7 @@ def test_tables_in_a_rocksdb_become_files(tmp_path):
         assert new.metadata.topics
 
 
+@pytest.mark.slow
 def test_the_command_tells_by_its_exit_code_and_keeps_to_its_schema(tmp_path, capsysbinary):
     root = damage_case("tail-page-hole@5.5.0-crash", tmp_path)
     words = ["salvage", str(root), str(tmp_path / "new"), "--format", "json"]

@@ -55,6 +55,7 @@ def test_it_says_where_it_is_and_ends_cleanly_on_request(serve, tmp_path, number
     assert not (tmp_path / "store" / "abort").exists()
 
 
+@pytest.mark.slow
 def test_a_killed_one_has_lost_nothing_that_was_acknowledged(serve, tmp_path):
     process = serve(tmp_path / "store")
     with Client(ready(process)["broker"]) as client:

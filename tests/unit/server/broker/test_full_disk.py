@@ -55,6 +55,7 @@ def served(tmp_path):
         process.stdout.close()
 
 
+@pytest.mark.slow
 def test_sends_are_refused_and_what_was_acknowledged_is_there(served):
     acknowledged, refused = 0, []
     with Client(json.loads(served.stdout.readline())["broker"]) as client:

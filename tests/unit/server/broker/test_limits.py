@@ -43,6 +43,7 @@ def test_an_offset_is_kept_for_a_queue_that_can_be(client, topic, queue, code):
     assert answer.code == code
 
 
+@pytest.mark.slow
 def test_acknowledgements_of_one_request_are_counted_before_they_are_made(client):
     many = [{**ACK, "b": "AQ=="}] * (MAX_ACKED + 1)
     assert client.call(200151, json.dumps({"acks": many, "brokerName": "broker-a"}).encode()).code == 29
