@@ -277,6 +277,8 @@ def main() -> NoReturn:
     if code in {ExitCode.PIPE_CLOSED, ExitCode.IO_ERROR, *STOPPED}:
         # What is still buffered cannot be written; the interpreter must not try again at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if code in STOPPED and any(thread is not threading.main_thread() for thread in threading.enumerate()):
+        os._exit(code)  # the interpreter would wait for a thread that did not end when it was told to
     gc.freeze()  # at its end the interpreter looks for cycles among all objects: 30 ms, to free what ends anyway
     sys.exit(code)
 

@@ -4,6 +4,7 @@ import os
 import signal
 import sys
 import threading
+import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -30,6 +31,8 @@ Answer = TypeVar("Answer")
 
 _SEMAPHORES = "/dev/shm"  # noqa: S108 - no file for data: the C library keeps named semaphores there
 """Missing or read-only in some containers and sandboxes."""
+_PATIENCE = 2.0
+"""Seconds in which the threads of a pool have to end after an exception."""
 
 
 def available() -> int:
@@ -127,18 +130,23 @@ def thread_pool(count: int) -> "Iterator[tuple[ThreadPoolExecutor, threading.Eve
 
     Yields:
         The pool, and an event that is set if an exception, such as Ctrl-C, makes the work unneeded. The work should
-        then end soon, because a thread cannot be killed.
+        then end soon, because a thread cannot be killed; one that waits for a disk that does not answer is left behind.
     """
     from concurrent.futures import ThreadPoolExecutor  # noqa: PLC0415 - one thread does without
 
-    is_over, pool = threading.Event(), ThreadPoolExecutor(count)
+    threads: list[threading.Thread] = []
+    is_over = threading.Event()
+    pool = ThreadPoolExecutor(count, initializer=lambda: threads.append(threading.current_thread()))
     try:
         yield pool, is_over
+        pool.shutdown(wait=True, cancel_futures=True)
     except BaseException:
         is_over.set()
+        pool.shutdown(wait=False, cancel_futures=True)
+        until = time.monotonic() + _PATIENCE
+        for thread in threads:
+            thread.join(max(0.0, until - time.monotonic()))
         raise
-    finally:
-        pool.shutdown(wait=True, cancel_futures=True)
 
 
 def in_order(begun: Iterable[Piece], window: int) -> Iterator[Piece]:
