@@ -15,8 +15,8 @@ from msgspec.structs import replace
 from mqtool.formats import index_file, java
 from mqtool.formats.index_file import ENTRY, SLOT_SIZE, IndexHeader
 from mqtool.records.dispatched import IndexKeys
+from mqtool.records.number_sets import stable_order
 
-_ROW_BITS = 32
 CHUNK = 1 << 14
 """Keys per pass: the slots that it touches stay in the cache."""
 
@@ -152,10 +152,8 @@ def chain(heads: np.ndarray, slots: np.ndarray, first: int) -> np.ndarray:
     if len(passed):
         is_shared[newest[passed] - first] = True
         shared = np.flatnonzero(is_shared)
-        # slot and row in one number: sorting these is faster than a stable argsort of the slots
-        ordered = np.sort((slots[shared].astype(np.int64) << _ROW_BITS) | shared)
-        same = np.flatnonzero(ordered[1:] >> _ROW_BITS == ordered[:-1] >> _ROW_BITS)
-        rows = ordered & ((1 << _ROW_BITS) - 1)
+        rows = shared[stable_order(slots[shared])]
+        same = np.flatnonzero(slots[rows[1:]] == slots[rows[:-1]])
         previous[rows[same + 1]] = numbers[rows[same]]
     wrong = previous.view(np.uint32) > numbers.view(np.uint32)  # as `index_file.newest_before`: too large, or negative
     if wrong.any():

@@ -27,3 +27,21 @@ def among(numbers: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     ordered = candidates if (candidates[1:] >= candidates[:-1]).all() else np.sort(candidates)
     at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
     return np.asarray(ordered[at] == numbers)
+
+
+def stable_order(numbers: np.ndarray) -> np.ndarray:
+    """Returns the rows in ascending order of their numbers, int64; equal numbers stay in the order of their rows.
+
+    numpy sorts 16 bits by radix. Two such passes take 10 ns a row; its other sorts take 10 to 60, most on processors
+    with slow AVX-512.
+
+    Args:
+        numbers: of any integer type.
+    """
+    least, most = (int(numbers.min()), int(numbers.max())) if len(numbers) else (0, 0)
+    if least < 0 or most >= 1 << 32:
+        return np.argsort(numbers, kind="stable")
+    order = np.argsort(numbers.astype(np.uint16), kind="stable")  # by the lower bits: the cast drops the others
+    if most >= 1 << 16:
+        order = order[np.argsort((numbers >> 16).astype(np.uint16)[order], kind="stable")]
+    return order

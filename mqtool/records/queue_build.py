@@ -11,9 +11,7 @@ import numpy as np
 from mqtool.formats import java
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.records.dispatched import QueueUnits
-
-_ROW_BITS = 24
-"""Bits of a unit's row number in a sort key."""
+from mqtool.records.number_sets import stable_order
 
 
 class UnitPlacement(enum.Enum):
@@ -100,7 +98,8 @@ def pack(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
         units: at least one.
         keys: int64, equal for units of the same queue; see `queue_keys`.
     """
-    keys, order = _sorted(keys)
+    order = stable_order(keys)
+    keys = keys[order]
     packed = np.empty(len(order), CONSUME_QUEUE_UNIT.dtype)
     packed["physical_offset"] = units.physical_offset[order]
     packed["size"] = units.size[order]
@@ -111,13 +110,3 @@ def pack(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
     is_gap = np.append(~changes & (offset[1:] != offset[:-1] + 1), False)
     gaps = np.logical_or.reduceat(is_gap, starts)
     return PackedUnits(order, packed, order[starts], np.append(starts[1:], len(order)), gaps)
-
-
-def _sorted(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the sorted keys and the rows in that order; the sort is stable."""
-    if int(keys.max()) >> (62 - _ROW_BITS) or int(keys.min()) < 0 or len(keys) >> _ROW_BITS:
-        order = np.argsort(keys, kind="stable")
-        return keys[order], order
-    # Key and row in one number: sorting these is ten times as fast as a stable argsort.
-    ordered = np.sort((keys << _ROW_BITS) | np.arange(len(keys)))
-    return ordered >> _ROW_BITS, ordered & ((1 << _ROW_BITS) - 1)

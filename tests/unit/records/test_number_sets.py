@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtool.records.number_sets import among, distinct, union
+from mqtool.records.number_sets import among, distinct, stable_order, union
 
 numbers = st.lists(st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1), max_size=20).map(
     lambda found: np.array(found, np.int64)
@@ -24,3 +24,16 @@ def test_kinds_are_kept(kind):
     found = distinct(np.array([3, 1, 3], kind))
     assert found.dtype == kind
     assert found.tolist() == [1, 3]
+
+
+@pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint16])
+@pytest.mark.parametrize(
+    ("least", "most"),
+    [(0, 4), (0, 1 << 16), ((1 << 16) - 9, (1 << 16) + 9), (0, (1 << 32) + 9), (-5, 5), (-9, 1 << 40)],
+)
+def test_equal_numbers_stay_in_the_order_of_their_rows(kind, least, most):
+    limits = np.iinfo(kind)
+    numbers = np.random.default_rng(7).integers(max(least, limits.min), min(most, limits.max), 3000).astype(kind)
+    numbers = np.concatenate([numbers, numbers[::-1], numbers[:7]])
+    assert stable_order(numbers).tolist() == sorted(range(len(numbers)), key=numbers.tolist().__getitem__)
+    assert stable_order(numbers[:0]).tolist() == []
