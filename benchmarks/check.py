@@ -56,7 +56,7 @@ def crc_pass(store: str) -> float:
 
 
 def run(arguments: str, store: str) -> dict[str, float]:
-    """Runs one command of mqtool; returns its seconds, CPU seconds and peak memory."""
+    """Runs one command of mqtool; returns its seconds, CPU seconds, peak memory and exit code: 1 if there are findings."""
     with tempfile.TemporaryDirectory(prefix="mqtool-bench-") as directory:
         words = [word.format(store=store, out=f"{directory}/out") for word in arguments.split()]
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
@@ -69,9 +69,11 @@ def run(arguments: str, store: str) -> dict[str, float]:
         started = time.perf_counter()
         _, status, usage = os.wait4(pid, 0)
         seconds = time.perf_counter() - started
-    if os.waitstatus_to_exitcode(status) not in (0, 1):
+    code = os.waitstatus_to_exitcode(status)
+    if code not in (0, 1):
         raise SystemExit(f"mqtool {arguments} failed")
-    return {"seconds": seconds, "cpu_s": usage.ru_utime + usage.ru_stime, "peak_mib": usage.ru_maxrss / 1024}
+    cpu = usage.ru_utime + usage.ru_stime
+    return {"seconds": seconds, "cpu_s": cpu, "peak_mib": usage.ru_maxrss / 1024, "exit": code}
 
 
 def rate_of(command: str, store: str) -> float:
