@@ -24,7 +24,9 @@ from mqtool.verify.survey import Survey
 CLEAN_LOG = 128 << 20
 """Maximum bytes of log that are read again for a store without errors and warnings."""
 DAMAGED_LOG = 16 << 30
-"""Maximum bytes of log that are read again for any other store: about 60 bytes per record are kept in memory."""
+"""Maximum bytes of log that are read again for any other store."""
+MOST_RECORDS = 4_000_000
+"""Maximum number of its records: finding the messages that a start loses takes about 230 bytes of memory for each."""
 _LIVE = (
     "a broker is running, and the start after it depends on how it stops; another one would fail at the lock, "
     "but only after it had cut and deleted files as for a start"
@@ -63,7 +65,9 @@ def next_start(
         path, why = next(iter(survey.unlisted.items()))
         return NextStart(str(release), evidence, f"{path} cannot be listed: {why}")
     size = sum(segment.size for segment in survey.segments)
-    read_log = survey.throttle is None and size <= (CLEAN_LOG if state is State.CLEAN else DAMAGED_LOG)
+    records = sum(segment.records for segment in facts.segments)
+    is_small = size <= (CLEAN_LOG if state is State.CLEAN else DAMAGED_LOG) and records <= MOST_RECORDS
+    read_log = survey.throttle is None and is_small
     start = partial(predict, store.path, str(release), store.config)
     try:
         outcome = _consistent_start(facts, start) if is_consistent and _is_plain(facts) else None

@@ -98,9 +98,12 @@ def test_what_the_next_start_does_is_unknown_while_a_broker_is_running(broker, r
 
 def test_a_log_that_is_too_long_or_throttled_is_not_read_again(tmp_path, monkeypatch):
     root = damage_case("recent-flip-body@4.9.7-clean", tmp_path)
-    throttled = judged(root, throttle=1 << 30)
-    monkeypatch.setattr(module, "DAMAGED_LOG", 1)
-    for found in (throttled, judged(root)):
+    unread = [judged(root, throttle=1 << 30)]
+    for limit in ("DAMAGED_LOG", "MOST_RECORDS"):
+        with monkeypatch.context() as changed:
+            changed.setattr(module, limit, 1)
+            unread.append(judged(root))
+    for found in unread:
         assert found is not None
         assert (found.lost_messages, found.do_not_start) == (None, None)
         assert found.headline.startswith("what a start of 4.9 loses is unknown: ")
