@@ -50,13 +50,13 @@ class LocalRunner:
             here = BoundedSemaphore(_THREADS)
 
             def work(task: Task) -> TaskResult:
-                if pool is not None and not here.acquire(blocking=False):
+                if not here.acquire(blocking=False):
+                    assert pool is not None  # without one there are no more threads than may work here
                     return pool.submit(run_task, task).result()
                 try:
                     return run_task(task, is_over)
                 finally:
-                    if pool is not None:
-                        here.release()
+                    here.release()
 
             try:
                 for _, result in as_completed(threads, work, tasks, _THREADS + waiting):

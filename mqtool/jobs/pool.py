@@ -224,7 +224,6 @@ def as_completed(
     items: Iterable[Item],
     window: int,
     *,
-    helps: bool = False,
     may_begin: Callable[[], bool] = lambda: True,
 ) -> Iterator[tuple[Item, Answer]]:
     """Yields items with their results as they are completed.
@@ -234,7 +233,6 @@ def as_completed(
         work: with processes, it and its arguments and results must be picklable.
         items: started in this order.
         window: maximum number of items handed to the pool at a time.
-        helps: this process works too, whenever the pool has enough to do.
         may_begin: asked before each item; once it returns False, only started items are waited for.
     """
     from concurrent.futures import FIRST_COMPLETED, Future, wait  # noqa: PLC0415 - one process does without
@@ -245,11 +243,7 @@ def as_completed(
         while left and len(running) < window and may_begin():
             item = left.popleft()
             running[pool.submit(work, item)] = item
-        if left and helps and may_begin():
-            item = left.popleft()
-            yield item, work(item)
         if not running:
             return
-        timeout = 0 if left and helps else None
-        for future in wait(running, timeout, FIRST_COMPLETED).done:
+        for future in wait(running, return_when=FIRST_COMPLETED).done:
             yield running.pop(future), future.result()

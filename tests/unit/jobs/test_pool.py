@@ -66,21 +66,11 @@ def test_all_pieces_come_in_order(window, total):
         assert [piece.result() for piece in pieces] == [number * number for number in range(total)]
 
 
-@pytest.mark.parametrize("helps", [True, False])
 @pytest.mark.parametrize("total", [0, 1, 7])
-def test_each_item_comes_once_with_its_answer(helps, total):
+def test_each_item_comes_once_with_its_answer(total):
     with ThreadPoolExecutor(2) as pool:
-        found = list(as_completed(pool, square, range(total), 2, helps=helps))
+        found = list(as_completed(pool, square, range(total), 2))
     assert sorted(found) == [(number, number * number) for number in range(total)]
-
-
-def test_whoever_helps_works_only_when_the_pool_has_enough_to_do():
-    pool = Slow()
-    pairs = as_completed(pool, square, range(4), 2, helps=True)
-    assert next(pairs) == (2, 4)  # 0 and 1 went to the pool
-    assert len(pool.asked) == 2
-    pool.end(1)
-    assert next(pairs) == (1, 1)
 
 
 def test_nothing_is_begun_after_the_end_was_called_but_what_was_begun_is_waited_for():
