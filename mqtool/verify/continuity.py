@@ -9,6 +9,7 @@ import numpy as np
 from msgspec import Struct, field
 
 from mqtool.records.dispatched import QueueUnits
+from mqtool.records.number_sets import stable_order
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.records.words import WordTable
 
@@ -112,7 +113,7 @@ class Continuity:
     def _find_jumps(
         self, codes: np.ndarray, units: QueueUnits, before: np.ndarray, before_at: np.ndarray, fresh: np.ndarray
     ) -> None:
-        order = np.argsort(codes, kind="stable")
+        order = stable_order(codes)
         code, offset, at = codes[order], units.queue_offset[order], units.physical_offset[order]
         expected = np.empty(len(order), np.int64)
         expected[1:] = offset[:-1] + units.batch_size[order][:-1]

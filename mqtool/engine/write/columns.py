@@ -21,6 +21,7 @@ from mqtool.formats import codec, commit_log
 from mqtool.formats.checksums import CRC_MASK
 from mqtool.kernels import Kernels, kernels
 from mqtool.records.crc import crc32
+from mqtool.records.number_sets import stable_order
 
 _BETWEEN = b"\2"
 """Separates the properties of messages, so that no property name spans two messages."""
@@ -236,7 +237,7 @@ def _prefixes(states: list[QueueState], state_of: np.ndarray, room: np.ndarray) 
 
 def _queue_offsets(states: list[QueueState], state_of: np.ndarray) -> np.ndarray:
     """Returns the queue offset of each message: consecutive ones, starting with the next offset of its queue."""
-    order = np.argsort(state_of, kind="stable")
+    order = stable_order(state_of)
     ordered = state_of[order]
     starts = np.searchsorted(ordered, np.arange(len(states)))
     rank = np.empty(len(state_of), np.int64)
