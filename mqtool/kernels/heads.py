@@ -37,7 +37,7 @@ def refill(pread: Any, descriptor: Any, window: Any, position: Any, end: Any) ->
 
 @inlined
 def record_in(pread: Any, file: Any, window: Any, position: Any, start: Any, got: Any) -> Any:
-    """Finds the record at a position in the window; reads a new window if it is not there whole.
+    """Finds the record at a position in the window; reads a new window unless this one contains all of the record.
 
     Args:
         pread: of the C library.
@@ -47,7 +47,7 @@ def record_in(pread: Any, file: Any, window: Any, position: Any, start: Any, got
         start, got: position of the window's first byte, and how many bytes it holds.
 
     Returns:
-        `start` and `got` afterwards; total_size, 0 if no whole record is there, -1 if no further window is to be read.
+        `start` and `got` afterwards; total_size, 0 without a complete record, -1 if no further window is to be read.
     """
     descriptor, _, _, end, stop = file
     at = position - start

@@ -70,8 +70,8 @@ class SimpleQueue:
         self.files.truncate_dirty(self.files.files[number].base + run * UNIT_SIZE)
 
     def _note_early_end(self, number: int, run: int, rest: np.ndarray) -> None:
-        behind = bool((rest["physical_offset"] != 0).any()) or bool((rest["size"] != 0).any())
-        if behind or number + 1 < len(self.files.files):
+        has_more = bool((rest["physical_offset"] != 0).any()) or bool((rest["size"] != 0).any())
+        if has_more or number + 1 < len(self.files.files):
             at = java.divide(self.files.files[number].base, UNIT_SIZE) + run
             self._actions.log_reason(
                 f"queue {self} ends before unit {at}, the first with an offset below 0 or a size of 0 or less; "

@@ -21,7 +21,7 @@ from mqtool.verify.segment import SegmentFacts
 from mqtool.verify.survey import Survey
 
 MOST_PARTS = 16
-"""Parts of a log per process, about, at most. Each begins without knowing topics or queues, which costs about 2 ms."""
+"""Parts of a large log for each process. A part begins without known topics and queues, which costs about 2 ms."""
 
 T = TypeVar("T")
 

@@ -293,9 +293,7 @@ def rebuild(
         check(source, out, resume=resume)
         report = _Report(options, settings)
         size = source.commit_log.bytes_in_use
-        removal = (
-            nullcontext() if state is not None else removed_on_error(out)
-        )  # with --state, the run can be continued
+        removal = removed_on_error(out) if state is None else nullcontext()  # a run with --state can be continued
         with removal, show_progress(progress, "rebuild", 0, size) as bar:
             on_progress = share_of(bar, size)
             if what is RebuildTarget.TIMER:
