@@ -3,6 +3,7 @@
 Shares no code with ours but the numbers of request codes. `Attack` says afterwards how the broker took each frame.
 """
 
+import errno
 import json
 import random
 import socket
@@ -18,6 +19,7 @@ from tests.support.remoting import Client
 
 TOPIC = "Hostile"
 SENTINEL_TIMES = 30.0
+HUNG_UP = (errno.ECONNRESET, errno.EPIPE, errno.ENOTCONN)
 PEACEFUL = frozenset({RequestCode.UPDATE_BROKER_CONFIG, RequestCode.DELETE_EXPIRED_COMMITLOG})
 """Codes that are left out: carried out, they would change what the other peers of the test rely on."""
 
@@ -220,13 +222,14 @@ class Attack:
     def _alone(self, data: bytes) -> None:
         """A frame whose lengths lie: everything up to the end of the stream, then the broker hangs up."""
         with socket.create_connection(self.address, timeout=SENTINEL_TIMES) as connection:
-            connection.sendall(data)
-            connection.shutdown(socket.SHUT_WR)
             try:
+                connection.sendall(data)
+                connection.shutdown(socket.SHUT_WR)
                 while connection.recv(65536):
                     pass
-            except ConnectionResetError:
-                pass
+            except OSError as error:  # the broker may hang up before it has read everything
+                if error.errno not in HUNG_UP:
+                    raise
         self.outcomes["closed"] += 1
 
     def _together(self, frames: list[bytes]) -> None:
@@ -245,7 +248,9 @@ class Attack:
                 )
             )
             answered = self._until(sentinel)
-        except (ConnectionResetError, BrokenPipeError):
+        except OSError as error:
+            if error.errno not in HUNG_UP:
+                raise
             answered = None
         if answered is None:
             self.outcomes["closed"] += len(frames)
