@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 
 from mqtool.engine import FlushMode, MessageStore
 from mqtool.engine.write.columns import MessageColumns
 
 TOPICS = QUEUES = 4
+_TAGS = pa.array([f"\x02TAGS\x01Tag{number}\x02" for number in range(8)])
 
 
 class Shape:
@@ -44,15 +47,15 @@ class Shape:
 
     def columns(self, first: int, count: int) -> MessageColumns:
         """Messages first … first + count - 1 as columns."""
-        numbers = range(first, first + count)
-        slots = np.arange(first, first + count) % len(self.queues)
-        held = [f"KEYS\x01k{i}\x02TAGS\x01Tag{i & 7}\x02".encode() for i in numbers]
+        numbers = np.arange(first, first + count)
+        slots = numbers % len(self.queues)
+        held = pc.binary_join_element_wise("KEYS\x01k", pa.array(numbers).cast(pa.string()), _TAGS.take(numbers & 7), "")
         return MessageColumns(
             [f"bench-{n}" for n in range(TOPICS)],
             slots // QUEUES,
             slots % QUEUES,
-            [self.bodies[i & 1023] for i in numbers],
-            held,
+            [self.bodies[i] for i in (numbers & 1023).tolist()],
+            held.cast(pa.binary()),
             born_timestamp=time.time_ns() // 1_000_000,
         )
 

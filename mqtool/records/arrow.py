@@ -1,4 +1,4 @@
-"""Builds Arrow columns over a buffer without copying values."""
+"""Arrow columns as the buffers that they are: built over a buffer without copying values, and taken apart."""
 
 import numpy as np
 import pyarrow as pa
@@ -44,6 +44,17 @@ def binary_view(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> "p
     validity = pa.array(~null).buffers()[1] if has_null else None
     buffers = [validity, pa.py_buffer(views), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)
+
+
+def offsets_of(values: "pa.Array") -> np.ndarray:
+    """Returns the start of each value in a binary array's data, and the end of the last; int64."""
+    return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
+
+
+def data_of(values: "pa.Array") -> np.ndarray:
+    """Returns the data of a binary array as uint8."""
+    buffer = values.buffers()[2]
+    return np.frombuffer(buffer, np.uint8) if buffer is not None else np.empty(0, np.uint8)
 
 
 def text(values: "pa.Array") -> "pa.Array":

@@ -17,10 +17,10 @@ import pyarrow.compute as pc
 from mqtool.formats import properties
 from mqtool.formats.java import decode_utf8
 from mqtool.kernels import Kernels, json_texts, kernels, use
-from mqtool.records.arrow import binary_view
+from mqtool.records.arrow import binary_view, data_of, offsets_of
 from mqtool.records.columns import BY_NAME, Rows
 from mqtool.records.frames import Frames
-from mqtool.records.json_text import Lines, data_of, needs_escape, offsets_of, replaced
+from mqtool.records.json_text import Lines, needs_escape, replaced
 from mqtool.records.property_columns import NameGroup, name_groups
 from mqtool.records.trailers import Trailers
 

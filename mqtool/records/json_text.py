@@ -6,20 +6,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqtool.records.arrow import data_of, offsets_of
+
 _PIECE = 1 << 18
 """Bytes looked at together: they and the answers stay in the processor's cache."""
 _WIDE = 64
-
-
-def offsets_of(values: Any) -> np.ndarray:
-    """Returns the start of each value in a binary array's data, and the end of the last; int64."""
-    return np.frombuffer(values.buffers()[1], np.int32, len(values) + 1, values.offset * 4).astype(np.int64)
-
-
-def data_of(values: Any) -> np.ndarray:
-    """Returns the data of a binary array as uint8."""
-    buffer = values.buffers()[2]
-    return np.frombuffer(buffer, np.uint8) if buffer is not None else np.empty(0, np.uint8)
 
 
 def is_constant(values: Any) -> bool:

@@ -6,7 +6,7 @@ import numpy as np
 import pyarrow as pa
 
 from mqtool.formats import java, properties
-from mqtool.records.arrow import binary_view, text
+from mqtool.records.arrow import binary_view, data_of, text
 from mqtool.records.trailers import PropertySlices, Trailers
 from mqtool.records.words import name_mask, words_of
 
@@ -31,8 +31,7 @@ def key_column(trailers: Trailers) -> Any:
 
 
 def _holds(values: Any, byte: int) -> bool:
-    buffer = values.buffers()[2]
-    return buffer is not None and bool((np.frombuffer(buffer, np.uint8) == byte).any())
+    return bool((data_of(values) == byte).any())
 
 
 def _words(values: Any) -> Any:

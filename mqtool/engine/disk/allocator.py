@@ -1,8 +1,8 @@
-"""Creates segments and faults in pages ahead of the writer, in a separate thread.
+"""Creates segments and makes pages ahead of the writer, in a separate thread.
 
-Two things cost the writer time: creating the next segment, and the page fault at the first access to each page
-of a mapping. Both are done in advance. Segments created and not used are deleted when the store is closed; after a
-kill an empty next segment is left, as after a kill of the broker.
+Two things cost the writer time: creating the next segment, and the pages that do not exist yet when it first writes to
+them, through a mapping or by system calls. Both are made in advance. Segments created and not used are deleted when the
+store is closed; after a kill an empty next segment is left, as after a kill of the broker.
 Source: AllocateMappedFileService, DefaultMappedFile.warmMappedFile (4.9.7, 5.5.0).
 """
 
@@ -21,9 +21,6 @@ FIRST_STEP = 1 << 18
 
 LEAST_MISSING = 4
 """Pages are requested once this part of those ahead is used, so that more is ready before it is needed."""
-
-BLOCKS_STEP = 4 << 20
-"""Bytes of blocks reserved at once without faulting in pages; a later write through the mapping takes the faults."""
 
 
 class Allocator:
@@ -48,6 +45,7 @@ class Allocator:
         self._step = min(FIRST_STEP, ahead)
         self._next: MappedFile | None = None
         self._due: MappedFile | None = None
+        self._mapped = True
         self._next_is_due = False
         self._wake = threading.Condition()
         self._thread: threading.Thread | None = None
@@ -95,8 +93,13 @@ class Allocator:
                 self._wake.notify()
         return file
 
-    def reserve(self, file: MappedFile, end: int) -> int:
-        """Ensures that a segment's mapping can be written up to `end`, and schedules the pages after it.
+    def reserve(self, file: MappedFile, end: int, *, mapped: bool) -> int:
+        """Ensures that a segment can be written up to `end`, and schedules the pages after it.
+
+        Args:
+            file: the segment.
+            end: position after the next write.
+            mapped: whether it is written through the mapping, rather than by system calls.
 
         Returns:
             The position up to which no further call is needed.
@@ -114,23 +117,9 @@ class Allocator:
             return file.reserved - wanted
         self._step = min(self._ahead, 2 * self._step)
         with self._wake:
-            self._due = file
+            self._due, self._mapped = file, mapped
             self._wake.notify()
         return file.reserved
-
-    def reserve_blocks(self, file: MappedFile, end: int) -> int:
-        """Ensures that the disk has blocks up to `end` and beyond, for records written by system calls.
-
-        Returns:
-            As `reserve`; no pages are faulted in after `end`.
-
-        Raises:
-            OSError: the disk is full.
-        """
-        if end > file.reserved:
-            with self._making:
-                file.reserve(min(file.size, max(end, file.reserved + min(self._ahead, BLOCKS_STEP))))
-        return end
 
     def _run(self) -> None:
         """One piece of pages, which the writer needs first, and the next segment in turns."""
@@ -160,12 +149,15 @@ class Allocator:
                 self._make_pages(self._next)
 
     def _make_pages(self, file: MappedFile) -> None:
-        """Reserves and populates pages as far as they should be ahead of the writer by now."""
+        """Reserves blocks and makes pages as far as they should be ahead of the writer by now."""
         start, target = file.reserved, min(file.size, file.wrote + self._step)
         if not file.available or target <= start:
             return
         file.file.reserve(start, target)
-        file.file.populate(start, target, lock=self._lock_pages)
+        if self._mapped:
+            file.file.populate(start, target, lock=self._lock_pages)
+        else:
+            file.file.read_ahead(start, target)
         with self._making:
             file.reserved = max(file.reserved, target)
         if min(file.size, file.wrote + self._step) - target > self._step // LEAST_MISSING:  # the writer went on

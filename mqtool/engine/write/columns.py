@@ -5,7 +5,7 @@ Messages that need the slow path go through `put`. Source of the rules: see `rec
 """
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 from msgspec import Struct
@@ -41,6 +41,26 @@ _COLUMNS = 6
 """Columns that `kernels.records.encode` fills."""
 
 
+@runtime_checkable
+class ArrowBytes(Protocol):
+    """What is used of `pyarrow.BinaryArray`; the engine does not import pyarrow."""
+
+    type: Any
+    null_count: int
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, row: int) -> Any: ...
+
+    def buffers(self) -> Sequence[Any]:
+        """Validity, int32 offsets, and the bytes of all values."""
+        ...
+
+    def to_pylist(self) -> list[bytes]:
+        """The values."""
+        ...
+
+
 class MessageColumns(Struct, frozen=True):
     """Messages as columns of one length.
 
@@ -48,8 +68,8 @@ class MessageColumns(Struct, frozen=True):
         topics: distinct topics.
         topic: number in `topics` of each message.
         queue_id: of each message, or one for all.
-        bodies: as they are stored.
-        properties: encoded; None for none.
+        bodies: as they are stored: bytes objects, or an Arrow array of binary values without nulls, which is faster.
+        properties: encoded, in either form; None for none.
         flag, sys_flag, reconsume_times, prepared_transaction_offset: of each message, or one for all.
         born_timestamp: ms since epoch; None for now.
         born_host, store_host: for all; None for those of the options.
@@ -58,8 +78,8 @@ class MessageColumns(Struct, frozen=True):
     topics: Sequence[str]
     topic: np.ndarray
     queue_id: "np.ndarray | int"
-    bodies: Sequence[bytes]
-    properties: Sequence[bytes] | None = None
+    bodies: Sequence[bytes] | ArrowBytes
+    properties: Sequence[bytes] | ArrowBytes | None = None
     flag: "np.ndarray | int" = 0
     sys_flag: "np.ndarray | int" = 0
     born_timestamp: "np.ndarray | int | None" = None
@@ -80,8 +100,8 @@ class MessageColumns(Struct, frozen=True):
         return OutgoingMessage(
             self.topics[int(self.topic[row])],
             of(self.queue_id),
-            self.bodies[row],
-            self.properties[row] if self.properties is not None else b"",
+            _value(self.bodies, row),
+            _value(self.properties, row) if self.properties is not None else b"",
             of(self.flag),
             of(self.sys_flag),
             None if self.born_timestamp is None else of(self.born_timestamp),
@@ -113,22 +133,47 @@ class PutManyResult(NamedTuple):
         return self.status is PutStatus.PUT_OK
 
 
+def _value(values: Sequence[bytes] | ArrowBytes, row: int) -> bytes:
+    value: bytes = values[row].as_py() if isinstance(values, ArrowBytes) else values[row]
+    return value
+
+
 class BytesColumn(NamedTuple):
-    """A column of bytes objects.
+    """A column of values of bytes.
 
     Attributes:
-        items: the objects.
+        items: bytes objects, or an Arrow array.
         sizes: length of each.
-        addresses: address of each object's bytes, for kernels; None without kernels.
+        addresses: address of the bytes of each, for kernels; None without kernels.
     """
 
-    items: Sequence[bytes]
+    items: Sequence[bytes] | ArrowBytes
     sizes: np.ndarray
     addresses: np.ndarray | None
 
+    @property
+    def objects(self) -> Sequence[bytes]:
+        """The values as bytes objects."""
+        return self.items.to_pylist() if isinstance(self.items, ArrowBytes) else self.items
 
-def bytes_column(items: Sequence[bytes], compiled: Kernels | None) -> BytesColumn:
-    """Returns bytes objects with their sizes; with addresses only for kernels, and only if all are exactly `bytes`."""
+
+def bytes_column(items: Sequence[bytes] | ArrowBytes, compiled: Kernels | None) -> BytesColumn:
+    """Returns values with their sizes; with addresses only for kernels, and only of Arrow arrays and exact `bytes`.
+
+    Raises:
+        TypeError: an Arrow array of another type, or with nulls.
+    """
+    if isinstance(items, ArrowBytes):
+        if str(items.type) != "binary" or items.null_count:
+            nulls = f" with {items.null_count} null(s)" if items.null_count else ""
+            raise TypeError(
+                f"column of messages: expected an Arrow array of binary without nulls, found {items.type}{nulls}"
+            )
+        from mqtool.records.arrow import data_of, offsets_of  # noqa: PLC0415 - pyarrow takes long to import
+
+        offsets = offsets_of(items)
+        addresses = (offsets[:-1] + data_of(items).ctypes.data).astype(np.uint64)
+        return BytesColumn(items, np.diff(offsets), addresses if compiled is not None else None)
     if compiled is not None:
         kept = tuple(items)  # a copy of the references keeps the objects, and so the addresses, alive
         addresses, sizes = np.empty(len(kept), np.uint64), np.empty(len(kept), np.int64)
@@ -182,13 +227,13 @@ class ArrayRecords:
         self._heads = heads = plain.heads(len(columns))
         heads["total_size"] = plain.sizes
         heads["magic_code"] = np.array([state.magic_code for state in states])[state_of]
-        heads["body_crc"] = np.fromiter(map(crc32, columns.bodies), np.uint32, len(columns)) & np.uint32(CRC_MASK)
+        heads["body_crc"] = np.fromiter(map(crc32, plain.bodies.objects), np.uint32, len(columns)) & np.uint32(CRC_MASK)
         heads["queue_id"] = columns.queue_id
         heads["body_length"] = plain.bodies.sizes
         self._columns = [_NO_BYTES] * (4 * len(columns))
-        self._columns[1::4] = plain.bodies.items
+        self._columns[1::4] = plain.bodies.objects
         self._columns[2::4] = _prefixes(states, state_of, plain.properties.sizes)
-        self._columns[3::4] = plain.properties.items
+        self._columns[3::4] = plain.properties.objects
 
     def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:
         """Appends messages, starting with number `first`, as many as the segment has room for; call it under the lock.
@@ -391,12 +436,12 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
     properties = columns.properties if columns.properties is not None else [b""] * len(columns)
     flags = np.asarray(columns.sys_flag)
     if (
-        log.options.append_record_crc
+        not len(columns)
+        or log.options.append_record_crc
         or log.options.positional_writes
         or record.host_shape(born, host)
         or (flags & slow_path.BITS).any()
-        or b"INNER_" in _BETWEEN.join(properties)
-        or not len(columns)
+        or b"INNER_" in _joined(properties)
     ):
         return None
     states, state_of = _states(log, columns)
@@ -409,6 +454,16 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
     ):
         return None
     return PlainMessages(columns, states, state_of, bodies, pieces, sizes, born, host)
+
+
+def _joined(properties: Sequence[bytes] | ArrowBytes) -> bytes:
+    """Returns the properties of all messages, to search them; those of an Arrow array have nothing between them."""
+    if not isinstance(properties, ArrowBytes):
+        return _BETWEEN.join(properties)
+    from mqtool.records.arrow import data_of, offsets_of  # noqa: PLC0415 - pyarrow takes long to import
+
+    offsets = offsets_of(properties)
+    return data_of(properties)[offsets[0] : offsets[-1]].tobytes()
 
 
 def _states(log: CommitLog, columns: MessageColumns) -> tuple[list[QueueState], np.ndarray]:

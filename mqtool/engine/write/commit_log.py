@@ -129,7 +129,7 @@ class CommitLog:
 
         Args:
             total: bytes of complete records.
-            mapped: whether they are written into `buffer`; False for `write_through`, which needs no mapped pages.
+            mapped: whether they are written into `buffer`; False for `write_through`.
 
         Raises:
             AppendFailedError: no segment can be created, the disk is full, or no segment is long enough.
@@ -150,8 +150,7 @@ class CommitLog:
         self.limit = file.size - commit_log.BLANK_SIZE
         if self.buffer is not None and file.pool_buffer is None:
             try:
-                reserve = self.allocator.reserve if mapped else self.allocator.reserve_blocks
-                self.limit = min(self.limit, reserve(file, file.wrote + total))
+                self.limit = min(self.limit, self.allocator.reserve(file, file.wrote + total, mapped=mapped))
             except OSError as error:
                 self.limit = self.window[2] = -1
                 raise self._failed(file, error) from error

@@ -1,6 +1,7 @@
 """Columns of messages make the same records, units and index entries as so many puts."""
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -35,14 +36,20 @@ def encode(key, tag):
     return properties.encode([pair for pair in (("KEYS", key), ("TAGS", tag)) if pair[1]])
 
 
-def columns_of(found):
+def arrow_of(values):
+    """An array with an offset into its buffers, as slices of a table have."""
+    return pa.array([b"before", *values], pa.binary())[1:]
+
+
+def columns_of(found, *, arrow=False):
+    values = arrow_of if arrow else list
     topic, queue_id, bodies, keys, tags, flag, sys_flag = zip(*found, strict=True)
     return MessageColumns(
         TOPICS,
         np.array(topic),
         np.array(queue_id),
-        list(bodies),
-        [encode(*pair) for pair in zip(keys, tags, strict=True)],
+        values(bodies),
+        values([encode(*pair) for pair in zip(keys, tags, strict=True)]),
         np.array(flag),
         np.array(sys_flag),
         np.arange(len(found)),
@@ -52,8 +59,8 @@ def columns_of(found):
 
 @pytest.mark.slow
 @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
-@given(messages(), messages(), st.sampled_from([0, 2]))
-def test_columns_leave_the_same_bytes_as_puts(first, second, pool):
+@given(messages(), messages(), st.sampled_from([0, 2]), st.booleans())
+def test_columns_leave_the_same_bytes_as_puts(first, second, pool, arrow):
     root = fast_directory()
     clock = HeldClock()
     with (
@@ -61,7 +68,7 @@ def test_columns_leave_the_same_bytes_as_puts(first, second, pool):
         open_small(root / "each", clock, pool_buffers=pool) as each,
     ):
         for found in (first, second):
-            columns = columns_of(found)
+            columns = columns_of(found, arrow=arrow)
             clock.time += 1500
             result = many.put_many(columns)
             single = [each.put(*columns.message(row)) for row in range(len(columns))]
@@ -83,9 +90,10 @@ def of_bodies(bodies, **more):
     [
         {"sys_flag": 4},
         {"properties": [b"INNER_X\x01y\x02"] * 3},
+        {"properties": arrow_of([b"INNER_X\x01y\x02"] * 3)},
         {"born_host": bytes(20)},
     ],
-    ids=["prepared", "inner property", "IPv6"],
+    ids=["prepared", "inner property", "inner property in Arrow", "IPv6"],
 )
 def test_what_is_not_plain_is_stored_all_the_same(opened, more):
     store = opened()
@@ -93,6 +101,14 @@ def test_what_is_not_plain_is_stored_all_the_same(opened, more):
     assert result.ok
     assert len(result.physical_offsets) == 3
     assert result.queue_offsets.tolist() == ([0, 0, 0] if "sys_flag" in more else [0, 1, 2])
+
+
+@pytest.mark.parametrize("column", [pa.array([b"a", None, b"c"], pa.binary()), pa.array(["a", "b", "c"])])
+def test_an_array_of_anything_but_bytes_is_refused_and_stores_nothing(opened, column):
+    store = opened()
+    with pytest.raises(TypeError, match="expected an Arrow array of binary without nulls, found"):
+        store.put_many(of_bodies(column))
+    assert store.max_physical_offset == 0
 
 
 def test_messages_before_one_that_is_refused_are_stored(opened):

@@ -3,12 +3,15 @@
 import contextlib
 import threading
 
+import numpy as np
 import pytest
 
+from mqtool import kernels
 from mqtool.engine import GetStatus, PutStatus
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk import memory
-from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.files import File, Files
+from mqtool.engine.write.columns import MessageColumns
 from mqtool.engine.write.hooks import OutgoingMessage, check_before_put
 from mqtool.errors import ConfigFileError
 from mqtool.formats import config_files
@@ -118,6 +121,18 @@ def test_pages_are_made_from_where_the_writer_is_when_its_requests_are_late(open
     until(lambda: len(made) > 1)
     assert made[1][0] >= end
     assert made[1][1] == end + (1 << 16)
+
+
+def test_pages_for_columns_of_messages_are_made_ahead_in_the_page_cache(opened, monkeypatch):
+    if kernels.load() is None:
+        pytest.skip("needs numba")
+    made = []
+    monkeypatch.setattr(File, "read_ahead", lambda file, start, end: made.append((start, end)))
+    with kernels.use(kernels.LARGE):
+        store = opened(background=True, commit_log_file_size=1 << 20, reserve_bytes=1 << 16)
+        end = store.put_many(MessageColumns(["T"], np.zeros(10, int), 0, [b"x" * 2000] * 10)).end
+    until(lambda: made and made[-1][1] == end + (1 << 16))
+    assert made[0][0] >= end
 
 
 def test_a_kernel_that_makes_no_pages_is_asked_to_read_ahead(tmp_path, monkeypatch):
