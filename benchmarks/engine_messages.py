@@ -49,7 +49,9 @@ class Shape:
         """Messages first … first + count - 1 as columns."""
         numbers = np.arange(first, first + count)
         slots = numbers % len(self.queues)
-        held = pc.binary_join_element_wise("KEYS\x01k", pa.array(numbers).cast(pa.string()), _TAGS.take(numbers & 7), "")
+        held = pc.binary_join_element_wise(
+            "KEYS\x01k", pa.array(numbers).cast(pa.string()), _TAGS.take(numbers & 7), ""
+        )
         return MessageColumns(
             [f"bench-{n}" for n in range(TOPICS)],
             slots // QUEUES,
