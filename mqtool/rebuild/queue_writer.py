@@ -4,17 +4,20 @@ from typing import Any
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from mqtool.formats import consume_queue_ext, file_names
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.placement import Cut, HoleBudget, Note, NoteKind, Placement
+from mqtool.records.queue_build import accepts_batch
 
 UNIT = CONSUME_QUEUE_UNIT.size
 _FILL = 1 << 16
 """Number of fill units written at a time."""
+_BATCH_UNIT = np.array(astuple(BatchConsumeQueueUnit(0, 0, 0, 0, 0, 0)), BATCH_CONSUME_QUEUE_UNIT.dtype)
 
 
 class QueueName(Struct, frozen=True):
@@ -181,9 +184,9 @@ class BatchQueueWriter:
         self.files = FileSequence(output, name.below(file_names.BATCH_CONSUME_QUEUE), file_size // unit * unit)
 
     def add(self, batch: UnitBatch) -> None:
-        """Appends units; skips records with a negative queue offset or count, as the broker does."""
-        kept = (batch.offsets >= 0) & (batch.counts >= 0) & (batch.units["physical_offset"] > self.last_physical)
-        units = np.zeros(int(kept.sum()), BATCH_CONSUME_QUEUE_UNIT.dtype)
+        """Appends the units that the broker accepts."""
+        kept = accepts_batch(batch.units["physical_offset"], batch.offsets, batch.counts, self.last_physical)
+        units = np.full(np.count_nonzero(kept), _BATCH_UNIT)
         if not len(units):
             return
         for name in CONSUME_QUEUE_UNIT.dtype.names or ():
@@ -191,7 +194,6 @@ class BatchQueueWriter:
         units["store_timestamp"] = batch.times[kept]
         units["base_queue_offset"] = batch.offsets[kept]
         units["batch_size"] = batch.counts[kept]
-        units["compacted_offset"] = -1
         self.files.append(units.tobytes())
         self.last_physical = int(units["physical_offset"][-1])
 

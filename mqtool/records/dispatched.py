@@ -35,6 +35,8 @@ class DispatchRules(Struct, frozen=True):
 
 STORED_FIELDS = ("physical_offset", "size", "tags_code", "store_timestamp")
 """Fields of `QueueUnits` that units store, in their order; a ConsumeQueue has the first three."""
+BATCH_FIELDS = (*STORED_FIELDS, "queue_offset", "batch_size")
+"""Fields of `QueueUnits` in the order of `BatchConsumeQueueUnit`."""
 
 
 class _Columns(Struct, frozen=True):

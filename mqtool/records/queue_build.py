@@ -1,17 +1,23 @@
 """Builds ConsumeQueues from units: decides where a unit goes, sorts units by queue, packs them as files store them.
 
-Source: ConsumeQueue.putMessagePositionInfo (4.9.7, 5.5.0). Docs page: docs/formats/consume-queue.md.
+Source: ConsumeQueue.putMessagePositionInfo (4.9.7, 5.5.0), BatchConsumeQueue.putMessagePositionInfoWrapper and
+putBatchMessagePositionInfo (5.5.0). Docs page: docs/formats/consume-queue.md.
 """
 
 import enum
-from typing import NamedTuple
+from collections.abc import Iterator
+from itertools import starmap
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
 from mqtool.formats import java
+from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
-from mqtool.records.dispatched import QueueUnits
+from mqtool.records.dispatched import BATCH_FIELDS, QueueUnits
 from mqtool.records.number_sets import stable_order
+
+N = TypeVar("N", int, np.ndarray)
 
 
 class UnitPlacement(enum.Enum):
@@ -50,6 +56,25 @@ def placement_of(queue_offset: int, end: int) -> UnitPlacement:
     if expected == end:
         return UnitPlacement.NEXT
     return UnitPlacement.PRESENT if expected < end else UnitPlacement.AFTER_GAP
+
+
+def accepts_batch(physical_offset: N, queue_offset: N, messages: N, max_physical_offset: int) -> N:
+    """Returns whether a BatchConsumeQueue gets the unit of a record.
+
+    A record of 0 messages gets one, though recovery cuts the queue before such a unit (BatchConsumeQueue.recover).
+
+    Args:
+        physical_offset: of the record; the arguments are numbers, or columns with an item per record.
+        queue_offset: of the record's first message.
+        messages: number of messages in the record.
+        max_physical_offset: physical offset of the newest record with a unit; -1 if there is none.
+    """
+    return (physical_offset > max_physical_offset) & (queue_offset >= 0) & (messages >= 0)
+
+
+def batch_units(units: QueueUnits) -> Iterator[BatchConsumeQueueUnit]:
+    """Yields the BatchConsumeQueue unit of each record."""
+    return starmap(BatchConsumeQueueUnit, units.tuples(*BATCH_FIELDS))
 
 
 class PackedUnits(NamedTuple):

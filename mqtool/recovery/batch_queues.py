@@ -4,10 +4,12 @@ A model like `queues`, with the same method names. Source: BatchConsumeQueue (5.
 """
 
 import numpy as np
+from msgspec.structs import astuple
 
 from mqtool.formats import file_names
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
 from mqtool.formats.release import V5_5
+from mqtool.records.queue_build import accepts_batch
 from mqtool.recovery.action_log import Action, ActionLog
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFiles
@@ -88,22 +90,16 @@ class BatchQueue:
             unit = units[expired - 1]
             self.min_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
 
-    def put(self, unit: tuple[int, int, int, int], first_offset: int, batch_size: int) -> None:
-        """Adds a unit if the broker would.
-
-        Args:
-            unit: physical offset, size, tags code and store timestamp of the record.
-            first_offset: queue offset of its first message.
-            batch_size: messages in it.
-        """
-        if first_offset < 0 or batch_size < 0 or unit[0] <= self.max_physical_offset:
+    def put(self, unit: BatchConsumeQueueUnit) -> None:
+        """Adds the unit of a record if `accepts_batch`."""
+        if not accepts_batch(unit.physical_offset, unit.base_queue_offset, unit.batch_size, self.max_physical_offset):
             return
         file = self.files.last_for_append(self.files.max_offset)
         if file.changed_from is None:
             self._actions.do(Action.APPEND, file.path, file.wrote)
-        file.append((*unit, first_offset, batch_size, -1, 0))
-        self.max_physical_offset = unit[0]
-        self.max_offset = first_offset + batch_size
+        file.append(astuple(unit))
+        self.max_physical_offset = unit.physical_offset
+        self.max_offset = unit.base_queue_offset + unit.batch_size
         if file.is_first and self.min_offset == -1:
             self._revise_min()
 

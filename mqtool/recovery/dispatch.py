@@ -14,10 +14,10 @@ from msgspec.structs import replace
 from mqtool.formats import java, properties
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import STORED_FIELDS, DispatchRules, QueueUnits
+from mqtool.records.dispatched import DispatchRules, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import among, distinct
-from mqtool.records.queue_build import queue_numbers
+from mqtool.records.queue_build import batch_units, queue_numbers
 from mqtool.records.record_check import RecordCheck
 from mqtool.recovery.action_log import load_fails
 from mqtool.recovery.batch_queues import BatchQueue
@@ -157,5 +157,5 @@ def _put_simple(queue: SimpleQueue, frames: Frames, units: QueueUnits) -> None:
 
 def _put_batch(queue: BatchQueue, units: QueueUnits) -> None:
     units = units.select(units.physical_offset > queue.max_physical_offset)
-    for *unit, offset, count in units.tuples(*STORED_FIELDS, "queue_offset", "batch_size"):
-        queue.put((unit[0], unit[1], unit[2], unit[3]), offset, count)
+    for unit in batch_units(units):
+        queue.put(unit)

@@ -13,16 +13,17 @@ from functools import partial
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import astuple
 
 from mqtool.formats import batch_consume_queue, commit_log, consume_queue, file_names, index_file
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchConsumeQueueUnit
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import STORED_FIELDS, Dispatched, DispatchRules, QueueUnits
+from mqtool.records.dispatched import BATCH_FIELDS, Dispatched, DispatchRules, QueueUnits
 from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
-from mqtool.records.queue_build import UnitPlacement, is_dispatched, placement_of
+from mqtool.records.queue_build import UnitPlacement, accepts_batch, is_dispatched, placement_of
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.records.scan_start import ledger_scan_start, scan_start
 from mqtool.store.broker_config import BrokerConfig
@@ -109,21 +110,20 @@ class _MissingUnits:
 
     def add(self, dispatcher: Dispatcher, units: QueueUnits) -> None:
         """Appends units in order."""
-        names = "topic", "queue_id", "queue_offset", *STORED_FIELDS, "batch_size"
-        for topic, queue_id, offset, *rest in units.tuples(*names):
+        for topic, queue_id, *rest in units.tuples("topic", "queue_id", *BATCH_FIELDS):
             name = dispatcher.topics.names[topic]
             if name in self._rules.batch_topics:
-                self._add_batch((name, queue_id), offset, rest)
+                self._add_batch((name, queue_id), BatchConsumeQueueUnit(*rest))
             else:
-                self._add_simple((name, queue_id), offset, rest)
+                self._add_simple((name, queue_id), rest)
 
-    def _add_simple(self, key: QueueKey, offset: int, rest: list[int]) -> None:
+    def _add_simple(self, key: QueueKey, stored: list[int]) -> None:
         """ConsumeQueue.putMessagePositionInfo: existing units are skipped, a gap is filled."""
+        physical_offset, size, tags_code, _, offset, _ = stored
         if key not in self._next:
             queue = self._queues.get(key)
             self._next[key] = self._first[key] = queue.max_offset if queue and queue.files else offset
             self._end[key] = queue.max_physical_offset if queue else 0
-        physical_offset, size, tags_code, *_ = rest
         if is_dispatched(physical_offset + size, self._end[key]):
             return
         if placement_of(offset, self._next[key] * UNIT_SIZE) is UnitPlacement.PRESENT:
@@ -132,15 +132,13 @@ class _MissingUnits:
         self._end[key] = physical_offset + size
         self._rows.setdefault(key, []).append((physical_offset, size, tags_code))
 
-    def _add_batch(self, key: QueueKey, offset: int, rest: list[int]) -> None:
-        """BatchConsumeQueue.putMessagePositionInfoWrapper."""
+    def _add_batch(self, key: QueueKey, unit: BatchConsumeQueueUnit) -> None:
         queue = self._queues.get(key)
         self._first.setdefault(key, 0)
         last = self._end.setdefault(key, queue.max_physical_offset if queue and queue.last_unit() else -1)
-        physical_offset, size, tags_code, time, count = rest
-        if physical_offset > last and offset >= 0 and count >= 0:
-            self._end[key] = physical_offset
-            self._rows.setdefault(key, []).append((physical_offset, size, tags_code, time, offset, count, -1, 0))
+        if accepts_batch(unit.physical_offset, unit.base_queue_offset, unit.batch_size, last):
+            self._end[key] = unit.physical_offset
+            self._rows.setdefault(key, []).append(astuple(unit))
 
     def units(self) -> dict[QueueKey, PendingUnits]:
         """Returns the collected units."""

@@ -2,9 +2,8 @@
 
 from mqtool.engine.queue.consume_queue import UNIT_SIZE, ConsumeQueue
 from mqtool.engine.queue.queues import AnyQueue, Queues
-from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
-from mqtool.records.dispatched import STORED_FIELDS, QueueUnits
-from mqtool.records.queue_build import pack, queue_keys
+from mqtool.records.dispatched import QueueUnits
+from mqtool.records.queue_build import batch_units, pack, queue_keys
 
 
 def write_units(queues: Queues, topics: list[str], units: QueueUnits) -> int:
@@ -57,5 +56,5 @@ def _append(queue: AnyQueue, units: QueueUnits) -> None:
 
 def _append_batches(queue: AnyQueue, units: QueueUnits) -> None:
     assert not isinstance(queue, ConsumeQueue)
-    for unit in units.tuples(*STORED_FIELDS, "queue_offset", "batch_size"):
-        queue.put_batch(BatchConsumeQueueUnit(*unit))
+    for unit in batch_units(units):
+        queue.put_batch(unit)

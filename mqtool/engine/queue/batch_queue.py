@@ -11,6 +11,7 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
+from mqtool.records.queue_build import accepts_batch
 
 
 class BatchQueue:
@@ -38,14 +39,14 @@ class BatchQueue:
         self._dirty = False
 
     def put_batch(self, unit: BatchConsumeQueueUnit) -> None:
-        """Appends the unit of one record; skips a unit that the queue has already.
+        """Appends the unit of one record if `accepts_batch`.
 
         In the page cache on return, durable after `flush`.
 
         Raises:
             OSError: it was not written; dispatch may try again.
         """
-        if unit.physical_offset <= self.max_physical_offset or unit.base_queue_offset < 0 or unit.batch_size <= 0:
+        if not accepts_batch(unit.physical_offset, unit.base_queue_offset, unit.batch_size, self.max_physical_offset):
             return
         file = self.files.last
         if file is None or file.size - file.wrote < BATCH_UNIT_SIZE:

@@ -242,6 +242,16 @@ def test_an_inner_batch_moves_its_queue_by_its_messages(in_memory, opened):
     assert (found.queue_offsets, found.next_begin_offset) == ([3, 6, 9, 12], 13)
 
 
+def test_an_inner_batch_of_no_messages_gets_a_unit(in_memory, opened):
+    write_topics(in_memory / "store")
+    store = opened(declared=("log-inner-batch", "queue-bad-unit"))  # recovery cuts the queue before such a unit
+    put = [store.put("Batched", 0, b"x", encode(INNER_NUM=count), 0, 0xC0) for count in "02"]
+    assert [one.queue_offset for one in put] == [0, 0]
+    store.dispatch()
+    queue = store._components.queues.get("Batched", 0)
+    assert [queue.unit_at(number).batch_size for number in range(queue.unit_count)] == [0, 2]
+
+
 def write_topics(root):
     (root / "config").mkdir(parents=True)
     (root / "config" / "topics.json").write_text(

@@ -11,6 +11,7 @@ from mqtool.formats import java
 from mqtool.records.dispatched import QueueUnits
 from mqtool.records.queue_build import (
     UnitPlacement,
+    accepts_batch,
     is_dispatched,
     pack,
     placement_of,
@@ -121,3 +122,10 @@ def test_the_number_of_a_queue_yields_topic_and_queue_id_of_any_sign():
         ("c", java.INT_MIN),
         ("b", java.INT_MAX),
     ]
+
+
+def test_a_batch_queue_takes_later_records_without_negative_numbers():
+    records = [(101, 0, 0), (101, 5, 3), (100, 0, 1), (101, -1, 1), (101, 0, -1)]
+    expected = [True, True, False, False, False]
+    assert [accepts_batch(*record, 100) for record in records] == expected
+    assert accepts_batch(*np.array(records).T, 100).tolist() == expected
