@@ -1,9 +1,9 @@
 """Converts a store in DLedger mode to an ordinary store. RocketMQ itself has no tool for this direction.
 
 Every record keeps its topic, queue, queue offset, times, body and properties. Its physical offset changes, since an
-ordinary log has no entry headers. All references to physical offsets are updated: prepared_transaction_offset of commit
-records and units of the timer log. ConsumeQueues and index are rebuilt. Offset message ids change too, since they
-contain the physical offset.
+ordinary log has no entry headers, and with it `__CRC32#`, its own CRC, if it has one. All references to physical
+offsets are updated: prepared_transaction_offset of commit records and units of the timer log. ConsumeQueues and index
+are rebuilt. Offset message ids change too, since they contain the physical offset.
 """
 
 from pathlib import Path
@@ -13,7 +13,6 @@ from msgspec import Struct, field
 from msgspec.structs import replace
 
 from mqtool.convert.copying import copy_file, copy_tree, staging_directory
-from mqtool.convert.segments import SegmentWriter
 from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import file_names, timer, topics
@@ -23,6 +22,7 @@ from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import KINDS, rebuild
 from mqtool.rebuild.listing import Listing
 from mqtool.rebuild.result import Result
+from mqtool.rebuild.segments import SegmentWriter
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames

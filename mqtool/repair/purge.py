@@ -119,7 +119,6 @@ def _move_log(store: Store, names: tuple[str, ...], out: Path, staged: StagedFil
             made.add(Run(0, item), found.positions)
             kept = item.select(~np.isin(item.positions, found.positions))
             last_time = int(kept.column("store_timestamp")[-1]) if len(kept) else last_time
-        made.flush()
         first = f"{file_names.COMMIT_LOG}/{file_names.mapped_file_name(begins)}"
         if not files.exists(first):  # nothing is left: a log without a file would begin at 0 again
             files.write(first, size, 0, b"")

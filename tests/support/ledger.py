@@ -1,6 +1,7 @@
 """Ordinary stores put into DLedger mode by a model of our own: what `convert dledger` has to undo, byte for byte."""
 
 import struct
+import zlib
 from pathlib import Path
 
 HEADER = struct.Struct(">iiqqqiiii")
@@ -67,6 +68,8 @@ def _moved(record: bytes, at: int, moved: dict[int, int]) -> bytes:
     (prepared,) = struct.unpack_from(">q", data, prepared_at)
     if prepared:
         struct.pack_into(">q", data, prepared_at, moved.get(prepared, prepared))
+    if data[-20:].startswith(b"__CRC32#"):  # covers the rest of the record; its digits begin with the lowest
+        data[-11:-1] = str(zlib.crc32(data[:-20]) & 0x7FFFFFFF)[::-1].ljust(10, "0").encode()
     return bytes(data)
 
 

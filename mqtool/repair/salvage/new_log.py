@@ -5,23 +5,17 @@ from collections.abc import Callable
 import numpy as np
 from msgspec import Struct
 
-from mqtool.formats import commit_log, file_names, properties
-from mqtool.formats.commit_log import FRAME, MIN_RECORD_SIZE
+from mqtool.formats import commit_log
+from mqtool.formats.commit_log import MIN_RECORD_SIZE
 from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.segments import Segments, SegmentWriter
+from mqtool.records.frames import Frames
 from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.filler import fillers
 from mqtool.repair.salvage.merge import Run
 
-SEGMENT_END = FRAME.size
-"""Bytes that every segment keeps free for a BLANK (CommitLog.END_FILE_MIN_BLANK_LENGTH, 4.9.7 and 5.5.0)."""
-
 IsBlank = Callable[[int, int], bool]
 """Whether a BLANK that is right leads from one old physical offset to another."""
-
-_BUFFER = 4 << 20
-_OFFSET_AT = commit_log.field_offset("physical_offset")
-_PREPARED_AT = commit_log.field_offsets("prepared_transaction_offset")
-_FLAG_AT = commit_log.field_offset("sys_flag")
 
 
 class Hole(Struct, frozen=True):
@@ -35,23 +29,6 @@ class Hole(Struct, frozen=True):
     start: int
     end: int
     filled: str
-
-
-class _Segments:
-    """Segments of one size, written by physical offset."""
-
-    def __init__(self, files: OutputFiles, segment_size: int) -> None:
-        self.size = segment_size
-        self._files = files
-
-    def base(self, physical_offset: int) -> int:
-        return physical_offset - physical_offset % self.size
-
-    def write(self, physical_offset: int, data: "bytes | memoryview") -> None:
-        """Writes bytes that end inside their segment."""
-        base = self.base(physical_offset)
-        name = f"{file_names.COMMIT_LOG}/{file_names.mapped_file_name(base)}"
-        self._files.write(name, self.size, physical_offset - base, data)
 
 
 class KeptLog:
@@ -72,7 +49,7 @@ class KeptLog:
         self.records = 0
         self.end: int | None = None
         self.unplaced: list[int] = []
-        self._segments = _Segments(files, segment_size)
+        self._segments = Segments(files, segment_size)
         self._time = 0
 
     def add(self, run: Run) -> None:
@@ -114,7 +91,7 @@ class KeptLog:
 
 
 class MovedLog:
-    """A new log whose records are moved together; only their physical offsets change.
+    """A new log whose records are moved together; see `records.moved` for what changes in them.
 
     Attributes:
         holes: ranges of the old log without a record, in order.
@@ -140,10 +117,8 @@ class MovedLog:
         self.old_end: int | None = None
         self.moves = Moves(start)
         self.unplaced: list[int] = []
-        self._segments = _Segments(files, segment_size)
-        self._at = start
-        self._parts: list[bytes] = []
-        self._buffered = 0
+        self._segment_size = segment_size
+        self._writer = SegmentWriter(files, start, segment_size)
 
     @property
     def end(self) -> int | None:
@@ -160,41 +135,24 @@ class MovedLog:
         if self.old_end is None:
             self.old_start = run.start
         elif run.start > self.old_end:
-            segment_end = self._segments.base(self.old_end) + self._segments.size
+            segment_end = self.old_end - self.old_end % self._segment_size + self._segment_size
             start = segment_end if self._is_blank(self.old_end, segment_end) else self.old_end
             if start < run.start:
                 self.holes.append(Hole(start, run.start, ""))
         frames = run.frames
         kept = frames if left_out is None else frames.select(~np.isin(frames.positions, left_out))
-        for position, size in zip(kept.positions.tolist(), kept.sizes.tolist(), strict=True):
-            self._put(run.frames.base + position, bytearray(run.frames.view[position : position + size]))
+        places = self._writer.place(kept.sizes)
+        old = kept.base + kept.positions
+        for row in zip(old.tolist(), places.tolist(), kept.sizes.tolist(), strict=True):
+            self.moves.add(*row)
+        self._writer.append(kept, places, self._prepared(kept))
+        self.records += len(kept)
         self.old_end = run.end
 
-    def flush(self) -> None:
-        """Writes all buffered bytes to the files."""
-        if self._parts:
-            self._segments.write(self._at - self._buffered, b"".join(self._parts))
-            self._parts, self._buffered = [], 0
-
-    def _put(self, old: int, record: bytearray) -> None:
-        left = self._segments.size - self._at % self._segments.size
-        if len(record) + SEGMENT_END > left:
-            self._append(commit_log.build_blank(left))
-            self.flush()
-            self._at += left - SEGMENT_END
-        self.moves.add(old, self._at, len(record))
-        record[_OFFSET_AT : _OFFSET_AT + 8] = self._at.to_bytes(8, "big")
-        shape = commit_log.host_shape(int.from_bytes(record[_FLAG_AT : _FLAG_AT + 4], "big"))
-        field = slice(_PREPARED_AT[shape], _PREPARED_AT[shape] + 8)
-        half = int.from_bytes(record[field], "big", signed=True)
-        if half > 0:  # where its half message was
-            record[field] = (self.moves.new_offset(half) or 0).to_bytes(8, "big")
-        self._append(properties.renew_crc32(bytes(record)))
-        self.records += 1
-
-    def _append(self, data: bytes) -> None:
-        self._parts.append(data)
-        self._buffered += len(data)
-        self._at += len(data)
-        if self._buffered >= _BUFFER:
-            self.flush()
+    def _prepared(self, frames: Frames) -> np.ndarray:
+        """Returns where the half messages of records are now; 0 for those that are left out."""
+        stored = frames.column("prepared_transaction_offset").astype(np.int64)
+        rows = np.flatnonzero(stored > 0)
+        if len(rows):
+            stored[rows] = np.maximum(self.moves.records(stored[rows]), 0)
+        return stored

@@ -252,8 +252,6 @@ class _Salvage:
                 by_source[run.source] += len(run.frames)
                 found.bytes += run.end - run.start
                 on_progress(min(max(run.end - begin, 0), total), total)
-            if isinstance(log, MovedLog):
-                log.flush()
         return log
 
     def _close_displaced(self, counts: list[int]) -> None:
