@@ -13,7 +13,6 @@ from mqtool.formats.release import Release, release_of
 from mqtool.recovery import changes, losses
 from mqtool.recovery.delivery import Delivery
 from mqtool.recovery.dledger_start import LedgerStart
-from mqtool.recovery.lock import lock_holder
 from mqtool.recovery.outcome import GIVEN, Effort, FilePlan, Outcome, Plan, QueueOutcome, QueuePlan
 from mqtool.recovery.proof import prove
 from mqtool.recovery.queue_files import QueueFile
@@ -23,6 +22,7 @@ from mqtool.recovery.start import Start
 from mqtool.recovery.state import AnyQueue, QueueKey
 from mqtool.store import open_store
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.lock import lock_holder
 from mqtool.store.version import Version
 
 _CACHED_BYTES_PER_MINUTE = 60 * (500 << 20)
@@ -81,7 +81,7 @@ def _predict(
     settings = settings_of(root, release, keys, whole_broker=whole_broker, heap=heap_bytes)
     kind = Start if settings.dledger is None else LedgerStart
     lock = root / file_names.LOCK
-    start = kind(settings, lock_holder(lock), checked)
+    start = kind(settings, lock_holder(root), checked)
     if lock.exists() and not os.access(lock, os.R_OK):
         start.actions.log_undecided(
             "whether a process holds the lock file, which cannot be read: then the broker exits with -1"

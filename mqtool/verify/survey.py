@@ -26,8 +26,8 @@ from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
+from mqtool.store.lock import lock_holder
 from mqtool.store.start_index import QueueStartIndex
-from mqtool.verify import lock
 from mqtool.verify.index_shape import IndexPlan, plan_index
 
 CHUNK_BYTES = 1 << 20
@@ -197,7 +197,7 @@ def survey(
 ) -> Survey:
     """Surveys a store."""
     queues = tuple(one for one in _queues(store.path) if one.path not in store.unlisted)
-    live = lock.is_held(store.path)
+    live = lock_holder(store.path) is not None
     log, behind, failure = _found_end(store, live=live)
     try:
         return Survey(

@@ -221,9 +221,9 @@ def clean(
 
 def _check_writable(root: Path, config: Path | None) -> None:
     """Raises an error if the store cannot be cleaned: a process has it open, or it needs recovery first."""
-    from mqtool.verify.lock import is_held
+    from mqtool.store.lock import lock_holder
 
-    if is_held(root):
+    if lock_holder(root) is not None:
         raise StoreLockedError(
             "a broker or another mqtool has the store open; a running broker deletes expired files itself, and "
             "`mqtool clean STORE --dry-run` shows when",

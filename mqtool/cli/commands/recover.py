@@ -160,10 +160,10 @@ def recover(
 
 def _recover(invocation: Invocation, options: _Options, store_options: StoreOptions, output_format: Format) -> ExitCode:
     from mqtool.recovery import predict
-    from mqtool.verify.lock import is_held
+    from mqtool.store.lock import lock_holder
 
     path = options.store
-    if is_held(path):
+    if lock_holder(path) is not None:
         words = "a broker or another mqtool has the store open, so there is nothing to recover; stop it cleanly"
         raise StoreLockedError(words, path)
     expected = predict(path, options.release, options.config)

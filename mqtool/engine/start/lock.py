@@ -7,7 +7,6 @@ Source: DefaultMessageStore.start/createTempFile/shutdown, MixAll.string2File (4
 
 import fcntl
 import os
-import struct
 from enum import Enum
 from pathlib import Path
 
@@ -15,11 +14,10 @@ from mqtool.engine.disk.files import Files, open_more
 from mqtool.errors import StoreLockedError
 from mqtool.formats import file_names
 from mqtool.formats.release import Release
+from mqtool.store.lock import EXCLUSIVE
 
 _TEXT = b"lock"
 _HELD = "a broker or another mqtool has the store open; stop it first"
-_FLOCK = struct.Struct("hhqqi4x")
-"""struct flock of 64-bit Linux: type, whence, start, length, process."""
 _OPEN_FILE_LOCK: int | None = getattr(fcntl, "F_OFD_SETLK", None)
 
 
@@ -62,7 +60,7 @@ class StoreLock:
             if _OPEN_FILE_LOCK is None:
                 fcntl.lockf(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB, 1, 0)
             else:
-                fcntl.fcntl(self._fd, _OPEN_FILE_LOCK, _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0))
+                fcntl.fcntl(self._fd, _OPEN_FILE_LOCK, EXCLUSIVE)
         except OSError as error:
             self.release()
             raise StoreLockedError(_HELD, self._path) from error

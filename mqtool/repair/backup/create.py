@@ -12,12 +12,12 @@ from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, Usag
 from mqtool.formats import file_names
 from mqtool.jobs.atomic import sync_directory, writing
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.order import Listing, databases_of, list_files, state_of
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
 from mqtool.store.broker_config import ConfigSource
+from mqtool.store.lock import lock_holder
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
 
@@ -90,7 +90,7 @@ def _check(store: Store) -> None:
             raise UnsupportedFormatError(
                 f"{directory}: this CommitLog is outside of {store.path}; a backup only includes what is below the root"
             )
-    if lock_holder(store.path / file_names.LOCK) is None:
+    if lock_holder(store.path) is None:
         return
     queues = store.path / file_names.CONSUME_QUEUE
     if store.layout.dledger_dirs or (queues / "CURRENT").is_file():
@@ -145,7 +145,7 @@ class _SnapshotWriter:
     def run(self, name: str) -> Snapshot:
         """Copies everything but the manifest."""
         self.pieces.remove_leftovers()
-        is_live = lock_holder(self._root / file_names.LOCK) is not None
+        is_live = lock_holder(self._root) is not None
         listed = self._listed()
         names = (*listed.first, *listed.derived, *listed.log, *listed.last)
         self._total = sum(size_of(self._root / name) for name in names)

@@ -9,8 +9,6 @@ from mqtool.commands import command, opened
 from mqtool.convert.dledger import convert
 from mqtool.diff import LogDifference, compare
 from mqtool.errors import CorruptionError, StoreError, UsageError
-from mqtool.formats import file_names
-from mqtool.recovery.lock import lock_holder
 from mqtool.repair.backup import backup, restore
 from mqtool.repair.changes import Redact, Truncate
 from mqtool.repair.runbooks.model import (
@@ -26,6 +24,7 @@ from mqtool.repair.runbooks.model import (
 from mqtool.repair.runbooks.steps import run_again
 from mqtool.replay.originals import Source
 from mqtool.replay.to_store import ReplayRequest, replay
+from mqtool.store.lock import lock_holder
 from mqtool.store.selection import Selection
 from mqtool.store.store import open_store
 
@@ -34,7 +33,7 @@ _IDS_SUFFIX = ".ids.jsonl"
 
 
 def _movable(case: Case) -> Detection:
-    holder = lock_holder(case.root / file_names.LOCK)
+    holder = lock_holder(case.root)
     if holder is not None:
         return Detection(
             False, (f"process {holder} has the store open and would continue to write to the old place; stop it first",)

@@ -7,7 +7,6 @@ from pathlib import Path
 from mqtool.commands import command, opened
 from mqtool.convert.queues import into_files, into_rocksdb
 from mqtool.formats import file_names, topics
-from mqtool.recovery.lock import lock_holder
 from mqtool.repair.changes import Change, RebuildIndex, RebuildMetadata, RebuildQueues, SetAside, Trim, Truncate
 from mqtool.repair.from_findings import changes_of
 from mqtool.repair.runbooks.model import (
@@ -23,6 +22,7 @@ from mqtool.repair.runbooks.model import (
     words_of,
 )
 from mqtool.repair.runbooks.steps import explain_start, run_again
+from mqtool.store.lock import lock_holder
 from mqtool.store.real_path import real_path
 from mqtool.store.rocksdb import is_database
 from mqtool.store.store import open_store
@@ -44,7 +44,7 @@ def _errors(case: Case) -> list[Finding]:
 def _unclean(case: Case) -> Detection:
     if case.store.clean_stop:
         return Detection(False, ("there is no abort file: the next start does not recover after a crash",))
-    holder = lock_holder(case.root / file_names.LOCK)
+    holder = lock_holder(case.root)
     if holder is not None:
         return Detection(False, (f"process {holder} holds the store: abort is there because it runs",))
     facts = ["abort is there: recovery scans the log, deletes index files and dispatches again"]
@@ -136,7 +136,7 @@ def _renew_timer(case: Case, detection: Detection) -> InPlaceChange:
 
 
 def _shared(case: Case) -> Detection:
-    holder = lock_holder(case.root / file_names.LOCK)
+    holder = lock_holder(case.root)
     kind = file_system_of(case.root, Path("/proc/mounts"))
     facts = []
     if holder is not None:

@@ -1,4 +1,4 @@
-"""Whether a broker holds the store's lock, determined without taking it.
+"""Which process holds the lock of a store, determined without taking it.
 
 The broker locks byte 0 of `lock` (DefaultMessageStore.start). The kernel reports the holder (F_GETLK); no lock is
 taken. The file is not opened if this process holds the lock itself: closing it would release the lock.
@@ -15,26 +15,31 @@ from mqtool.formats import file_names
 from mqtool.store.files import open_regular
 
 _FLOCK = struct.Struct("hhqqi4x")
+"""struct flock of 64-bit Linux: type, whence, start, length, process."""
+EXCLUSIVE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+"""Describes the lock to the kernel."""
 _LOCKS = Path("/proc/locks")
 
 
-def is_held(root: Path) -> bool:
-    """Returns whether another process holds the store's lock; False if the system cannot report it."""
+def lock_holder(root: Path) -> int | None:
+    """Returns the process that holds a store's lock, None if none does or the system cannot report it.
+
+    It may be this process; -1 stands for a lock that belongs to an open file, as the engine's does.
+    """
     path = root / file_names.LOCK
     try:
         if _is_ours(path):
-            return True
+            return os.getpid()
         descriptor = open_regular(path, os.O_RDONLY)
     except (OSError, StoreError):
-        return False
+        return None
     try:
-        asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
-        kind = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, asked))[0]
+        kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, EXCLUSIVE))
     except OSError:
-        return False
+        return None
     finally:
         os.close(descriptor)
-    return bool(kind != fcntl.F_UNLCK)
+    return None if kind == fcntl.F_UNLCK else process
 
 
 def _is_ours(path: Path) -> bool:

@@ -1,0 +1,62 @@
+"""Who holds the store's lock is found out without taking the lock or releasing it."""
+
+import fcntl
+import os
+import subprocess
+import sys
+
+from mqtool.store import lock
+from tests.support.damage import held_lock
+
+ASK = """
+import fcntl, os, struct, sys
+asked = struct.pack("hhqqi4x", fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
+found = fcntl.fcntl(os.open(sys.argv[1], os.O_RDONLY), fcntl.F_GETLK, asked)
+sys.exit(struct.unpack("hhqqi4x", found)[0] != fcntl.F_UNLCK)
+"""
+
+
+def is_locked(path):
+    """Asks another process whether somebody holds the lock."""
+    return subprocess.run([sys.executable, "-c", ASK, path], check=False).returncode == 1
+
+
+def test_a_lock_of_this_process_is_found_and_kept(tmp_path):
+    path = tmp_path / "lock"
+    with path.open("wb") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1)
+        assert lock.lock_holder(tmp_path) == os.getpid()
+        assert is_locked(path)
+
+
+def test_a_file_that_is_only_open_is_no_lock(tmp_path):
+    with (tmp_path / "lock").open("wb"):
+        assert lock.lock_holder(tmp_path) is None
+    assert lock.lock_holder(tmp_path) is None
+
+
+def test_the_list_of_all_locks_is_not_asked_for_if_the_file_is_not_open(tmp_path, monkeypatch):
+    (tmp_path / "lock").touch()
+    monkeypatch.setattr(lock, "_LOCKS", None)
+    assert lock.lock_holder(tmp_path) is None
+
+
+def test_a_held_lock_names_its_process(tmp_path):
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    with held_lock(path):
+        assert lock.lock_holder(tmp_path) not in (None, 0, os.getpid())
+    assert lock.lock_holder(tmp_path) is None
+
+
+def test_another_process_may_take_the_lock_after_the_question(tmp_path):
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    assert lock.lock_holder(tmp_path) is None
+    with held_lock(path):
+        assert path.read_bytes() == b"lock"
+
+
+def test_a_lock_that_is_not_there_is_not_held_and_not_made(tmp_path):
+    assert lock.lock_holder(tmp_path) is None
+    assert list(tmp_path.iterdir()) == []
