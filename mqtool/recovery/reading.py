@@ -18,6 +18,7 @@ from mqtool.recovery.mapped_files import F, MappedFiles, SimulatedFile
 from mqtool.recovery.proof import Proof
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.state import AnyQueue, StoreState
+from mqtool.store.get_message import next_file
 
 STATES = tuple(Delivery)
 _NUMBER = {state: number for number, state in enumerate(STATES)}
@@ -145,9 +146,7 @@ class Reader:
                 reading.physical[at] = _NONE
 
     def _next(self, reading: QueueReading, file: np.ndarray, units: np.ndarray, at: int) -> int | None:
-        segment = self._state.settings.segment_size
-        physical = int(units["physical_offset"][at])
-        roll = physical + segment - (physical - java.divide(physical, segment) * segment)
+        roll = next_file(int(units["physical_offset"][at]), self._state.settings.segment_size)
         floor = roll if reading.physical[at] == _NONE else np.iinfo(np.int64).min
         end = min(len(file), at + _SCAN_UNITS)
         ahead = np.flatnonzero((units["physical_offset"][at + 1 : end] >= floor) & (file[at + 1 : end] == file[at]))

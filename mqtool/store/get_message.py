@@ -2,14 +2,16 @@
 
 One function over two views. The files of a running engine, a store on disk, a crashed store seen as if it had been
 started, and a damaged store that is served read-only differ only in where units and records come from; each has a
-`QueueView` and a `LogView`. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset (4.9.7,
-5.5.0). Docs page: docs/engine.md.
+`QueueView` and a `LogView`. Source: DefaultMessageStore.getMessage, isTheBatchFull, checkInDiskByCommitOffset,
+rollNextFile of CommitLog and ConsumeQueue (4.9.7, 5.5.0), BatchConsumeQueue.getBatchMsgIndexBuffer (5.5.0).
+Docs page: docs/engine.md.
 """
 
 import enum
 from collections.abc import Iterable, Sequence
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
+from mqtool.formats import java
 from mqtool.formats.consume_queue import is_ext_address
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
 from mqtool.store.filters import MessageFilter
@@ -19,6 +21,7 @@ LONGEST_PULL = 128 << 20
 SHORTEST_PULL = 100
 
 R = TypeVar("R")
+F = TypeVar("F")
 
 
 class GetStatus(enum.Enum):
@@ -77,11 +80,22 @@ class QueueView(Protocol):
             limit: maximum number of units to read.
         """
 
-    def next_file_offset(self, queue_offset: int) -> int:
-        """Returns where a get continues if no file contains an offset (rollNextFile)."""
+    @property
+    def file_units(self) -> int:
+        """Units of a file; 0 in a BatchConsumeQueue, where files do not begin at fixed queue offsets."""
 
     def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:
         """Returns the unit of the extension at an address, None if there is none."""
+
+
+class Offsets(Protocol):
+    """Queue offsets of the units of one file."""
+
+    def __len__(self) -> int:
+        """Number of units."""
+
+    def __getitem__(self, index: int, /) -> int:
+        """Returns the queue offset of the first message of a unit."""
 
 
 class LogView(Protocol[R]):
@@ -183,6 +197,54 @@ def _outside(lowest: int, highest: int, queue_offset: int) -> tuple[GetStatus, i
     return None
 
 
+def next_file(offset: int, per_file: int) -> int:
+    """Returns the offset at which the file after that of another offset begins (rollNextFile).
+
+    As Java divides, a negative offset, which a damaged unit may state, belongs to the first file.
+
+    Args:
+        offset: physical offset or queue offset.
+        per_file: bytes or units of a file, at least 1.
+    """
+    return (java.divide(offset, per_file) + 1) * per_file
+
+
+def find_batch_unit(files: Iterable[tuple[F, Offsets]], max_offset: int, queue_offset: int) -> tuple[F, int] | None:
+    """Returns the unit with which a get from a BatchConsumeQueue begins: its file, and its index there.
+
+    It is the one with a queue offset, or before a gap in which that offset lies. This is the broker's search, as
+    offsets of damaged queues and of records without messages do not ascend.
+
+    Args:
+        files: each with the queue offsets of its units, newest first.
+        max_offset: of the queue.
+        queue_offset: of a message.
+    """
+    if queue_offset >= max_offset:
+        return None
+    for file, offsets in files:
+        if len(offsets) and offsets[0] <= queue_offset:
+            return file, _last_up_to(offsets, queue_offset)
+    return None
+
+
+def _last_up_to(offsets: Offsets, queue_offset: int) -> int:
+    """Returns the index that BatchConsumeQueue.binarySearch finds if the first offset is not higher."""
+    left, last = 0, len(offsets) - 1
+    right = last
+    while True:
+        middle = (left + right) // 2
+        found = offsets[middle]
+        if found == queue_offset:
+            return middle
+        if found > queue_offset:
+            right = middle - 1
+        elif middle > left:
+            left = middle
+        else:
+            return middle + 1 if middle < last and offsets[middle + 1] <= queue_offset else middle
+
+
 def first_delivered(lowest: int, highest: int, queue_offset: int) -> int:
     """Returns the queue offset of the first message that a consumer at a position gets.
 
@@ -269,7 +331,8 @@ class _Get(Generic[R]):
                 break
         if not has_units:
             self._status = GetStatus.OFFSET_FOUND_NULL
-            self._next = self._queue.next_file_offset(self._next)
+            per_file = self._queue.file_units
+            self._next = next_file(self._next, per_file) if per_file else 0
         suggest = self._last_looked_at < self._in_memory_from
         return Found(self._status, self._next, lowest, highest, self._records, self._offsets, self._size, suggest)
 

@@ -6,7 +6,6 @@ compare it with answers of the real store.
 
 from collections.abc import Iterator
 
-import numpy as np
 from msgspec import Struct, field
 
 from mqtool.errors import CorruptionError, StoreError, UnreadableError
@@ -17,7 +16,7 @@ from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.filters import TagFilter
-from mqtool.store.get_message import GetStatus, Unit
+from mqtool.store.get_message import GetStatus, Unit, find_batch_unit, next_file
 from mqtool.store.message import Message, from_record
 
 
@@ -90,8 +89,7 @@ class _LogOnDisk:
             return Damage(physical_offset, end, kind, str(error), error.path)
 
     def after_missing(self, physical_offset: int) -> int:
-        size = max([segment.size for segment in self._log.segments], default=0) or 1
-        return physical_offset + size - physical_offset % size
+        return next_file(physical_offset, max([segment.size for segment in self._log.segments], default=0) or 1)
 
     def properties(self, record: Message | Damage) -> dict[str, str]:
         return record.properties if isinstance(record, Message) else {}
@@ -102,16 +100,12 @@ class QueueOnDisk:
 
     def __init__(self, queue: Queue) -> None:
         self._queue = queue
+        self.file_units = 0 if queue.is_batch else max(1, queue.file_units)
         self.min_offset, self.max_offset, self.unit_size = queue.min_offset, queue.max_offset, queue.unit_size
 
     def units_from(self, queue_offset: int, count: int, limit: int) -> Iterator[Unit]:  # noqa: ARG002 - all are read
         """Yields units to the end of the file that holds an offset."""
         return units_from(self._queue, queue_offset, limit)
-
-    def next_file_offset(self, queue_offset: int) -> int:
-        """Returns the first queue offset of the next file."""
-        per_file = max(1, self._queue.file_units)
-        return queue_offset + per_file - queue_offset % per_file
 
     def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:
         """Returns the unit of the queue's extension at an address, None if there is none."""
@@ -140,11 +134,10 @@ def units_from(queue: Queue, queue_offset: int, limit: int | None = None) -> Ite
 
 
 def _batch_units_from(queue: Queue, queue_offset: int) -> Iterator[Unit]:
-    for number in range(len(queue.files) - 1, -1, -1):
-        units = queue.units_of(number)
-        if len(units) and int(units[0]["base_queue_offset"]) <= queue_offset:
-            after = np.flatnonzero(units["base_queue_offset"] + units["batch_size"].astype(np.int64) > queue_offset)
-            names = ("base_queue_offset", "batch_size", "physical_offset", "size", "tags_code")
-            for row in units[after[0] :] if len(after) else ():
-                yield Unit(*(int(row[name]) for name in names))
-            return
+    files = map(queue.units_of, range(len(queue.files) - 1, -1, -1))
+    found = find_batch_unit(((units, units["base_queue_offset"]) for units in files), queue.max_offset, queue_offset)
+    if found is None:
+        return
+    units, first = found
+    columns = ("base_queue_offset", "batch_size", "physical_offset", "size", "tags_code")
+    yield from map(Unit, *(units[name][first:].tolist() for name in columns))

@@ -10,6 +10,7 @@ from mqtool.formats import file_names, java, properties, service_records, timer,
 from mqtool.store import Store
 from mqtool.store.consume_queue import Queue
 from mqtool.store.files import read_file
+from mqtool.store.get_message import next_file
 from mqtool.store.pull import units_from
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
@@ -54,7 +55,7 @@ class ServiceRecordCheck:
         offset = max(queue.min_offset, position - MAX_PASSED)
         while offset < queue.max_offset:
             units = units_from(queue, offset)
-            following = offset + max(1, queue.file_units - offset % max(1, queue.file_units))
+            following = next_file(offset, max(1, queue.file_units))
             for unit in units:
                 if self._left <= 0:
                     return f"{queue.topic} queue {queue.queue_id} from offset {unit.queue_offset} on was not read"

@@ -4,7 +4,7 @@ Files are named by bytes appended, not by queue offset, so units are found by bi
 Source: BatchConsumeQueue (5.5.0).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from mqtool.engine.disk.files import Files
@@ -12,6 +12,23 @@ from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
 from mqtool.records.queue_build import accepts_batch
+from mqtool.store.get_message import find_batch_unit
+
+
+class _Units:
+    """The units of one file, and their queue offsets (`get_message.Offsets`)."""
+
+    def __init__(self, file: MappedFile) -> None:
+        self._file = file
+
+    def __len__(self) -> int:
+        return self._file.read_position // BATCH_UNIT_SIZE
+
+    def __getitem__(self, index: int) -> int:
+        return self.unit(index).base_queue_offset
+
+    def unit(self, index: int) -> BatchConsumeQueueUnit:
+        return BATCH_CONSUME_QUEUE_UNIT.parse(self._file.file.read(index * BATCH_UNIT_SIZE, BATCH_UNIT_SIZE))
 
 
 class BatchQueue:
@@ -61,26 +78,23 @@ class BatchQueue:
     @property
     def unit_count(self) -> int:
         """Number of existing units, numbered from 0 over all files."""
-        return sum(file.read_position // BATCH_UNIT_SIZE for file in self.files.files)
+        return sum(map(len, map(_Units, self.files.files)))
 
     def unit_at(self, number: int) -> BatchConsumeQueueUnit | None:
         """Returns a unit by its number over all files."""
-        for file in self.files.files:
-            count = file.read_position // BATCH_UNIT_SIZE
-            if number < count:
-                data = file.file.read(number * BATCH_UNIT_SIZE, BATCH_UNIT_SIZE)
-                return BATCH_CONSUME_QUEUE_UNIT.parse(data)
-            number -= count
+        for units in map(_Units, self.files.files):
+            if number < len(units):
+                return units.unit(number)
+            number -= len(units)
         return None
 
-    def units_from(self, queue_offset: int, count: int) -> list[BatchConsumeQueueUnit]:
-        """Returns up to `count` units, starting with the unit that contains a queue offset."""
-        number = self._last_number(lambda unit: unit.base_queue_offset <= queue_offset)
-        found: list[BatchConsumeQueueUnit] = []
-        while number >= 0 and len(found) < count and (unit := self.unit_at(number)) is not None:
-            found.append(unit)
-            number += 1
-        return found
+    def units_from(self, queue_offset: int) -> Iterator[BatchConsumeQueueUnit]:
+        """Yields the units from the one that contains a queue offset to the end of its file."""
+        files = ((units, units) for units in map(_Units, reversed(self.files.files)))
+        found = find_batch_unit(files, self.max_offset, queue_offset)
+        if found is not None:
+            units, first = found
+            yield from map(units.unit, range(first, len(units)))
 
     def _last_number(self, test: Callable[[BatchConsumeQueueUnit], bool]) -> int:
         """Returns the number of the last unit that passes a test; -1 if none.

@@ -138,11 +138,6 @@ class ConsumeQueue:
         data = self.read(queue_offset, 1)
         return UNIT.unpack(data) if len(data) == UNIT_SIZE else None
 
-    def next_file_offset(self, queue_offset: int) -> int:
-        """Returns the first queue offset of the next file (rollNextFile)."""
-        per_file = self.files.file_size // UNIT_SIZE
-        return queue_offset + per_file - queue_offset % per_file
-
     # -- upkeep --------------------------------------------------------------------------------------------------
 
     def correct_min_offset(self, min_physical_offset: int) -> None:

@@ -18,7 +18,7 @@ from mqtool.formats import commit_log, properties
 from mqtool.formats.batch_consume_queue import BATCH_UNIT_SIZE
 from mqtool.formats.consume_queue_ext import ConsumeQueueExtUnit
 from mqtool.store.filters import MessageFilter
-from mqtool.store.get_message import LONGEST_PULL, GetLimits, get_message
+from mqtool.store.get_message import LONGEST_PULL, GetLimits, get_message, next_file
 
 
 def physical_memory() -> int:
@@ -100,8 +100,7 @@ class Reader:
 
     def after_missing(self, physical_offset: int) -> int:
         """Returns where the next file of the log begins (CommitLog.rollNextFile)."""
-        file_size = self.options.commit_log_file_size
-        return physical_offset + file_size - physical_offset % file_size
+        return next_file(physical_offset, self.options.commit_log_file_size)
 
     def properties(self, record: memoryview) -> dict[str, str]:
         """Returns the properties of a record."""
@@ -119,6 +118,7 @@ class _Units:
 
     def __init__(self, queue: ConsumeQueue) -> None:
         self._queue = queue
+        self.file_units = queue.files.file_size // UNIT_SIZE
         self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
 
     def units_from(self, queue_offset: int, count: int, limit: int) -> Iterator[tuple[int, int, int, int, int]]:
@@ -130,12 +130,9 @@ class _Units:
             for physical_offset, size, code in UNIT.iter_unpack(data):
                 yield number, 1, physical_offset, size, code
                 number += 1
-            if number % (queue.files.file_size // UNIT_SIZE) == 0:
+            if number % self.file_units == 0:
                 return
             step = limit
-
-    def next_file_offset(self, queue_offset: int) -> int:
-        return self._queue.next_file_offset(queue_offset)
 
     def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:
         return self._queue.ext.get(address) if self._queue.ext is not None else None
@@ -145,17 +142,20 @@ class _BatchUnits:
     """The units of a live BatchConsumeQueue, as a view."""
 
     unit_size = BATCH_UNIT_SIZE
+    file_units = 0
 
     def __init__(self, queue: BatchQueue) -> None:
         self._queue = queue
         self.min_offset, self.max_offset = queue.min_offset, queue.max_offset
 
-    def units_from(self, queue_offset: int, count: int, limit: int) -> Iterator[tuple[int, int, int, int, int]]:
-        for unit in self._queue.units_from(queue_offset, max(count, limit + 1)):
+    def units_from(
+        self,
+        queue_offset: int,
+        count: int,  # noqa: ARG002 - units are read one by one
+        limit: int,  # noqa: ARG002
+    ) -> Iterator[tuple[int, int, int, int, int]]:
+        for unit in self._queue.units_from(queue_offset):
             yield unit.base_queue_offset, unit.batch_size, unit.physical_offset, unit.size, unit.tags_code
-
-    def next_file_offset(self, queue_offset: int) -> int:
-        return queue_offset
 
     def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:  # noqa: ARG002 - it has no extension
         return None

@@ -87,8 +87,8 @@ class Searcher:
         """Returns the store timestamp of a message, -1 if there is no such message (getMessageStoreTimeStamp)."""
         queue = self._queues.get(topic, queue_id)
         if isinstance(queue, BatchQueue):
-            units = queue.units_from(queue_offset, 1)
-            return units[0].store_timestamp if units else UNKNOWN_TIME
+            batch = next(queue.units_from(queue_offset), None)
+            return self.store_time(batch.physical_offset, batch.size) if batch is not None else UNKNOWN_TIME
         unit = queue.unit(queue_offset) if queue is not None else None
         return self.store_time(unit[0], unit[1]) if unit is not None else UNKNOWN_TIME
 

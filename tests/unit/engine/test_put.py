@@ -2,6 +2,7 @@
 
 import pytest
 
+import mqtool
 from mqtool.engine import AppendStatus, Compat, PropertyOrder, PutStatus
 from mqtool.engine.write import hooks
 from mqtool.engine.write.batch import BatchMessage
@@ -240,6 +241,22 @@ def test_an_inner_batch_moves_its_queue_by_its_messages(in_memory, opened):
     assert store.queue_bounds("Batched", 0) == (0, 13)
     found = store.get_message("Batched", 0, 4)
     assert (found.queue_offsets, found.next_begin_offset) == ([3, 6, 9, 12], 13)
+
+
+def test_a_get_from_a_batch_queue_ends_with_its_file_live_and_on_disk(in_memory, opened):
+    write_topics(in_memory / "store")
+    store = opened(batch_consume_queue_file_size=46 * 2)
+    for _ in range(5):
+        assert store.put("Batched", 0, b"x").ok
+    store.dispatch()
+    store.flush()
+    with mqtool.open(store.path) as disk:
+        for first, most, following in [(0, 32, 2), (1, 32, 2), (2, 32, 4), (3, 1, 4), (4, 32, 5), (5, 32, 5)]:
+            live, read = store.get_message("Batched", 0, first, most), disk.get_message("Batched", 0, first, most)
+            assert live.next_begin_offset == read.next_begin_offset == following
+            assert live.queue_offsets == [one.queue_offset for one in read.messages] == [*range(first, following)]
+    assert store.store_time("Batched", 0, 4) > 0
+    assert store.store_time("Batched", 0, 5) == -1
 
 
 def test_an_inner_batch_of_no_messages_gets_a_unit(in_memory, opened):

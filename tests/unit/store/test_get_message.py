@@ -1,10 +1,12 @@
 """The broker's getMessage over views: one rule, wherever units and records come from."""
 
+import pytest
+
 import mqtool
 from mqtool.engine import open_store
 from mqtool.formats.consume_queue import is_ext_address
 from mqtool.store.filters import TagFilter
-from mqtool.store.get_message import GetLimits, GetStatus, Unit, get_message
+from mqtool.store.get_message import GetLimits, GetStatus, Unit, find_batch_unit, get_message, next_file
 from tests.support.engine import small_options
 
 BROKERS = GetLimits()
@@ -14,12 +16,10 @@ class Units:
     """A queue of ten messages of 100 bytes each, all in one file."""
 
     min_offset, max_offset, unit_size = 0, 10, 20
+    file_units = 10
 
     def units_from(self, queue_offset, count, limit):
         return (Unit(at, 1, 100 * at, 100, at) for at in range(queue_offset, 10)[:limit])
-
-    def next_file_offset(self, queue_offset):
-        return queue_offset + 1
 
     def ext_unit(self, address):
         return None
@@ -103,3 +103,34 @@ def test_tags_are_found_through_the_extension_in_an_engine_and_on_disk(tmp_path)
         found = store.get_message("T", 0, 0, tags="Tag1")
     assert live == [message.queue_offset for message in found.messages] == [1, 4]
     assert TagFilter(" || ").by_unit(0, None) is False
+
+
+@pytest.mark.parametrize(("offset", "expected"), [(0, 100), (99, 100), (100, 200), (-1, 100), (-101, 0)])
+def test_the_next_file_begins_where_java_finds_it(offset, expected):
+    assert next_file(offset, 100) == expected
+
+
+def test_a_batch_queue_without_a_unit_for_an_offset_sends_a_consumer_to_its_beginning():
+    queue = Units()
+    queue.file_units = 0
+    queue.units_from = lambda *_: ()
+    found = get_message(queue, Log(), 5, 32)
+    assert (found.status, found.next_begin_offset) == (GetStatus.OFFSET_FOUND_NULL, 0)
+
+
+@pytest.mark.parametrize(
+    ("queue_offset", "expected"),
+    [
+        (-1, None),  # before the first file
+        (0, ("old", 0)),
+        (4, ("old", 1)),
+        (9, ("old", 2)),  # in the gap between the files
+        (10, ("new", 0)),
+        (12, ("new", 2)),  # of three units with one offset, where the search meets one
+        (19, ("new", 4)),
+        (20, None),
+    ],
+)
+def test_a_get_from_a_batch_queue_begins_with_the_unit_that_the_broker_finds(queue_offset, expected):
+    files = [("empty", []), ("new", [10, 12, 12, 12, 15]), ("old", [0, 3, 5])]
+    assert find_batch_unit(files, 20, queue_offset) == expected
