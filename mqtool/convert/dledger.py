@@ -139,9 +139,7 @@ class _Conversion:
 
     def _refer(self, frames: Frames, places: np.ndarray) -> None:
         """Remembers old and new physical offsets of the records that other data may refer to."""
-        starts, lengths = frames.topic_start, frames.topic_length
-        likely = np.flatnonzero(np.isin(lengths, [len(topic) for topic in _REFERRED])).tolist()
-        rows = [row for row in likely if bytes(frames.view[starts[row] : starts[row] + lengths[row]]) in _REFERRED]
+        rows = frames.rows_of(*_REFERRED)
         self._old.append((frames.positions + frames.base)[rows])
         self._new.append(places[rows])
 

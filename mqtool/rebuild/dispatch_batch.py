@@ -127,11 +127,6 @@ class BatchBuilder:
             part = slice(start, end)
             batch = UnitBatch(offsets[part], packed.units[part], times[part], counts[part])
             if self._scope.properties:
-                batch.properties = _properties(frames, units.row[order[part]])
+                batch.properties = frames.properties_of(units.row[order[part]])
             found.append((name, batch))
         return found
-
-
-def _properties(frames: Frames, rows: np.ndarray) -> list[bytes]:
-    starts, lengths = frames.properties_start[rows].tolist(), frames.properties_length[rows].tolist()
-    return [bytes(frames.view[start : start + length]) for start, length in zip(starts, lengths, strict=True)]

@@ -12,7 +12,6 @@ Source: TimerMessageStore.doEnqueue, convertMessage, recover; TimerLog.append; T
 from collections.abc import Iterator
 from pathlib import Path
 
-import numpy as np
 from msgspec import Struct, field
 
 from mqtool.errors import FormatError, StoreError
@@ -21,7 +20,7 @@ from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.listing import Listing
-from mqtool.rebuild.timer_parts import Parked, Placed, Slot, rows_with
+from mqtool.rebuild.timer_parts import Parked, Placed, Slot
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.files import list_mapped_files, read_file
@@ -131,11 +130,7 @@ class _Rebuild:
 
     def _read(self, frames: Frames) -> None:
         """Collects parked messages, and from delivered ones the times at which they were enqueued."""
-        starts, lengths = frames.topic_start, frames.topic_length
-        likely = np.flatnonzero(lengths == len(TOPIC)).tolist()
-        rows = {row for row in likely if bytes(frames.view[starts[row] : starts[row] + lengths[row]]) == TOPIC}
-        rows.update(rows_with(frames, _ENQUEUED))
-        for row in sorted(rows):
+        for row in sorted({*frames.rows_of(TOPIC), *frames.rows_with(_ENQUEUED)}):
             record = commit_log.parse_record(frames.view, int(frames.positions[row]))
             try:
                 self._take(record, properties.decode(record.properties))

@@ -1,12 +1,8 @@
 """Parked messages and timer slots, as used while the timer's files are rebuilt."""
 
-from collections.abc import Iterator
-
-import numpy as np
 from msgspec import Struct
 
 from mqtool.formats import timer
-from mqtool.records.frames import Frames
 
 
 class Parked(Struct, frozen=True):
@@ -40,15 +36,3 @@ class Slot(Struct):
     first: int = timer.NO_POSITION
     last: int = timer.NO_POSITION
     count: int = 0
-
-
-def rows_with(frames: Frames, word: bytes) -> Iterator[int]:
-    """Yields the indices of frames whose bytes contain a word."""
-    data = bytes(frames.view)
-    at = data.find(word)
-    while at >= 0:
-        row = int(np.searchsorted(frames.positions, at, side="right")) - 1
-        if row >= 0:
-            yield row
-            at = max(at, int(frames.positions[row] + frames.sizes[row]) - 1)
-        at = data.find(word, at + 1)

@@ -47,7 +47,7 @@ class Rows:
 
     def binary(self, starts: np.ndarray, lengths: np.ndarray) -> Any:
         """Ranges of the buffer as a `binary_view` array."""
-        return binary_view(self.frames.bytes, starts, lengths)
+        return binary_view(self.frames.data, starts, lengths)
 
     def host(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """Position and length of the born or store host of every frame."""
@@ -173,7 +173,7 @@ def _offset_message_id(rows: Rows) -> Any:
     for size in hosts.SIZES:
         which = np.flatnonzero(length == size)
         raw = np.empty((len(which), size + 8), np.uint8)
-        raw[:, :size] = rows.frames.bytes[start[which, None] + np.arange(size)]
+        raw[:, :size] = rows.frames.data[start[which, None] + np.arange(size)]
         raw[:, size:] = offsets[which].view(np.uint8).reshape(-1, 8)
         parts.append(_hexadecimal(raw))
         order[which] = np.arange(done, done + len(which))

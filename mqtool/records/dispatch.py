@@ -100,7 +100,7 @@ class _Window:
         key_rows, hashes = np.empty(place.most_keys, np.int64), np.empty(place.most_keys, np.uint32)
         found = TrailerArrays(self.topic, self.tags_code, key_rows, hashes)
         options = (dispatcher.schedule, keys, self.rules.index_tags)
-        count, others = read_trailers(compiled, dispatcher.topics, frames.bytes, place, options, found)
+        count, others = read_trailers(compiled, dispatcher.topics, frames.data, place, options, found)
         self._keys.append((key_rows[:count], hashes[:count]))
         return others
 

@@ -56,7 +56,7 @@ class Frames:
         self.__dict__.update(values)
 
     @cached_property
-    def bytes(self) -> np.ndarray:
+    def data(self) -> np.ndarray:
         """The buffer as uint8."""
         return np.frombuffer(self.view, np.uint8)
 
@@ -148,10 +148,10 @@ class Frames:
     def topic_length(self) -> np.ndarray:
         """Bytes of each topic as stored, signed: negative where the record is damaged."""
         at = self._inside(self._body_end)
-        short = self.bytes[at].view(np.int8).astype(np.int64)
+        short = self.data[at].view(np.int8).astype(np.int64)
         if not self._has_v2:
             return short
-        return np.where(self._is_v2, _i16_at(self.bytes, at), short)
+        return np.where(self._is_v2, _i16_at(self.data, at), short)
 
     @cached_property
     def coded_topics(self) -> tuple[np.ndarray, list[str]]:
@@ -160,7 +160,7 @@ class Frames:
         if compiled is not None:
             codes, firsts = np.empty(count, np.int32), np.empty(_MOST_TOPICS, np.int64)
             table = np.full(2 * _MOST_TOPICS, -1, np.int32)
-            known = compiled.group(self.bytes, self.topic_start, self.topic_length, table, firsts, codes)
+            known = compiled.group(self.data, self.topic_start, self.topic_length, table, firsts, codes)
             if known >= 0:
                 starts, lengths = self.topic_start[firsts[:known]], self.topic_length[firsts[:known]]
                 return codes, [self._text(at, length) for at, length in zip(starts, lengths, strict=True)]
@@ -180,7 +180,43 @@ class Frames:
     @cached_property
     def properties_length(self) -> np.ndarray:
         """Bytes of each properties string, never negative."""
-        return np.maximum(_i16_at(self.bytes, self._inside(self.properties_start - 2)), 0)
+        return np.maximum(_i16_at(self.data, self._inside(self.properties_start - 2)), 0)
+
+    def topics_of(self, rows: "np.ndarray | list[int]") -> list[bytes]:
+        """Returns the topics of some frames, as stored."""
+        return self._texts(self.topic_start[rows], self.topic_length[rows])
+
+    def properties_of(self, rows: "np.ndarray | list[int]") -> list[bytes]:
+        """Returns the properties strings of some frames, as stored."""
+        return self._texts(self.properties_start[rows], self.properties_length[rows])
+
+    def _texts(self, starts: np.ndarray, lengths: np.ndarray) -> list[bytes]:
+        spans = zip(starts.tolist(), lengths.tolist(), strict=True)
+        return [bytes(self.view[start : start + length]) for start, length in spans]
+
+    def rows_of(self, *topics: bytes) -> list[int]:
+        """Returns the indices of the frames with one of some topics."""
+        likely = np.flatnonzero(np.isin(self.topic_length, [len(topic) for topic in topics]))
+        return [row for row, topic in zip(likely.tolist(), self.topics_of(likely), strict=True) if topic in topics]
+
+    def rows_with(self, word: bytes) -> list[int]:
+        """Returns the indices of the frames that contain a word, be it in their body."""
+        whole = self.view.obj
+        data = whole if isinstance(whole, bytes) and len(whole) == len(self.view) else bytes(self.view)
+        rows: list[int] = []
+        at = data.find(word)
+        while at >= 0:
+            row = int(np.searchsorted(self.positions, at, side="right")) - 1
+            end = int(self.positions[row] + self.sizes[row]) if row >= 0 else 0
+            if at + len(word) <= end:
+                rows.append(row)
+                at = end
+            elif row + 1 < len(self):
+                at = int(self.positions[row + 1])
+            else:
+                break
+            at = data.find(word, at)
+        return rows
 
     def _inside(self, at: np.ndarray) -> np.ndarray:
         """Limits positions derived from unproved lengths to the buffer."""

@@ -107,7 +107,7 @@ def _compiled_lines(compiled: Kernels, frames: Frames, body_mode: str, *, raw: b
     known = np.empty(2 * json_texts.MOST_NAMES, np.int64)
     texts = np.frombuffer(json_texts.TEXTS, np.uint8)
     positions = np.ascontiguousarray(frames.positions, np.int64)
-    used = compiled.json_lines(frames.bytes, positions, body_mode == "text", raw, texts, known, target, ends)
+    used = compiled.json_lines(frames.data, positions, body_mode == "text", raw, texts, known, target, ends)
     lines = target[:used].data
     left_out = np.flatnonzero(np.diff(ends, prepend=0) == 0)
     if not len(left_out):

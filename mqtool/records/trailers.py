@@ -40,7 +40,7 @@ class Trailers:
         self.rows = rows
         self.width = width
         count = len(rows)
-        buffer = frames.bytes
+        buffer = frames.data
         if len(buffer) < width:
             buffer = np.concatenate([buffer, np.zeros(width - len(buffer), np.uint8)])
         first = frames.topic_start.take(rows)

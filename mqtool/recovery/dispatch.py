@@ -21,7 +21,6 @@ from mqtool.records.queue_build import batch_units, queue_numbers
 from mqtool.records.record_check import RecordCheck
 from mqtool.recovery.action_log import load_fails
 from mqtool.recovery.batch_queues import BatchQueue
-from mqtool.recovery.log_scan import rows_with, topic_and_properties
 from mqtool.recovery.mapped_files import obstacle
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.state import LastQueued, StoreState
@@ -94,15 +93,14 @@ class StartDispatch:
             else:
                 _put_batch(queue, units.select(which))
         if self._rules.multi_dispatch:
-            named = rows_with(frames, len(frames), _NAMES_QUEUES)
-            for number in np.flatnonzero(np.isin(units.row, sorted(named))).tolist():
+            for number in np.flatnonzero(np.isin(units.row, frames.rows_with(_NAMES_QUEUES))).tolist():
                 self._multi_dispatch(frames, units, number)
         return distinct(units.row[~among(units.row, np.concatenate(refused))]) if refused else units.row
 
     def _multi_dispatch(self, frames: Frames, units: QueueUnits, number: int) -> None:
         """Dispatches a record to the further queues that it names, with the same number of units each."""
         state, rules = self._state, self._rules
-        stored = properties.decode(topic_and_properties(frames, int(units.row[number]))[1])
+        stored = properties.decode(frames.properties_of(units.row[[number]])[0])
         names = stored.get(properties.INNER_MULTI_DISPATCH, "")
         offsets = stored.get(properties.INNER_MULTI_QUEUE_OFFSET, "")
         further = multi_dispatch.further_queues(

@@ -101,37 +101,12 @@ class SegmentScan:
 
     def _before_bad_number(self, frames: Frames, passing: int) -> int:
         """Returns the index of the first record with a property that the broker fails to parse as a number."""
-        rows = _rows_of_schedule(frames, passing)
+        if passing < len(frames):
+            frames = frames.select(slice(0, passing))
+        rows = frames.rows_of(_SCHEDULE_TOPIC)
         if self._check.rules.release >= (5, 5):
-            rows = sorted({*rows, *rows_with(frames, passing, _INNER_BASE)})
-        for number in rows:
-            topic, stored = topic_and_properties(frames, number)
+            rows = sorted({*rows, *frames.rows_with(_INNER_BASE)})
+        for row, topic, stored in zip(rows, frames.topics_of(rows), frames.properties_of(rows), strict=True):
             if not self._check.numbers_pass(topic, stored):
-                return number
+                return row
         return passing
-
-
-def _rows_of_schedule(frames: Frames, passing: int) -> list[int]:
-    rows = np.flatnonzero(frames.topic_length[:passing] == len(_SCHEDULE_TOPIC)).tolist()
-    return [row for row in rows if topic_and_properties(frames, row)[0] == _SCHEDULE_TOPIC]
-
-
-def rows_with(frames: Frames, passing: int, word: bytes) -> set[int]:
-    """Returns which of the first `passing` records contain a word."""
-    text = frames.view.obj if isinstance(frames.view.obj, bytes) else bytes(frames.view)
-    rows: set[int] = set()
-    at = text.find(word)
-    while at >= 0:
-        rows.add(int(np.searchsorted(frames.positions, at, side="right")) - 1)
-        at = text.find(word, at + 1)
-    return {row for row in rows if 0 <= row < passing}
-
-
-def topic_and_properties(frames: Frames, row: int) -> tuple[bytes, bytes]:
-    """Returns topic and properties string of one valid frame, as stored."""
-    topic = int(frames.topic_start[row])
-    stored = int(frames.properties_start[row])
-    return (
-        bytes(frames.view[topic : topic + int(frames.topic_length[row])]),
-        bytes(frames.view[stored : stored + int(frames.properties_length[row])]),
-    )

@@ -15,7 +15,6 @@ from mqtool.formats import commit_log, properties
 from mqtool.records.dispatch import Dispatcher, is_queued
 from mqtool.records.frames import Frames
 from mqtool.recovery.dispatch import by_queue
-from mqtool.recovery.log_scan import topic_and_properties
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.settings import Settings
 from mqtool.recovery.state import QueueKey
@@ -195,7 +194,7 @@ def _messages(frames: Frames) -> np.ndarray:
     counts = np.ones(len(frames), np.int64)
     inner = frames.column("sys_flag") & commit_log.SysFlag.INNER_BATCH
     for row in np.flatnonzero(inner).tolist():
-        number = properties.decode(topic_and_properties(frames, row)[1]).get(properties.INNER_NUM, "1")
+        number = properties.decode(frames.properties_of([row])[0]).get(properties.INNER_NUM, "1")
         counts[row] = int(number) if number.isascii() and number.isdigit() else 1
     return counts
 
@@ -208,7 +207,7 @@ def _port(frames: Frames, host: str, wide: int) -> np.ndarray:
         chosen = frames.host_shape == shape
         start[chosen] = commit_log.field_offset(host, shape)
     at = frames.positions + start + np.where(flags & wide, 16, 4)
-    data = frames.bytes
+    data = frames.data
     found = np.zeros(len(frames), np.int64)
     for index in range(4):
         found = (found << 8) | data[at + index]

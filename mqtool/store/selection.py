@@ -108,23 +108,10 @@ class Selection(Struct, frozen=True, dict=True):
             keep &= frames.column("store_timestamp") < self.end_time
         found = frames if keep.all() else frames.select(keep)
         if self.topics and len(found):
-            found = found.select(self._topic_mask(found))
+            codes, topics = found.coded_topics
+            found = found.select(np.array([self.matches_topic(topic) for topic in topics], bool)[codes])
         needles = self._needles()
         return found.select(_contains(found, needles)) if needles and len(found) else found
-
-    def _topic_mask(self, frames: Frames) -> np.ndarray:
-        """Tests each distinct topic once."""
-        verdicts: dict[bytes, bool] = {}
-        view = frames.view
-        mask = np.empty(len(frames), bool)
-        spans = zip(frames.topic_start.tolist(), frames.topic_length.tolist(), strict=True)
-        for index, (start, length) in enumerate(spans):
-            topic = bytes(view[start : start + length])
-            verdict = verdicts.get(topic)
-            if verdict is None:
-                verdict = verdicts[topic] = self.matches_topic(java.decode_utf8(topic))
-            mask[index] = verdict
-        return mask
 
     def _needles(self) -> list[tuple[bytes, ...]]:
         """Returns tuples of byte strings; the stored properties must contain at least one of each tuple."""
@@ -148,10 +135,8 @@ class Selection(Struct, frozen=True, dict=True):
 
 
 def _contains(frames: Frames, needles: Iterable[tuple[bytes, ...]]) -> np.ndarray:
-    view, wanted = frames.view, list(needles)
-    mask = np.empty(len(frames), bool)
-    spans = zip(frames.properties_start.tolist(), frames.properties_length.tolist(), strict=True)
-    for index, (start, length) in enumerate(spans):
-        stored = bytes(view[start : start + length])
-        mask[index] = all(any(needle in stored for needle in words) for words in wanted)
-    return mask
+    found = (
+        all(any(needle in stored for needle in words) for words in needles)
+        for stored in frames.properties_of(np.arange(len(frames)))
+    )
+    return np.fromiter(found, bool, len(frames))

@@ -103,9 +103,9 @@ class RecordRules:
         size = properties.CRC32_TAIL_SIZE
         start = frames.properties_start + frames.properties_length - size
         rows = np.flatnonzero(frames.properties_length >= size)
-        rows = rows[frames.bytes[start[rows]] == _CRC_HEAD[0]]
+        rows = rows[frames.data[start[rows]] == _CRC_HEAD[0]]
         if len(rows):
-            tails = frames.bytes[start[rows, None] + np.arange(size)]
+            tails = frames.data[start[rows, None] + np.arange(size)]
             is_crc = (tails[:, : len(_CRC_HEAD)] == _CRC_HEAD).all(axis=1)
             rows, tails = rows[is_crc], tails[is_crc]
         if not len(rows):

@@ -99,7 +99,7 @@ def _close_at_torn_record(log: tuple[MappedFile, ...], flushed: int, files: File
 
 def _torn(frames: Frames) -> np.ndarray:
     """Which records have properties that end in a zero byte, at their end or at the end of a sector."""
-    data, ends = frames.bytes, frames.positions + frames.sizes
+    data, ends = frames.data, frames.positions + frames.sizes
     found = (frames.properties_length > 0) & (data[ends - 1] == 0)
     tail = frames.body_start + frames.body_length + frames.base
     at = -(-(tail + 1) // _SECTOR) * _SECTOR - 1 - frames.base

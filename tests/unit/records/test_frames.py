@@ -167,3 +167,17 @@ def test_the_smallest_record_of_all_is_a_record():
     data = encode(0, b"", topic=b"", properties=b"")
     assert len(data) == commit_log.MIN_RECORD_SIZE
     assert frames_of(data).valid.tolist() == [True]
+
+
+def test_frames_are_found_by_topic_and_by_a_word():
+    data, _ = chain({"topic": b"T1"}, {"body": b"wo"}, {"topic": b"T2", "body": b"a word, a word"}, {"body": b"word"})
+    found = scan_frames(memoryview(data), 0)
+    frames = Frames(memoryview(data), 0, found.positions, found.sizes)
+    assert frames.rows_of(b"T1", b"T2", b"T") == [0, 2]
+    assert frames.topics_of([0, 2]) == [b"T1", b"T2"]
+    assert frames.rows_with(b"word") == [2, 3]
+    assert frames.rows_with(data[frames.positions[1] - 1 : frames.positions[1] + 1]) == []  # in two frames
+    assert frames.select(np.array([0, 3])).rows_with(b"word") == [1]
+    assert frames.select(slice(0, 2)).rows_with(b"word") == []
+    inside = Frames(memoryview(data)[int(frames.positions[1]) :], 0, frames.positions[:1], frames.sizes[1:2])
+    assert inside.rows_with(b"wo") == [0]
