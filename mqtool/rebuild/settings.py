@@ -10,7 +10,7 @@ from mqtool.records.dispatched import DispatchRules
 from mqtool.store.delay_levels import KEY
 from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.file_sizes import KnownSize
-from mqtool.store.recovered import index_shape
+from mqtool.store.index_file import DEFAULT_SHAPE, Shape, configured_shape, shape_of
 from mqtool.store.store import Store
 
 DEFAULT = "the broker's default: neither file nor configuration states it"
@@ -54,15 +54,15 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
         return known.value if known else default
 
     layout = store.layout
-    slots, entries = _index_shape(store, evidence)
+    shape = _index_shape(store, evidence)
     return Settings(
         _rules(store, broker_version, evidence),
         size("consume_queue_size", layout.consume_queue_size, consume_queue.DEFAULT_FILE_SIZE),
         size("batch_consume_queue_size", layout.batch_consume_queue_size, batch_consume_queue.DEFAULT_FILE_SIZE),
         size("consume_queue_ext_size", layout.consume_queue_ext_size, consume_queue_ext.DEFAULT_FILE_SIZE),
         _extension(store, evidence),
-        slots,
-        entries,
+        shape.slots,
+        shape.places,
         evidence,
     )
 
@@ -96,15 +96,15 @@ def _extension(store: Store, evidence: dict[str, str]) -> bool:
     return exists
 
 
-def _index_shape(store: Store, evidence: dict[str, str]) -> tuple[int, int]:
+def _index_shape(store: Store, evidence: dict[str, str]) -> Shape:
     """Returns maxHashSlotNum and maxIndexNum."""
     files = store.disk_index_files()
-    shape = index_shape(files, store.config)
-    proved = next((file for file in files if file.slot_count), None)
+    is_configured = configured_shape(store.config) is not None
+    proved = None if is_configured else next((file for file in files if file.slot_count), None)
     for name, key in (("index_slots", "maxHashSlotNum"), ("index_entries", "maxIndexNum")):
         configured = store.config.integer(key)
         if configured is not None and configured <= 0:
             raise UsageError(f"{store.config.source}: {key}: expected a positive number, found {configured}")
         seen = DEFAULT if proved is None else f"index file {proved.path.name}"
         evidence[name] = seen if configured is None else store.config.source
-    return shape
+    return shape_of(files, store.config) or DEFAULT_SHAPE

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import field, structs
 
 from mqtool.errors import LayoutError, NotAStoreError
-from mqtool.formats import batch_consume_queue, consume_queue, file_names, index_file
+from mqtool.formats import batch_consume_queue, consume_queue, file_names
 from mqtool.formats.release import Release
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery import scope
@@ -19,7 +19,7 @@ from mqtool.recovery.dledger_place import LedgerPlace, ledger_place
 from mqtool.store import broker_config, layout
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.file_sizes import KnownSize
-from mqtool.store.index_file import list_index_files
+from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
 from mqtool.store.recovery_rules import recovery_rules
 
 DEFAULT_SEGMENT_SIZE = 1 << 30
@@ -86,7 +86,7 @@ def settings_of(
     segment = _size_or_default(found.commit_log_size if found else None, DEFAULT_SEGMENT_SIZE)
     queue = _size_or_default(found.consume_queue_size if found else None, consume_queue.DEFAULT_FILE_SIZE)
     batch = _size_or_default(found.batch_consume_queue_size if found else None, batch_consume_queue.DEFAULT_FILE_SIZE)
-    slots, entries = _index_sizes(root, config)
+    shape = _index_shape(root, config)
     return Settings(
         **structs.asdict(recovery_rules(config, release, heap)),
         root=root,
@@ -94,8 +94,8 @@ def settings_of(
         segment_size=segment.value,
         queue_file_size=queue.value,
         batch_file_size=batch.value,
-        index_slots=slots,
-        index_entries=entries,
+        index_slots=None if shape is None else shape.slots,
+        index_entries=None if shape is None else shape.places,
         whole_broker=whole_broker,
         **_keys_of(config, release),
         is_master=(config.integer("brokerId") or 0) == 0,
@@ -155,16 +155,8 @@ def _size_or_default(size: KnownSize | None, default: int) -> KnownSize:
     return size or KnownSize(default, "the broker's default")
 
 
-def _index_sizes(root: Path, config: BrokerConfig) -> tuple[int | None, int | None]:
-    """Returns slots and entries: configured, the defaults if the files have that size, or what the files show."""
-    slots, entries = config.integer("maxHashSlotNum"), config.integer("maxIndexNum")
-    if slots is not None or entries is not None:
-        return slots or index_file.DEFAULT_SLOTS, entries or index_file.DEFAULT_ENTRIES
+def _index_shape(root: Path, config: BrokerConfig) -> Shape | None:
+    """Returns slots and entries of index files, the defaults if there are none; None if nothing tells them."""
     directory = root / file_names.INDEX
-    sizes = {path.stat().st_size for path in directory.iterdir() if path.is_file()} if directory.is_dir() else set()
-    if sizes <= {index_file.DEFAULT_FILE_SIZE}:
-        return index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES
-    for file in list_index_files(directory)[0]:
-        if file.slot_count is not None:
-            return file.slot_count, file.max_entries
-    return None, None
+    files, strays = list_index_files(directory) if directory.is_dir() else ([], [])
+    return shape_of(files, config) or (None if files or strays else DEFAULT_SHAPE)

@@ -2,26 +2,54 @@
 
 The numbers of slots and entries are not stored. They follow from where the data ends: entry numbers are known from
 the header, and one file length fits slot counts only in steps of five. The chains then prove it: the head of every used
-slot must be the newest entry whose hash leads to that slot.
+slot must be the newest entry whose hash leads to that slot. All files of a store have one shape, see `shape_of`.
 """
 
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import cached_property
+from operator import itemgetter
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE, SLOT_SIZE, IndexHeader
 from mqtool.records import index_lookup
+from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import ReadFile, list_directory
 
 _SMALL = 1 << 20
 _PROOF = 4096
 """Entries whose chains are looked at."""
+_LIKELY = 256
+"""Entries whose chains are looked at in a file that may be damaged."""
+_LEAST_FIT = 0.75
 _SPARSE = 64
 _CHAIN_BLOCK = 1024
+
+
+class Shape(Struct, frozen=True):
+    """The numbers of slots and of places for entries, which all index files of a store have.
+
+    Attributes:
+        slots: maxHashSlotNum.
+        places: maxIndexNum; place 0 is never used.
+    """
+
+    slots: int
+    places: int
+
+    @property
+    def file_size(self) -> int:
+        """Bytes of a file."""
+        return index_file.file_size(self.slots, self.places)
+
+
+DEFAULT_SHAPE = Shape(index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
 
 
 class IndexFile:
@@ -71,7 +99,8 @@ class IndexFile:
         """
         if not self.slot_count:
             raise LayoutError(
-                "does not state how many slots it has; set maxHashSlotNum in broker.conf and add --config broker.conf",
+                "does not state how many slots it has; set maxHashSlotNum and maxIndexNum in broker.conf and add "
+                "--config broker.conf",
                 self.path,
             )
         return self.slot_count
@@ -80,13 +109,13 @@ class IndexFile:
     def max_entries(self) -> int | None:
         """Number of places for entries, including the unused place 0; None if the file does not show it."""
         slots = self.slot_count
-        return None if slots is None else (self.size - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY.size
+        return None if slots is None else places_of(self.size, slots)
 
     def _candidates(self, file: ReadFile) -> list[int]:
         """Slot counts that fit the file's length and the end of its data."""
         if self.size == index_file.DEFAULT_FILE_SIZE:
             return [index_file.DEFAULT_SLOTS]
-        if not self.entry_count:
+        if self.entry_count <= 0:
             return []
         return possible_slots(self.size, last_byte(file, self._data_end), self.entry_count)
 
@@ -97,19 +126,39 @@ class IndexFile:
         last = self._reader(file, slots)(self.entry_count)
         if last is None or last[0] < 0 or self._head(file, last[0] % slots) != self.entry_count:
             return False
-        first = max(1, self.entry_count + 1 - _PROOF)
+        return self._fit(file, slots, _PROOF) == 1.0
+
+    def likely_slots(self) -> int | None:
+        """Returns the number of slots that most chains of the newest entries fit, None if there is none.
+
+        This is for files that may be damaged: `slot_count` accepts no contradiction.
+        """
+        with self._open() as file:
+            fits = ((self._fit(file, slots, _LIKELY), slots) for slots in self._candidates(file))
+            fit, slots = max(fits, key=itemgetter(0), default=(0.0, 0))  # the most likely one comes first
+        return slots if fit >= _LEAST_FIT else None
+
+    def _fit(self, file: ReadFile, slots: int, count: int) -> float:
+        """Returns the fraction of the slots of the newest entries that lead to these.
+
+        Args:
+            file: the open file.
+            slots: assumed number of slots.
+            count: how many entries are looked at.
+        """
+        first = max(1, self.entry_count + 1 - count)
         entries = self._read_entries(file, first, self.entry_count + 1 - first, slots)
         numbers = np.arange(first, first + len(entries))
         previous = entries["previous"]
         if not len(entries) or (entries["key_hash"] < 0).any() or (previous < 0).any() or (previous >= numbers).any():
-            return False
+            return 0.0
         slot_of, at = np.unique((entries["key_hash"] % slots)[::-1], return_index=True)
         newest = numbers[::-1][at]
         if len(slot_of) * _SPARSE > slots:
             heads = self._read_slots(file, slots)[slot_of]
         else:
             heads = np.array([self._head(file, slot) for slot in slot_of.tolist()])
-        return bool((heads == newest).all())
+        return float((heads == newest).mean())
 
     def _head(self, file: ReadFile, slot: int) -> int:
         """Returns the number of a slot's newest entry, -1 if the file ends before it."""
@@ -169,6 +218,52 @@ class IndexFile:
             return entry
 
         return read
+
+
+def configured_shape(config: BrokerConfig) -> Shape | None:
+    """Returns the shape that a broker with a configuration gives its files, None if it states neither number.
+
+    One that is not stated has the broker's default then (MessageStoreConfig); numbers below 1 make no usable file and
+    count as not stated.
+    """
+    slots, places = (max(0, config.integer(key) or 0) for key in ("maxHashSlotNum", "maxIndexNum"))
+    return Shape(slots or DEFAULT_SHAPE.slots, places or DEFAULT_SHAPE.places) if slots or places else None
+
+
+def shape_of(files: Sequence[IndexFile], config: BrokerConfig, *, may_be_damaged: bool = False) -> Shape | None:
+    """Returns the shape of a store's index files: as configured, the default if they have its length, or as one proves.
+
+    Args:
+        files: the index files.
+        config: the broker's keys.
+        may_be_damaged: if no file proves its shape, also take one that most newest entries fit.
+
+    Returns:
+        None if neither configuration nor files tell.
+    """
+    configured = configured_shape(config)
+    if configured is not None:
+        return configured
+    lengths = [length for length, _ in Counter(file.size for file in files if file.size).most_common()]
+    if lengths and lengths[0] == index_file.DEFAULT_FILE_SIZE:
+        return DEFAULT_SHAPE
+    ordered = [file for length in lengths for file in files if file.size == length]
+    unreadable = (StoreError,) if may_be_damaged else ()
+    for file in ordered:
+        with suppress(*unreadable):
+            if file.slot_count is not None:
+                return Shape(file.slot_count, places_of(file.size, file.slot_count))
+    for file in ordered if may_be_damaged else ():
+        with suppress(*unreadable):
+            slots = file.likely_slots() if file.size == lengths[0] else None
+            if slots is not None:
+                return Shape(slots, places_of(file.size, slots))
+    return None
+
+
+def places_of(size: int, slots: int) -> int:
+    """Returns the number of places for entries, including the unused place 0, in a file of a size."""
+    return (size - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY.size
 
 
 def possible_slots(size: int, data_end: int, entries: int) -> list[int]:

@@ -26,10 +26,9 @@ from mqtool.records.index_build import IndexBuilder, IndexFileBuilder
 from mqtool.records.queue_build import UnitPlacement, accepts_batch, is_dispatched, placement_of
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.records.scan_start import ledger_scan_start, scan_start
-from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue
-from mqtool.store.index_file import IndexFile
+from mqtool.store.index_file import IndexFile, Shape
 from mqtool.store.layout import StoreLayout
 from mqtool.store.overlay import Patch, RecoveredIndexFile, RecoveredQueue
 
@@ -172,23 +171,12 @@ def recovered_queues(
     return found
 
 
-def index_shape(disk: list[IndexFile], config: BrokerConfig) -> tuple[int, int]:
-    """Returns the slots and entries of index files: as configured, as a file shows, or the broker's defaults."""
-    proved = next((file for file in disk if file.slot_count), None)
-    shown = (proved.slot_count, proved.max_entries) if proved else (None, None)
-    defaults = (index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES)
-    keys = ("maxHashSlotNum", "maxIndexNum")
-    configured = [max(0, config.integer(key) or 0) for key in keys]
-    found = [given or seen or default for given, seen, default in zip(configured, shown, defaults, strict=True)]
-    return found[0], found[1]
-
-
 def recovered_index(
     log: CommitLog,
     disk: list[IndexFile],
     known_until: int,
     rules: DispatchRules,
-    shape: tuple[int, int],
+    shape: Shape,
     scan_from: int,
 ) -> list[IndexFile]:
     """Returns the index files that a broker's start leaves.
@@ -198,7 +186,7 @@ def recovered_index(
         disk: existing files, oldest first.
         known_until: indexMsgTimestamp of the checkpoint, 0 if there is none.
         rules: for dispatch.
-        shape: numbers of slots and entries of new files.
+        shape: of new files.
         scan_from: where recovery begins, see `recovery_start`.
 
     Returns:
@@ -212,7 +200,7 @@ def recovered_index(
     resumed = None
     if last is not None:
         resumed = IndexFileBuilder.resumed(last.header, last.slots, last.max_entries or 0)
-    builder = IndexBuilder(*shape, resumed)
+    builder = IndexBuilder(shape.slots, shape.places, resumed)
     made: dict[int, tuple[IndexFileBuilder, list[Patch]]] = {}
     dispatcher = Dispatcher(rules)
     for item in log.walk(scan_from, log.max_offset, crc=False):

@@ -28,12 +28,12 @@ from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.delay_levels import delay_levels
 from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.files import recording_unlisted
-from mqtool.store.index_file import IndexFile, list_index_files
+from mqtool.store.index_file import DEFAULT_SHAPE, IndexFile, list_index_files, shape_of
 from mqtool.store.lags import Lag, lags_of
 from mqtool.store.message import Message, from_record
 from mqtool.store.pull import GetResult, get_message
 from mqtool.store.query import query_message
-from mqtool.store.recovered import index_shape, recovered_index, recovered_queues, recovery_start
+from mqtool.store.recovered import recovered_index, recovered_queues, recovery_start
 from mqtool.store.recovery_rules import recovery_rules
 from mqtool.store.rocksdb_queues import RocksQueues
 from mqtool.store.selection import Selection
@@ -246,7 +246,7 @@ class Store:
         if start is None:
             return self._disk_index
         known_until = self.checkpoint.index_msg_timestamp if self.checkpoint else 0
-        shape = index_shape(self._disk_index, self.config)
+        shape = shape_of(self._disk_index, self.config) or DEFAULT_SHAPE
         return recovered_index(self.commit_log, self._disk_index, known_until, self.dispatch_rules, shape, start)
 
     def index_files(self) -> list[IndexFile]:

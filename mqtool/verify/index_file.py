@@ -15,8 +15,9 @@ from mqtool.jobs.throttle import Throttle
 from mqtool.kernels import kernels
 from mqtool.records.index_build import chain
 from mqtool.store.files import ReadFile
+from mqtool.store.index_file import Shape
 from mqtool.verify.checksums import Buckets, Sums, mix_entries
-from mqtool.verify.index_shape import Shape, entries_written
+from mqtool.verify.index_shape import entries_written
 from mqtool.verify.survey import Survey
 
 CHUNK = 1 << 15

@@ -11,9 +11,9 @@ from mqtool.formats import file_names
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.broker_keys import LEGACY_KEYS
+from mqtool.store.index_file import configured_shape, list_index_files, shape_of
 from mqtool.store.real_path import real_path
 from mqtool.verify.finding_collector import FindingCollector
-from mqtool.verify.index_shape import Shape, find_shape
 from mqtool.verify.survey import Survey
 
 _WARNING_LEVEL = "diskSpaceWarningLevelRatio"
@@ -89,12 +89,12 @@ def _sizes_in(directory: Path, pattern: str) -> list[int]:
 
 def _index_shape(survey: Survey, config: BrokerConfig, path: Path, collector: FindingCollector) -> None:
     """Compares maxHashSlotNum and maxIndexNum with what the entries of the index files prove."""
-    slots, places = config.integer("maxHashSlotNum"), config.integer("maxIndexNum")
-    sizes = [size for _, size in survey.index.files]
-    if slots is None or places is None or Shape(slots, places).file_size in sizes or not sizes:
+    shape, sizes = configured_shape(config), [size for _, size in survey.index.files]
+    if shape is None or shape.file_size in sizes or not sizes:
         return
-    found = find_shape(survey.index.files, None, None)
-    words = f"maxHashSlotNum={slots}, maxIndexNum={places}: expected files of {Shape(slots, places).file_size} bytes; "
+    files = list_index_files(survey.root / file_names.INDEX)[0]
+    found = shape_of(files, BrokerConfig(), may_be_damaged=True)
+    words = f"maxHashSlotNum={shape.slots}, maxIndexNum={shape.places}: expected files of {shape.file_size} bytes; "
     fits = f": maxHashSlotNum={found.slots}, maxIndexNum={found.places} fit" if found else ""
     collector.add("lint-size", path, f"{words}none of {len(sizes)} has that size{fits}")
 

@@ -219,11 +219,7 @@ def survey(
             has_rocksdb=_has_rocksdb(store.path),
             throttle=throttle,
             timeline=timeline,
-            index=plan_index(
-                store.path / file_names.INDEX,
-                store.config.integer("maxHashSlotNum"),
-                store.config.integer("maxIndexNum"),
-            ),
+            index=plan_index(store),
             failure=failure or _unlisted_log(store),
             unlisted=store.unlisted,
         )

@@ -13,13 +13,13 @@ from msgspec.structs import replace
 from mqtool.choices import Compat
 from mqtool.engine.options import StoreOptions, options_from_config
 from mqtool.errors import LayoutError, NotAStoreError
-from mqtool.formats import file_names, index_file
+from mqtool.formats import file_names
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store import broker_config
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_directory
-from mqtool.store.index_file import list_index_files
+from mqtool.store.index_file import list_index_files, shape_of
 from mqtool.store.layout import StoreLayout, place_of
 from mqtool.store.store import open_store
 
@@ -110,25 +110,16 @@ def _index_sizes_of(root: Path, keys: BrokerConfig) -> dict[str, Any]:
     """
     directory = root / file_names.INDEX
     files = list_index_files(directory)[0] if directory.is_dir() else []
-    sizes = {file.size for file in files if file.size}
-    slots, entries = keys.integer("maxHashSlotNum"), keys.integer("maxIndexNum")
-    if not sizes:
+    if not any(file.size for file in files):
         return {}
-    if slots is not None or entries is not None:
-        slots, entries = slots or index_file.DEFAULT_SLOTS, entries or index_file.DEFAULT_ENTRIES
-    elif sizes == {index_file.DEFAULT_FILE_SIZE}:
-        slots, entries = index_file.DEFAULT_SLOTS, index_file.DEFAULT_ENTRIES
-    else:
-        slots, entries = next(
-            ((file.slot_count, file.max_entries) for file in files if file.slot_count is not None), (None, None)
-        )
-    if slots is None or entries is None:
+    shape = shape_of(files, keys)
+    if shape is None:
         raise LayoutError("does not state how many slots it has: set maxHashSlotNum and maxIndexNum", files[0].path)
     for file in files:
-        if file.size and file.size != index_file.file_size(slots, entries):
+        if file.size and file.size != shape.file_size:
             raise LayoutError(
-                f"maxHashSlotNum {slots} and maxIndexNum {entries} make index files of "
-                f"{index_file.file_size(slots, entries)} bytes, but this one has {file.size}",
+                f"maxHashSlotNum {shape.slots} and maxIndexNum {shape.places} make index files of "
+                f"{shape.file_size} bytes, but this one has {file.size}",
                 file.path,
             )
-    return {"index_slots": slots, "index_entries": entries}
+    return {"index_slots": shape.slots, "index_entries": shape.places}

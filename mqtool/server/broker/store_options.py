@@ -9,7 +9,7 @@ from mqtool.engine import Compat, StoreOptions, options_from_config
 from mqtool.errors import NotAStoreError
 from mqtool.formats.hosts import Host
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.recovered import index_shape
+from mqtool.store.index_file import DEFAULT_SHAPE, shape_of
 from mqtool.store.store import Store, open_store
 
 _SIZES = {
@@ -50,7 +50,8 @@ def _found(store: Store) -> dict[str, Any]:
         if known is not None:
             found[option] = known.value
     if store.disk_index_files():
-        found["index_slots"], found["index_entries"] = index_shape(store.disk_index_files(), store.config)
+        shape = shape_of(store.disk_index_files(), store.config) or DEFAULT_SHAPE
+        found |= {"index_slots": shape.slots, "index_entries": shape.places}
     if store.version.release < (5, 5):
         found["compat"] = Compat.V4_9
     return found

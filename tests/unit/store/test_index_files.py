@@ -6,10 +6,20 @@ import struct
 import numpy as np
 import pytest
 
+import mqtool
+from mqtool.engine.start.detect import options_for
+from mqtool.errors import LayoutError
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, IndexEntry
+from mqtool.formats.release import V5_5
+from mqtool.rebuild import settings as rebuild_settings
+from mqtool.recovery.settings import settings_of
+from mqtool.store import broker_config
 from mqtool.store.index_file import IndexFile, list_index_files
+from mqtool.verify import verify
+from mqtool.verify.index_shape import plan_index
 from tests.support.builder import FIRST_TIME, Put, index_bytes
+from tests.support.stores import copy_store
 
 EVER = (0, 1 << 62)
 SHAPES = [(1, 2), (50, 200), (7, 300), (499, 100), (5000, 20_000), (1000, 17)]
@@ -195,3 +205,17 @@ def test_index_files_are_listed_by_name_and_the_rest_apart(tmp_path):
     files, strays = list_index_files(tmp_path)
     assert [file.path.name for file in files] == ["20230101000000000", "20240101000000000"]
     assert [path.name for path in strays] == ["20220101000000000", "20250101000000000", "copy"]
+
+
+def test_a_configuration_that_states_one_number_has_the_brokers_default_for_the_other(tmp_path):
+    root, config = copy_store("orders-5.5.0", tmp_path), {"maxHashSlotNum": "100"}
+    with mqtool.open(root, config) as store:
+        rebuilt = rebuild_settings.settings_of(store, None)
+        assert (rebuilt.index_slots, rebuilt.index_entries) == (100, 20_000_000)
+        shape = plan_index(store).shape
+        assert (shape.slots, shape.places) == (100, 20_000_000)
+        assert [one.code for one in verify(store).findings if one.code.startswith("lint")] == ["lint-size"]
+    started = settings_of(root, V5_5, broker_config.load(config))
+    assert (started.index_slots, started.index_entries) == (100, 20_000_000)
+    with pytest.raises(LayoutError, match="maxIndexNum 20000000 make index files of"):
+        options_for(root, config)
