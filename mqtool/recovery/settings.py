@@ -5,6 +5,7 @@ MessageStoreConfig, BrokerConfig (4.9.7, 5.5.0).
 """
 
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -107,11 +108,7 @@ def settings_of(
 
 def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
     """Returns the keys that are flags or names; 4.9 ignores keys that it does not know."""
-
-    def flag(key: str, *, default: bool = False, since: tuple[int, int] = (4, 9)) -> bool:
-        value = config.flag(key) if release >= since else None
-        return default if value is None else value
-
+    flag = partial(config.flag_or_default, release=release)
     index = flag("messageIndexEnable", default=True)
     return {
         "index_enabled": index and flag("indexFileWriteEnable", default=True, since=(5, 5)),

@@ -173,6 +173,20 @@ class BrokerConfig(Struct, frozen=True):
         value = self.values.get(key)
         return None if value is None else java.parse_boolean(value)
 
+    def flag_or_default(
+        self, key: str, release: Release, *, default: bool = False, since: tuple[int, int] = (4, 9)
+    ) -> bool:
+        """Returns a Boolean as a broker uses it.
+
+        Args:
+            key: the key.
+            release: of the broker; one before `since` ignores the key.
+            default: if the key is absent or ignored.
+            since: first release with the key.
+        """
+        value = self.flag(key) if release >= since else None
+        return default if value is None else value
+
     def text(self, key: str, release: Release | None = None) -> str | None:
         """Returns a text; None if the key is absent, or if a broker ignores the value in the file.
 

@@ -3,6 +3,8 @@
 Source: MessageStoreConfig (4.9.7, 5.5.0).
 """
 
+from functools import partial
+
 from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
 from mqtool.formats.release import Release
 from mqtool.records.recovery_rules import DEFAULT_HEAP, DEFAULT_RECOVER_MAX, RecoveryRules
@@ -20,11 +22,7 @@ def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = No
     Raises:
         UsageError: messageDelayLevel is not a list of delays.
     """
-
-    def flag(key: str, *, default: bool = False, since: tuple[int, int] = (4, 9)) -> bool:
-        value = config.flag(key) if release >= since else None
-        return default if value is None else value
-
+    flag = partial(config.flag_or_default, release=release)
     recover_max = config.integer("commitLogRecoverMaxNum")
     delays = parse_delay_levels(config.text("messageDelayLevel") or DELAY_LEVELS)
     return RecoveryRules(
