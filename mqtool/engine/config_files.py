@@ -18,8 +18,6 @@ from mqtool.formats.release import Release
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
 
-BATCH_QUEUES = "BatchCQ"
-
 
 class ConfigFiles:
     """The directory `config`."""
@@ -88,5 +86,4 @@ class ConfigFiles:
 
     def batch_topics(self) -> frozenset[str]:
         """Returns the topics whose queues are BatchCQ; raises as `load`."""
-        table = self.topics().topic_config_table
-        return frozenset(name for name, config in table.items() if config.queue_type == BATCH_QUEUES)
+        return config_files.batch_topics(self.topics().topic_config_table)

@@ -7,6 +7,7 @@ ConsumerOffsetManager, LmqConsumerOffsetManager, DelayOffsetSerializeWrapper, Da
 
 import json
 import re
+from collections.abc import Mapping
 from typing import Any
 
 from msgspec import Struct, field
@@ -39,6 +40,10 @@ class DataVersion(Struct, frozen=True):
     state_version: int | None = None
 
 
+SIMPLE_QUEUES, BATCH_QUEUES = "SimpleCQ", "BatchCQ"
+"""Kinds of queues, as the attribute queue.type states them."""
+
+
 class TopicConfig(Struct, frozen=True):
     """One topic."""
 
@@ -54,8 +59,8 @@ class TopicConfig(Struct, frozen=True):
 
     @property
     def queue_type(self) -> str:
-        """Kind of the topic's queues: "SimpleCQ" or "BatchCQ"."""
-        return str((self.attributes or {}).get(QUEUE_TYPE, "SimpleCQ"))
+        """Kind of the topic's queues: SIMPLE_QUEUES or BATCH_QUEUES."""
+        return str((self.attributes or {}).get(QUEUE_TYPE, SIMPLE_QUEUES))
 
     @property
     def message_type(self) -> str:
@@ -141,6 +146,11 @@ class DelayOffsets(Struct, frozen=True):
     offset_table: Offsets
     data_version: DataVersion | None = None
     extra: Document = field(default_factory=dict)
+
+
+def batch_topics(topics: Mapping[str, TopicConfig]) -> frozenset[str]:
+    """Returns the topics, of a table by name, whose queues are BatchConsumeQueues."""
+    return frozenset(name for name, topic in topics.items() if topic.queue_type == BATCH_QUEUES)
 
 
 def split_topic_group(key: str) -> tuple[str, str]:

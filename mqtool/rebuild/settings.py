@@ -12,6 +12,7 @@ from mqtool.store.dispatch_rules import rules_of
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, configured_shape, shape_of
 from mqtool.store.store import Store
+from mqtool.store.version import Version
 
 DEFAULT = "the broker's default: neither file nor configuration states it"
 
@@ -68,7 +69,7 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
 
 
 def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -> DispatchRules:
-    evidence["broker_version"] = "given" if broker_version else store.version.evidence
+    evidence["broker_version"] = "given" if broker_version else _release_evidence(store.version)
     given = store.config.source
     evidence["delay_levels"] = _delay_evidence(store)
     is_configured = store.config.flag("enableMultiDispatch") is not None
@@ -76,7 +77,19 @@ def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -
     if broker_version is None:
         return store.dispatch_rules
     known = store.dispatch_rules
-    return rules_of(broker_version, store.config, store.metadata, known.delay_levels, known.batch_topics)
+    return rules_of(_release(broker_version), store.config, store.metadata, known.delay_levels, known.batch_topics)
+
+
+def _release_evidence(found: Version) -> str:
+    is_known = found.line is None or found.line == str(found.release)
+    return found.evidence if is_known else f"{found.evidence}: {found.line}, treated as {found.release}"
+
+
+def _release(text: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(part) for part in text.split(".")[:2])
+    except ValueError as error:
+        raise UsageError(f"broker version {text!r}: expected a release such as 4.9 or 5.5") from error
 
 
 def _delay_evidence(store: Store) -> str:

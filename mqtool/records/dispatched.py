@@ -33,6 +33,33 @@ class DispatchRules(Struct, frozen=True):
     batch_topics: frozenset[str] = field(default_factory=frozenset)
 
 
+def rules_for(
+    release: tuple[int, ...],
+    *,
+    multi_dispatch: bool,
+    delay_levels: tuple[int, ...],
+    batch_topics: frozenset[str] = frozenset(),
+    light_queues: bool = True,
+    drops_paths: bool = False,
+) -> DispatchRules:
+    """Returns the rules of a release.
+
+    Args:
+        release: numbers of the broker's release; for a release that was detected, the one that is assumed for it
+            (`formats.release.assumed_release`): a store is opened by that one next.
+        multi_dispatch, delay_levels, batch_topics, light_queues, drops_paths: see `DispatchRules`.
+    """
+    return DispatchRules(
+        index_tags=release >= (5, 5),
+        multi_dispatch=multi_dispatch,
+        lmq_everywhere=release < (5,),
+        light_queues=light_queues,
+        drops_paths=drops_paths,
+        delay_levels=delay_levels,
+        batch_topics=batch_topics,
+    )
+
+
 STORED_FIELDS = ("physical_offset", "size", "tags_code", "store_timestamp")
 """Fields of `QueueUnits` that units store, in their order; a ConsumeQueue has the first three."""
 BATCH_FIELDS = (*STORED_FIELDS, "queue_offset", "batch_size")

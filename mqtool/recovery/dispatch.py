@@ -12,9 +12,10 @@ import numpy as np
 from msgspec.structs import replace
 
 from mqtool.formats import java, properties
+from mqtool.formats.config_files import BATCH_QUEUES
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher
-from mqtool.records.dispatched import DispatchRules, QueueUnits
+from mqtool.records.dispatched import DispatchRules, QueueUnits, rules_for
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import among, distinct
 from mqtool.records.queue_build import batch_units, queue_numbers
@@ -40,10 +41,9 @@ class StartDispatch:
         """
         self._state = state
         settings = state.settings
-        self._rules = DispatchRules(
-            index_tags=settings.release >= (5, 5),
-            multi_dispatch=settings.multi_dispatch,
-            lmq_everywhere=settings.release < (5, 5),
+        self._rules = rules_for(
+            settings.release,
+            multi_dispatch=settings.multi_dispatch,  # what the starting broker does: false where not configured
             light_queues=settings.lmq,
             drops_paths=settings.release >= (5, 5),
             delay_levels=check.delay_levels,
@@ -76,7 +76,7 @@ class StartDispatch:
         """Returns the rules for the queue that a record states; further queues are dispatched after all of those."""
         state = self._state
         batches = {topic for (topic, _), queue in state.queues.items() if isinstance(queue, BatchQueue)}
-        batches |= {topic for topic, kind in state.queue_types.items() if kind == "BatchCQ"}
+        batches |= {topic for topic, kind in state.queue_types.items() if kind == BATCH_QUEUES}
         return replace(self._rules, multi_dispatch=False, batch_topics=frozenset(batches))
 
     def _queue(self, frames: Frames, units: QueueUnits) -> np.ndarray:

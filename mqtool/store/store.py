@@ -18,6 +18,7 @@ from mqtool.formats import commit_log as commit_log_format
 from mqtool.formats import file_names, java
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.commit_log import Record
+from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.release import assumed_release
 from mqtool.records.damage import Damage
 from mqtool.records.dispatched import DispatchRules
@@ -134,7 +135,7 @@ class Store:
     def _disk_queues(self) -> dict[tuple[str, int], Queue]:
         self.rocksdb = RocksQueues(self.path / file_names.CONSUME_QUEUE, self._bounds)
         found, cache = dict(self.rocksdb.queues), UnitCache()
-        for name, kind in ((file_names.CONSUME_QUEUE, "SimpleCQ"), (file_names.BATCH_CONSUME_QUEUE, "BatchCQ")):
+        for name, kind in ((file_names.CONSUME_QUEUE, SIMPLE_QUEUES), (file_names.BATCH_CONSUME_QUEUE, BATCH_QUEUES)):
             for topic, queue_id, directory in layout.queue_directories(self.path / name):
                 found[topic, queue_id] = Queue(topic, queue_id, kind, directory, self._bounds, cache)
         return found
@@ -165,7 +166,7 @@ class Store:
         """The rules by which the broker dispatched records to queues and index."""
         batch_topics = {queue.topic for queue in self.disk_queues() if queue.is_batch}
         levels = delay_levels(self.config, self.disk_queues(), self.commit_log)
-        return rules_of(self.version.line, self.config, self.metadata, levels, batch_topics)
+        return rules_of(self.version.release, self.config, self.metadata, levels, batch_topics)
 
     @cached_property
     def _queues(self) -> dict[tuple[str, int], Queue]:

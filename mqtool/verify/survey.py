@@ -10,11 +10,13 @@ from pathlib import Path
 
 import numpy as np
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
+from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.release import Release, assumed_release
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
@@ -169,7 +171,7 @@ class Survey(Struct, frozen=True, dict=True):
     def start_index(self) -> QueueStartIndex:
         """Returns the record starts according to the queues."""
         cache = UnitCache()
-        kinds = {False: "SimpleCQ", True: "BatchCQ"}
+        kinds = {False: SIMPLE_QUEUES, True: BATCH_QUEUES}
         return QueueStartIndex(
             lambda: [
                 Queue(*queue.key, kinds[queue.is_batch], queue.path, lambda: (self.min_offset, self.end), cache)
@@ -279,17 +281,13 @@ def _queues(root: Path) -> Iterator[QueueFiles]:
 
 
 def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
-    configured = {
-        name for name, topic in store.metadata.topics.items() if topic.attributes and topic.queue_type == "BatchCQ"
-    }
-    line = store.version.line
     topics = {queue.topic for queue in queues} | {queue.topic for queue in store.disk_queues()}
-    return DispatchRules(
-        index_tags=line is None or line.startswith("5.5"),
+    found = store.dispatch_rules
+    return replace(
+        found,
+        # units are only looked for in light queues where there are some, whatever is configured now
         multi_dispatch=any(is_lmq(topic) for topic in topics) or bool(store.config.flag("enableMultiDispatch")),
-        lmq_everywhere=line is not None and line.startswith("4"),
-        delay_levels=store.dispatch_rules.delay_levels,
-        batch_topics=frozenset(configured | {queue.topic for queue in queues if queue.is_batch}),
+        batch_topics=found.batch_topics | {queue.topic for queue in queues if queue.is_batch},
     )
 
 

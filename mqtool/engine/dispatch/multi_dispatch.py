@@ -5,6 +5,8 @@ INNER_MULTI_QUEUE_OFFSET while it holds the append lock. Source: LmqDispatch, Mu
 MessageExtBrokerInner.needDispatchLMQ (5.5.0), MultiDispatch (4.9.7).
 """
 
+from msgspec.structs import replace
+
 from mqtool.engine.options import PropertyOrder, StoreOptions
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import FormatError
@@ -12,7 +14,7 @@ from mqtool.formats import java, properties
 from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.release import V4_9, V5_5
 from mqtool.formats.topics import is_lmq
-from mqtool.records.dispatched import DispatchRules
+from mqtool.records.dispatched import DispatchRules, rules_for
 from mqtool.records.multi_dispatch import applies
 
 SEPARATOR = ","
@@ -25,13 +27,11 @@ _HASH_MAP_CAPACITY = {V4_9: 16, V5_5: 128}
 
 def rules_of(options: StoreOptions, batch_topics: frozenset[str]) -> DispatchRules:
     """Returns the dispatch rules of a store."""
-    return DispatchRules(
-        index_tags=options.release >= (5, 5) if options.index_tags is None else options.index_tags,
-        multi_dispatch=options.multi_dispatch,
-        lmq_everywhere=options.release < (5, 5),
-        delay_levels=parse_delay_levels(options.delay_levels),
-        batch_topics=batch_topics,
+    levels = parse_delay_levels(options.delay_levels)
+    found = rules_for(
+        options.release, multi_dispatch=options.multi_dispatch, delay_levels=levels, batch_topics=batch_topics
     )
+    return found if options.index_tags is None else replace(found, index_tags=options.index_tags)
 
 
 def light_queues(options: StoreOptions, topic: str, encoded: bytes) -> list[str]:

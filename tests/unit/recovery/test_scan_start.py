@@ -152,3 +152,12 @@ def test_every_recorded_store_is_read_from_where_a_start_scans_whatever_its_rele
             continue
         after_crash = None if is_clean else outcome.plan.scan_from
         assert (seen, plan.scan_start) == (after_crash, after_crash), line
+
+
+@pytest.mark.parametrize("line", [None, "4.9", "5", "5.1", "5.5"])
+def test_all_index_tags_as_the_release_does_whose_start_is_assumed(tmp_path, line):
+    root = store(tmp_path / "store", line, CHECKPOINTS["none"], clean=True)
+    with mqtool.open(root) as opened:
+        assert opened.version.line == line
+        found = {opened.dispatch_rules.index_tags, survey(opened).rules.index_tags, opened.version.release >= (5, 5)}
+    assert found == {line != "4.9"}

@@ -11,12 +11,11 @@ from collections.abc import Awaitable, Mapping
 from typing import NamedTuple
 
 from mqtool.engine import AppendStatus, PutResult, PutStatus
-from mqtool.engine.config_files import BATCH_QUEUES
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, message_batch, message_id, properties, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
-from mqtool.formats.config_files import TopicConfig
+from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names

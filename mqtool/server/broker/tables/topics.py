@@ -8,10 +8,10 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
-from mqtool.engine.config_files import BATCH_QUEUES
 from mqtool.errors import UsageError
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import (
+    BATCH_QUEUES,
     MESSAGE_TYPE,
     PERM_INHERIT,
     PERM_READ,
