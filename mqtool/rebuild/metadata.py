@@ -14,6 +14,7 @@ from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import config_files, file_names
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.config_files import (
+    BATCH_QUEUES,
     QUEUE_TYPE,
     ConsumerOffsets,
     DataVersion,
@@ -140,7 +141,7 @@ class _Composer:
         filter_type = "MULTI_TAG" if topic in self._survey.multi_tag_topics else "SINGLE_TAG"
         reason = "queues as far as there are records; read and write as for any topic that the broker makes itself"
         self._guess(file_names.TOPICS, topic, f"{count} queues, perm 6", reason)
-        attributes = None if self._release < (5, 5) else ({QUEUE_TYPE: "BatchCQ"} if is_batch else {})
+        attributes = None if self._release < (5, 5) else ({QUEUE_TYPE: BATCH_QUEUES} if is_batch else {})
         return TopicConfig(topic, count, count, topic_filter_type=filter_type, attributes=attributes)
 
     def groups(self) -> None:

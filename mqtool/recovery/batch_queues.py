@@ -8,6 +8,7 @@ from msgspec.structs import astuple
 
 from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
+from mqtool.formats.config_files import BATCH_QUEUES
 from mqtool.formats.release import V5_5
 from mqtool.records.queue_build import accepts_batch
 from mqtool.recovery.action_log import Action, ActionLog
@@ -26,7 +27,7 @@ class BatchQueue:
         min_offset, max_offset: queue offsets; -1 and 0 for an empty queue.
     """
 
-    kind = "BatchCQ"
+    kind = BATCH_QUEUES
 
     def __init__(self, topic: str, queue_id: int, settings: Settings, actions: ActionLog) -> None:
         directory = settings.root / file_names.BATCH_CONSUME_QUEUE / topic / str(queue_id)

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from mqtool.errors import FormatError
 from mqtool.formats import config_files, file_names
+from mqtool.formats.config_files import SIMPLE_QUEUES
 from mqtool.formats.release import Release
 from mqtool.recovery import table_shapes, table_text
 from mqtool.recovery.action_log import Action, ActionLog, load_fails
@@ -117,4 +118,4 @@ def _queue_types(data: bytes) -> dict[str, str]:
     except FormatError:
         return {}
     types = {name: topic.queue_type for name, topic in topics.topic_config_table.items()}
-    return {name: kind for name, kind in types.items() if kind != "SimpleCQ"}
+    return {name: kind for name, kind in types.items() if kind != SIMPLE_QUEUES}

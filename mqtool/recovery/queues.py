@@ -8,6 +8,7 @@ ConsumeQueue (4.9.7, 5.5.0).
 import numpy as np
 
 from mqtool.formats import file_names, java
+from mqtool.formats.config_files import SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
 from mqtool.records.queue_build import UnitPlacement, is_dispatched, placement_of
 from mqtool.recovery.action_log import Action, ActionLog
@@ -25,7 +26,7 @@ class SimpleQueue:
         max_physical_offset: end of the record of the last unit, as the broker remembers it; -1 at first.
     """
 
-    kind = "SimpleCQ"
+    kind = SIMPLE_QUEUES
 
     def __init__(self, topic: str, queue_id: int, settings: Settings, actions: ActionLog) -> None:
         directory = settings.root / file_names.CONSUME_QUEUE / topic / str(queue_id)

@@ -12,6 +12,7 @@ from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import checkpoint, file_names, java
+from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.records.record_check import HeapExhausted
 from mqtool.recovery.action_log import Action, ActionLog, StartFailed, StartHung, load_fails, throws
 from mqtool.recovery.batch_queues import BatchQueue
@@ -151,9 +152,9 @@ class Start:
                 )
 
     def _load_queues(self) -> None:
-        self._load_queue_tree(file_names.CONSUME_QUEUE, "SimpleCQ")
+        self._load_queue_tree(file_names.CONSUME_QUEUE, SIMPLE_QUEUES)
         if self.settings.release >= (5, 5):
-            self._load_queue_tree(file_names.BATCH_CONSUME_QUEUE, "BatchCQ")
+            self._load_queue_tree(file_names.BATCH_CONSUME_QUEUE, BATCH_QUEUES)
 
     def _load_queue_tree(self, tree: str, kind: str) -> None:
         """Loads every directory topic/number, in the order in which the system lists them."""
@@ -167,11 +168,11 @@ class Start:
                 self._load_queue(topic.name, queue_id, kind)
 
     def _load_queue(self, topic: str, queue_id: int, kind: str) -> None:
-        expected = self.state.queue_types.get(topic, "SimpleCQ")
+        expected = self.state.queue_types.get(topic, SIMPLE_QUEUES)
         if self.settings.release >= (5, 5) and expected != kind:
             words = f"The queue type of topic: {topic} should be {kind}, but is {expected}"
             raise load_fails(f"load exception java.lang.RuntimeException: {words}")
-        make = SimpleQueue if kind == "SimpleCQ" else BatchQueue
+        make = SimpleQueue if kind == SIMPLE_QUEUES else BatchQueue
         queue = make(topic, queue_id, self.settings, self.actions)
         self.state.queues[topic, queue_id] = queue
         queue.load(list_entries(queue.files.directory) or [])

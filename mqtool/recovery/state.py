@@ -12,6 +12,7 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.config_files import BATCH_QUEUES
 from mqtool.records.record_check import Read
 from mqtool.recovery.action_log import ActionLog
 from mqtool.recovery.batch_queues import BatchQueue
@@ -120,7 +121,7 @@ class StoreState:
         if found is None:
             kind = (
                 BatchQueue
-                if self.settings.release >= (5, 5) and self.queue_types.get(topic) == "BatchCQ"
+                if self.settings.release >= (5, 5) and self.queue_types.get(topic) == BATCH_QUEUES
                 else SimpleQueue
             )
             found = self.queues[topic, queue_id] = kind(topic, queue_id, self.settings, self.actions)

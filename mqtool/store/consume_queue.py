@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
 from mqtool.store.files import MappedFileList, ReadFile, list_mapped_files
 
@@ -83,13 +84,13 @@ class Queue:
         self.files = listed.files
         self.strays = listed.strays
         self._bounds = bounds
-        self._unit = CONSUME_QUEUE_UNIT if kind == "SimpleCQ" else BATCH_CONSUME_QUEUE_UNIT
+        self._unit = CONSUME_QUEUE_UNIT if kind == SIMPLE_QUEUES else BATCH_CONSUME_QUEUE_UNIT
         self._cache = cache or UnitCache()
 
     @property
     def is_batch(self) -> bool:
         """Whether a unit may represent several messages."""
-        return self.kind == "BatchCQ"
+        return self.kind == BATCH_QUEUES
 
     @property
     def file_units(self) -> int:

@@ -18,6 +18,7 @@ from msgspec.structs import astuple
 from mqtool.formats import batch_consume_queue, commit_log, consume_queue, file_names, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchConsumeQueueUnit
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
@@ -164,7 +165,9 @@ def recovered_queues(
         is_batch = key[0] in rules.batch_topics
         known = layout.batch_consume_queue_size if is_batch else layout.consume_queue_size
         size = known.value if known else (batch_consume_queue if is_batch else consume_queue).DEFAULT_FILE_SIZE
-        kind, name = ("BatchCQ", file_names.BATCH_CONSUME_QUEUE) if is_batch else ("SimpleCQ", file_names.CONSUME_QUEUE)
+        kind, name = (
+            (BATCH_QUEUES, file_names.BATCH_CONSUME_QUEUE) if is_batch else (SIMPLE_QUEUES, file_names.CONSUME_QUEUE)
+        )
         path = layout.root / name / key[0] / str(key[1])
         below = disk.get(key) or Queue(*key, kind, path, bounds_of)
         found[key] = RecoveredQueue(below, pending.units, pending.first, size, bounds_of)

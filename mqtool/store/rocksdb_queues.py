@@ -7,6 +7,7 @@ import numpy as np
 
 from mqtool.errors import FormatError, StoreError, UnavailableError
 from mqtool.formats import java
+from mqtool.formats.config_files import SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, DEFAULT_FILE_SIZE, ConsumeQueueUnit
 from mqtool.formats.rocksdb_queue import BOUNDS, ROCKS_UNIT, UNITS, RocksUnit, parse_unit_key, queue_prefix, unit_key
 from mqtool.store.consume_queue import Queue, UnitCache
@@ -117,7 +118,7 @@ class RocksQueue(Queue):
         path = database.path / name[0] / str(name[1])  # only a name: a topic in a database need not be a directory's
         bases = database.bases(*name, *offsets)
         files = tuple(MappedFile(path / f"{base:020d}", base, DEFAULT_FILE_SIZE) for base in bases)
-        super().__init__(*name, "SimpleCQ", path, bounds, cache, MappedFileList(files, ()))
+        super().__init__(*name, SIMPLE_QUEUES, path, bounds, cache, MappedFileList(files, ()))
         self._database = database
         self._end = offsets[1] + 1
 

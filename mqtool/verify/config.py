@@ -10,7 +10,7 @@ from pathlib import Path
 
 from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import config_files, config_json, file_names, topics
-from mqtool.formats.config_files import TopicConfig
+from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
 from mqtool.formats.topics import is_lmq
 from mqtool.store.consume_queue import has_record, units_from
 from mqtool.store.deliveries import delivered_offsets, identity_of
@@ -144,7 +144,7 @@ def check_topics(
                 collector.add(
                     "config-topic-missing", path, f"{queue.path.parent} holds its queues", queue=(topic, None)
                 )
-        elif config.attributes is not None and (config.queue_type == "BatchCQ") != queue.is_batch:
+        elif config.attributes is not None and (config.queue_type == BATCH_QUEUES) != queue.is_batch:
             collector.add(
                 "config-queue-type",
                 path,

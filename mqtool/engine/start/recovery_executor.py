@@ -25,6 +25,7 @@ from mqtool.engine.start.lock import LastShutdown
 from mqtool.engine.start.quarantine import Quarantine, list_cut_messages, read_data, wipe_units
 from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import file_names, index_file
+from mqtool.formats.config_files import BATCH_QUEUES
 from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.release import MEASURED
 from mqtool.records.dispatched import IndexKeys
@@ -204,7 +205,7 @@ class RecoveryExecutor:
     def _restore_queues(self, files: Files, queues: Queues, quarantine: Quarantine | None) -> None:
         for (topic, queue_id), one in self._plan.queues.items():
             if one.files:
-                queue = queues.add_recovered(topic, queue_id, is_batch=one.kind == "BatchCQ")
+                queue = queues.add_recovered(topic, queue_id, is_batch=one.kind == BATCH_QUEUES)
                 if queue is None:
                     continue
                 bounds = self.start.state.queues[topic, queue_id]
