@@ -2,7 +2,6 @@
 
 import re
 import sys
-from collections.abc import Iterable
 from functools import cached_property
 
 import numpy as np
@@ -134,7 +133,7 @@ class Selection(Struct, frozen=True, dict=True):
         return self._grep is None or self._grep.search(message.body) is not None
 
 
-def _contains(frames: Frames, needles: Iterable[tuple[bytes, ...]]) -> np.ndarray:
+def _contains(frames: Frames, needles: list[tuple[bytes, ...]]) -> np.ndarray:
     found = (
         all(any(needle in stored for needle in words) for words in needles)
         for stored in frames.properties_of(np.arange(len(frames)))
