@@ -152,7 +152,7 @@ class LedgerLogRecovery:
         if left < commit_log.FRAME.size:
             raise load_fails("load exception java.nio.BufferUnderflowException")
         head = self._state.segments.reader(last)(last.wrote, commit_log.FRAME.size)
-        if commit_log.FRAME.unpack(head)[1] != commit_log.MAGIC_BLANK:
+        if not commit_log.is_blank(head):
             self._state.actions.do(Action.WRITE, last.path)
         last.wrote = plain.file_size
         ledger_start = last.base + plain.file_size

@@ -86,7 +86,7 @@ def _next_record(log: CommitLog, offset: int) -> int:
     """Returns the start of the next record if a BLANK is at an offset: in the next segment."""
     head = log.read(offset, commit_log.FRAME.size)
     index = log.segment_at(offset)
-    if len(head) == commit_log.FRAME.size and commit_log.FRAME.unpack(head)[1] == commit_log.MAGIC_BLANK:
+    if len(head) == commit_log.FRAME.size and commit_log.is_blank(head):
         return log.segments[index].end if index is not None else offset
     return offset
 

@@ -81,7 +81,7 @@ class Searcher:
     def earliest_store_time(self) -> int:
         """Returns the store timestamp of the first record in the log, -1 if there is none."""
         first = self.record_at(max(0, self._log.queue.min_offset))
-        return commit_log.parse_record(first).store_timestamp if first is not None else UNKNOWN_TIME
+        return commit_log.store_timestamp(first) if first is not None else UNKNOWN_TIME
 
     def store_time_of(self, topic: str, queue_id: int, queue_offset: int) -> int:
         """Returns the store timestamp of a message, -1 if there is no such message (getMessageStoreTimeStamp)."""

@@ -10,6 +10,7 @@ from mqtool.engine import GetResult, GetStatus, QueryResult, StoreOptions
 from mqtool.errors import StoreError
 from mqtool.formats import commit_log, java, properties
 from mqtool.formats.commit_log import Record
+from mqtool.formats.index_file import TAG_MARK
 from mqtool.store.by_time import Boundary
 from mqtool.store.filters import MessageFilter
 from mqtool.store.get_message import LONGEST_PULL, get_message
@@ -89,7 +90,7 @@ class ReadOnlyMessages:
         self, topic: str, key: str, max_num: int = 32, begin: int = 0, end: int = java.LONG_MAX, *, tag: bool = False
     ) -> QueryResult:
         """Returns messages by key; the arguments are those of `MessageStore.query_message`."""
-        found = self._store.query_message(topic, f"T#{key}" if tag else key, max_num, begin, end)
+        found = self._store.query_message(topic, TAG_MARK + key if tag else key, max_num, begin, end)
         files = self._store.index_files()
         newest = files[-1].header if files and found else None
         updated = (newest.end_timestamp, newest.end_physical_offset) if newest is not None else (0, 0)

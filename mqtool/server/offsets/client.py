@@ -202,9 +202,9 @@ class BrokerPositions:
         view, at = memoryview(bytes(data)), 0
         try:
             while at < len(view):
-                size = int.from_bytes(view[at : at + 4], "big")
-                yield commit_log.parse_record(view[at : at + size])
-                at += size
+                record = commit_log.parse_record(view, at)
+                yield record
+                at += record.total_size
         except FormatError as error:
             raise RemoteProtocolError(f"broker {self.address}: answer to a pull: {error}") from error
 

@@ -235,7 +235,7 @@ def lite(header: SendHeader) -> SendHeader:
     if properties.LITE_TOPIC not in found:
         return header
     found[properties.INNER_MULTI_DISPATCH] = topics.lite_queue(header.topic, found[properties.LITE_TOPIC])
-    return header._replace(properties="".join(f"{name}\x01{value}\x02" for name, value in found.items()))
+    return header._replace(properties=properties.encode_text(found.items()))
 
 
 def prioritised(header: SendHeader, queue_id: int, config: TopicConfig) -> tuple[SendHeader, int]:
