@@ -19,6 +19,7 @@ from mqtool.formats.fields import either, i16, i32, i64, sized
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB, since 5.1.0, for topics of more than 127 UTF-16 units
 MAGIC_BLANK = -875286124  # 0xCBD43194
+RECORD_MAGICS = (MAGIC_V1, MAGIC_V2)
 
 BLANK_SIZE = 8
 """Bytes of a BLANK that are written; the rest of the segment is unspecified."""
@@ -170,7 +171,7 @@ def parse_record(data: Buffer, position: int = 0) -> Record:
     """
     view = memoryview(data)
     total_size, magic_code = _frame(view, position)
-    if magic_code not in (MAGIC_V1, MAGIC_V2):
+    if magic_code not in RECORD_MAGICS:
         raise BadMagicError(
             f"expected magic daa320a7 or daa320ab, found {magic_code & 0xFFFFFFFF:08x}",
             layout="record",
@@ -250,7 +251,6 @@ def store_timestamp(record: Buffer) -> int:
 
 
 _unpack_frame = FRAME.unpack_from
-_RECORD_MAGICS = (MAGIC_V1, MAGIC_V2)
 
 
 def frame_size(data: Buffer, position: int, left: int) -> int:
@@ -265,7 +265,7 @@ def frame_size(data: Buffer, position: int, left: int) -> int:
         left: bytes from there to the end of the segment.
     """
     total_size, magic_code = _unpack_frame(data, position)
-    if magic_code in _RECORD_MAGICS:
+    if magic_code in RECORD_MAGICS:
         return total_size if MIN_RECORD_SIZE <= total_size <= left else 0
     return left if magic_code == MAGIC_BLANK and BLANK_SIZE <= total_size <= left else 0
 

@@ -14,7 +14,7 @@ from mqtool.formats.commit_log import Record
 
 _BLOCK = 1 << 20
 _MAGIC_AT = commit_log.FRAME.size - 4
-RECORD_CODES = tuple(code.to_bytes(4, "big", signed=True) for code in (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
+RECORD_CODES = tuple(code.to_bytes(4, "big", signed=True) for code in commit_log.RECORD_MAGICS)
 """The magic codes of records as stored."""
 BLANK_CODE = commit_log.MAGIC_BLANK.to_bytes(4, "big", signed=True)
 

@@ -213,7 +213,7 @@ def describe(segment: SegmentBytes, position: int, *, is_followed: bool) -> tupl
     if magic == commit_log.MAGIC_BLANK:
         left = segment.full_size - position
         return DamageKind.BAD_BLANK, f"BLANK of {total} bytes, expected {left} up to the end of the segment"
-    if magic not in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
+    if magic not in commit_log.RECORD_MAGICS:
         return DamageKind.BAD_HEADER, f"expected magic daa320a7, found {magic & 0xFFFFFFFF:08x}"
     left = segment.size - position
     in_its_head = left < commit_log.BODY_POSITIONS[0]

@@ -81,7 +81,7 @@ class SegmentBytes:
         total, magic = self.frame(position)
         if magic == commit_log.MAGIC_BLANK:
             return total == self.full_size - position
-        return magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2) and self.states_its_offset(position)
+        return magic in commit_log.RECORD_MAGICS and self.states_its_offset(position)
 
     def stated_offset(self, position: int) -> int | None:
         """Returns the physical offset stated by the record at a position, None if the segment ends before it."""
@@ -135,7 +135,7 @@ class SegmentBytes:
         after the body there is a possible topic, as far as there is data.
         """
         total, magic = self.frame(position)
-        is_record = magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
+        is_record = magic in commit_log.RECORD_MAGICS
         body_at = commit_log.BODY_POSITIONS[self.host_shapes(position)[0]]
         length = self.peek(position + body_at - _I32.size, _I32.size)
         if not is_record or not self.states_its_offset(position) or len(length) < _I32.size:
@@ -154,7 +154,7 @@ class SegmentBytes:
     def record(self, position: int) -> Frames | None:
         """Returns the valid record at a position, None if there is none."""
         total, magic = self.frame(position)
-        is_record = magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
+        is_record = magic in commit_log.RECORD_MAGICS
         if not is_record or not commit_log.MIN_RECORD_SIZE <= total <= self.size - position:
             return None
         if not self.states_its_offset(position) or not self.adds_up(position):

@@ -326,7 +326,7 @@ class SegmentWalk:
         if not length:
             return Tail(self.end, "clean", 0, "only zeros follow")
         total, magic = self._segment.frame(at)
-        if magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2):
+        if magic in commit_log.RECORD_MAGICS:
             if self._segment.adds_up(at) and not self._segment.states_its_offset(at):
                 return Tail(self.end, "stale", length, "a record that states another physical offset")
             return Tail(self.end, "torn", length, f"a record of {total} bytes starts here and is incomplete")

@@ -32,7 +32,6 @@ _NEAR = 1 << 20
 
 _HEAD = 128
 """Bytes of a record up to the end of its store timestamp."""
-_MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 
 
 class RangeScan(Struct, frozen=True):
@@ -302,7 +301,7 @@ class _TimeSearch:
         data = self._log.read(physical_offset, _HEAD)
         at = np.zeros(1, np.int64)
         frames = Frames(memoryview(data.ljust(_HEAD, b"\0")), physical_offset, at, at)
-        is_record = frames.true_offset[0] and frames.column("magic_code")[0] in _MAGICS
+        is_record = frames.true_offset[0] and frames.column("magic_code")[0] in commit_log.RECORD_MAGICS
         return int(frames.column("store_timestamp")[0]) if is_record else None
 
     @property

@@ -60,7 +60,7 @@ def _run(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> Iterator[Fra
     frames = Frames(data, start, offsets[was_read] - start, sizes[was_read])
     if not len(frames):
         return
-    valid = frames.valid & np.isin(frames.column("magic_code"), (commit_log.MAGIC_V1, commit_log.MAGIC_V2))
+    valid = frames.valid & np.isin(frames.column("magic_code"), commit_log.RECORD_MAGICS)
     valid &= frames.column("total_size") == frames.sizes
     matches = valid.copy()
     some = frames.select(valid)

@@ -16,7 +16,7 @@ def has_magic(head: bytes) -> bool:
     if len(head) < commit_log.FRAME.size:
         return False
     total, magic = commit_log.FRAME.unpack_from(head)
-    return total > 0 and magic in (commit_log.MAGIC_V1, commit_log.MAGIC_V2, commit_log.MAGIC_BLANK)
+    return total > 0 and magic in (*commit_log.RECORD_MAGICS, commit_log.MAGIC_BLANK)
 
 
 def holds_entries(head: bytes) -> bool:

@@ -217,7 +217,7 @@ def _holds_records(directory: Path) -> bool:
             with ReadFile(file.path) as opened:
                 head = opened.read(0, commit_log.FRAME.size)
             if len(head) == commit_log.FRAME.size:
-                return commit_log.FRAME.unpack(head)[1] in (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
+                return commit_log.FRAME.unpack(head)[1] in commit_log.RECORD_MAGICS
     except StoreError:  # not ours, and not to be read
         return False
     return False

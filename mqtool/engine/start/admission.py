@@ -21,7 +21,6 @@ _MAGIC_FAMILY = commit_log.MAGIC_V1 & 0xFFFFFF00
 
 _HEAD = codec.struct_of(commit_log.HEADS[0])
 _STATED = [field.name for field in commit_log.HEADS[0]].index("physical_offset")
-_KNOWN_MAGICS = (commit_log.MAGIC_V1, commit_log.MAGIC_V2)
 
 
 def check(root: Path, options: StoreOptions) -> None:
@@ -100,7 +99,7 @@ def check_cut(executor: "RecoveryExecutor") -> None:
         return
     # One unknown magic code is a damaged record; two of them in a row are a version.
     is_known_to_5 = magic == commit_log.MAGIC_V2 and executor.start.settings.release < (5, 5)
-    is_unknown = magic not in _KNOWN_MAGICS and following[4:] == head[4:8]
+    is_unknown = magic not in commit_log.RECORD_MAGICS and following[4:] == head[4:8]
     if is_known_to_5 or is_unknown:
         raise UnsupportedFormatError(
             f"{file.path} position {end - file.base}: a record of version {magic & 0xFFFFFFFF:08x}, which RocketMQ "

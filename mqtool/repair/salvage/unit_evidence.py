@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, properties
-from mqtool.formats.commit_log import FRAME, MAGIC_V1, MAGIC_V2, TRANSACTION_MASK, Record, SysFlag
+from mqtool.formats.commit_log import FRAME, RECORD_MAGICS, TRANSACTION_MASK, Record, SysFlag
 from mqtool.formats.consume_queue import tags_code
 from mqtool.formats.topics import is_lmq
 from mqtool.rebuild.settings import settings_of
@@ -257,7 +257,7 @@ class UnitEvidence:
         if len(raw) < size:
             return None
         magic = commit_log.magic_code(raw)
-        for chosen in (magic,) if magic in (MAGIC_V1, MAGIC_V2) else (MAGIC_V1, MAGIC_V2):
+        for chosen in (magic,) if magic in RECORD_MAGICS else RECORD_MAGICS:
             made = self._with_fields(raw, number, physical, chosen)
             if made is not None:
                 return made
