@@ -10,7 +10,7 @@ from tests.simulation.disk import SimulatedDisk
 from tests.simulation.engine import EngineRun
 from tests.simulation.runs import KINDS, simulate
 
-SEEDS = 40
+SEEDS = 20
 FAILED_ONCE = [("engine", 160)]
 """A run that fails becomes a test. 160: killed between the creation of a file and its size, 4.9 did not start."""
 
