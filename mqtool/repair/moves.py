@@ -36,13 +36,6 @@ class Moves:
         """Yields (old, new, length) of each range."""
         return zip(self._old, self._new, self._length, strict=True)
 
-    def new_offset(self, old: int) -> int | None:
-        """Returns the new place of a byte of the old log; None if it is left out."""
-        number = bisect_right(self._old, old) - 1
-        if number < 0 or old >= self._old[number] + self._length[number]:
-            return None
-        return old - self._old[number] + self._new[number]
-
     def records(self, physical: np.ndarray) -> np.ndarray:
         """Returns the new physical offsets of records, int64; -1 for records that are left out."""
         if not self._old:

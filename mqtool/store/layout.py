@@ -101,10 +101,6 @@ class StoreLayout(Struct, frozen=True, dict=True):
         """Whether a directory belongs to the CommitLog or to a DLedger log."""
         return directory in self.commit_log_dirs or not set(self.dledger_dirs).isdisjoint(directory.parents)
 
-    def path(self, name: str) -> Path:
-        """Returns the path of a part of the root."""
-        return self.root / name
-
 
 def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     """Detects the layout of a store directory.

@@ -90,11 +90,6 @@ class Queues:
         """Returns all queues that exist now."""
         return tuple(self.by_key.values())
 
-    @property
-    def max_physical_offset(self) -> int:
-        """Largest physical end offset over all queues; -1 if there are no units."""
-        return max((queue.max_physical_offset for queue in self.all()), default=-1)
-
     def flush(self, least_pages: int = 0) -> int:
         """Flushes every queue as `ConsumeQueue.flush`; returns how many had something to write.
 

@@ -90,11 +90,6 @@ class AbortMark:
         self._backup = root / file_names.ABORT_BACKUP
         self._release = release
 
-    @property
-    def exists(self) -> bool:
-        """Whether the last stop was unclean."""
-        return self._path.exists()
-
     def last_shutdown(self) -> LastShutdown:
         """Returns how the last writer ended."""
         if not self._path.exists():
