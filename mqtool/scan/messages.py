@@ -208,19 +208,6 @@ class Scan:
             return Path("nothing", "the condition names another broker")
         return Planner(self._store, facts, options.trust, options.end, self._every).path()
 
-    def reader(self) -> Any:
-        """Returns the batches as a `pa.RecordBatchReader`."""
-        return pa.RecordBatchReader.from_batches(self.schema, iter(self))
-
-    def explain(self) -> Report:
-        """Returns the report for the chosen path without reading it: bytes and rows are those of choosing the path."""
-        log, before = self._store.commit_log, self._store.commit_log.bytes_read
-        path = self._path()
-        self.report.path, self.report.why = path.name, path.why
-        self.report.segments = log.last_used + 1 if log.segments else 0
-        self.report.log_bytes, self.report.bytes_read = log.bytes_in_use, log.bytes_read - before
-        return self.report
-
     def _batches(self, frames: Frames) -> Iterator[Any]:
         if self._is_plain:
             batch = plain_batch(frames, self.where.facts, self._needed, self.report.broker, every_class=self._every)

@@ -1,5 +1,7 @@
 """A scan has the rows of a full scan, however little of the log it reads."""
 
+import dataclasses
+import os
 import shutil
 
 import pyarrow as pa
@@ -8,10 +10,11 @@ import pytest
 
 from mqtool import kernels
 from mqtool.errors import UsageError
+from mqtool.records.damage import DamageKind
 from mqtool.scan.messages import Options, Scan, scan
 from mqtool.scan.zones import Zones
 from mqtool.store import open_store
-from tests.support.builder import FIRST_TIME, StoreBuilder
+from tests.support.builder import FIRST_TIME, StoreBuilder, encode
 from tests.support.damage import damage_case
 from tests.support.questions import committed, moment, questions
 from tests.support.stores import STORES, copy_store
@@ -37,6 +40,12 @@ def built(tmp_path, **changes):
             tags="ab"[number % 2],
         )
     return builder, builder.write(tmp_path / "store")
+
+
+def patch(path, position, data):
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
 
 
 # each kind of layout once
@@ -146,6 +155,58 @@ def test_a_queue_that_contradicts_itself_is_not_followed(harm, tmp_path):
         assert found.report.path == "walk"
 
 
+@pytest.mark.parametrize(
+    ("harm", "kind", "words"),
+    [
+        ("size past the segment", DamageKind.BAD_HEADER, "a unit names more bytes than the segment has"),
+        ("size of no record", DamageKind.BAD_HEADER, "no record where one is named"),
+        ("body", DamageKind.BAD_CRC, "the body's CRC is another than stored"),
+        ("cut", DamageKind.MISSING, "the file ends before this record does"),
+    ],
+)
+def test_a_unit_that_leads_to_no_sound_record_is_damage_and_hides_no_other_row(harm, kind, words, tmp_path):
+    builder, path = built(tmp_path)
+    named = [put for put in builder.puts if put.topic == "T1" and put.queue_id == 1]
+    last = named[-1]
+    segment = path / "commitlog" / f"{max(base for base in builder.segments if base <= last.physical_offset):020}"
+    queue = max((path / "consumequeue" / "T1" / "1").iterdir())
+    size = {"size past the segment": builder.segment_size, "size of no record": last.size - 1}.get(harm, last.size)
+    at = len(named) % builder.queue_file_units * 20 - 12
+    patch(queue, at, size.to_bytes(4, "big"))
+    if harm == "body":
+        patch(segment, last.physical_offset - int(segment.name) + 100, b"?")
+    with open_store(path) as store:
+        assert store.commit_log.max_offset == builder.end
+        if harm == "cut":  # after it was opened
+            os.truncate(segment, last.physical_offset - int(segment.name) + 50)
+        where = (F("topic") == "T1") & (F("queue_id") == 1)
+        found = scan(store, ["physical_offset"], where, trust=["queues"])
+        assert offsets(found) == [put.physical_offset for put in named[:-1]]
+        assert found.report.path == "queues"
+        assert [(one.kind, one.detail, one.path, one.start) for one in found.report.damage] == [
+            (kind, words, segment, last.physical_offset)
+        ]
+
+
+def test_a_record_inside_the_body_of_another_is_no_row_though_an_index_entry_names_it(tmp_path):
+    """Index entries may be left of a record that a later one contains; the scan looks from the start of the segment."""
+    inner = encode(0, b"inner", topic=b"T", properties=b"UNIQ_KEY\1inside\2")
+    builder = StoreBuilder()
+    builder.put(b"first", topic="T", unique_key="u0")
+    outer = builder.put(b"<" + inner + b">", topic="T", unique_key="u1")
+    position = outer.data.index(inner)
+    data = encode(outer.physical_offset + position, b"inner", topic=b"T", properties=b"UNIQ_KEY\1inside\2")
+    builder = StoreBuilder()
+    builder.put(b"first", topic="T", unique_key="u0")
+    outer = builder.put(b"<" + data + b">", topic="T", unique_key="u1")
+    at = outer.physical_offset + position
+    builder.puts.append(dataclasses.replace(outer, physical_offset=at, size=len(data), unique_key="inside"))
+    path = builder.write(tmp_path / "store", queues=False)
+    with open_store(path) as store:
+        found = scan(store, ["physical_offset"], F("unique_key") == "inside", trust=["index"])
+        assert (offsets(found), found.report.path) == ([], "index")
+
+
 def test_each_path_reads_less_than_a_walk(tmp_path):
     _, path = built(tmp_path, segment_size=1 << 15)
     asked = {
@@ -251,6 +312,13 @@ def test_an_unknown_column_is_named(tmp_path):
         pc.starts_with(F("topic"), "T1"),
         pc.scalar(True),
         F("queue_offset") * 2 == 6,
+        F("queue_offset") > 1.5,
+        F("topic") == F("tags"),
+        F("topic") == pa.scalar(None, pa.string()),
+        F("store_timestamp") > pa.scalar(FIRST_TIME * 1_000_000 + 300_000_000, pa.timestamp("ns", "UTC")),
+        (F("queue_offset") < 3) | (F("queue_offset") >= 27),
+        ((F("queue_id") > 5) & (F("queue_id") < 3)) | (F("queue_id") == 1),
+        F("store_timestamp").isin([moment(FIRST_TIME + 3), moment(FIRST_TIME + 500)]),
     ],
     ids=str,
 )
