@@ -1,5 +1,6 @@
 """Lite topics: subscriptions of both protocols, who loses them, what mqadmin is told, and what expires."""
 
+import json
 import time
 from concurrent.futures import ThreadPoolExecutor
 
@@ -13,7 +14,7 @@ from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import GrpcClient, code
-from tests.support.remoting import Client
+from tests.support.remoting import Client, records
 from tests.unit.server.broker.conftest import until
 
 
@@ -179,6 +180,104 @@ def test_requests_about_lite_topics_are_refused_as_by_the_real_broker(
     assert (answer.code, answer.remark) == (expected, words)
 
 
+def pop(client, **changes):
+    fields = {"consumerGroup": "GLite", "topic": "Chat", "clientId": "r@1", "maxMsgNum": 1, "pollTime": 0} | changes
+    return client.call(Code.POP_LITE_MESSAGE, invisibleTime=30_000, **fields)
+
+
+def subscribe(client, action, *names, **changes):
+    one = {"action": action, "clientId": "r@1", "group": "GLite", "topic": "Chat", "liteTopicSet": names} | changes
+    return client.call(Code.LITE_SUBSCRIPTION_CTL, json.dumps({"subscriptionSet": [None, one]}).encode())
+
+
+@pytest.mark.parametrize(
+    ("changes", "expected", "words"),
+    [
+        ({}, 210, "NO_MESSAGE_IN_QUEUE"),
+        ({"maxMsgNum": 33}, 29, "] pop message's num is greater than 32"),
+        ({"topic": "Nowhere"}, 17, "topic [Nowhere] not exist, apply first please!"),
+        ({"topic": "WriteOnly"}, 16, "the topic [WriteOnly] peeking message is forbidden"),
+        ({"topic": "TBW102"}, 29, "the topic [TBW102] message type not match"),
+        ({"consumerGroup": "GNot"}, 29, "subscription bind topic not match, GNot"),
+    ],
+    ids=lambda value: "-".join(value) if isinstance(value, dict) else "",
+)
+def test_a_pop_of_lite_topics_is_refused_for_the_first_reason(lite_server, changes, expected, words):
+    with Client(lite_server.broker_address) as client:
+        assert client.create_topic("WriteOnly", perm=2).code == 0
+        answer = pop(client, **changes)
+    assert answer.code == expected
+    assert words in answer.remark
+
+
+def test_subscriptions_of_a_remoting_client_are_replaced_moved_and_removed(lite_server):
+    create(lite_server, "Set", "GSet")
+    create(lite_server, "Other", "GOther2")
+    own = {"group": "GSet", "topic": "Set", "clientId": "set@1"}
+    with Client(lite_server.broker_address) as client:
+
+        def held():
+            fields = {"parentTopic": "Set", "group": "GSet", "clientId": "set@1"}
+            return client.call(Code.GET_LITE_CLIENT_INFO, **fields).json.get("liteTopicSet", [])
+
+        assert subscribe(client, "PARTIAL_REMOVE", "a", **own).code == 0
+        assert subscribe(client, "PARTIAL_ADD", "a", "b", **own).code == 0
+        assert held() == ["%LMQ%$Set$a", "%LMQ%$Set$b"]
+        assert subscribe(client, "COMPLETE_ADD", "b", "c", **own).code == 0
+        assert held() == ["%LMQ%$Set$b", "%LMQ%$Set$c"]
+        assert subscribe(client, "PARTIAL_REMOVE", "a", **own).code == 0
+        assert subscribe(client, "SHUFFLE", "z", **own).code == 0
+        assert subscribe(client, "COMPLETE_ADD", "z", **own | {"clientId": " "}).code == 0
+        assert held() == ["%LMQ%$Set$b", "%LMQ%$Set$c"]
+        assert subscribe(client, "PARTIAL_ADD", "d", **own | {"group": "GOther2", "topic": "Other"}).code == 0
+        assert held() == ["%LMQ%$Other$d"]
+        assert subscribe(client, "COMPLETE_REMOVE", **own).code == 0
+        assert held() == []
+
+
+def test_a_group_that_must_not_consume_subscribes_to_nothing(lite_server):
+    create(lite_server, "Shut", "GShut")
+    config = replace(default_group("GShut"), consume_enable=False, attributes={"lite.bind.topic": "Shut"})
+    lite_server.call(lambda: lite_server.broker.groups.put(config))
+    with Client(lite_server.broker_address) as client:
+        answer = subscribe(client, "PARTIAL_ADD", "a", group="GShut", topic="Shut")
+    words = "java.lang.IllegalStateException: Consumer group is not allowed to consume."
+    assert (answer.code, answer.remark) == (604, words)
+
+
+def filled(server, client, topic, number):
+    """Puts messages into the lite topic a; returns its light queue."""
+    for body in range(number):
+        client.send(topic, b"%d" % body, lite_topic="a")
+    queue = f"%LMQ%${topic}$a"
+    until(lambda: server.call(lambda: server.broker.messages.queue_bounds(queue, 0)) == (0, number))
+    return queue
+
+
+def test_consumer_offsets_of_lite_topics_go_back_where_the_group_asks_for_it(lite_server):
+    """From the end by a number of messages; to the start when a subscription ends, or another client takes it."""
+    offset = lambda group, queue: lite_server.call(lambda: lite_server.broker.offsets.get(group, queue, 0))  # noqa: E731
+    create(lite_server, "Back", "GBack", **{"lite.sub.reset.offset.unsubscribe": "true"})
+    create(lite_server, "Taken", "GTaken", **{"lite.sub.model": "Exclusive", "lite.sub.reset.offset.exclusive": "true"})
+    with GrpcClient(lite_server.endpoints) as sender, Client(lite_server.broker_address) as client:
+        back, taken = filled(lite_server, sender, "Back", 4), filled(lite_server, sender, "Taken", 2)
+        own = {"group": "GBack", "topic": "Back", "clientId": "back@1"}
+        at_three = {"type": "OFFSET", "value": 3}
+        assert subscribe(client, "PARTIAL_ADD", "a", offsetOption=at_three, **own).code == 0
+        assert subscribe(client, "PARTIAL_ADD", "a", offsetOption={"type": "TAIL_N", "value": 2}, **own).code == 0
+        assert offset("GBack", back) == 1
+        found = pop(client, consumerGroup="GBack", topic="Back", clientId="back@1")
+        assert [body for _, body in records(found)] == [b"1"]
+        assert subscribe(client, "PARTIAL_REMOVE", "a", **own).code == 0
+        assert offset("GBack", back) == 0
+        for name in ("taken@1", "taken@2"):
+            own = {"group": "GTaken", "topic": "Taken", "clientId": name}
+            option = {"type": "OFFSET", "value": 2} if name == "taken@1" else None
+            assert subscribe(client, "PARTIAL_ADD", "a", offsetOption=option, **own).code == 0
+        assert client.request(Code.NOTIFY_UNSUBSCRIBE_LITE).fields["clientId"] == "taken@1"
+        assert offset("GTaken", taken) == 0
+
+
 def test_the_last_subscriber_of_an_exclusive_group_has_a_lite_topic_alone(lite_server):
     create(lite_server, "Sole", "GSole", **{"lite.sub.model": "Exclusive"})
     with GrpcClient(lite_server.endpoints) as first, GrpcClient(lite_server.endpoints) as second:
@@ -237,6 +336,9 @@ def test_a_wildcard_group_gets_every_lite_topic(lite_server):
         time.sleep(0.2)
         client.send("All", b"new", lite_topic="new")
         assert waits.result(30) == [b"new"]
+        with Client(lite_server.broker_address) as admin:
+            told = admin.call(Code.GET_LITE_TOPIC_INFO, parentTopic="All", liteTopic="new").json
+        assert told["subscriber"] == [{"clientId": "*", "group": "GAll"}]
 
 
 def test_subscriptions_have_a_limit(lite_server):
@@ -285,5 +387,7 @@ def test_silent_clients_and_old_lite_topics_are_forgotten():
             client.send("Old", b"y", lite_topic="a")
             assert sync(client, "GOld", "Old", d.PARTIAL_ADD, "a") == "OK"
             assert take(client, "GOld", "Old") == [b"y"]
+            server.call(lambda: lite.delete("%LMQ%$Old$a"))
+            assert (count(), server.call(queues)) == (0, {"%LMQ%$Kept$a"})
             assert admin.call(Code.DELETE_TOPIC_IN_BROKER, topic="Kept").code == 0
-            assert server.call(queues) == {"%LMQ%$Old$a"}
+            assert server.call(queues) == set()
