@@ -141,7 +141,7 @@ def _by_time(steps: Sequence[Step], records: Sequence[Message]) -> list[Step]:
 
     def place(step: Step) -> tuple[int, int, int]:
         base = max((one.store_timestamp for one in records if one.physical_offset <= step.order), default=0)
-        if step.kind is StepKind.WAITS:
+        if step.kind in (StepKind.WAITS, StepKind.UNKNOWN) and step.physical_offset is not None:
             base = max(base, latest.get(step.physical_offset, 0))
         return max(base, step.at or 0), _RANK.get(step.kind, 1), step.order
 

@@ -129,7 +129,8 @@ def _end(store: Store, message: Message, point: CheckPoint, offset: int) -> Step
     if found is None and point.revive_time < timer_read_to(store):
         reason = f"no acknowledgement of the check point at physical offset {offset} and no retry was found"
         text = f"not provable: what group {group} did with it"
-        return Step(StepKind.UNKNOWN, text, reason, order=message.physical_offset + 2, group=group)
+        at = message.physical_offset
+        return Step(StepKind.UNKNOWN, text, reason, order=at + 2, group=group, physical_offset=at)
     if found is None:
         return _waits(message, point, f"no acknowledgement of the check point at physical offset {offset}")
     return Step(
