@@ -310,8 +310,8 @@ def parse_acl(key: bytes, data: bytes) -> Acl:
             )
             for one in policies
         ]
-    except (AttributeError, TypeError) as error:
-        raise FormatError(f"{subject}: {error}", layout="acl") from error
+    except (AttributeError, KeyError, TypeError) as error:
+        raise FormatError(f"{subject}: {error!r}", layout="acl") from error
     return Acl(subject.removeprefix(USER_PREFIX), tuple(found))
 
 

@@ -62,6 +62,21 @@ def test_no_other_request_has_a_rule():
     assert ours - recorded == (OWN | {RequestCode.SEND_BATCH_MESSAGE}) - recorded
 
 
+@pytest.mark.parametrize(
+    ("code", "fields", "expected"),
+    [
+        (RequestCode.RECALL_MESSAGE, {"topic": "T"}, [("Topic:T", ["PUB"])]),
+        (RequestCode.END_TRANSACTION, {"producerGroup": "P"}, []),
+        (RequestCode.END_TRANSACTION, {"topic": "T"}, [("Topic:T", ["PUB"])]),
+        (RequestCode.CONSUMER_SEND_MSG_BACK, {"group": "G"}, [("Group:G", ["SUB"])]),
+        (RequestCode.QUERY_MESSAGE, {"topic": "T"}, [("Topic:T", ["SUB", "GET"])]),
+    ],
+)
+def test_a_request_with_a_rule_of_its_own_needs_what_the_broker_asks_for(code, fields, expected):
+    """Source: DefaultAuthorizationContextBuilder (5.5.0)."""
+    assert needs(code, **fields) == expected
+
+
 def test_a_retry_topic_is_its_group():
     assert needs(RequestCode.GET_MAX_OFFSET, topic="%RETRY%G") == [("Group:G", ["GET"])]
     assert needs_of(Command(RequestCode.GET_ROUTEINFO_BY_TOPIC, fields={"topic": "%RETRY%G"}), CLUSTER) == [

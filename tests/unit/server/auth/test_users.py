@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from mqtool.errors import StoreError, UnavailableError, UsageError
+from mqtool.errors import FormatError, StoreError, UnavailableError, UsageError
 from mqtool.formats.auth_records import (
     Acl,
     Action,
@@ -22,6 +22,7 @@ from mqtool.formats.auth_records import (
     PolicyType,
     Resource,
     User,
+    UserStatus,
     UserType,
     build_acl,
     build_user,
@@ -40,7 +41,7 @@ from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.rocksdb_table import Table, rows
 from tests.support.acl import ACCOUNTS
-from tests.support.auth import ADMIN, KEYS, R, ask, create_user, entry, put_acl, seen, signed
+from tests.support.auth import ADMIN, KEYS, PROVIDERS, R, ask, create_user, entry, put_acl, seen, signed
 
 pytest.importorskip("rocksdict")
 
@@ -91,6 +92,32 @@ def test_stored_documents_are_built_as_the_real_broker_builds_them():
             assert build_acl(parse_acl(key.encode(), value.encode())).decode() == value
 
 
+NAMED = {"resourceType": "Topic", "resourcePattern": "Literal", "resourceName": "t"}
+
+
+@pytest.mark.parametrize(
+    "policies",
+    [
+        5,
+        [1],
+        [{"policyType": "Other"}],
+        [{"entries": [1]}],
+        [{"entries": [{"decision": "Allow"}]}],
+        [{"entries": [{"decision": "Allow", "resource": None}]}],
+        [{"entries": [{"decision": "Allow", "resource": {}}]}],
+        [{"entries": [{"decision": "Maybe", "resource": NAMED}]}],
+        [{"entries": [{"decision": 77, "resource": NAMED}]}],
+        [{"entries": [{"resource": NAMED}]}],
+    ],
+    ids=str,
+)
+def test_stored_permissions_that_are_none_are_an_error(policies):
+    with pytest.raises(FormatError):
+        parse_acl(b"User:u", json.dumps({"policies": policies}).encode())
+    with pytest.raises(FormatError, match="expected User:NAME"):
+        parse_acl(b"Group:u", b"{}")
+
+
 def test_accounts_of_4_x_become_the_users_that_a_real_broker_makes_of_them(tmp_path):
     pytest.importorskip("yaml")
     accounts = tmp_path / "plain_acl.yml"
@@ -113,6 +140,19 @@ def test_a_table_with_something_else_in_it_is_refused(name, tmp_path):
     tables.close()
     with pytest.raises(StoreError, match="cannot be read"):
         AuthTables(tmp_path, writable=False)
+
+
+def test_a_table_that_cannot_be_written_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(StoreError, match="file: cannot be opened as a RocksDB"):
+        Table(tmp_path / "file")
+    table = Table(tmp_path / "users")
+    table.put(b"a", b"b")
+    table.close()
+    for work, words in ((lambda: table.put(b"a", b"c"), "written"), (lambda: table.delete(b"a"), "deleted")):
+        with pytest.raises(StoreError, match=f"users: a .* cannot be {words}"):
+            work()
+    assert rows(tmp_path / "users") == {b"a": b"b"}
 
 
 def test_a_table_that_is_no_database_is_refused(tmp_path):
@@ -157,6 +197,60 @@ def test_a_server_without_users_refuses_to_list_them_and_says_how(tmp_path):
     assert answer.code == 1
     assert "authenticationEnabled=true" in (answer.remark or "")
     assert not (tmp_path / "config" / "users").exists()
+
+
+def permissions_of(subject: str | None, policies: Any) -> Command:
+    """A request that creates permissions, whatever they are."""
+    document = {"subject": subject, "policies": policies}
+    return Command(R.AUTH_CREATE_ACL, fields={"any": "thing"}, body=json.dumps(document).encode())
+
+
+def test_permissions_that_belong_to_no_user_or_allow_nothing_are_refused(tmp_path):
+    commands = [
+        permissions_of("Group:g", [{"entries": [entry("Topic:t", ["Pub"])]}]),
+        permissions_of(None, [{"entries": [entry("Topic:t", ["Pub"])]}]),
+        permissions_of("User:u", ["all"]),
+        permissions_of("User:u", [{"policyType": "Custom", "entries": []}]),
+        ask(R.AUTH_DELETE_ACL, subject="Group:g"),
+        ask(R.AUTH_GET_ACL, subject="Group:g"),
+    ]
+    options = ServeOptions(tmp_path, port=0, name_server_port=0, config=config())
+    answers = ask_server(options, *(signed(command, ADMIN) for command in commands))
+    failed = answers[0].remark
+    assert [(one.code, one.remark) for one in answers] == [
+        (1, failed),
+        (1, failed),
+        (1, failed),
+        (16, "The policies is empty."),
+        (16, "The subject is null."),
+        (1, failed),
+    ]
+
+
+def test_a_blank_name_is_no_user(tmp_path):
+    tables = AuthTables(tmp_path, writable=False)
+    for work in (lambda: tables.user(" "), lambda: tables.create_user(User(" ", "p"))):
+        with pytest.raises(AuthError, match="username can not be blank"):
+            work()
+    with pytest.raises(AuthError, match="The user is not exist"):
+        tables.update_user(User("nobody", "p"))
+    tables.close()
+
+
+def test_a_start_that_fails_leaves_the_tables_free_for_the_next_one(tmp_path, caplog):
+    pytest.importorskip("yaml")
+    accounts = tmp_path / "plain_acl.yml"
+    accounts.write_text("accounts: 5", "utf-8")
+    keys = {"migrateAuthFromV1Enabled": "true", "authenticationEnabled": "true"}
+    options = options_of(BrokerConfig({**PROVIDERS, **keys}), accounts)
+    assert options is not None
+    with pytest.raises(StoreError):
+        open_tables(options, tmp_path / "store", writable=True)
+    accounts.write_text("globalWhiteRemoteAddresses: [10.0.0.*]\naccounts: []\n", "utf-8")
+    open_tables(options, tmp_path / "store", writable=True).close()
+    said = [record.getMessage() for record in caplog.records]
+    assert any("globalWhiteRemoteAddresses are not imported" in line for line in said)
+    assert any("there is no superuser" in line for line in said)
 
 
 def test_changes_of_routes_need_permission_and_questions_do_not(tmp_path):
@@ -281,6 +375,14 @@ def auth(tmp_path: Path) -> Iterator[Auth]:
     tables.users["u"] = User("u", "p", UserType.NORMAL)
     yield Auth(AuthOptions(authentication=True, authorization=True, cluster="C"), tables)
     tables.close()
+
+
+def test_a_user_who_is_unknown_or_disabled_may_do_nothing_even_where_no_signature_is_asked_for(auth):
+    auth.tables.users["off"] = User("off", "p", UserType.SUPER, UserStatus.DISABLE)
+    for name, words in (("nobody", "User:nobody not found."), ("off", "User:off is disabled.")):
+        with pytest.raises(AuthError, match=words):
+            auth.authorize(name, [PUB_A], "127.0.0.1", "310")
+        auth.authorize(name, [], "127.0.0.1", "310")
 
 
 def one(key: str, decision: Decision, *ips: str, action: Action = Action.PUB) -> PolicyEntry:
