@@ -112,16 +112,7 @@ async def change(
     core: Core, peer: Peer, group: str, topic: str, receipt: Receipt, ms: int, *, lite: str = "", suspend: bool = False
 ) -> Receipt:
     """Changes a message's invisible duration to `ms`; returns its new receipt handle."""
-    fields = {
-        "consumerGroup": group,
-        "topic": receipt.topic(group, topic),
-        "queueId": str(receipt.queue_id),
-        "extraInfo": receipt.extra_info,
-        "offset": str(receipt.offset),
-        "invisibleTime": str(ms),
-        "suspend": str(suspend).lower(),
-        "liteTopic": lite,
-    }
+    fields = _fields(group, topic, lite, receipt) | {"invisibleTime": str(ms), "suspend": str(suspend).lower()}
     answer = await core.ask(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields, peer)
     found = answer.fields
     if answer.code != ResponseCode.SUCCESS:
@@ -139,6 +130,18 @@ async def change(
         invisible_ms=int(found["invisibleTime"]),
         revive_queue=int(found["reviveQid"]),
     )
+
+
+def _fields(group: str, topic: str, lite: str, receipt: Receipt) -> dict[str, str]:
+    """Returns the fields by which a request names a message that was popped."""
+    return {
+        "consumerGroup": group,
+        "topic": receipt.topic(group, topic),
+        "queueId": str(receipt.queue_id),
+        "extraInfo": receipt.extra_info,
+        "offset": str(receipt.offset),
+        "liteTopic": lite,
+    }
 
 
 class _Renewed(Struct):
@@ -212,11 +215,28 @@ class Renewals:
             if entry.receipt.pop_time + entry.receipt.invisible_ms - AHEAD_MS <= now
         ]
         for entry in due:
+            if not self._is_renewed(entry):  # its client took it while another one was being renewed
+                continue
             if entry.until <= now or entry.receipt.is_expired:
                 self._remove(entry.key)
                 continue
+            before = entry.receipt
             await self._change(entry, RENEWAL_MS)
+            if entry.receipt is not before and not self._is_renewed(entry):
+                await self._give_up(entry)
         return PERIOD_S
+
+    def _is_renewed(self, entry: _Renewed) -> bool:
+        return self._table.get(entry.key) is entry
+
+    async def _give_up(self, entry: _Renewed) -> None:
+        """Acknowledges the receipt of a renewal during which the client acknowledged or changed the one before.
+
+        Otherwise the message would be delivered again. A message popped in order has no check point of its own.
+        """
+        if not entry.receipt.in_order:
+            fields = _fields(entry.key[1], entry.topic, entry.lite, entry.receipt)
+            await self._core.ask(RequestCode.ACK_MESSAGE, fields, entry.peer)
 
     async def _change(self, entry: _Renewed, ms: int) -> None:
         group = entry.key[1]
