@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from mqtool.engine.write.hooks import OutgoingMessage
-from mqtool.errors import UsageError
+from mqtool.errors import RemoteProtocolError, UsageError
 from mqtool.ingest.bulk_ingest import Ack
 from mqtool.protocol import Command, RequestCode
 from mqtool.replay import to_broker
@@ -17,7 +17,7 @@ from mqtool.replay.originals import Source
 from mqtool.replay.to_broker import SendRequest, replay_to
 from mqtool.replay.to_store import ReplayRequest, Report, replay
 from mqtool.server.broker.send.send_message import SendProcessor
-from mqtool.server.producer.route import Destination, Route
+from mqtool.server.producer.route import Destination, Route, route_in
 from mqtool.server.producer.sender import BrokerSender
 from mqtool.server.testing import MqServer
 from mqtool.store.selection import Selection
@@ -180,6 +180,26 @@ def test_a_broker_that_takes_no_message_at_all_ends_the_replay(monkeypatch, tmp_
     answering(monkeypatch, 14)
     with MqServer() as server, pytest.raises(ConnectionError, match="SERVICE_NOT_AVAILABLE: so it is"):
         sent(lines(tmp_path / "lines", {"topic": "T", "body": "x"}), server)
+
+
+def test_an_answer_that_does_not_say_where_a_message_is_ends_the_replay(monkeypatch, tmp_path):
+    answering(monkeypatch, 0)
+    with MqServer() as server, pytest.raises(RemoteProtocolError, match="answer to a send: "):
+        sent(lines(tmp_path / "lines", {"topic": "T", "body": "x"}), server)
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"queueDatas":[1]}',
+        b'{"queueDatas":[{"brokerName":"a","perm":"six","writeQueueNums":4}]}',
+        b'{"brokerDatas":[{"brokerName":"a"}]}',
+        b'{"brokerDatas":[{"brokerName":"a","brokerAddrs":["10.0.0.1:10911"]}]}',
+    ],
+)
+def test_a_route_that_is_none_is_an_error_of_the_name_server(body):
+    with pytest.raises(RemoteProtocolError, match="route of a topic: "):
+        route_in(body)
 
 
 def test_a_dry_run_sends_nothing(server):

@@ -6,6 +6,7 @@ import pytest
 from msgspec.structs import replace
 
 from mqtool.errors import RefusedError
+from mqtool.protocol import Command
 from mqtool.server.offsets import BrokerPlan, apply_moves, check_broker
 from mqtool.store.offset_moves import Move
 
@@ -24,6 +25,7 @@ class Broker:
         self.settings = {"brokerRole": role}
         self.resets_by_itself = resets_by_itself
         self._answers, self._ignores, self._members = answers, ignores, list(members)
+        self.told, self.outcome = [], Command(0)
 
     def committed(self):
         return {"g": {"T": {queue: offset for queue, offset in self.table.items() if offset >= 0}}}
@@ -40,6 +42,10 @@ class Broker:
         self._answers -= 1
         if fields["queueId"] not in self._ignores:
             self.table[fields["queueId"]] = fields["offset"] if "offset" in fields else fields["commitOffset"]
+
+    def call(self, code, **fields):
+        self.told.append(fields)
+        return self.outcome
 
 
 def test_every_position_is_set_and_the_undo_plan_sets_them_back():
@@ -88,6 +94,20 @@ def test_running_consumers_are_moved_where_the_broker_resets_by_itself():
     broker.table[0] = 9  # they go on meanwhile
     assert apply_moves(broker, replace(PLAN, online=True), lambda _: None).moved == 3
     assert broker.table == {0: 5, 1: 5, 2: 4}
+
+
+def test_running_consumers_of_4_9_are_told_a_time_and_a_refusal_has_the_broker_s_words():
+    broker, undo = Broker(members=["c"]), []
+    broker.table[2] = 7
+    moves = (*MOVES[:2], Move("g", "T", 2, 7, 4))
+    plan = replace(PLAN, moves=moves, online=True, time=77)
+    done = apply_moves(broker, plan, undo.append)
+    assert (done.moved, done.notified, undo) == (3, ("g",), [plan.undo()])
+    assert broker.told == [{"topic": "T", "group": "g", "timestamp": 77, "isForce": True}]
+    for code, words in ((206, "CONSUMER_NOT_ONLINE: no consumer"), (9999, "code 9999: no consumer")):
+        broker.outcome = Command(code, remark="no\n consumer")
+        with pytest.raises(RefusedError, match=f"ignored: group g, T: {words}"):
+            apply_moves(broker, plan, undo.append)
 
 
 def test_a_position_that_somebody_moved_or_the_broker_ignores_is_refused():

@@ -204,6 +204,10 @@ def test_the_admin_port_tells_health_and_nothing_else(admin):
             found[path] = error.code
             error.close()
     assert found == {"healthz": 200, "readyz": 200, "metrics": 200, "secret": 404}
+    with pytest.raises(urllib.error.HTTPError, match="405") as refused:
+        urllib.request.urlopen(f"http://127.0.0.1:{http.port}/healthz", data=b"x", timeout=10)
+    with refused.value as answer:
+        assert answer.read() == b"only GET\n"
 
 
 def test_a_connection_on_which_nothing_is_asked_ends_with_the_admin_port(admin):

@@ -77,6 +77,18 @@ def test_lite_topics_arrive_where_they_are_subscribed(lite_server):
         assert [one.body for one in client.receive("GLite", "Chat", auto_renew=True)] == [b"b2"]
 
 
+def test_a_client_that_leaves_has_no_lite_topic_any_more(lite_server):
+    create(lite_server, "Left", "GLeft")
+    with GrpcClient(lite_server.endpoints) as client:
+        client.consume("GLeft", "Left", d.LITE_PUSH_CONSUMER)
+        assert sync(client, "GLeft", "Left", d.PARTIAL_ADD, "a") == "OK"
+        assert code(client.send("Left", b"x", lite_topic=" ")) == "ILLEGAL_LITE_TOPIC"
+        subscribed = lambda: client.client_id in lite_server._server.service._lite.subscriptions.clients  # noqa: E731
+        assert lite_server.call(subscribed)
+        assert code(client.call("NotifyClientTermination", group=named("GLeft"))) == "OK"
+        assert not lite_server.call(subscribed)
+
+
 def test_a_subscription_or_a_message_wakes_the_poll_of_lite_topics(lite_server):
     with GrpcClient(lite_server.endpoints) as client, ThreadPoolExecutor(1) as pool:
         client.consume("GLite", "Chat", d.LITE_PUSH_CONSUMER)

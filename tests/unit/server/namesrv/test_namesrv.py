@@ -7,10 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.registration_body import RegisterBody
+from mqtool.server.namesrv import bodies
 from mqtool.server.namesrv.routes import Registration, Routes
 from mqtool.server.namesrv.server import NameServer
 from mqtool.server.net.client import Connection
@@ -200,6 +202,75 @@ def test_brokers_are_notified_of_a_new_lowest_id_where_that_is_switched_on():
         "offlineBrokerAddr": "10.0.0.1:10911",
         "haBrokerAddr": "10.0.0.2:10912",
     }
+
+
+async def conversation(*commands: Command, **settings: str) -> list[Command]:
+    """What a name server answers to requests over one connection."""
+    name_server = NameServer("127.0.0.1", 0, settings=settings)
+    await name_server.start()
+    connection = await Connection.open(name_server.address)
+    found = [await connection.call(command) for command in commands]
+    connection.close()
+    await name_server.stop()
+    return found
+
+
+def test_brokers_are_told_when_another_one_registers_with_a_lower_id_and_when_it_leaves(caplog):
+    async def main() -> list[dict[str, str]]:
+        told: asyncio.Queue[Command] = asyncio.Queue()
+        code = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+        slave = Listener("127.0.0.1", 0, {code: lambda command, peer: told.put_nowait(command)})
+        await slave.start()
+        name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"})
+        await name_server.start()
+        connection = await Connection.open(name_server.address)
+        gone = registration(address="127.0.0.1:1")
+        for command in (registration(id_=1, address=slave.address), gone):
+            assert (await connection.call(command)).code == 0
+        found = [(await told.get()).fields]
+        leave = {"clusterName": "C1", "brokerName": "broker-a", "brokerId": "0", "brokerAddr": "127.0.0.1:1"}
+        assert (await connection.call(ask(RequestCode.UNREGISTER_BROKER, **leave))).code == 0
+        found.append((await told.get()).fields)
+        name_server.register(broker(id_=2, address="127.0.0.1:1"))
+        name_server.unregister(broker(id_=1, address=slave.address))
+        while "lowest broker id not sent" not in caplog.text:
+            await asyncio.sleep(0.01)
+        connection.close()
+        await name_server.stop()
+        await slave.stop()
+        return found
+
+    came, left = run(main())
+    assert (came["minBrokerId"], came["minBrokerAddr"], "offlineBrokerAddr" in came) == ("0", "127.0.0.1:1", False)
+    assert (left["minBrokerId"], left["offlineBrokerAddr"]) == ("1", "127.0.0.1:1")
+
+
+def test_lists_of_topics_can_be_switched_off():
+    lists = [(206, {}), (224, {"cluster": "C1"}), (311, {})]
+    commands = [ask(code, **fields) for code, fields in lists]
+    settings = {"enableTopicList": "false", "enableAllTopicList": "false"}
+    found = run(conversation(*commands, **settings))
+    assert [(one.code, one.remark) for one in found] == [(1, "disable")] * 3
+
+
+def test_properties_and_versions_that_cannot_be_parsed_are_refused():
+    version = b'{"counter":"one"}'
+    found = run(conversation(ask(318, b"a=\\uZZZZ"), ask(322, version, clusterName="C1", brokerAddr="a:1")))
+    assert [one.code for one in found] == [1, 1]
+    assert found[0].remark == "string2Properties error"
+    assert "counter" in (found[1].remark or "")
+
+
+def test_filter_servers_and_mappings_of_static_topics_are_in_the_route_as_they_were_registered():
+    routes = Routes(Clock())
+    mapping = {"bname": "broker-a", "totalQueues": 8}
+    registered = replace(body("T1", "T2"), filter_servers=["10.0.0.1:9000"], mappings={"T1": mapping})
+    routes.register(broker(body=registered))
+    for topic, mappings in (("T1", {"broker-a": mapping}), ("T2", None)):
+        found = json.loads(bodies.route(routes, topic, standard=True, acting_master=True) or b"")
+        assert found["filterServerTable"] == {"10.0.0.1:10911": ["10.0.0.1:9000"]}
+        assert found.get("topicQueueMappingByBroker") == mappings
+        assert found["brokerDatas"][0]["brokerAddrs"] == {"0": "10.0.0.1:10911"}
 
 
 def test_all_properties_are_shown_as_lines():

@@ -9,6 +9,7 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, PingAckReceived, ResponseReceived, StreamEnded, TrailersReceived
+from h2.exceptions import ProtocolError
 from hpack.exceptions import HPACKError
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,6 +19,7 @@ from mqtool.server.net.http2_frames import (
     DATA,
     HEADERS,
     WINDOW_UPDATE,
+    Frame,
     FrameCutter,
     HeaderDecoder,
     constant_block,
@@ -57,6 +59,22 @@ def test_any_bytes_end_as_with_the_library(block):
             return "refused"
 
     assert outcome(HeaderDecoder()) == outcome(hpack.Decoder())
+
+
+@pytest.mark.parametrize(
+    "block",
+    [
+        b"\xff\xff\xff\xff\xff\x7f",  # an index of six bytes
+        b"\x00\x84\xff\xff\xff\xff\x01v",  # a name of the end of Huffman's table
+        b"\x00\x81\x00\x01v",  # a name that ends inside of a letter
+        b"\x00\x05ab",  # a name that is cut
+    ],
+    ids=["index", "end of table", "padding", "cut"],
+)
+def test_a_block_that_is_none_is_refused_as_by_the_library(block):
+    for decoder in (HeaderDecoder(), hpack.Decoder()):
+        with pytest.raises(HPACKError):
+            decoder.decode(block)
 
 
 def test_a_list_of_headers_that_is_too_long_is_refused():
@@ -132,6 +150,22 @@ def test_a_call_is_taken_and_answered(step, priority):
     assert b"".join(one.data for one in found if isinstance(one, DataReceived)) == body
     assert pair.server.streams.get(stream) is None
     assert pair.server.outbound_flow_control_window == pair.client.inbound_flow_control_window
+
+
+def test_what_breaks_the_rules_closes_the_connection():
+    pair = Pair()
+    stream = pair.begin(end=False)
+    pair.exchange()
+    head = bytes(9)
+    more = Frame(kind=DATA, flags=0, stream_id=stream, data=head + bytes(1 << 20))
+    with pytest.raises(ProtocolError):
+        take_data(pair.server, more)
+    pair = Pair()
+    with pytest.raises(ProtocolError):
+        open_stream(pair.server, Frame(kind=HEADERS, flags=4, stream_id=99, data=head + b"\xff" * 6), 100)
+    pair = Pair()
+    update = (0x7FFF_FFFF).to_bytes(4, "big")
+    assert not take_window(pair.server, Frame(kind=WINDOW_UPDATE, flags=0, stream_id=0, data=head + update))
 
 
 def test_a_ping_is_answered_with_its_bytes():

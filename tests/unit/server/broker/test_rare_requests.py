@@ -1,0 +1,246 @@
+"""Requests that the tests of single services do not make: lists, checks, addresses inside of records, lost answers."""
+
+import json
+
+import pytest
+
+from tests.support.remoting import bodies, records
+from tests.unit.server.broker.conftest import until
+from tests.unit.server.broker.test_admin import put
+from tests.unit.server.broker.test_pop import REVIVE, ack, fill, pop, words
+from tests.unit.server.broker.test_pop import acks as batch_ack
+
+
+def ask(client, code, document, **fields):
+    return client.call(code, json.dumps(document).encode(), **fields)
+
+
+# -- administration -----------------------------------------------------------------------------------------------
+
+
+def test_lists_of_topics_and_groups_are_created(client):
+    topics = [{"topicName": f"Listed{n}", "readQueueNums": n, "writeQueueNums": n, "perm": 6} for n in (1, 2)]
+    assert ask(client, 18, {"topicConfigList": topics}).code == 0
+    assert [client.call(351, topic=f"Listed{n}").json["readQueueNums"] for n in (1, 2)] == [1, 2]
+    groups = [{"groupName": f"GListed{n}", "retryMaxTimes": n} for n in (1, 2)]
+    assert ask(client, 225, {"groupConfigList": groups}).code == 0
+    table = client.call(201).json["subscriptionGroupTable"]
+    assert [table[f"GListed{n}"]["retryMaxTimes"] for n in (1, 2)] == [1, 2]
+    wrong = ask(client, 18, {"topicConfigList": [{"topicName": "Wrong", "readQueueNums": "two"}]})
+    assert (wrong.code, "readQueueNums" in wrong.remark) == (29, True)
+
+
+def test_an_attribute_is_set_and_removed(client):
+    for change, expected in (("+message.type=FIFO", {"message.type": "FIFO"}), ("-message.type", {})):
+        assert client.create_topic("Attributed", attributes=change).code == 0
+        assert client.call(351, topic="Attributed").json.get("attributes", {}) == expected
+
+
+def test_queues_of_topics_that_nothing_knows_are_cleaned(client, server, topic):
+    put(client, topic, 1)
+    queues = lambda: {name for name, _ in server.broker.messages.queues()}  # noqa: E731
+    assert client.call(316).code == 0
+    assert topic in server.call(queues)
+    server.call(lambda: server.broker.topics.table.pop(topic))
+    assert client.call(316).code == 0
+    assert topic not in server.call(queues)
+
+
+def test_properties_that_cannot_be_parsed_are_refused(client):
+    answer = client.call(25, b"a=\\uZZZZ\n")
+    assert (answer.code, answer.remark) == (1, "string2Properties error")
+
+
+def test_units_are_shown_with_the_subscription_of_a_group(client, topic):
+    put(client, topic, 1)
+    client.heartbeat("c@1", consumers={"GShown": [topic]}, expression="a || b")
+    found = client.call(321, topic=topic, queueId=0, index=0, count=10, consumerGroup="GShown").json
+    assert (found["subscriptionData"]["topic"], found["subscriptionData"]["subString"]) == (topic, "a || b")
+
+
+def test_a_consumer_that_does_not_answer_is_said(client, connect, topic, monkeypatch):
+    monkeypatch.setattr("mqtool.server.broker.mqadmin.consumer_admin._RELAY_S", 0.05)
+    consumer = connect()
+    consumer.heartbeat("late@1", consumers={"GLate": [topic]})
+    sent = client.put(topic, b"now")
+    answer = client.call(309, consumerGroup="GLate", clientId="late@1", msgId=sent.fields["msgId"])
+    assert (answer.code, answer.remark) == (207, "consumer <GLate> <late@1> Timeout")
+
+
+# -- consumers ----------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("subscription", "code"),
+    [
+        ({"expressionType": "TAG", "subString": "a ||"}, 0),
+        ({"expressionType": "SQL92", "subString": "a > 1"}, 0),
+        ({"expressionType": "SQL92", "subString": "a >"}, 23),
+    ],
+    ids=["tags", "SQL", "no SQL"],
+)
+def test_a_subscription_is_checked_before_a_consumer_begins(client, topic, subscription, code):
+    assert ask(client, 46, {"subscriptionData": {"topic": topic, **subscription}}).code == code
+
+
+def test_sql_that_is_none_is_kept_in_a_heartbeat_and_refused_when_it_is_used(client, topic):
+    put(client, topic, 1)
+    client.heartbeat("c@1", consumers={"GNoSql": [topic]}, expression="a >", kind="SQL92")
+    assert client.pull(topic, group="GNoSql", sysFlag=0).code == 23
+
+
+def test_a_group_that_may_not_broadcast_is_refused(client, topic):
+    put(client, topic, 1)
+    group = {"groupName": "GNoBroadcast", "consumeBroadcastEnable": False}
+    assert ask(client, 200, group).code == 0
+    subscription = {"topic": topic, "subString": "*", "subVersion": 1}
+    data = {"groupName": "GNoBroadcast", "messageModel": "BROADCASTING", "subscriptionDataSet": [subscription]}
+    assert ask(client, 34, {"clientID": "c@1", "consumerDataSet": [data]}).code == 0
+    answer = client.pull(topic, group="GNoBroadcast", sysFlag=0)
+    assert (answer.code, answer.remark) == (16, "the consumer group[GNoBroadcast] can not consume by broadcast way")
+
+
+def test_with_short_polling_a_pull_is_held_for_that_time_only(client, topic):
+    assert client.call(25, b"longPollingEnable=false\nshortPollingTimeMills=10\n").code == 0
+    try:
+        assert client.pull(topic, hold_ms=600_000).code == 19
+    finally:
+        client.call(25, b"longPollingEnable=true\n")
+
+
+def assigned(client, topic, group, who, **changes):
+    body = {"topic": topic, "consumerGroup": group, "clientId": who, "messageModel": "CLUSTERING"} | changes
+    found = ask(client, 400, body).json["messageQueueAssignments"]
+    return [(one["mode"], one["messageQueue"]["queueId"]) for one in found]
+
+
+def test_queues_are_dealt_out_in_turn_to_all_or_popped_by_all(client, connect, topic):
+    other = connect()
+    client.heartbeat("a@1", consumers={"GTurns": [topic]})
+    other.heartbeat("b@1", consumers={"GTurns": [topic]})
+    by_circle = {"strategyName": "AVG_BY_CIRCLE"}
+    assert assigned(client, topic, "GTurns", "a@1", **by_circle) == [("PULL", 0), ("PULL", 2)]
+    assert assigned(client, topic, "GTurns", "b@1", **by_circle) == [("PULL", 1), ("PULL", 3)]
+    everything = assigned(client, topic, "GTurns", "stranger", messageModel="BROADCASTING")
+    assert everything == [("PULL", queue) for queue in range(4)]
+    mode = {"topic": topic, "consumerGroup": "GTurns", "mode": "POP", "popShareQueueNum": 0}
+    assert ask(client, 401, mode).code == 0
+    assert assigned(client, topic, "GTurns", "a@1") == [("POP", -1)]
+    assert ask(client, 401, mode | {"mode": "PUSH"}).code == 29
+    assert ask(client, 401, mode | {"popShareQueueNum": "many"}).code == 1
+    assert assigned(client, topic, "GTurns", "b@1") == [("POP", -1)]
+
+
+@pytest.mark.parametrize("queues", [["T"], [{"brokerName": "b", "queueId": "x", "topic": "T"}], [{"topic": "T"}], 1])
+def test_what_is_no_list_of_queues_cannot_be_locked(client, queues):
+    answer = ask(client, 41, {"consumerGroup": "G", "clientId": "c", "mqSet": queues})
+    assert (answer.code, "body lists something else than queues" in answer.remark) == (1, True)
+
+
+# -- addresses ----------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def inside(client, topic):
+    """The physical offset of bytes in a body that look like the beginning of a record and are none."""
+    magic = (-626843481).to_bytes(4, "big", signed=True)
+    sent = client.put(topic, (100).to_bytes(4, "big") + magic + b"\xff" * 92)
+    return int(sent.fields["msgId"][-16:], 16) + 88
+
+
+def test_bytes_inside_of_a_message_are_no_message(client, inside):
+    back = client.call(36, group="GInside", offset=inside, delayLevel=0)
+    assert (back.code, back.remark) == (1, f"look message by offset failed, {inside}")
+    end = client.call(37, producerGroup="P", commitLogOffset=inside, tranStateTableOffset=0, commitOrRollback=8)
+    assert (end.code, end.remark) == (1, "Find prepared transaction message failed")
+
+
+def test_nothing_is_sent_back_of_a_group_without_retries_or_with_a_bad_name(client, topic):
+    assert ask(client, 200, {"groupName": "GNoRetry", "retryQueueNums": 0}).code == 0
+    assert client.call(36, group="GNoRetry", offset=0, delayLevel=0).code == 0
+    assert client.call(351, topic="%RETRY%GNoRetry").code == 17
+    answer = client.call(36, group="no name", offset=0, delayLevel=0)
+    assert (answer.code, answer.remark) == (26, "subscription group not exist, no name")
+
+
+def test_messages_of_another_topic_with_the_same_hash_are_not_found(client):
+    """`Aa#k` and `BB#k` have one hash, so the index leads from one to the other."""
+    for topic in ("Aa", "BB"):
+        assert client.create_topic(topic).code == 0
+    assert client.put("Aa", b"m", properties={"KEYS": "k"}).code == 0
+    asked = {"key": "k", "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 62}
+    until(lambda: client.call(12, topic="Aa", **asked).code == 0)
+    assert bodies(client.call(12, topic="Aa", **asked)) == [b"m"]
+    assert client.call(12, topic="BB", **asked).code == 22
+
+
+# -- replies ------------------------------------------------------------------------------------------------------
+
+
+def send_reply(client, topic, to):
+    fields = {"a": "P", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0}
+    return client.send(325, b"the reply", i=f"REPLY_TO_CLIENT\x01{to}\x02", **fields)
+
+
+def test_a_reply_that_its_client_refuses_or_does_not_answer_is_an_error(client, connect, topic, monkeypatch):
+    asker = connect()
+    asker.heartbeat("asker@2", producers=("Q2",))
+    sent = send_reply(client, topic, "asker@2")
+    asker.reply(asker.request(326), code=1)
+    answer = client.answer(sent)
+    assert (answer.code, answer.remark) == (1, "push reply message to asker@2 fail. None")
+    monkeypatch.setattr("mqtool.server.broker.send.reply._PUSH_S", 0.05)
+    answer = client.answer(send_reply(client, topic, "asker@2"))
+    assert (answer.code, answer.remark) == (1, "push reply message to <asker@2> fail.")
+    assert client.answer(send_reply(client, "bad topic", "asker@2")).code == 29
+
+
+# -- POP ----------------------------------------------------------------------------------------------------------
+
+
+def test_in_order_only_messages_of_the_last_pop_are_acknowledged(client, topic):
+    fill(client, topic)
+    answer = pop(client, topic, group="GLast", order=True, queue=0, count=2)
+    said = ack(client, topic, answer, 2, group="GLast")
+    key = f"{topic}@GLast@0"
+    assert (said.code, said.remark.rpartition(", /")[0]) == (
+        13,
+        f"offset is illegal, key:{key}, old:0, commit:2, next:-1",
+    )
+    assert [ack(client, topic, answer, one, group="GLast").code for one in (0, 1)] == [0, 0]
+    fields = {"consumerGroup": "GLast", "topic": topic, "queueId": 0, "invisibleTime": 1000}
+    late = client.call(200053, offset=0, extraInfo=words(answer, 0), **fields)
+    assert (late.code, late.fields) == (0, {})
+
+
+@pytest.mark.parametrize(
+    ("retry", "name"), [("1", "%RETRY%GBatch_Popped"), ("2", "%RETRY%GBatch+Popped")], ids=["first", "second"]
+)
+def test_retries_are_acknowledged_in_batches_by_the_name_of_either_version(client, retry, name):
+    entry = {"b": "AQ==", "c": "GBatch", "t": "Popped", "r": retry, "so": 0, "q": 0, "it": 60_000, "rq": 0, "pt": 1}
+    assert batch_ack(client, entry).code == 0
+
+    def acknowledged():
+        found = [json.loads(body) for _, body in records(client.pull(REVIVE, 0))]
+        return [one for one in found if one["t"] == name and one["c"] == "GBatch"]
+
+    until(acknowledged)
+
+
+def test_pops_are_refused_without_the_right_to_read_or_a_timer(client, topic):
+    for setting, code, said in (
+        ("brokerPermission=2", 16, "the broker[127.0.0.1] pop message is forbidden"),
+        (
+            "timerWheelEnable=false",
+            1,
+            "the broker[127.0.0.1] pop message is forbidden because timerWheelEnable is false",
+        ),
+    ):
+        name, value = setting.split("=")
+        before = {"brokerPermission": "6", "timerWheelEnable": "true"}[name]
+        assert client.call(25, f"{name}={value}\n".encode()).code == 0
+        try:
+            answer = pop(client, topic)
+            assert (answer.code, answer.remark) == (code, said)
+        finally:
+            client.call(25, f"{name}={before}\n".encode())

@@ -1,0 +1,124 @@
+"""Calls that no official client makes: streams without a client id, settings of nobody, fields that few programs use."""
+
+import grpc
+import pytest
+
+from mqtool.protocol.rocketmq_v2 import definition as d
+from mqtool.protocol.rocketmq_v2 import service as s
+from tests.support.grpc_client import SERVICE, GrpcClient, code
+from tests.support.remoting import Client
+from tests.unit.server.broker.conftest import until
+from tests.unit.server.grpc_endpoint.test_endpoint import named, stored_in
+
+
+def received(client, group, topic):
+    """The next message of a topic."""
+    found = []
+    until(lambda: found.extend(client.receive(group, topic, batch_size=1)) or found)
+    return found[0]
+
+
+def test_a_stream_without_a_client_id_is_refused(server):
+    with GrpcClient(server.endpoints) as client:
+        client.client_id = ""
+        error = client.produce("Any")
+    assert (error.code(), error.details()) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        "cannot find client id in header",
+    )
+
+
+def test_settings_of_neither_a_producer_nor_a_consumer_are_refused(client):
+    error = client.telemetry(d.Settings(client_type=d.PRODUCER))
+    assert (error.code(), "neither publishing nor subscription" in error.details()) == (
+        grpc.StatusCode.INVALID_ARGUMENT,
+        True,
+    )
+
+
+def test_bytes_that_are_no_command_end_the_stream(client):
+    stub = client.channel.stream_stream(f"{SERVICE}Telemetry", lambda data: data, s.TelemetryCommand.FromString)
+    answers = stub(iter([b"\xff"]), metadata=client.metadata, timeout=30)
+    with pytest.raises(grpc.RpcError) as refused:
+        next(answers)
+    assert refused.value.code() is grpc.StatusCode.INTERNAL
+
+
+def test_a_trace_context_comes_with_the_message(client, topic):
+    client.consume("GContext", topic)
+    assert code(client.send(topic, b"x", trace_context="00-0af7-b7ad-01")) == "OK"
+    assert received(client, "GContext", topic).system_properties.trace_context == "00-0af7-b7ad-01"
+
+
+def test_a_dead_letter_says_what_it_was(server, client, topic):
+    client.consume("GWas", topic)
+    with Client(server.broker_address) as remoting:
+        remoting.put(topic, properties={"DLQ_ORIGIN_TOPIC": "Was", "DLQ_ORIGIN_MESSAGE_ID": "0123"})
+    found = received(client, "GWas", topic).system_properties.dead_letter_queue
+    assert (found.topic, found.message_id) == ("Was", "0123")
+
+
+def test_a_half_message_states_after_how_long_it_may_be_checked(server, client):
+    server.create_topic("Recovered", "TRANSACTION")
+    system = {"message_type": d.TRANSACTION, "orphaned_transaction_recovery_duration": {"seconds": 600}}
+    client.produce("Recovered")
+    assert code(client.send("Recovered", b"half-600", **system)) == "OK"
+    halves = {body: facts["properties"] for facts, body in stored_in(server, "RMQ_SYS_TRANS_HALF_TOPIC", 1)}
+    assert halves[b"half-600"]["CHECK_IMMUNITY_TIME_IN_SECONDS"] == "600"
+
+
+def test_a_producer_is_asked_about_a_transaction_on_a_topic_that_its_settings_lack(server, client):
+    server.create_topic("Unnamed", "TRANSACTION")
+    client.produce("Named")
+    sent = client.send("Unnamed", b"half", message_type=d.TRANSACTION)
+    assert code(sent) == "OK"
+    asked = client.arrived.get(timeout=30).recover_orphaned_transaction_command
+    assert (asked.message.topic.name, asked.transaction_id) == ("Unnamed", sent.entries[0].transaction_id)
+
+
+def test_an_end_that_is_refused_can_be_sent_again(server, client):
+    server.create_topic("Ended", "TRANSACTION")
+    client.produce("Ended")
+    entry = client.send("Ended", b"half", message_type=d.TRANSACTION).entries[0]
+    fields = {"message_id": entry.message_id, "transaction_id": entry.transaction_id, "resolution": d.COMMIT}
+    settings = server.broker.settings
+    server.call(lambda: settings.update({"brokerPermission": "4"}))
+    try:
+        refused = client.call("EndTransaction", topic=named("Ended"), **fields)
+    finally:
+        server.call(lambda: settings.update({"brokerPermission": "6"}))
+    assert code(refused) != "OK"
+    assert code(client.call("EndTransaction", topic=named("Ended"), **fields)) == "OK"
+    until(lambda: [body for _, body in stored_in(server, "Ended", 8)] == [b"half"])
+
+
+@pytest.mark.parametrize(
+    ("fields", "expected"),
+    [
+        ({"batch_size": -1}, "INTERNAL_SERVER_ERROR"),
+        ({"filter_expression": {"type": d.SQL, "expression": "a >"}}, "ILLEGAL_FILTER_EXPRESSION"),
+        ({"group": {"name": "CID_RMQ_SYS_any"}}, "ILLEGAL_CONSUMER_GROUP"),
+    ],
+    ids=["batch size", "filter", "system group"],
+)
+def test_a_receive_that_cannot_be_meant_is_refused(client, topic, fields, expected):
+    client.consume("GMeant", topic)
+    asked = {
+        "group": named("GMeant"),
+        "message_queue": d.MessageQueue(topic=named(topic), id=-1),
+        "filter_expression": d.FilterExpression(type=d.TAG, expression="*"),
+        "batch_size": 1,
+        "invisible_duration": {"seconds": 30},
+    }
+    answers = client.call("ReceiveMessage", **asked | fields)
+    (status,) = [one.status for one in answers if one.WhichOneof("content") == "status"]
+    assert d.Code.Name(status.code) == expected
+
+
+def test_a_request_that_grpc_clients_do_not_know_fails_at_once(server, client, topic):
+    client.consume("GAsked", topic)
+    with Client(server.broker_address) as remoting:
+        sent = remoting.put(topic, b"now")
+        fields = {"consumerGroup": "GAsked", "clientId": client.client_id, "msgId": sent.fields["msgId"]}
+        answer = remoting.call(309, **fields)
+    assert (answer.code, answer.remark) == (207, f"consumer <GAsked> <{client.client_id}> Timeout")

@@ -1,0 +1,84 @@
+"""Answers and records of a master that are not what a copy needs: refused with what is wrong, nothing is stored."""
+
+import asyncio
+
+import pytest
+
+from mqtool.engine.options import StoreOptions
+from mqtool.errors import RemoteProtocolError, StoreError
+from mqtool.formats.release import V5_5
+from mqtool.protocol import Command, RequestCode
+from mqtool.protocol.replication import Piece
+from mqtool.server.replication import master
+from mqtool.server.replication.replica import open_replica
+from tests.support.builder import encode
+
+CONFIG = b"brokerName=broker-a\nhaListenPort=10912\n"
+RUNTIME = b'{"table":{"commitLogMinOffset":"0","commitLogMaxOffset":"77"}}'
+
+
+class Broker:
+    """A connection to a broker that gives prepared answers."""
+
+    address = "127.0.0.1:10911"
+
+    def __init__(self, **answers):
+        self.answers = {RequestCode.GET_BROKER_CONFIG: [Command(0, body=CONFIG)]}
+        self.answers[RequestCode.GET_BROKER_RUNTIME_INFO] = [Command(0, body=RUNTIME)]
+        for name, given in answers.items():
+            self.answers[RequestCode[name]] = list(given)
+
+    async def call(self, command, timeout):
+        given = self.answers[RequestCode(command.code)]
+        return given.pop(0) if len(given) > 1 else given[0]
+
+
+def facts(**answers):
+    return asyncio.run(master.fetch_facts(Broker(**answers)))
+
+
+def test_a_broker_without_statistics_yet_is_asked_again(monkeypatch):
+    monkeypatch.setattr(master, "_TRY_AGAIN_SECONDS", 0.0)
+    found = facts(GET_BROKER_RUNTIME_INFO=[Command(1), Command(1), Command(0, body=RUNTIME)])
+    assert (found.ha_address, found.max_offset) == ("127.0.0.1:10912", 77)
+    with pytest.raises(RemoteProtocolError, match="answered GET_BROKER_RUNTIME_INFO with 1: no samples"):
+        facts(GET_BROKER_RUNTIME_INFO=[Command(1, remark="no samples")])
+
+
+@pytest.mark.parametrize(
+    ("answers", "words"),
+    [
+        ({"GET_BROKER_CONFIG": [Command(16, remark="no right")]}, "answered GET_BROKER_CONFIG with 16: no right"),
+        ({"GET_BROKER_CONFIG": [Command(0, body=b"brokerName=a\n")]}, "does not answer as a master does"),
+        ({"GET_BROKER_CONFIG": [Command(0, body=CONFIG + b"brokerRole=SLAVE\n")]}, "is a slave itself"),
+        ({"GET_BROKER_RUNTIME_INFO": [Command(0, body=b'{"table":{"commitLogMinOffset":"x"}}')]}, "does not answer as"),
+    ],
+    ids=["refused", "no port", "slave", "no number"],
+)
+def test_what_does_not_answer_as_a_master_is_refused(answers, words):
+    with pytest.raises(RemoteProtocolError, match=words):
+        facts(**answers)
+
+
+def test_tables_that_cannot_be_parsed_end_the_sync_and_empty_ones_are_left_out(tmp_path):
+    codes = [code.name for code, _, _ in master._TABLES.values()]
+    empty = {name: [Command(0)] for name in codes}
+    asyncio.run(master.sync_tables(Broker(**empty), tmp_path, release=V5_5))
+    assert not (tmp_path / "config").exists()
+    broken = empty | {codes[-1]: [Command(0, body=b"[]")]}
+    with pytest.raises(RemoteProtocolError, match=f"answer to {codes[-1]}: "):
+        asyncio.run(master.sync_tables(Broker(**broken), tmp_path, release=V5_5))
+
+
+def test_records_that_do_not_follow_or_are_none_are_not_stored(tmp_path):
+    options = StoreOptions(commit_log_file_size=1 << 16)
+    with open_replica(tmp_path / "copy", options) as copy:
+        first = encode(0, b"body", topic=b"T")
+        copy.append(Piece(0, first))
+        with pytest.raises(StoreError, match=f"physical offset 5 does not follow {len(first)}"):
+            copy.append(Piece(5, first))
+        broken = bytearray(encode(len(first), b"body", topic=b"T"))
+        broken[84:88] = b"\x7f\xff\xff\xff"
+        with pytest.raises(StoreError, match="the master sent an invalid record"):
+            copy.append(Piece(len(first), bytes(broken)))
+        assert copy.end == len(first)
