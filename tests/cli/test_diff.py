@@ -300,3 +300,32 @@ def test_every_format_says_where_the_logs_part(mqtool, pair, output_format):
     result = mqtool("diff", a, b, "--format", output_format)
     assert result.code == 1
     assert str(start) in result.text
+
+
+def test_logs_that_have_nothing_in_common_and_logs_that_are_missing_are_said(mqtool, diff, tmp_path):
+    roots = []
+    for name, base in (("a", 0), ("b", 1 << 20)):
+        builder = StoreBuilder(base=base)
+        builder.put(b"same")
+        roots.append(builder.write(tmp_path / name))
+    assert diff(*roots)["equal"] is False
+    assert "the logs have no byte in common" in mqtool("diff", *roots).text
+    shutil.rmtree(roots[1] / "commitlog")
+    found = diff(*roots)
+    assert (found["equal"], found["log"]["min_b"], found["log"]["common_start"]) == (False, None, None)
+
+
+def test_units_of_batches_that_differ_count_with_their_messages(diff, pair):
+    a, b = pair("bcq-5.5.0")
+    path = b / "batchconsumequeue" / "BatchTopic" / "0" / ("0" * 20)
+    data = bytearray(path.read_bytes())
+    count = int.from_bytes(data[36:38], "big")
+    data[8:12] = (int.from_bytes(data[8:12], "big") + 1).to_bytes(4, "big")
+    path.write_bytes(data)
+    (queue,) = diff(a, b, "--part", "queues")["queues"]
+    assert (queue["topic"], queue["queue_id"], queue["different"], queue["first_different"]) == (
+        "BatchTopic",
+        0,
+        count,
+        0,
+    )

@@ -1,6 +1,7 @@
 """`mqtool help`: pages by topic, and pages found by their words."""
 
 import json
+import os
 
 from mqtool.cli import guide
 from mqtool.cli.app import run
@@ -27,6 +28,24 @@ def test_words_of_a_topic_and_the_end_of_its_path_are_enough(capsys):
     assert run(["help", "rb-01"]) == 0
     assert spelled.startswith("# ")
     assert capsys.readouterr().out.startswith("# RB-01")
+
+
+def test_on_a_terminal_a_page_is_formatted_and_shown_by_the_pager(monkeypatch):
+    shown = []
+    monkeypatch.setattr("pydoc.pager", shown.append)
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True)
+    monkeypatch.delenv("LESS", raising=False)
+    assert run(["help", "exit-codes"]) == 0
+    (text,) = shown
+    assert "\x1b[" in text
+    assert "# Exit codes" not in text
+    assert os.environ["LESS"] == "-FR"
+
+
+def test_without_the_pages_it_is_said_what_to_install(monkeypatch, capsys):
+    monkeypatch.setattr(guide, "pages", list)
+    assert run(["help"]) != 0
+    assert "the documentation is not installed; install the wheel of mqtool again" in capsys.readouterr().err
 
 
 def test_a_symptom_in_words_leads_to_its_page(capsys):

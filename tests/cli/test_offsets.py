@@ -1,5 +1,6 @@
 """`mqtool offsets show` and `mqtool plan offsets`: what they print, what `apply` writes, and that `undo` undoes it."""
 
+import io
 import json
 import shutil
 
@@ -418,3 +419,55 @@ def test_what_cannot_be_planned_for_a_broker_is_refused(mqtool, broker, tmp_path
     assert answer.code != 0
     assert said in answer.stderr
     assert not plan.exists()
+
+
+@pytest.fixture(scope="module")
+def telling():
+    """A broker that tells consumers a time, as those of 4.9 do, with a message in each of two queues of a topic."""
+    with MqServer(useServerSideResetOffset="false") as server, Client(server.broker_address) as client:
+        server.create_topic("T", queues=2)
+        server.create_group("G")
+        client.heartbeat("c@1", consumers={"G": ["T"]})
+        for queue in (0, 1):
+            assert client.put("T", b"m", queue).code == 0
+            assert client.call(15, consumerGroup="G", topic="T", queueId=queue, commitOffset=1).code == 0
+        for group in ("Ghost", "ghost"):
+            server.call(lambda name=group: server.broker.offsets.commit(name, "T", 0, 1))
+        yield server
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--to", "earliest", "--queue", "0"], "this broker moves all queues of a topic at once; leave out --queue"),
+        (["--shift", "-1"], "This broker tells running consumers a time only: plan --to earliest, latest or @TIME"),
+    ],
+)
+def test_running_consumers_of_a_broker_that_tells_a_time_move_to_one_in_all_queues(
+    mqtool, telling, tmp_path, words, said
+):
+    ask = ("plan", "offsets", "--broker", telling.broker_address, "--group", "G", "--topic", "T", "--online")
+    refused = mqtool(*ask, *words, "-o", tmp_path / "plan.json")
+    assert (refused.code, said in refused.stderr) == (4, True), refused.stderr
+    assert not (tmp_path / "plan.json").exists()
+
+
+def test_a_plan_from_a_pipe_tells_running_consumers_and_its_undo_is_in_this_directory(
+    mqtool, telling, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
+    ask = ("plan", "offsets", "--broker", telling.broker_address, "--group", "G", "--topic", "T", "--online")
+    planned = mqtool(*ask, "--to", "earliest", "-o", "made.json", "--format", "json")
+    assert (planned.code, [row["after"] for row in planned.document["positions"]]) == (0, [0, 0]), planned.stderr
+    plan = (tmp_path / "made.json").read_bytes()
+    monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(plan)))
+    done = mqtool("apply", "-", "--yes", "--format", "json")
+    assert (done.code, done.document["notified"], done.document["undo"]) == (0, ["G"], "plan.undo.json")
+    assert (tmp_path / "plan.undo.json").is_file()
+
+
+def test_groups_that_the_broker_does_not_know_or_that_differ_by_case_are_named(mqtool, telling, tmp_path):
+    ask = ("plan", "offsets", "--broker", telling.broker_address, "--group", "Ghost", "--topic", "T")
+    notes = mqtool(*ask, "--to", "earliest", "-o", tmp_path / "plan.json", "--format", "json").document["notes"]
+    assert "group Ghost has no configuration: brokers since 5.0 refuse its position" in notes
+    assert "group Ghost: ghost differs by case only and is another group for the broker" in notes

@@ -15,6 +15,7 @@ from pathlib import Path
 
 import pytest
 
+from mqtool.cli import sql_prompt
 from mqtool.cli.app import run
 from mqtool.scan.reading import Reading
 from tests.support.damage import damage_case
@@ -186,3 +187,25 @@ def test_a_store_that_is_cut_meanwhile_is_one_line(tmp_path, capsys, monkeypatch
     assert code == 1
     (line,) = said.err.splitlines()
     assert "damaged range(s) of the log were skipped" in line
+
+
+def test_typed_statements_end_with_a_semicolon_and_an_interrupt_drops_what_was_begun(monkeypatch):
+    typed = iter(["SELECT 1", KeyboardInterrupt, "", ";", "SELECT", " 2;", "SELECT 3", EOFError])
+    prompts = []
+
+    def entered(prompt):
+        prompts.append(prompt)
+        given = next(typed)
+        if isinstance(given, str):
+            return given
+        raise given
+
+    monkeypatch.setattr("builtins.input", entered)
+    assert list(sql_prompt._typed()) == ["SELECT\n 2;"]
+    assert prompts == ["mqtool> ", "  ...> ", *["mqtool> "] * 3, "  ...> ", "mqtool> ", "  ...> "]
+
+
+def test_a_typed_exit_ends_the_prompt(monkeypatch):
+    typed = iter(["SELECT 1;", "EXIT;"])
+    monkeypatch.setattr("builtins.input", lambda _: next(typed))
+    assert list(sql_prompt._typed()) == ["SELECT 1;"]

@@ -15,7 +15,7 @@ import pytest
 import mqtool as library
 from mqtool.verify import verify as check
 from tests.cli.answers import problems
-from tests.support.damage import damage_case
+from tests.support.damage import damage_case, held_lock
 from tests.support.engine import open_small
 from tests.support.stores import copy_store, fixture, tree_digest
 
@@ -53,6 +53,22 @@ def test_every_other_format_has_each_finding(mqtool, corrupt):
     for output_format in ("table", "wide"):
         text = mqtool("verify", corrupt, "--format", output_format).text
         assert all(code in text for code in codes)
+
+
+def test_what_was_stopped_early_is_said_and_skipped_by_junit(mqtool):
+    early = ("verify", HEALTHY, "--max-time", "0")
+    assert "stopped early: this is not all" in mqtool(*early).text
+    junit = ET.fromstring(mqtool(*early, "--format", "junit").text)
+    skipped = [suite.get("name") for suite in junit if suite.find("testcase/skipped") is not None]
+    assert "commitlog" in skipped
+    assert [suite.get("skipped") for suite in junit if suite.get("name") in skipped] == ["1"] * len(skipped)
+
+
+def test_that_a_broker_is_running_is_said(mqtool, tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    with held_lock(store / "lock"):
+        result = mqtool("verify", store)
+    assert "a broker is running on it: only what is certain is reported" in result.text
 
 
 def test_monitoring_formats_tell_the_state(mqtool, corrupt):
