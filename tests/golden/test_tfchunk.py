@@ -1,15 +1,18 @@
 """Reading and verifying EventStore's databases against what the real server answered, healthy and damaged."""
 
+from pathlib import Path
+
 import pytest
 
 from mqtool.errors import CorruptionError, NotAStoreError
+from mqtool.formats.tfchunk import HEADER_SIZE
 from mqtool.records.damage import Damage
 from mqtool.siblings.tfchunk import salvage
 from mqtool.siblings.tfchunk.store import TFChunkDb
 from mqtool.siblings.tfchunk.verify import verify
 from mqtool.verify.findings import Severity
 from tests.support.chunks import TFCHUNK_CASES, TFCHUNK_STORES, answer, damaged, lines, tfchunk_store
-from tests.support.stores import tree_digest
+from tests.support.stores import copy_tree, tree_digest
 
 HOME = "tfchunk/damage"
 HARMLESS = (
@@ -132,6 +135,61 @@ def test_reading_goes_on_behind_damage_and_gives_all_records_that_the_server_giv
 )
 def test_damage_is_reported_by_its_name(case_id, code, tmp_path):
     assert code in {finding.code for finding in findings(damaged(case_id, tmp_path / "store", HOME))}
+
+
+def patched(name, tmp_path, chunk, position, data):
+    """A copy of a database with other bytes in one chunk; a negative position counts from the end."""
+    root = copy_tree(tfchunk_store(name), tmp_path / "store")
+    content = bytearray((root / chunk).read_bytes())
+    start = position % len(content)
+    content[start : start + len(data)] = data
+    (root / chunk).write_bytes(content)
+    return root
+
+
+FIRST = "chunk-000000.000000"
+
+
+def test_encrypted_records_are_damage_and_cannot_be_checked(tmp_path):
+    root = patched("plain", tmp_path, FIRST, 34, b"\x04\x01")
+    with TFChunkDb(root) as database:
+        (damage, *_) = database.records()
+        assert (damage.kind, damage.detail) == ("encrypted", "the records are encrypted")
+    unknown = [finding for finding in findings(root) if finding.severity is Severity.UNKNOWN]
+    assert [(one.code, Path(one.file).name) for one in unknown] == [("tfchunk-frames", FIRST)]
+
+
+def test_a_map_that_is_no_multiple_of_its_entries_is_reported(tmp_path):
+    found = findings(patched("plain", tmp_path, FIRST, -128 + 13, (5).to_bytes(4, "little")))
+    assert "as map size, found 5" in next(one.evidence for one in found if one.code == "tfchunk-footer")
+
+
+def test_a_map_that_is_not_sorted_is_reported(tmp_path):
+    with TFChunkDb(tfchunk_store("scavenged")) as database:
+        chunk = next(one for one in database.chunks if len(one.map) > 1)
+        size, at = chunk.footer.map_unit.size, HEADER_SIZE + chunk.footer.physical_size
+        name, entries = chunk.path.name, chunk.path.read_bytes()[at : at + 2 * size]
+        logical = [entry.logical for entry in chunk.map[:2]]
+    found = findings(patched("scavenged", tmp_path, name, at, entries[size:] + entries[:size]))
+    words = f"entries are not sorted: {logical[0]} follows {logical[1]}"
+    assert words in [one.evidence for one in found if one.code == "tfchunk-map"]
+
+
+def test_files_that_a_merged_chunk_covers_are_superseded(tmp_path):
+    root = patched("plain", tmp_path, FIRST, 10, (1).to_bytes(4, "little"))
+    names = {Path(one.file).name for one in findings(root) if one.code == "tfchunk-superseded"}
+    assert names == {"chunk-000001.000000"}
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("plain", "no record: "), ("scavenged", "the position map of the scavenged chunk has no")]
+)
+def test_a_position_inside_of_a_record_is_no_record(name, words):
+    with TFChunkDb(tfchunk_store(name)) as database:
+        chunk = next(one for one in database.chunks if one.header.is_scavenged or name == "plain")
+        position = next(one.position for one in database.records() if one.chunk is chunk)
+        with pytest.raises(CorruptionError, match=words):
+            database.record_at(position + 1)
 
 
 def test_a_directory_without_chunks_is_no_database(tmp_path):

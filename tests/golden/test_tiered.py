@@ -3,6 +3,7 @@
 import base64
 import json
 import struct
+from pathlib import Path
 
 import pytest
 
@@ -176,6 +177,54 @@ def test_names_sizes_and_gaps_are_checked(tmp_path):
     with opened(root) as store:
         codes = {finding.code for finding in store.verify()}
     assert {"tiered-name", "tiered-gap", "tiered-stray", "tiered-damage", "tiered-metadata"} <= codes
+
+
+def test_names_of_clusters_and_queues_and_units_that_are_cut_are_checked(tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    with (root / QUEUE).open("ab") as file:
+        file.write(bytes(7))
+    (root / HOME / "Tier" / "other").mkdir()
+    (root / "notes").touch()
+    (root / "212d6b50_DefaultCluster").rename(root / "00000000_DefaultCluster")
+    with opened(root) as store:
+        found = {(finding.code, Path(finding.file).name) for finding in store.verify()}
+        strays = store.layout()["oddities"]
+    assert {("tiered-name", "00000000_DefaultCluster"), ("tiered-queue-size", SEGMENT)} <= found
+    assert {name for code, name in found if code == "tiered-stray"} == {"notes", "other"}
+    assert len(strays) == 2
+
+
+def test_an_index_file_without_a_header_is_an_error(tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    (root / INDEX).write_bytes(b"short")
+    with opened(root) as store:
+        found = [finding for finding in store.verify() if finding.code == "tiered-index"]
+    assert [(Path(one.file).name, one.severity.value) for one in found] == [(SEGMENT, "error")]
+
+
+@pytest.mark.parametrize(
+    ("position", "data", "words"),
+    [
+        (8, struct.pack(">i", 900), "the record there states 0 and 851 bytes"),
+        (0, struct.pack(">q", 1 << 40), f"has no data at {1 << 40}"),
+    ],
+    ids=["size", "position"],
+)
+def test_a_unit_that_leads_to_no_record_is_said(position, data, words, tmp_path):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    with (root / QUEUE).open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+    with opened(root) as store, pytest.raises(CorruptionError, match=words):
+        store.get("Tier/0@0")
+
+
+def test_an_address_of_nothing_is_no_message():
+    with opened() as store:
+        assert store.get("Tier") is None
+        for address in ("Tier/0@999", "Tier/7@0", "Other/0@0"):
+            with pytest.raises(CorruptionError, match="no unit with this queue offset"):
+                store.get(address)
 
 
 @pytest.mark.parametrize("data", [None, b"", b"[1]", b'{"a": ' * 5000, b"\xff\xfe"], ids=lambda data: repr(data)[:12])

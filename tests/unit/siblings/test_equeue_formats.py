@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mqtool.errors import FormatError, TruncatedError
 from mqtool.formats import codec, equeue, equeue_message
 from mqtool.formats.equeue_message import CURRENT, OLD, MessageId, MessageRecord
+from mqtool.siblings.equeue import listing, message_table
 from tests.support.chunks import EQUEUE_STORES, equeue_store, lines
 
 # A record as the real encoder gives it: broker B1, topic T, tag A, code 100, body "hi", at the start of a third chunk.
@@ -162,6 +163,24 @@ def test_times_outside_the_range_of_dates_cannot_be_decoded(ticks, decodable):
 )
 def test_tag_codes_are_those_of_the_real_hash(tag, code):
     assert equeue.tag_code(tag) == code
+
+
+def test_a_tag_whose_hash_has_no_absolute_value_has_no_code_and_the_broker_fails_on_it():
+    tag = "\N{ARABIC FATHATAN}'<(_"
+    with pytest.raises(FormatError, match="no absolute value"):
+        equeue.tag_code(tag)
+    assert message_table.tag_code(tag.encode()) is None
+    assert message_table.tag_code(b"TagA") == 23_839_902
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [('{"IsDeleted": 1}', "expected booleans, found"), ("[]", "expected a JSON object"), ("{", "expected a JSON")],
+)
+def test_a_setting_of_a_queue_that_is_none_is_refused(text, words, tmp_path):
+    (tmp_path / equeue.QUEUE_SETTING).write_text(text)
+    with pytest.raises(FormatError, match=words):
+        listing.setting(tmp_path)
 
 
 def test_an_id_by_address_has_the_address_in_network_order_and_the_port_little_endian():
