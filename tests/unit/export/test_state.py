@@ -1,5 +1,6 @@
 """The watermark adds exactly what is new, and notices a log that is not the one it knows."""
 
+import json
 import shutil
 from pathlib import Path
 
@@ -232,6 +233,33 @@ def test_a_state_file_that_is_none_is_named(growing):
         growing.export()
     growing.state.write_bytes(b"\x00")
     with pytest.raises(ConfigFileError, match=r"lake\.state: is not the state of an export"):
+        growing.export()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"marks": None}, {"marks": {"b": {"x": 1}}}, {"marks": {"b": 5}}, {"sequence": "last"}, {"shape": 7}],
+    ids=str,
+)
+def test_a_state_file_with_other_fields_is_named_and_stays(growing, change):
+    growing.grow(10)
+    growing.export()
+    document = json.loads(growing.state.read_text()) | change
+    growing.state.write_text(json.dumps(document))
+    with pytest.raises(ConfigFileError, match=r"lake\.state: is not the state of an export"):
+        growing.export()
+    assert json.loads(growing.state.read_text()) == document
+
+
+@pytest.mark.parametrize("change", [{"files": [{"x": 1}]}, {"removed": None}, {"stores": 5}, {"totals": None}], ids=str)
+def test_a_manifest_with_other_fields_is_named(growing, change):
+    growing.grow(10)
+    growing.export()
+    growing.state.unlink()
+    (path,) = (growing.target / "_mqtool").glob("commit-*.json")
+    path.write_text(json.dumps(json.loads(path.read_text()) | change))
+    growing.grow(20)
+    with pytest.raises(ConfigFileError, match="is not the manifest of an export"):
         growing.export()
 
 

@@ -63,6 +63,14 @@ def test_not_a_byte_is_touched(store, release):
     assert tree_digest(store.root) == before
 
 
+def test_whether_a_broker_holds_a_lock_that_cannot_be_read_is_undecided(store, monkeypatch):
+    (store.root / "lock").touch()
+    before = start(store).undecided
+    monkeypatch.setattr(os, "access", lambda path, _: Path(path).name != "lock")
+    (words,) = set(start(store).undecided) - set(before)
+    assert words == "whether a process holds the lock file, which cannot be read: then the broker exits with -1"
+
+
 @BOTH
 def test_a_torn_record_is_cut_with_its_unit_and_reported_lost(store, release):
     last, size = store.units[-1]

@@ -60,6 +60,8 @@ def test_times_may_be_milliseconds():
     ("condition", "words"),
     [
         ("", "expected a column at character 1, found the end"),
+        ("= 'a'", "expected a column at character 1, found '='"),
+        ("store_timestamp > topic", "expected a time, in ms or as '2026-09-21T12:00:00Z' at character 19"),
         ("tpoic = 'a'", "unknown column 'tpoic'; known: topic, "),
         ("topic = 5", r"expected a value for topic \(string\) at character 9, found '5'"),
         ("topic = ", r"expected a value for topic \(string\) at character 9, found the end"),

@@ -106,6 +106,14 @@ def test_a_file_that_java_refuses_is_an_error(tmp_path):
                 "remove the blanks"
             ),
         ),
+        (
+            "readAheadCacheSizeThresholdRate=much",
+            "readAheadCacheSizeThresholdRate='much': the broker ignores it and keeps its default; write a number",
+        ),
+        (
+            "brokerName=broker-a ",
+            "brokerName='broker-a ': brokers before 5.2 keep the blanks at its end; remove the blanks",
+        ),
         ("timerPrecisionMs=999", "timerPrecisionMs='999': the broker rounds it down to 500, a precision that it has"),
     ],
 )

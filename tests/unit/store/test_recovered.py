@@ -43,6 +43,31 @@ def test_pending_units_lie_behind_those_on_disk():
             assert (whole["physical_offset"][count:] > below.max_physical_offset - 1).all()
 
 
+def bounds_and_units(queue):
+    fields = ("physical_offset", "size", "tags_code", "store_timestamp", "base_queue_offset", "batch_size")
+    return queue.min_offset, queue.max_offset, [tuple(int(unit[name]) for name in fields) for unit in queue.units()]
+
+
+@pytest.mark.parametrize("kept", [0, 1, 7, None], ids=["none", "one", "seven", "no file"])
+def test_units_of_batches_that_a_crash_left_out_are_dispatched_again(kept, tmp_path):
+    root = copy_store("bcq-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        expected = {queue.queue_id: bounds_and_units(queue) for queue in store.queues() if queue.is_batch}
+    assert len(expected[0][2]) > 10
+    (root / "abort").touch()
+    for path in sorted((root / "batchconsumequeue").rglob("0*")):
+        if not path.is_file():
+            continue
+        if kept is None or path.name != "0" * 20:
+            path.unlink()
+        else:
+            path.write_bytes(path.read_bytes()[: kept * 46].ljust(path.stat().st_size, b"\0"))
+    with mqtool.open(root, store_fixture("bcq-5.5.0").config) as store:
+        found = {queue.queue_id: bounds_and_units(queue) for queue in store.queues() if queue.is_batch}
+        assert found == expected
+        assert sum(len(queue.units()) for queue in store.disk_queues() if queue.is_batch) == 2 * (kept or 0)
+
+
 def test_after_an_orderly_stop_the_disk_is_all_there_is():
     with mqtool.open(store_fixture("orders-5.5.0").directory) as store:
         assert store.queues() == store.disk_queues()
