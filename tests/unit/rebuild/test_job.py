@@ -223,6 +223,38 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(tmp_path, monkeypatch, name, st
     assert not (tmp_path / "state").exists()
 
 
+@pytest.mark.parametrize(("name", "stop_after"), [("bcq-5.5.0", 2), ("bcq-5.5.0", 4), ("orders-5.5.0", 12)])
+def test_a_stopped_run_of_a_damaged_log_goes_on_with_what_it_has_noted(tmp_path, monkeypatch, name, stop_after):
+    monkeypatch.setattr(segment_bytes, "WINDOW", 8192)
+    root = copy_store(name, tmp_path)
+    segment = min((root / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    at = struct.unpack_from(">i", data)[0]
+    data[at + 4 : at + 8] = bytes(4)
+    segment.write_bytes(data)
+    options = Options(state=tmp_path / "state", state_interval=1)
+    calls = 0
+
+    def stop(done: int, _total: int) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == stop_after:
+            raise Stop
+
+    with mqtool.open(root, store_fixture(name).config) as store:
+        settings = settings_of(store)
+        whole = rebuild(store, tmp_path / "whole", settings)
+        with pytest.raises(Stop):
+            rebuild(store, tmp_path / "out", settings, None, options, on_progress=stop)
+        assert (tmp_path / "state").exists()
+        again = Options(state=tmp_path / "state", resume=True, state_interval=1)
+        result = rebuild(store, tmp_path / "out", settings, None, again)
+    assert result.damage.items == whole.damage.items
+    assert result.damage.items[0].start == at
+    assert (result.units, result.notes.items) == (whole.units, whole.notes.items)
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
 def test_notes_of_another_run_are_refused(tmp_path):
     root = make_store(tmp_path / "s", numbered(30))
     stopped = Options(state=tmp_path / "state", state_interval=1)

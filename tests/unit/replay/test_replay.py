@@ -12,7 +12,7 @@ import pytest
 
 import mqtool
 from mqtool.cli.app import run as run_program
-from mqtool.errors import UsageError
+from mqtool.errors import ConfigFileError, StoreError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.replay import pace
 from mqtool.replay.originals import Source
@@ -275,6 +275,47 @@ def test_a_state_does_not_go_on_with_another_source_or_target(tmp_path):
     shutil.rmtree(tmp_path / "target")
     with pytest.raises(UsageError, match="is not the one that was written"):
         replayed(store, tmp_path / "target", state=tmp_path / "state")
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"after": [1]}, {"after": "ab"}, {"source": {"x": 1}}, {"source": 5}, {"end": None, "more": 1}],
+    ids=["half a position", "no position", "another print", "no print", "another field"],
+)
+def test_a_state_with_other_fields_is_refused_and_stays(tmp_path, as_lines, change):
+    replayed(as_lines, tmp_path / "target", state=tmp_path / "state")
+    document = json.loads((tmp_path / "state").read_text()) | change
+    (tmp_path / "state").write_text(json.dumps(document))
+    with pytest.raises(ConfigFileError, match="is not the state of a replay"):
+        replayed(as_lines, tmp_path / "target", state=tmp_path / "state")
+    assert json.loads((tmp_path / "state").read_text()) == document
+
+
+def test_lines_are_gone_on_with_as_long_as_their_beginning_is_the_same(tmp_path):
+    source, lines = tmp_path / "lines", ['{"topic": "A", "body": "x"}\n', '{"topic": "A", "body": "y"}\n']
+    source.write_text(lines[0])
+    assert replayed(source, tmp_path / "target", state=tmp_path / "state").replayed == 1
+    source.write_text("".join(lines))
+    assert replayed(source, tmp_path / "target", state=tmp_path / "state").replayed == 1
+    source.write_text(lines[1] + lines[0])
+    with pytest.raises(UsageError, match="is not what it was"):
+        replayed(source, tmp_path / "target", state=tmp_path / "state")
+
+
+def test_a_source_whose_first_segments_expired_is_gone_on_with(tmp_path):
+    name = "rollover-5.5.0"
+    store, ends = copy_store(name, tmp_path), lake.record_ends(name)
+    lake.grow(name, store, ends[40])
+    replayed(store, tmp_path / "target", state=tmp_path / "state")
+    lake.grow(name, store, ends[-1])
+    min((store / "commitlog").iterdir()).unlink()
+    report = replayed(store, tmp_path / "target", state=tmp_path / "state")
+    assert (report.replayed > 0, messages(tmp_path / "target") != []) == (True, True)
+
+
+def test_a_file_that_cannot_be_opened_is_named(tmp_path):
+    with pytest.raises(StoreError, match="nowhere: "):
+        replayed(tmp_path / "nowhere", tmp_path / "target")
 
 
 def test_of_lines_that_are_no_messages_each_is_named(tmp_path):
