@@ -77,3 +77,19 @@ def test_files_without_their_pair_and_leftovers_are_named(tmp_path):
     with mqtool.open(root) as store:
         found = {(finding.code, finding.severity.value) for finding in verify(store).findings}
     assert found >= {("compaction-file", "error"), ("compaction-leftover", "error"), ("compaction-leftover", "note")}
+
+
+def test_what_belongs_to_no_queue_and_a_torn_end_are_named(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    last = max(path for path in (root / LOG).iterdir() if path.is_file())
+    data = last.read_bytes()
+    start = following = 0
+    while size := struct.unpack_from(">i", data, following)[0]:
+        start, following = following, following + size
+    last.write_bytes(data[: start + 60].ljust(len(data), b"\0"))
+    (root / LOG / "notes").touch()
+    with mqtool.open(root) as store:
+        found = [finding for finding in verify(store).findings if finding.code.startswith("compaction")]
+    leftovers = [one for one in found if one.code == "compaction-leftover"]
+    assert [(one.file.rpartition("/")[2], one.evidence) for one in leftovers] == [("notes", "belongs to no queue")]
+    assert any(one.code == "compaction-damage" and one.file.endswith(last.name) for one in found)

@@ -122,6 +122,8 @@ HARM = {
     "extra": (unit_key(b"Rocks", 0, 99), bytes(28), "default", "rocksdb-extra-unit"),
     "bound": (b"\0\0\0\x05\1Rocks\1max\1\0\0\0\0", bytes(16), "offset", "rocksdb-bound"),
     "checkpoint": (b"\0\0\0\x10\1CHECKPOINT_TOPIC\1max\1\0\0\0\0", b"\0\0\0\1" + bytes(4), "offset", "rocksdb-bound"),
+    "no key of a bound": (b"abc", bytes(16), "offset", "rocksdb-bound"),
+    "short bound": (b"\0\0\0\x05\1Rocks\1max\1\0\0\0\0", b"abc", "offset", "rocksdb-bound"),
     "no key": (b"abc", b"", "default", "rocksdb-unreadable"),
     "short value": (unit_key(b"Rocks", 0, 7), b"abc", "default", "rocksdb-unreadable"),
     "negative": (unit_key(b"Rocks", 0, -1), bytes(28), "default", "rocksdb-unreadable"),
