@@ -5,7 +5,9 @@ import shutil
 import pytest
 
 from mqtool.cli.exits import ExitCode
+from mqtool.formats import topics
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
+from tests.support.builder import StoreBuilder
 from tests.support.html_page import Page
 from tests.support.stores import FIXTURES, answers, copy_store, tree_digest
 
@@ -179,3 +181,61 @@ def test_a_message_whose_record_is_damaged_is_listed_and_says_why_it_is_unknown(
     assert result.code == ExitCode.NO
     assert [row["physical_offset"] for row in result.lines] == [row["physical_offset"] for row in before]
     assert all("its record cannot be read: " in row["unknown"] for row in result.lines)
+
+
+def unknown(result):
+    """Kind and reason of what is not known."""
+    return [(row["kind"], row["unknown"]) for row in result.document["rows"] if row["messages"] is None]
+
+
+@pytest.mark.parametrize(
+    ("key", "kind", "reason"),
+    [
+        ("timerRocksDBEnable", "timer", "timerRocksDBEnable keeps timers in RocksDB, which is not read"),
+        (
+            "enablePopBufferMerge",
+            "popped",
+            "enablePopBufferMerge keeps check points in memory, and the broker was not shut down cleanly",
+        ),
+    ],
+)
+def test_what_a_configuration_keeps_elsewhere_is_unknown(mqtool, lives, tmp_path, key, kind, reason):
+    (lives / "abort").touch()
+    (tmp_path / "broker.conf").write_text(f"{key}=true\n")
+    result = mqtool("pending", lives, "--config", tmp_path / "broker.conf", "-f", "json")
+    assert (result.code, unknown(result)) == (ExitCode.NO, [(kind, reason)])
+
+
+@pytest.mark.parametrize(("name", "kind"), [("delayOffset.json", "delay"), ("consumerOffset.json", "retry")])
+def test_where_positions_cannot_be_read_what_counts_from_the_start_is_said(mqtool, lives, name, kind):
+    for path in (lives / "config").glob(f"{name}*"):
+        path.write_text("{")
+    result = mqtool("pending", lives, "-f", "json")
+    found = unknown(result)
+    assert (result.code, {one for one, _ in found}) == (ExitCode.NO, {kind})
+    for _, reason in found:
+        assert reason.startswith(name)
+        assert reason.endswith("; positions count from 0")
+
+
+def test_half_messages_and_timers_that_no_broker_could_deliver_are_said(mqtool, tmp_path):
+    builder = StoreBuilder()
+    builder.put(topic=topics.ROCKSDB_HALF_TOPIC)
+    builder.put(topic=topics.TIMER_TOPIC, properties=b"UNIQ_KEY\x01U1\x02REAL_TOPIC\x01T\x02")
+    builder.put(topic=topics.TIMER_TOPIC, properties=b"UNIQ_KEY\x01U2\x02TIMER_OUT_MS\x011700000009000\x02")
+    half = builder.put(topic=topics.HALF_TOPIC, properties=b"UNIQ_KEY\x01U3\x02REAL_TOPIC\x01T\x02PGROUP\x01P\x02")
+    builder.put(topic="T")
+    root = builder.write(tmp_path / "store")
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(half.physical_offset + 4)
+        file.write(b"\xff\xff")
+    counted_rows = mqtool("pending", root, "-f", "json")
+    reason = f"half messages of {topics.ROCKSDB_HALF_TOPIC} are settled in RocksDB, which is not read"
+    assert ("transaction", reason) in unknown(counted_rows)
+    rows = {row["physical_offset"]: row for row in mqtool("pending", root, "--list", "-f", "jsonl").lines}
+    timers = [rows[put.physical_offset] for put in builder.puts[1:3]]
+    assert [(row["kind"], row["unique_key"]) for row in timers] == [("timer", "U1"), ("timer", "U2")]
+    assert "TIMER_OUT_MS" in timers[0]["unknown"]
+    assert "REAL_TOPIC" in timers[1]["unknown"]
+    assert rows[half.physical_offset]["kind"] == "transaction"
+    assert "its record cannot be read: " in rows[half.physical_offset]["unknown"]

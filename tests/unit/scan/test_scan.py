@@ -203,8 +203,10 @@ def test_a_record_inside_the_body_of_another_is_no_row_though_an_index_entry_nam
     builder.puts.append(dataclasses.replace(outer, physical_offset=at, size=len(data), unique_key="inside"))
     path = builder.write(tmp_path / "store", queues=False)
     with open_store(path) as store:
-        found = scan(store, ["physical_offset"], F("unique_key") == "inside", trust=["index"])
-        assert (offsets(found), found.report.path) == ([], "index")
+        for key, expected in (("inside", []), ("u1", [outer.physical_offset])):
+            where = (F("topic") == "T") & (F("unique_key") == key)
+            found = scan(store, ["physical_offset"], where, trust=["index"])
+            assert (offsets(found), found.report.path) == (expected, "index")
 
 
 def test_each_path_reads_less_than_a_walk(tmp_path):
