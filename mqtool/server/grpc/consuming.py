@@ -195,7 +195,8 @@ class Consuming:
         client_id = call.header("x-mq-client-id")
         if not request.entries:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "there is no entry")
-        receipts = self.renewals.take(client_id, group, [one.receipt_handle for one in request.entries])
+        handles = [one.receipt_handle for one in request.entries]
+        receipts = self.renewals.take(client_id, group, handles, acknowledged=True)
         answer = _AckAnswer(request)
         for place, (one, receipt) in enumerate(zip(request.entries, receipts, strict=True)):
             try:

@@ -153,6 +153,7 @@ class _Renewed(Struct):
         topic, lite: topic and lite topic from which the message was received.
         receipt: its current receipt handle.
         until: when its renewal ends, ms since epoch.
+        acknowledged: whether its client is done with it.
     """
 
     key: tuple[str, str, str]
@@ -161,6 +162,7 @@ class _Renewed(Struct):
     lite: str
     receipt: Receipt
     until: int
+    acknowledged: bool = False
 
 
 class Renewals:
@@ -182,8 +184,12 @@ class Renewals:
         while len(self._table) > MAX_RENEWED:
             self._remove(next(iter(self._table)))
 
-    def take(self, client_id: str, group: str, handles: Sequence[str]) -> list[Receipt]:
+    def take(self, client_id: str, group: str, handles: Sequence[str], *, acknowledged: bool = False) -> list[Receipt]:
         """Stops the renewal of messages.
+
+        Args:
+            client_id, group, handles: which messages.
+            acknowledged: whether the client acknowledges them.
 
         Returns:
             The current receipt of each message; for one that is not renewed, the receipt of the given handle.
@@ -194,7 +200,9 @@ class Renewals:
         keys = [(client_id, group, handle) for handle in handles]
         found = [entry.receipt if (entry := self._table.get(key)) else parse_receipt(key[2]) for key in keys]
         for key in keys:
-            self._remove(key)
+            entry = self._remove(key)
+            if entry is not None:
+                entry.acknowledged = acknowledged
         return found
 
     def _remove(self, key: tuple[str, str, str]) -> _Renewed | None:
@@ -215,24 +223,22 @@ class Renewals:
             if entry.receipt.pop_time + entry.receipt.invisible_ms - AHEAD_MS <= now
         ]
         for entry in due:
-            if not self._is_renewed(entry):  # its client took it while another one was being renewed
+            if self._table.get(entry.key) is not entry:  # its client took it while another one was being renewed
                 continue
             if entry.until <= now or entry.receipt.is_expired:
                 self._remove(entry.key)
                 continue
             before = entry.receipt
             await self._change(entry, RENEWAL_MS)
-            if entry.receipt is not before and not self._is_renewed(entry):
+            if entry.receipt is not before and entry.acknowledged:
                 await self._give_up(entry)
         return PERIOD_S
 
-    def _is_renewed(self, entry: _Renewed) -> bool:
-        return self._table.get(entry.key) is entry
-
     async def _give_up(self, entry: _Renewed) -> None:
-        """Acknowledges the receipt of a renewal during which the client acknowledged or changed the one before.
+        """Acknowledges the receipt of a renewal during which the client acknowledged the one before.
 
-        Otherwise the message would be delivered again. A message popped in order has no check point of its own.
+        Otherwise the message would be delivered again. A message popped in order has no check point of its own. A
+        client that did not acknowledge may need that other delivery: its own request may fail.
         """
         if not entry.receipt.in_order:
             fields = _fields(entry.key[1], entry.topic, entry.lite, entry.receipt)

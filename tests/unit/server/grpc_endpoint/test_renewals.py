@@ -63,14 +63,27 @@ def test_a_message_that_is_taken_while_another_is_renewed_is_not_renewed_any_mor
 
 
 @pytest.mark.parametrize(("queue", "codes"), [(3, [CHANGE, ACK]), (999, [CHANGE])], ids=["any order", "in order"])
-def test_a_message_that_is_taken_while_it_is_renewed_does_not_come_again(queue, codes):
+def test_a_message_that_is_acknowledged_while_it_is_renewed_does_not_come_again(queue, codes):
     core = Core(queue=queue)
     renewals = renewing(core, receipt(1, revive_queue=queue))
-    core.on_change = lambda: renewals.take("c@1", "G", ["h1"])
+    core.on_change = lambda: renewals.take("c@1", "G", ["h1"], acknowledged=True)
     turn(renewals)
     assert [code for code, *_ in core.asked] == codes
     if ACK in codes:
         assert core.asked[1][2].split(" ")[2:4] == ["60000", "3"], "of the new receipt"
+
+
+def test_a_renewed_message_that_its_client_does_not_acknowledge_is_never_acknowledged_for_it(monkeypatch):
+    monkeypatch.setattr(receipts, "MAX_RENEWED", 1)
+    for meanwhile in (
+        lambda renewals: renewals.take("c@1", "G", ["h1"]),  # to change its time, which may fail
+        lambda renewals: renewals.add("c@1", "G", "T", "", "h2", receipt(2), None),  # one too many
+    ):
+        core = Core()
+        renewals = renewing(core, receipt(1))
+        core.on_change = lambda renewals=renewals, meanwhile=meanwhile: meanwhile(renewals)
+        turn(renewals)
+        assert [code for code, *_ in core.asked] == [CHANGE]
 
 
 def test_a_message_that_the_broker_refuses_to_renew_is_left_alone():
