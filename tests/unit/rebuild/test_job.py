@@ -2,6 +2,7 @@
 
 import json
 import struct
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -187,6 +188,17 @@ class Stop(Exception):
     """Ends a run in the middle."""
 
 
+def stop_at(call):
+    """A progress callback that ends the run at its call of this number."""
+    calls = count(1)
+
+    def stop(_done: int, _total: int) -> None:
+        if next(calls) == call:
+            raise Stop
+
+    return stop
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "stop_after"),
@@ -202,20 +214,14 @@ def test_a_stopped_run_goes_on_to_the_same_bytes(tmp_path, monkeypatch, name, st
     monkeypatch.setattr(segment_bytes, "WINDOW", 8192)
     root = store_fixture(name).directory
     options = Options(state=tmp_path / "state", state_interval=1)
-    calls = 0
-
-    def stop(done: int, _total: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == stop_after:
-            raise Stop
-
     with mqtool.open(root) as store:
         settings = settings_of(store)
         bit_maps = bit_maps_of(store) if settings.has_extension else None
         rebuild(store, tmp_path / "whole", settings, bit_maps=bit_maps)
         with pytest.raises(Stop):
-            rebuild(store, tmp_path / "out", settings, None, options, bit_maps=bit_maps, on_progress=stop)
+            rebuild(
+                store, tmp_path / "out", settings, None, options, bit_maps=bit_maps, on_progress=stop_at(stop_after)
+            )
         again = Options(state=tmp_path / "state", resume=True, state_interval=1)
         result = rebuild(store, tmp_path / "out", settings, None, again, bit_maps=bit_maps)
     assert result.is_complete
@@ -233,19 +239,11 @@ def test_a_stopped_run_of_a_damaged_log_goes_on_with_what_it_has_noted(tmp_path,
     data[at + 4 : at + 8] = bytes(4)
     segment.write_bytes(data)
     options = Options(state=tmp_path / "state", state_interval=1)
-    calls = 0
-
-    def stop(done: int, _total: int) -> None:
-        nonlocal calls
-        calls += 1
-        if calls == stop_after:
-            raise Stop
-
     with mqtool.open(root, store_fixture(name).config) as store:
         settings = settings_of(store)
         whole = rebuild(store, tmp_path / "whole", settings)
         with pytest.raises(Stop):
-            rebuild(store, tmp_path / "out", settings, None, options, on_progress=stop)
+            rebuild(store, tmp_path / "out", settings, None, options, on_progress=stop_at(stop_after))
         assert (tmp_path / "state").exists()
         again = Options(state=tmp_path / "state", resume=True, state_interval=1)
         result = rebuild(store, tmp_path / "out", settings, None, again)
