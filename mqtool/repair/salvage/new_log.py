@@ -13,6 +13,7 @@ from mqtool.records.frames import Frames
 from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.filler import fillers
 from mqtool.repair.salvage.merge import Run
+from mqtool.store.get_message import next_file
 
 IsBlank = Callable[[int, int], bool]
 """Whether a BLANK that is right leads from one old physical offset to another."""
@@ -135,7 +136,7 @@ class MovedLog:
         if self.old_end is None:
             self.old_start = run.start
         elif run.start > self.old_end:
-            segment_end = self.old_end - self.old_end % self._segment_size + self._segment_size
+            segment_end = next_file(self.old_end, self._segment_size)
             start = segment_end if self._is_blank(self.old_end, segment_end) else self.old_end
             if start < run.start:
                 self.holes.append(Hole(start, run.start, ""))
