@@ -200,7 +200,7 @@ class Frames:
         return [row for row, topic in zip(likely.tolist(), self.topics_of(likely), strict=True) if topic in topics]
 
     def rows_with(self, word: bytes) -> list[int]:
-        """Returns the indices of the frames that contain a word, be it in their body."""
+        """Returns the indices of the frames that contain a word anywhere, also in their body."""
         whole = self.view.obj
         data = whole if isinstance(whole, bytes) and len(whole) == len(self.view) else bytes(self.view)
         rows: list[int] = []

@@ -16,7 +16,7 @@ _PREPARED_AT = commit_log.field_offsets("prepared_transaction_offset")
 
 
 def moved(frames: Frames, places: np.ndarray, prepared: np.ndarray) -> bytes:
-    """Returns the bytes of records one behind the other, changed for their new places.
+    """Returns the bytes of records in a row, changed for their new places.
 
     Args:
         frames: records of any log.

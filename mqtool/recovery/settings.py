@@ -153,7 +153,7 @@ def _size_or_default(size: KnownSize | None, default: int) -> KnownSize:
 
 
 def _index_shape(root: Path, config: BrokerConfig) -> Shape | None:
-    """Returns slots and entries of index files, the defaults if there are none; None if nothing tells them."""
+    """Returns slots and entries of index files, the defaults if there are none; None if neither states them."""
     directory = root / file_names.INDEX
     files, strays = list_index_files(directory) if directory.is_dir() else ([], [])
     return shape_of(files, config) or (None if files or strays else DEFAULT_SHAPE)
