@@ -8,7 +8,7 @@ from functools import cached_property
 
 import numpy as np
 
-from mqtool.formats import codec, commit_log, java
+from mqtool.formats import codec, commit_log, java, properties
 from mqtool.kernels import kernels, tables
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frame_scan import FrameScan, room_for, scan_frames, scan_of_positions
@@ -19,6 +19,7 @@ _ABOVE_PORT = np.uint64(0xFFFF << 32)
 """In the eight bytes of an IPv4 host, the first one lowest: the upper half of the port's four bytes."""
 _MOST_TOPICS = 4096
 """Topics in one set of frames that are told apart by compiled loops; a power of two."""
+_CRC32_NAME = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE - 11], np.uint8)
 _COMMON = {field.name for field in commit_log.HEADS[0] if field.offset < commit_log.field_offset("born_host")}
 
 
@@ -217,6 +218,14 @@ class Frames:
                 break
             at = data.find(word, at)
         return rows
+
+    def rows_with_crc32(self) -> np.ndarray:
+        """Returns the indices of the frames whose last property is, by its name, the CRC of the whole record."""
+        length = properties.CRC32_TAIL_SIZE
+        starts = self.properties_start + self.properties_length - length
+        rows = np.flatnonzero(self.properties_length >= length)
+        rows = rows[self.data[starts[rows]] == _CRC32_NAME[0]]  # mostly none is left to compare further
+        return rows[(self.data[starts[rows, None] + np.arange(len(_CRC32_NAME))] == _CRC32_NAME).all(axis=1)]
 
     def _inside(self, at: np.ndarray) -> np.ndarray:
         """Limits positions derived from unproved lengths to the buffer."""

@@ -25,14 +25,13 @@ def moved(frames: Frames, places: np.ndarray, prepared: np.ndarray) -> bytes:
     """
     view, sizes = frames.view, frames.sizes.tolist()
     pieces = [view[at : at + size] for at, size in zip(frames.positions.tolist(), sizes, strict=True)]
-    has_crc = [properties.has_crc32_tail(piece) for piece in pieces]
     data = np.frombuffer(bytearray().join(pieces), np.uint8)
     starts = places - places[0]
     _put(data, starts + _OFFSET_AT, places)
     for shape, at in enumerate(_PREPARED_AT):
         rows = np.flatnonzero(frames.host_shape == shape)
         _put(data, starts[rows] + at, prepared[rows])
-    for row in np.flatnonzero(has_crc).tolist():
+    for row in frames.rows_with_crc32().tolist():
         record = data[starts[row] : starts[row] + sizes[row]]
         record[:] = np.frombuffer(properties.with_crc32(record.tobytes()), np.uint8)
     return data.tobytes()

@@ -22,7 +22,6 @@ from mqtool.verify.finding_collector import FindingCollector
 SPIKE_MS = MAX_STEP_BACK
 """A record whose time differs by more than this from both neighbours, in opposite directions, is an outlier."""
 
-_CRC_HEAD = np.frombuffer(properties.crc32_tail(0)[: properties.CRC32_TAIL_SIZE - 11], np.uint8)
 _POWERS = 10 ** np.arange(10, dtype=np.int64)
 _MAGICS = {1: b"\x04\x22\x4d\x18", 2: b"\x28\xb5\x2f\xfd"}
 _PORTS = 1 << 16
@@ -102,15 +101,10 @@ class RecordRules:
     def _record_crcs(self, frames: Frames) -> None:
         size = properties.CRC32_TAIL_SIZE
         start = frames.properties_start + frames.properties_length - size
-        rows = np.flatnonzero(frames.properties_length >= size)
-        rows = rows[frames.data[start[rows]] == _CRC_HEAD[0]]
-        if len(rows):
-            tails = frames.data[start[rows, None] + np.arange(size)]
-            is_crc = (tails[:, : len(_CRC_HEAD)] == _CRC_HEAD).all(axis=1)
-            rows, tails = rows[is_crc], tails[is_crc]
+        rows = frames.rows_with_crc32()
         if not len(rows):
             return
-        digits = tails[:, len(_CRC_HEAD) : len(_CRC_HEAD) + 10].astype(np.int64) - ord("0")
+        digits = frames.data[start[rows, None] + np.arange(size - 11, size - 1)].astype(np.int64) - ord("0")
         stored = np.where(((digits >= 0) & (digits <= 9)).all(axis=1), digits @ _POWERS, -1)
         computed = crc32_of_ranges(frames.view, frames.positions[rows], start[rows])
         for index in np.flatnonzero(stored != computed).tolist():
