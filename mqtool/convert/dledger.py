@@ -164,21 +164,16 @@ class _Conversion:
 
     def _timer(self) -> None:
         """Copies the timer log and updates the physical offsets in its units."""
-        at = timer.LOG_UNIT.offset("physical_offset")
         for file in list_mapped_files(self._store.path / file_names.TIMER_LOG).files:
             target = self._staging / file_names.TIMER_LOG / file.path.name
             copy_file(file.path, target)
             with target.open("r+b") as sink:
-                data = sink.read()
-                position = 0
-                while position + timer.LOG_UNIT_SIZE <= len(data) and not timer.is_log_end(data, position):
-                    unit = timer.LOG_UNIT.parse(data, position)
-                    if unit.size != timer.LOG_UNIT_SIZE:
-                        break
-                    moved = int(self._translated(np.array([unit.physical_offset], np.int64))[0])
-                    sink.seek(position + at)
-                    sink.write(moved.to_bytes(8, "big", signed=True))
-                    position += unit.size
+                rows, is_unit = timer.log_rows(sink.read())
+                end = int(np.flatnonzero(is_unit)[-1]) + 1 if is_unit.any() else 0
+                moved = rows[:end].copy()
+                moved["physical_offset"][is_unit[:end]] = self._translated(rows["physical_offset"][is_unit])
+                sink.seek(0)
+                sink.write(moved.tobytes())
 
     def _copy(self, name: str) -> None:
         source = self._store.path / name

@@ -5,12 +5,17 @@ TimerCheckpoint (5.5.0).
 """
 
 from enum import IntFlag
+from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
+from mqtool.formats import java
 from mqtool.formats.codec import Buffer, Unit
 from mqtool.formats.commit_log import MAGIC_BLANK
 from mqtool.formats.fields import i32, i64
+
+if TYPE_CHECKING:
+    import numpy as np
 
 WHEEL_SLOTS = 7 * 86_400 * 2
 """Slots of a wheel, whatever its precision."""
@@ -24,6 +29,9 @@ def precision_ms(configured: int) -> int:
     """Returns the effective precision for a configured timerPrecisionMs (MessageStoreConfig.setTimerPrecisionMs)."""
     return next((one for one in PRECISIONS_MS if one <= configured), PRECISIONS_MS[-1])
 
+
+DEFAULT_ROLL_WINDOW = 2 * 86_400
+"""Default of timerRollWindowSlot: a message that is due later is put into an earlier slot and rolled from there."""
 
 DEFAULT_LOG_FILE_SIZE = 100 * 1024 * 1024
 CHECKPOINT_FILE_SIZE = 4096
@@ -47,6 +55,17 @@ class TimerSlot(Struct, frozen=True):
     count: int
     magic: int
 
+    def after(self, position: int, unit_magic: int) -> "TimerSlot":
+        """Returns the slot after a unit was added to its chain (TimerWheel.putSlot, TimerMessageStore.doEnqueue).
+
+        Args:
+            position: timer log position of the unit.
+            unit_magic: of the unit: one that deletes counts -1.
+        """
+        first = position if self.first_position == NO_POSITION else self.first_position
+        count = java.to_int32(self.count + (-1 if unit_magic & TimerMagic.DELETE else 1))
+        return TimerSlot(self.time, first, position, count, self.magic)
+
 
 class TimerLogUnit(Struct, frozen=True):
     """One unit of the timer log."""
@@ -60,6 +79,11 @@ class TimerLogUnit(Struct, frozen=True):
     record_size: int
     topic_hash: int
     reserved: int
+
+    @property
+    def deliver_time(self) -> int:
+        """When the message leaves its slot, ms."""
+        return java.to_int64(self.write_time + self.delay)
 
 
 class TimerLogEnd(Struct, frozen=True):
@@ -137,6 +161,59 @@ def slot_index(time_ms: int, precision_ms: int = DEFAULT_PRECISION_MS) -> int:
     return time_ms // precision_ms % WHEEL_SLOTS
 
 
+def slot_at(stored: TimerSlot | None, time: int) -> TimerSlot:
+    """Returns the slot of a time: the stored one, or an empty one if that belongs to another time (TimerWheel.getSlot).
+
+    Args:
+        stored: the slot at the time's place in the wheel; None if nothing is known to be there.
+        time: deliver time / precision.
+    """
+    return stored if stored is not None and stored.time == time else TimerSlot(time, NO_POSITION, NO_POSITION, 0, 0)
+
+
+def used_slots(slots: "np.ndarray") -> "np.ndarray":
+    """Returns a bool per slot of `SLOT.dtype`: it leads to a unit."""
+    return (slots["time"] > 0) & (slots["last_position"] >= 0)
+
+
+def unread_slots(slots: "np.ndarray", read_to: int, precision_ms: int) -> "np.ndarray":
+    """Returns a bool per slot of `SLOT.dtype`: it leads to a unit that has not been delivered.
+
+    Args:
+        slots: of the wheel.
+        read_to: last_read_time_ms of the checkpoint: the broker reads the slot of this time next.
+        precision_ms: time span of a slot.
+    """
+    return used_slots(slots) & (slots["time"] >= -(-read_to // precision_ms))
+
+
+def time_in_wheel(due: int, write_time: int, window: int, precision_ms: int) -> tuple[int, bool]:
+    """Returns the time of the slot that a message enters, in ms, and whether it is rolled when it leaves that slot.
+
+    A message that is due after the window enters an earlier slot (TimerMessageStore.doEnqueue).
+
+    Args:
+        due: deliver time, ms.
+        write_time: current time rounded to slots, ms.
+        window: timerRollWindowSlot, in slots.
+        precision_ms: time span of a slot.
+    """
+    excess = due - write_time - window * precision_ms
+    if excess < 0:
+        return due, False
+    slots = window // 2 if excess < window // 3 * precision_ms else window
+    return write_time + slots * precision_ms, True
+
+
+def log_end_at(position: int, file_size: int) -> TimerLogEnd | None:
+    """Returns the end mark due at a timer log position; None if the file has room for a unit and a mark.
+
+    Source: TimerLog.append.
+    """
+    left = file_size - position % file_size
+    return None if left >= LOG_UNIT_SIZE + LOG_END_SIZE else TimerLogEnd(left, 0, MAGIC_BLANK)
+
+
 def is_log_end(data: Buffer, position: int) -> bool:
     """Whether the end mark of a timer log file is at a position."""
     if position + LOG_END_SIZE > len(data):
@@ -148,6 +225,27 @@ def is_log_end(data: Buffer, position: int) -> bool:
 def is_magic_valid(magic: int) -> bool:
     """Whether the broker accepts the magic of a log unit (TimerMessageStore.isMagicOK)."""
     return magic | 0xF == 0xF
+
+
+def unit_at(data: Buffer, position: int = 0) -> TimerLogUnit | None:
+    """Returns the unit at a position; None if the broker accepts none there (TimerMessageStore.recoverAndRevise)."""
+    if position + LOG_UNIT_SIZE > len(data):
+        return None
+    unit = LOG_UNIT.parse(data, position)
+    return unit if unit.size == LOG_UNIT_SIZE and is_magic_valid(unit.magic) else None
+
+
+def is_unused(data: Buffer, position: int = 0) -> bool:
+    """Whether the units of a file end at a position without damage: by an end mark, by zeros, or with the data."""
+    return is_log_end(data, position) or not any(data[position : position + LOG_UNIT_SIZE])
+
+
+def log_rows(data: Buffer) -> "tuple[np.ndarray, np.ndarray]":
+    """Returns the places for units in a file, of `LOG_UNIT.dtype`, and a bool for each: `unit_at` finds one there."""
+    import numpy as np  # noqa: PLC0415 - `mqtool --help` must not load numpy
+
+    rows = np.frombuffer(data, LOG_UNIT.dtype, len(data) // LOG_UNIT_SIZE)
+    return rows, (rows["size"] == LOG_UNIT_SIZE) & (rows["magic"] | 0xF == 0xF)
 
 
 def last_unit_position(file_size: int) -> int:

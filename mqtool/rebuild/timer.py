@@ -14,22 +14,45 @@ from pathlib import Path
 
 from msgspec import Struct, field
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError
 from mqtool.formats import commit_log, file_names, java, properties, timer, topics
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.listing import Listing
-from mqtool.rebuild.timer_parts import Parked, Placed, Slot
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.store.files import list_mapped_files, read_file
+from mqtool.store.files import list_mapped_files
 from mqtool.store.store import Store
+from mqtool.store.timer import saved_checkpoint
 
 TOPIC = topics.TIMER_TOPIC.encode()
-DEFAULT_ROLL_WINDOW = 2 * 86_400
 _BLANK_SLOTS = 60
 _ENQUEUED = properties.TIMER_ENQUEUE_MS.encode()
+
+
+class Parked(Struct, frozen=True):
+    """A message in the timer topic: position of its record, deliver time, and identity."""
+
+    queue_offset: int
+    physical_offset: int
+    size: int
+    stored: int
+    due: int
+    key: str
+    rolls: int
+    is_delete: bool
+    topic: str | None
+
+
+class Placed(Struct, frozen=True):
+    """A message and its slot, which it leaves at `due`, in ms; `done` if it has left the slot or must not enter it."""
+
+    message: Parked
+    write_time: int
+    due: int
+    magic: int
+    done: bool
 
 
 class TimerResult(Struct):
@@ -84,8 +107,8 @@ class _Rebuild:
         config = store.config
         self._store = store
         self._on_progress = on_progress
-        self._precision = max(1, config.integer("timerPrecisionMs") or timer.DEFAULT_PRECISION_MS)
-        window = config.integer("timerRollWindowSlot") or DEFAULT_ROLL_WINDOW
+        self._precision = config.timer_precision
+        window = config.integer("timerRollWindowSlot") or timer.DEFAULT_ROLL_WINDOW
         most = timer.WHEEL_SLOTS - _BLANK_SLOTS
         self._window = window if 2 <= window <= most else most
         files = list_mapped_files(store.path / file_names.TIMER_LOG).files
@@ -95,7 +118,7 @@ class _Rebuild:
         self._parked: dict[int, Parked] = {}
         self._enqueued: dict[tuple[str, int], int] = {}
         self._cancelled: set[str] = set()
-        self._slots: dict[int, Slot] = {}
+        self._slots: dict[int, timer.TimerSlot] = {}
         self._found = TimerResult()
 
     def run(self, out: Path) -> TimerResult:
@@ -110,7 +133,7 @@ class _Rebuild:
                 self._on_progress(done, log.bytes_in_use)
         ordered = [self._parked[number] for number in sorted(self._parked)]
         found.parked = len(ordered)
-        old = self._old_checkpoint()
+        old = saved_checkpoint(self._store.path)
         placed = self._settle([self._place(message, time) for message, time in self._timed(ordered)], old)
         with OutputFiles(out) as output:
             end = self._write_log(output, placed)
@@ -125,7 +148,7 @@ class _Rebuild:
         found.waiting = sum(slot.count for slot in self._slots.values() if self._is_open(slot, checkpoint))
         return found
 
-    def _is_open(self, slot: Slot, checkpoint: timer.TimerCheckpoint) -> bool:
+    def _is_open(self, slot: timer.TimerSlot, checkpoint: timer.TimerCheckpoint) -> bool:
         return slot.time * self._precision >= checkpoint.last_read_time_ms
 
     def _read(self, frames: Frames) -> None:
@@ -192,24 +215,20 @@ class _Rebuild:
 
     def _room(self, output: OutputFiles, position: int) -> int:
         """Returns the position of the next unit; ends a file that has no room for the unit and an end mark."""
-        left = self._file_size - position % self._file_size
-        if left >= timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE:
+        end = timer.log_end_at(position, self._file_size)
+        if end is None:
             return position
         base = position - position % self._file_size
-        end = timer.LOG_END.build(timer.TimerLogEnd(left, 0, commit_log.MAGIC_BLANK))
         name = f"{file_names.TIMER_LOG}/{file_names.mapped_file_name(base)}"
-        output.write(name, self._file_size, position - base, end[:left])
-        return position + left
+        output.write(name, self._file_size, position - base, timer.LOG_END.build(end)[: end.remaining])
+        return position + end.remaining
 
     def _place(self, message: Parked, write_time: int) -> Placed:
         """Returns the slot of a message: that of its deliver time, or an earlier one from which it is rolled."""
-        magic, due = timer.TimerMagic.DEFAULT, message.due
-        window = self._window * self._precision
-        excess = due - write_time - window
-        if excess >= 0:
+        magic = timer.TimerMagic.DEFAULT
+        due, is_rolled = timer.time_in_wheel(message.due, write_time, self._window, self._precision)
+        if is_rolled:
             magic |= timer.TimerMagic.ROLL
-            near = excess < self._window // 3 * self._precision
-            due = write_time + (self._window // 2 * self._precision if near else window)
         if message.is_delete:
             magic |= timer.TimerMagic.DELETE
         # delivery of a message without a key cannot be determined: it must not be delivered twice
@@ -243,11 +262,13 @@ class _Rebuild:
 
     def _unit(self, placed: Placed, position: int) -> timer.TimerLogUnit:
         message = placed.message
-        before = self._enter(placed.due, position, -1 if message.is_delete else 1)
+        index = timer.slot_index(placed.due, self._precision)
+        slot = timer.slot_at(self._slots.get(index), placed.due // self._precision)
+        self._slots[index] = slot.after(position, placed.magic)
         topic_hash = java.string_hash(message.topic) if message.topic is not None else 0
         return timer.TimerLogUnit(
             timer.LOG_UNIT_SIZE,
-            before,
+            slot.last_position,
             placed.magic,
             placed.write_time,
             placed.due - placed.write_time,
@@ -257,28 +278,9 @@ class _Rebuild:
             0,
         )
 
-    def _enter(self, due: int, position: int, count: int) -> int:
-        """Adds a unit to its slot; returns the position of the previous unit in the slot."""
-        index, time = timer.slot_index(due, self._precision), due // self._precision
-        slot = self._slots.get(index)
-        if slot is None or slot.time != time:
-            slot = self._slots[index] = Slot(time)
-        before = slot.last
-        slot.first = position if slot.first == timer.NO_POSITION else slot.first
-        slot.last, slot.count = position, slot.count + count
-        return before
-
     def _write_wheel(self, output: OutputFiles) -> None:
         name, size = file_names.TIMER_WHEEL, timer.WHEEL_FILE_SIZE
         output.write(name, size, 0, b"")
         for index, slot in sorted(self._slots.items()):
-            made = timer.TimerSlot(slot.time, slot.first, slot.last, slot.count, 0)
-            output.write(name, size, index * timer.SLOT_SIZE, timer.SLOT.build(made))
+            output.write(name, size, index * timer.SLOT_SIZE, timer.SLOT.build(slot))
         self._found.files.append(name)
-
-    def _old_checkpoint(self) -> timer.TimerCheckpoint:
-        """Returns the contents of config/timercheck; an empty checkpoint if it cannot be read."""
-        try:
-            return timer.parse_checkpoint(read_file(self._store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT))
-        except StoreError:
-            return timer.TimerCheckpoint()

@@ -30,10 +30,11 @@ from mqtool.repair.salvage.merge import Run, blank_between
 from mqtool.repair.salvage.new_log import MovedLog
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import Queue, has_record
-from mqtool.store.files import MappedFile, list_mapped_files, read_file
+from mqtool.store.files import MappedFile, list_mapped_files
 from mqtool.store.pending import pending_messages
 from mqtool.store.selection import Selection
 from mqtool.store.store import Store, open_store
+from mqtool.store.timer import read_log_file
 from mqtool.store.topics import purgeable_topics
 from mqtool.words import size as bytes_text
 
@@ -206,11 +207,11 @@ def _move_index(store: Store, out: Path, staged: StagedFiles) -> None:
 def _move_timer(store: Store, moves: Moves, out: Path, staged: StagedFiles) -> None:
     """Updates the physical offsets in the units of the timer log; the wheel has none."""
     for file in list_mapped_files(store.path / file_names.TIMER_LOG).files:
-        rows = np.frombuffer(read_file(file.path), timer.LOG_UNIT.dtype, file.size // timer.LOG_UNIT.size)
+        rows, is_unit = timer.log_rows(read_log_file(file.path))
         physical = rows["physical_offset"].astype(np.int64)
         new = moves.records(physical)
-        is_unit = (rows["size"] == timer.LOG_UNIT.size) & (physical >= store.commit_log.min_offset) & (new >= 0)
-        _patch_physical_offsets(file.path, rows, np.where(is_unit, new, physical), out, staged)
+        is_moved = is_unit & (physical >= store.commit_log.min_offset) & (new >= 0)
+        _patch_physical_offsets(file.path, rows, np.where(is_moved, new, physical), out, staged)
 
 
 def _move_checkpoint(store: Store, moves: Moves, last_time: int, out: Path, staged: StagedFiles) -> None:

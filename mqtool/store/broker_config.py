@@ -168,6 +168,11 @@ class BrokerConfig(Struct, frozen=True):
             raise UsageError(f"{self.source or 'configuration'}: {key}: expected a whole number, found {value!r}")
         return None if number is None else int(number)
 
+    @property
+    def timer_precision(self) -> int:
+        """Time span of a slot of the timer wheel, ms."""
+        return self.integer("timerPrecisionMs") or timer.DEFAULT_PRECISION_MS
+
     def flag(self, key: str) -> bool | None:
         """Returns a Boolean as a broker reads it, None if the key is absent."""
         value = self.values.get(key)

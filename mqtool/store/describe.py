@@ -13,10 +13,10 @@ from mqtool.formats import file_names, timer
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.records.damage import Damage
 from mqtool.store.consume_queue import Queue
-from mqtool.store.entries import unit_positions
 from mqtool.store.file_sizes import KnownSize
-from mqtool.store.files import ReadFile, list_mapped_files, read_file
+from mqtool.store.files import list_mapped_files
 from mqtool.store.store import Store
+from mqtool.store.timer import read_checkpoint, read_wheel
 from mqtool.values import asdict
 
 Description = dict[str, Any]
@@ -203,16 +203,14 @@ def _timer(store: Store) -> Description | None:
     if not wheel.is_file() and not log:
         return None
     found: Description = {"log_files": len(log), "waiting": None}
-    checkpoint = store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
     try:
-        read = timer.parse_checkpoint(read_file(checkpoint)) if checkpoint.is_file() else timer.TimerCheckpoint()
+        read = read_checkpoint(store.path)
     except (UnreadableError, PermissionError):
         return {**found, "last_read_time": None, "last_queue_offset": None}
     if wheel.is_file():
-        with ReadFile(wheel) as opened:
-            slots = [timer.TimerSlot(*values) for _, values in unit_positions(opened, timer.SLOT) if any(values)]
-        due = read.last_read_time_ms // timer.DEFAULT_PRECISION_MS
-        found["waiting"] = sum(slot.count for slot in slots if slot.time >= due)
+        slots = read_wheel(store.path)
+        unread = timer.unread_slots(slots, read.last_read_time_ms, store.config.timer_precision)
+        found["waiting"] = int(slots["count"][unread].sum())
     return {**found, "last_read_time": read.last_read_time_ms, "last_queue_offset": read.last_timer_queue_offset}
 
 

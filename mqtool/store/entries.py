@@ -149,12 +149,12 @@ def _checkpoint(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
     yield {**asdict(found), "min_timestamp": found.min_timestamp}
 
 
-def _timer_wheel(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+def _timer_wheel(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
     with ReadFile(file.path) as opened:
         for position, values in unit_positions(opened, timer.SLOT):
             if any(values):
                 row = _row(timer.SLOT, values)
-                time = java.to_int64(row["time"] * timer.DEFAULT_PRECISION_MS)
+                time = java.to_int64(row["time"] * config.timer_precision)
                 yield {"slot": position // timer.SLOT_SIZE, **row, "deliver_time": time}
 
 
@@ -163,14 +163,16 @@ def _timer_log(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
         data_end, at = opened.data_end(), 0
         while at < data_end:
             data = opened.read(at, timer.LOG_UNIT_SIZE)
-            if timer.is_log_end(data, 0) or not any(data):
-                return
-            unit = timer.LOG_UNIT.parse(data)
-            if unit.size != timer.LOG_UNIT_SIZE:
-                found = f"expected size {timer.LOG_UNIT_SIZE}, found {unit.size}"
-                raise FormatError(found, layout=timer.LOG_UNIT.name, field="size", position=at)
-            time = java.to_int64(unit.write_time + unit.delay)
-            yield {"position": file.base + at, **asdict(unit), "deliver_time": time}
+            unit = timer.unit_at(data)
+            if unit is None:
+                if timer.is_unused(data):
+                    return
+                unit = timer.LOG_UNIT.parse(data)
+                field, found = "size", f"expected size {timer.LOG_UNIT_SIZE}, found {unit.size}"
+                if unit.size == timer.LOG_UNIT_SIZE:
+                    field, found = "magic", f"invalid magic {unit.magic:#x}"
+                raise FormatError(found, layout=timer.LOG_UNIT.name, field=field, position=at)
+            yield {"position": file.base + at, **asdict(unit), "deliver_time": unit.deliver_time}
             at += unit.size
 
 

@@ -53,10 +53,8 @@ def kind_of(path: Path, head: bytes) -> FileKind | None:
 
 
 def _is_timer_log(head: bytes) -> bool:
-    if len(head) < timer.LOG_UNIT_SIZE:
-        return False
-    unit = timer.LOG_UNIT.parse(head)
-    return unit.size == timer.LOG_UNIT_SIZE and timer.is_magic_valid(unit.magic) and unit.reserved == 0
+    unit = timer.unit_at(head)
+    return unit is not None and unit.reserved == 0
 
 
 def _is_batch_queue(head: bytes) -> bool:

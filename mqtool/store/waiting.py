@@ -16,9 +16,10 @@ from msgspec import Struct
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import file_names, properties, service_records, timer, topics
 from mqtool.store.consume_queue import Queue, units_from
-from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
+from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.popped import open_check_points, open_offsets
 from mqtool.store.store import Store
+from mqtool.store.timer import read_checkpoint, read_wheel
 
 
 class WaitingKind(Enum):
@@ -131,7 +132,7 @@ def _waiting(kind: WaitingKind, queue: Queue, offsets: np.ndarray, physical: np.
 def _timers(store: Store, queue: Queue) -> WaitingMessages:
     """Returns messages that are not in the wheel yet, and those in unread slots."""
     offsets, physical = units_from(queue, queue.min_offset)
-    checkpoint = _timer_checkpoint(store)
+    checkpoint = read_checkpoint(store.path)
     in_wheel = _in_wheel(store, checkpoint.last_read_time_ms)
     if in_wheel is None:
         waits = np.array([_is_due_later(store, one, checkpoint.last_read_time_ms) for one in physical.tolist()], bool)
@@ -140,26 +141,13 @@ def _timers(store: Store, queue: Queue) -> WaitingMessages:
     return _waiting(WaitingKind.TIMER, queue, offsets[waits], physical[waits])
 
 
-def _timer_checkpoint(store: Store) -> timer.TimerCheckpoint:
-    path = store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
-    return timer.parse_checkpoint(read_file(path)) if path.is_file() else timer.TimerCheckpoint()
-
-
-def _precision(store: Store) -> int:
-    return store.config.integer("timerPrecisionMs") or timer.DEFAULT_PRECISION_MS
-
-
 def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
     """Returns the physical offsets that unread slots of the wheel lead to; None if the files do not show them."""
-    path = store.path / file_names.TIMER_WHEEL
     files = list_mapped_files(store.path / file_names.TIMER_LOG).files
-    if not path.is_file():
+    if not (store.path / file_names.TIMER_WHEEL).is_file():
         return None
-    with ReadFile(path) as opened:
-        data = opened.read(0, opened.size - opened.size % timer.SLOT_SIZE)
-    slots = np.frombuffer(data, timer.SLOT.dtype)
-    unread = (slots["time"].astype(np.int64) * _precision(store) >= read_to) & (slots["last_position"] >= 0)
-    unread &= slots["time"] > 0
+    slots = read_wheel(store.path)
+    unread = timer.unread_slots(slots, read_to, store.config.timer_precision)
     found: list[int] = []
     with contextlib.ExitStack() as stack:
         opened_files = [(file, stack.enter_context(ReadFile(file.path))) for file in files]
@@ -170,10 +158,8 @@ def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
             while 0 <= position < below:  # a chain leads backwards; else it is damaged and says nothing
                 file = next(((file, one) for file, one in opened_files if file.base <= position < file.end), None)
                 unit_bytes = b"" if file is None else file[1].read(position - file[0].base, timer.LOG_UNIT_SIZE)
-                if len(unit_bytes) < timer.LOG_UNIT_SIZE:
-                    return None
-                unit = timer.LOG_UNIT.parse(unit_bytes)
-                if unit.size != timer.LOG_UNIT_SIZE:
+                unit = timer.unit_at(unit_bytes)
+                if unit is None:
                     return None
                 (deletions if unit.magic & timer.TimerMagic.DELETE else parked).append(unit.physical_offset)
                 below, position = position, unit.previous_position

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import FormatError, StoreError
-from mqtool.formats import commit_log, file_names, java, properties, timer, topics
-from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
+from mqtool.errors import FormatError
+from mqtool.formats import commit_log, file_names, properties, timer, topics
+from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
+from mqtool.store.timer import checkpoint_path, read_log_file, read_wheel, saved_checkpoint
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import Survey
@@ -50,7 +51,7 @@ class TimerCheck:
         """Whether the store has a timer, or had one that has read parked messages."""
         if self._files or (self._survey.root / file_names.TIMER_WHEEL).exists():
             return True
-        return self._queue is not None and self._saved().last_timer_queue_offset > 0
+        return self._queue is not None and saved_checkpoint(self._survey.root).last_timer_queue_offset > 0
 
     def run(self) -> str:
         """Checks all parts; returns a text about what was checked."""
@@ -72,28 +73,21 @@ class TimerCheck:
 
     def _read(self, file: MappedFile) -> np.ndarray:
         """Checks the units of one file; returns their positions, deliver times and records."""
-        with ReadFile(file.path) as opened:
-            data = opened.read(0, min(opened.data_end(), file.size))
+        data = read_log_file(file.path)
         found = []
         at = 0
-        while at + timer.LOG_UNIT_SIZE <= len(data) and not timer.is_log_end(data, at):
-            unit = timer.LOG_UNIT.parse(data, at)
-            if unit.size == 0 and not any(data[at : at + timer.LOG_UNIT_SIZE]):
-                break
-            if unit.size != timer.LOG_UNIT_SIZE or not timer.is_magic_valid(unit.magic):
-                if not self._survey.live:
-                    self._collector.add(
-                        "timer-bad-unit", file.path, f"size {unit.size}, magic {unit.magic:#x}", position=at
-                    )
-                break
+        while (unit := timer.unit_at(data, at)) is not None:
             position = file.base + at
             previous = unit.previous_position
             if previous != timer.NO_POSITION and not self._is_before(previous, position):
                 words = f"position {position} names {previous} as the one before it"
                 self._collector.add("timer-bad-chain", file.path, words, position=at)
             self._record(file, at, unit)
-            found.append((position, java.to_int64(unit.write_time + unit.delay), unit.physical_offset))
+            found.append((position, unit.deliver_time, unit.physical_offset))
             at += timer.LOG_UNIT_SIZE
+        if at + timer.LOG_UNIT_SIZE <= len(data) and not timer.is_unused(data, at) and not self._survey.live:
+            unit = timer.LOG_UNIT.parse(data, at)
+            self._collector.add("timer-bad-unit", file.path, f"size {unit.size}, magic {unit.magic:#x}", position=at)
         return np.array(found, _NO_UNITS.dtype)
 
     def _is_before(self, previous: int, position: int) -> bool:
@@ -125,19 +119,8 @@ class TimerCheck:
         with ReadFile(segment.path) as opened:
             return opened.read(physical - segment.base, size)
 
-    @property
-    def _checkpoint_path(self) -> Path:
-        return self._survey.root / file_names.CONFIG / file_names.TIMER_CHECKPOINT
-
-    def _saved(self) -> timer.TimerCheckpoint:
-        """Returns the contents of config/timercheck; zeros if it cannot be read, as in the broker."""
-        try:
-            return timer.parse_checkpoint(read_file(self._checkpoint_path))
-        except StoreError:
-            return timer.TimerCheckpoint()
-
     def _checkpoint(self) -> timer.TimerCheckpoint:
-        path, found = self._checkpoint_path, self._saved()
+        path, found = checkpoint_path(self._survey.root), saved_checkpoint(self._survey.root)
         end = max((file.end for file in self._files), default=0)
         if found.last_timer_log_flush_position > end:
             words = f"lastTimerLogFlushPos {found.last_timer_log_flush_position}, the timer log ends at {end}"
@@ -157,17 +140,15 @@ class TimerCheck:
         path = self._survey.root / file_names.TIMER_WHEEL
         if not path.is_file():
             return 0
-        with ReadFile(path) as file:
-            if file.size != timer.WHEEL_FILE_SIZE:
-                words = f"expected {timer.WHEEL_FILE_SIZE} bytes, found {file.size}"
-                self._collector.add("timer-wheel-size", path, words)
-                return 0
-            data = file.read(0, file.size)
-        slots = np.frombuffer(data, timer.SLOT.dtype)
+        size = path.stat().st_size
+        if size != timer.WHEEL_FILE_SIZE:
+            self._collector.add("timer-wheel-size", path, f"expected {timer.WHEEL_FILE_SIZE} bytes, found {size}")
+            return 0
+        slots = read_wheel(self._survey.root)
         times = slots["time"].astype(np.int64)
-        used = np.flatnonzero((times > 0) & (slots["last_position"] >= 0))
+        used = timer.used_slots(slots)
         precision = self._precision or self._inferred_precision(times[used], slots["last_position"][used])
-        waiting = used[times[used] > checkpoint.last_read_time_ms // precision]
+        waiting = np.flatnonzero(timer.unread_slots(slots, checkpoint.last_read_time_ms, precision))
         positions = set(self._units["position"].tolist())
         for row in waiting.tolist() if not self._survey.live else ():
             first, last = int(slots["first_position"][row]), int(slots["last_position"][row])

@@ -1,6 +1,9 @@
 """Timer wheel, timer log and timer checkpoint: real files and the broker's answers."""
 
+import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from mqtool.formats import java, timer
 from mqtool.formats.timer import TimerLogUnit, TimerSlot
@@ -106,3 +109,61 @@ def test_a_torn_end_mark_is_none(size):
     mark = timer.LOG_END.build(timer.TimerLogEnd(20, 0, -875286124))
     assert timer.is_log_end(mark, 0)
     assert not timer.is_log_end(mark[:size], 0)
+
+
+_I32, _I64 = st.integers(-(1 << 31), (1 << 31) - 1), st.integers(-(1 << 63), (1 << 63) - 1)
+_UNITS = st.builds(
+    TimerLogUnit, st.sampled_from((52, 0, 51, -52)), _I64, st.integers(-2, 17), _I64, _I32, _I64, _I32, _I32, _I64
+)
+
+
+@given(st.lists(_UNITS, max_size=6), st.binary(max_size=60))
+def test_places_of_a_log_file_hold_a_unit_in_both_forms_or_in_none(units, tail):
+    data = b"".join(map(timer.LOG_UNIT.build, units)) + tail
+    rows, is_unit = timer.log_rows(data)
+    scalar = [timer.unit_at(data, at) for at in range(0, len(data), 52)][: len(rows)]
+    assert [TimerLogUnit(*row) if held else None for row, held in zip(rows.tolist(), is_unit, strict=True)] == scalar
+    assert timer.unit_at(data, len(rows) * 52) is None
+
+
+@pytest.mark.parametrize("path", LOGS, ids=label)
+def test_an_end_mark_is_never_a_unit(path):
+    data = path.read_bytes()
+    _, is_unit = timer.log_rows(data)
+    end = int(np.append(is_unit, False).argmin())
+    assert not is_unit[end:].any()
+    assert timer.is_unused(data, end * timer.LOG_UNIT_SIZE)
+
+
+def test_units_end_without_damage_at_a_mark_or_zeros_only():
+    mark = timer.LOG_END.build(timer.TimerLogEnd(52, 0, -875286124)) + b"x" * 36
+    assert [timer.is_unused(data) for data in (b"", bytes(52), bytes(51) + b"x", mark)] == [True, True, False, True]
+    assert timer.unit_at(mark) is None
+
+
+def test_slots_wait_from_the_read_time_on():
+    slots = np.array([(9, 0, 0, 1, 0), (10, 0, 0, 1, 0), (11, -1, -1, 0, 0), (12, 0, 52, 2, 0)], timer.SLOT.dtype)
+    assert timer.unread_slots(slots, 10_000, 1000).tolist() == [False, True, False, True]
+    assert timer.unread_slots(slots, 10_001, 1000).tolist() == [False, False, False, True]
+    assert timer.unread_slots(slots, 2000, 200).tolist() == [False, True, False, True]
+
+
+def test_a_message_past_the_window_enters_an_earlier_slot():
+    """TimerMessageStore.doEnqueue: with little more than the window, half of it is left for the next roll."""
+    found = [timer.time_in_wheel(5000 + slots * 500, 5000, 90, 500) for slots in (89, 90, 119, 120)]
+    assert found == [
+        (5000 + slots * 500, is_rolled) for slots, is_rolled in ((89, False), (45, True), (45, True), (90, True))
+    ]
+
+
+def test_a_slot_takes_units_and_deletions():
+    slot = timer.slot_at(TimerSlot(7, 0, 0, 5, 0), 8)
+    assert slot == TimerSlot(8, -1, -1, 0, 0)
+    slot = slot.after(104, 1)
+    assert slot.after(156, 4 | 1) == TimerSlot(8, 104, 156, 0, 0)
+    assert timer.slot_at(slot, 8) is slot
+
+
+def test_a_log_file_ends_where_a_unit_and_a_mark_do_not_fit():
+    assert timer.log_end_at(1024 - 68, 1024) is None
+    assert timer.log_end_at(5 * 1024 - 67, 1024) == timer.TimerLogEnd(67, 0, -875286124)

@@ -1,8 +1,11 @@
 """A purge takes the messages of some topics out of the log, and nothing else of anybody's."""
 
+import os
+
 import pytest
 
 from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
+from mqtool.formats import timer
 from mqtool.repair import Purge, RebuildIndex, apply, finalize, make_plan, undo
 from mqtool.store.pending import pending_counts
 from mqtool.store.store import open_store
@@ -160,6 +163,13 @@ def test_stores_whose_addresses_others_share_are_refused(tmp_path):
 def test_timers_in_a_database_are_refused(tmp_path):
     with pytest.raises(UnsupportedFormatError, match="timer in RocksDB"):
         make_plan(copy_store("orders-5.5.0", tmp_path), Purge(("Orders",)), config={"timerRocksDBEnable": "true"})
+
+
+def test_a_timer_log_of_the_default_file_size_is_updated(tmp_path):
+    root = copy_store("timer-5.5.0", tmp_path)
+    os.truncate(max((root / "timerlog").iterdir()), timer.DEFAULT_LOG_FILE_SIZE)
+    plan = make_plan(root, Purge(("Timer",)))
+    assert any("timerlog" in str(step) for step in plan.steps)
 
 
 def test_a_segment_with_a_wrong_name_is_renamed_first(tmp_path):

@@ -14,7 +14,7 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties, service_records
 from mqtool.formats.commit_log import is_queued
-from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic
+from mqtool.formats.timer import CHECKPOINT, DEFAULT_ROLL_WINDOW, TimerLogUnit, TimerMagic, time_in_wheel
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -31,7 +31,6 @@ _EXPIRY_PERIOD_S = 30
 _AT_ONCE = 64
 _ON_THE_WAY_MS = 1000
 _SLOTS_AT_ONCE = 2000
-_ROLL_WINDOW_SLOTS = 2 * 86_400
 _RECALL_TAG = "_RECALL_TAG_"
 _WANTS = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
 _OUT_MARK = properties.mark(properties.TIMER_OUT_MS)
@@ -258,18 +257,17 @@ class Timer:
         """
         assert self._files is not None
         found = message.properties
-        due = self._floor(service_records.deliver_ms(found))
+        due = service_records.deliver_ms(found)
         magic, write = TimerMagic.DEFAULT, self._floor(now)
         if properties.TIMER_DEL_UNIQUE_KEY in found:
             magic |= TimerMagic.DELETE
-        window = _ROLL_WINDOW_SLOTS * self._precision
         if due < self._read_ms:
             return bool(magic & TimerMagic.DELETE) or self._deliver(message, write, now)
         if not magic & TimerMagic.DELETE:
             service_records.destination(found, default_queue="0")
-        if due - write >= window:
+        due, is_rolled = time_in_wheel(due, write, DEFAULT_ROLL_WINDOW, self._precision)
+        if is_rolled:
             magic |= TimerMagic.ROLL
-            due = write + (window // 2 if due - write - window < window // 3 else window)
         record = message.record
         topic = found.get(properties.REAL_TOPIC)
         topic_hash = _topic_hash(topic) if topic else 0

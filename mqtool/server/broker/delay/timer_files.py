@@ -9,10 +9,8 @@ import os
 from pathlib import Path
 
 from mqtool.engine.disk.files import open_more
-from mqtool.errors import FormatError
-from mqtool.formats import file_names, java, timer
-from mqtool.formats.commit_log import MAGIC_BLANK
-from mqtool.formats.timer import NO_POSITION, TimerCheckpoint, TimerLogEnd, TimerLogUnit, TimerSlot
+from mqtool.formats import file_names, timer
+from mqtool.formats.timer import NO_POSITION, TimerCheckpoint, TimerLogUnit, TimerSlot
 from mqtool.store.files import read_file
 
 
@@ -66,9 +64,7 @@ class TimerFiles:
         found = self._slots.get(index)
         if found is None:
             found = timer.SLOT.parse(os.pread(self._wheel, timer.SLOT_SIZE, index * timer.SLOT_SIZE))
-        if found.time != time_ms // self._precision:
-            return TimerSlot(time_ms // self._precision, NO_POSITION, NO_POSITION, 0, 0)
-        return found
+        return timer.slot_at(found, time_ms // self._precision)
 
     def _put_slot(self, time_ms: int, slot: TimerSlot) -> None:
         self._slots[timer.slot_index(time_ms, self._precision)] = slot
@@ -110,9 +106,7 @@ class TimerFiles:
                 0,
             )
         )
-        first = position if slot.first_position == NO_POSITION else slot.first_position
-        count = slot.count + (-1 if magic & timer.TimerMagic.DELETE else 1)
-        self._put_slot(time_ms, TimerSlot(slot.time, first, position, java.to_int32(count), slot.magic))
+        self._put_slot(time_ms, slot.after(position, magic))
 
     def units(self, time_ms: int) -> list[TimerLogUnit]:
         """Returns the units in the slot of a time, in the order in which they were added."""
@@ -127,12 +121,11 @@ class TimerFiles:
         return found[::-1]
 
     def _append(self, unit: TimerLogUnit) -> int:
-        rest = self._size - self.end % self._size
-        if rest < timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE:
+        end = timer.log_end_at(self.end, self._size)
+        if end is not None:
             self.write()
-            end = timer.LOG_END.build(TimerLogEnd(rest, 0, MAGIC_BLANK))
-            os.pwrite(self._log(self.end), end, self.end % self._size)
-            self.end += rest
+            os.pwrite(self._log(self.end), timer.LOG_END.build(end), self.end % self._size)
+            self.end += end.remaining
         position = self.end
         self._units.append(timer.LOG_UNIT.build(unit))
         self.end += timer.LOG_UNIT_SIZE
@@ -155,11 +148,7 @@ class TimerFiles:
         base = position - position % self._size
         if base not in self._logs and not (self._directory / file_names.mapped_file_name(base)).is_file():
             return None
-        data = os.pread(self._log(position), timer.LOG_UNIT_SIZE, position % self._size)
-        if len(data) < timer.LOG_UNIT_SIZE or not any(data):
-            return None
-        unit = timer.LOG_UNIT.parse(data)
-        return unit if unit.size == timer.LOG_UNIT_SIZE and timer.is_magic_valid(unit.magic) else None
+        return timer.unit_at(os.pread(self._log(position), timer.LOG_UNIT_SIZE, position % self._size))
 
     # -- recovery ------------------------------------------------------------------------------------------------
 
@@ -182,12 +171,9 @@ class TimerFiles:
                     position = following
                     continue
                 return position
-            time_ms = java.to_int64(unit.write_time + unit.delay)
-            slot = self.slot(time_ms)
+            slot = self.slot(unit.deliver_time)
             if slot.last_position < position:
-                first = position if slot.first_position == NO_POSITION else slot.first_position
-                count = java.to_int32(slot.count + 1)
-                self._put_slot(time_ms, TimerSlot(slot.time, first, position, count, slot.magic))
+                self._put_slot(unit.deliver_time, slot.after(position, unit.magic))
                 self.write()
             position += timer.LOG_UNIT_SIZE
 
@@ -197,11 +183,7 @@ class TimerFiles:
         return sorted(base for base in bases if base is not None and base % self._size == 0)
 
     def _is_end(self, position: int) -> bool:
-        data = os.pread(self._log(position), timer.LOG_END_SIZE, position % self._size)
-        try:
-            return timer.is_log_end(data, 0)
-        except FormatError:
-            return False
+        return timer.is_log_end(os.pread(self._log(position), timer.LOG_END_SIZE, position % self._size), 0)
 
     def last_unit(self) -> TimerLogUnit | None:
         """Returns the last unit of the log; None if the log is empty."""

@@ -265,7 +265,7 @@ def test_a_broker_without_a_timer_refuses_messages_for_later(tmp_path):
 
 
 def test_a_message_beyond_the_wheel_goes_round_until_its_time_is_within(tmp_path, monkeypatch):
-    monkeypatch.setattr("mqtool.server.broker.delay.timer._ROLL_WINDOW_SLOTS", 3)
+    monkeypatch.setattr("mqtool.server.broker.delay.timer.DEFAULT_ROLL_WINDOW", 3)
     monkeypatch.setattr("mqtool.server.broker.delay.timer._PERIOD_S", 0.02)
     with MqServer(tmp_path / "store", timerPrecisionMs="100") as server, Client(server.broker_address) as client:
         due = now_ms() + 900
