@@ -87,6 +87,8 @@ ENTRY = Unit(
 SLOT_LAYOUT = cs.Struct(i32("newest_entry", "number of the slot's newest entry, 0 if there is none"))
 SLOT_FIELDS = codec.leading_fields(SLOT_LAYOUT)
 SLOT = codec.struct_of(SLOT_FIELDS)
+SLOT_TYPE = ">i4"
+"""numpy type of a slot."""
 
 HEADER_SIZE = HEADER.size
 SLOT_SIZE = SLOT.size

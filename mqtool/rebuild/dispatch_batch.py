@@ -43,7 +43,7 @@ class DispatchBatch(Struct):
     Attributes:
         end: physical offset up to which the log has been processed.
         records: number of records.
-        last_record, last_time: physical offset and store timestamp of the last record; -1 and 0 if there is none.
+        last_time: store timestamp of the last record; 0 if there is none.
         queues: units by queue, in the order in which the queues first occurred.
         keys: for the index.
         damage, oddities: found in these records.
@@ -52,7 +52,6 @@ class DispatchBatch(Struct):
 
     end: int
     records: int = 0
-    last_record: int = -1
     last_time: int = 0
     queues: list[tuple[QueueName, UnitBatch]] = field(default_factory=list)
     keys: IndexKeys | None = None
@@ -89,7 +88,6 @@ class BatchBuilder:
         if self._observer is not None:
             self._observer(self._dispatcher, frames, dispatched)
         batch = DispatchBatch(frames.base + int(frames.positions[-1] + frames.sizes[-1]), len(frames))
-        batch.last_record = int(frames.column("physical_offset")[-1])
         batch.last_time = int(frames.select(slice(-1, None)).column("store_timestamp")[0])
         batch.oddities.extend(dispatched.oddities)
         batch.batch_topics = self._unknown_batches(frames, dispatched.topic)

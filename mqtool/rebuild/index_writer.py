@@ -10,7 +10,7 @@ from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY_SIZE, HEADER, HEADER_SIZE, IndexHeader
 from mqtool.rebuild.files import OutputFiles
 from mqtool.records.dispatched import IndexKeys
-from mqtool.records.index_build import Entries, IndexBuilder, IndexFileBuilder
+from mqtool.records.index_build import Entries, IndexBuilder, IndexFileBuilder, chain
 
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _LAST_YEAR = 9999
@@ -40,9 +40,9 @@ class IndexWriter:
         self._builder = IndexBuilder(slots, capacity)
         self._open: IndexFileBuilder | None = None
 
-    def add(self, keys: IndexKeys, last_record: int, last_time: int) -> None:
-        """Indexes the keys of a run of records; `last_record` and `last_time` are those of the run's last record."""
-        for file, entries in self._builder.add(keys, last_record):
+    def add(self, keys: IndexKeys, records: int, last_time: int) -> None:
+        """Indexes the keys of some records; `last_time` is the store timestamp of the last of them."""
+        for file, entries in self._builder.add(keys, records):
             if file is not self._open:
                 self._complete()
                 self._open = file
@@ -58,16 +58,15 @@ class IndexWriter:
     @property
     def is_full(self) -> bool:
         """Whether the open file has no room for more keys."""
-        return self._open is not None and self._open.is_full
+        return self._open is not None and not self._open.room
 
     def fill(self, keys: IndexKeys) -> int:
         """Adds keys to the open file until it is full; returns how many were added."""
-        done = 0
-        while self._open is not None and done < len(keys) and not self._open.is_full:
-            entries = self._open.add(keys.select(slice(done, None)))
-            done += len(entries.entries)
-            self._write(entries)
-        return done
+        if self._open is None:
+            return 0
+        entries = self._open.add(keys)
+        self._write(entries)
+        return len(entries.entries)
 
     def finish(self) -> None:
         """Completes the last file."""
@@ -115,7 +114,7 @@ class IndexWriter:
             at = index_file.entry_position(first, self._slots)
             data = self._output.read(self._path(self.names[-1]), at, count * ENTRY_SIZE)
             entries = np.frombuffer(data, index_file.ENTRY.dtype, len(data) // ENTRY_SIZE)
-            heads[entries["key_hash"] % self._slots] = np.arange(first, first + len(entries), dtype=np.int32)
+            chain(heads, entries["key_hash"] % self._slots, first)
         self._open = IndexFileBuilder.resumed(header, heads, self._capacity)
         self._builder = IndexBuilder(self._slots, self._capacity, self._open)
 

@@ -69,7 +69,7 @@ class Sink:
         for name, units in batch.queues:
             self._add_units(name, units)
         if batch.keys is not None and batch.records:
-            self._index.add(batch.keys, batch.last_record, batch.last_time)
+            self._index.add(batch.keys, batch.records, batch.last_time)
             result.keys += len(batch.keys)
         if sum(writer.files.buffered for writer in self._queues.values()) > _BUFFERED:
             self.flush()

@@ -7,18 +7,69 @@ IndexService.buildIndex, getAndCreateLastIndexFile (4.9.7, 5.5.0). Docs page: do
 """
 
 from collections.abc import Iterator
+from typing import Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.formats import index_file, java
-from mqtool.formats.index_file import ENTRY, SLOT_SIZE, IndexHeader
+from mqtool.formats.index_file import ENTRY, SLOT_TYPE, IndexHeader
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.number_sets import stable_order
 
 CHUNK = 1 << 14
 """Keys per pass: the slots that it touches stay in the cache."""
+
+
+class GrowingFile(Protocol):
+    """An index file to which entries are added."""
+
+    @property
+    def room(self) -> int:
+        """How many more entries fit."""
+
+
+F = TypeVar("F", bound=GrowingFile)
+F_co = TypeVar("F_co", bound=GrowingFile, covariant=True)
+
+
+class GrowingIndex(Protocol[F_co]):
+    """The files of an index to which keys are added."""
+
+    @property
+    def end_physical_offset(self) -> int:
+        """Physical offset of the record that was indexed last; 0 if there is none."""
+
+    def current(self) -> F_co:
+        """Returns the file for the next key, a new one if the last is full (IndexService.getAndCreateLastIndexFile)."""
+
+
+def spread(index: GrowingIndex[F], keys: IndexKeys, records: int) -> Iterator[tuple[F, IndexKeys]]:
+    """Yields the files that take the keys of some records, each with its keys, before it takes them.
+
+    Every record looks for the current file, so one without keys begins a new file, too. A record that starts before the
+    last one indexed is left out, so that one itself is indexed twice if it comes twice (IndexService.buildIndex).
+
+    Args:
+        index: all its files.
+        keys: of the records.
+        records: number of records, at least one; `row` of a key is the number of its record.
+    """
+    file, done = index.current(), 0
+    if len(keys):
+        highest = np.maximum.accumulate(keys.physical_offset)
+        is_taken = (keys.physical_offset == highest) & (highest >= index.end_physical_offset)
+        keys = keys if is_taken.all() else keys.select(is_taken)
+    while True:
+        part = keys.select(slice(done, done + file.room))
+        yield file, part
+        done += len(part)
+        if done == len(keys):
+            break
+        file = index.current()
+    if len(keys) and keys.row[-1] < records - 1:
+        yield index.current(), keys.select(slice(0, 0))
 
 
 class Entries(Struct, frozen=True):
@@ -76,9 +127,9 @@ class IndexFileBuilder:
         return self._header
 
     @property
-    def is_full(self) -> bool:
-        """Whether the next key needs a new file."""
-        return self._header.index_count >= self.capacity
+    def room(self) -> int:
+        """How many more entries fit; a further key needs a new file."""
+        return max(0, self.capacity - self._header.index_count)
 
     def add(self, keys: IndexKeys) -> Entries:
         """Adds keys until the file is full.
@@ -86,41 +137,37 @@ class IndexFileBuilder:
         Returns:
             One entry for each key that was added.
         """
-        head = self._header
-        taken = min(len(keys), max(0, self.capacity - head.index_count), CHUNK)
-        part = keys.select(slice(0, taken))
-        entries = np.empty(taken, ENTRY.dtype)
-        self._header = append(head, self.heads, entries, part.key_hash, part.physical_offset, part.store_timestamp)
-        return Entries(head.index_count, entries)
+        first = self._header.index_count
+        part = keys.select(slice(0, self.room))
+        entries = np.empty(len(part), ENTRY.dtype)
+        self._header = append(self._header, self.heads, entries, part)
+        return Entries(first, entries)
 
     def slot_bytes(self) -> bytes:
         """Returns the slots as the file stores them."""
-        return self.heads.astype(f">i{SLOT_SIZE}").tobytes()
+        return self.heads.astype(SLOT_TYPE).tobytes()
 
 
-def append(
-    header: IndexHeader,
-    heads: np.ndarray,
-    entries: np.ndarray,
-    hashes: np.ndarray,
-    offsets: np.ndarray,
-    timestamps: np.ndarray,
-) -> IndexHeader:
+def append(header: IndexHeader, heads: np.ndarray, entries: np.ndarray, keys: IndexKeys) -> IndexHeader:
     """Appends entries to a file that has room for them, like as many calls of IndexFile.putKey.
 
     Args:
         header: of the file.
         heads: number of the newest entry of each slot, of any integer type; updated.
-        entries: output, of `ENTRY.dtype`; filled.
-        hashes: int32 key hashes.
-        offsets: int64 physical offsets.
-        timestamps: int64 store timestamps, ms.
+        entries: output, of `ENTRY.dtype`, one for each key; filled.
+        keys: of the entries.
 
     Returns:
         The header after the last entry.
     """
-    if not len(hashes):
-        return header
+    for start in range(0, len(keys), CHUNK):
+        part = slice(start, start + CHUNK)
+        header = _append_chunk(header, heads, entries[part], keys.select(part))
+    return header
+
+
+def _append_chunk(header: IndexHeader, heads: np.ndarray, entries: np.ndarray, keys: IndexKeys) -> IndexHeader:
+    hashes, offsets, timestamps = keys.key_hash, keys.physical_offset, keys.store_timestamp
     entries["key_hash"] = hashes
     entries["physical_offset"] = offsets
     first, last = (int(timestamps[0]), int(offsets[0])), (int(timestamps[-1]), int(offsets[-1]))
@@ -179,57 +226,37 @@ class IndexBuilder:
     """Builds one index file after another.
 
     Attributes:
-        current: the file that is being filled, None before the first record.
+        file: the file that is being filled, None before the first record.
     """
 
-    def __init__(self, slots: int, capacity: int, current: IndexFileBuilder | None = None) -> None:
+    def __init__(self, slots: int, capacity: int, file: IndexFileBuilder | None = None) -> None:
         """Starts without an index, or after an existing file.
 
         Args:
             slots, capacity: of new files.
-            current: the last existing file, full or not.
+            file: the last existing file, full or not.
         """
         self._slots = slots
         self._capacity = capacity
-        self.current = current
+        self.file = file
 
-    def add(self, keys: IndexKeys, last_record: int) -> Iterator[tuple[IndexFileBuilder, Entries]]:
-        """Indexes the keys of a run of records.
-
-        Args:
-            keys: of records that follow the previous ones.
-            last_record: physical offset of the run's last record, with or without keys: any record after a full file
-                makes the broker start a new one.
+    def add(self, keys: IndexKeys, records: int) -> Iterator[tuple[IndexFileBuilder, Entries]]:
+        """Indexes the keys of records that follow the previous ones; see `spread`.
 
         Yields:
-            A file and its new entries, none for a new file. A file is complete when the next one is yielded.
+            A file and its new entries, possibly none. A file is complete when the next one is yielded.
         """
-        if self.current is not None and len(keys):
-            # a record is left out if it starts before the last one indexed, so that one itself comes twice
-            keys = keys.select(slice(int(np.searchsorted(keys.physical_offset, self._end)), None))
-        if self.current is None:
-            yield self._roll()
-        done = 0
-        while done < len(keys):
-            if self._current.is_full:
-                yield self._roll()
-            entries = self._current.add(keys.select(slice(done, done + CHUNK)))
-            done += len(entries.entries)
-            yield self._current, entries
-        if self._current.is_full and last_record > self._end:
-            yield self._roll()
+        for file, part in spread(self, keys, records):
+            yield file, file.add(part)
 
     @property
-    def _current(self) -> IndexFileBuilder:
-        assert self.current is not None
-        return self.current
+    def end_physical_offset(self) -> int:
+        """Physical offset of the record that was indexed last; 0 if there is none."""
+        return self.file.header.end_physical_offset if self.file is not None else 0
 
-    @property
-    def _end(self) -> int:
-        return self._current.header.end_physical_offset
-
-    def _roll(self) -> tuple[IndexFileBuilder, Entries]:
-        before = None if self.current is None else self.current.header
-        seed = (0, 0) if before is None else (before.end_timestamp, before.end_physical_offset)
-        self.current = IndexFileBuilder(self._slots, self._capacity, *seed)
-        return self.current, Entries(1, np.empty(0, ENTRY.dtype))
+    def current(self) -> IndexFileBuilder:
+        """Returns the file for the next key, a new one if the last is full."""
+        if self.file is None or not self.file.room:
+            seed = (0, 0) if self.file is None else (self.file.header.end_timestamp, self.end_physical_offset)
+            self.file = IndexFileBuilder(self._slots, self._capacity, *seed)
+        return self.file

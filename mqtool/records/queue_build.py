@@ -31,11 +31,11 @@ class UnitPlacement(enum.Enum):
     """At the end of the queue, though that offset is further on: from there on units and queue offsets differ."""
 
 
-def is_dispatched(record_end: int, max_physical_offset: int) -> bool:
-    """Whether a queue already has the unit of a record or of a later one; the broker then skips the record.
+def is_dispatched(record_end: N, max_physical_offset: int) -> N:
+    """Returns whether a queue already has the unit of a record or of a later one; the broker then skips the record.
 
     Args:
-        record_end: physical offset after the record.
+        record_end: physical offset after the record, a number or a column.
         max_physical_offset: physical offset after the newest record with a unit; -1 if there is none.
     """
     return record_end <= max_physical_offset

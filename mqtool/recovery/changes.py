@@ -5,14 +5,14 @@ A file that is deleted and created again under its name counts as neither.
 
 from pathlib import Path
 
-from mqtool.formats import file_names, index_file
-from mqtool.formats.index_file import IndexHeader
+from mqtool.formats import file_names
 from mqtool.recovery.action_log import Action
+from mqtool.recovery.index import read_header, summary_of
 from mqtool.recovery.mapped_files import list_entries
 from mqtool.recovery.outcome import FileChanges, IndexSummary
 from mqtool.recovery.queue_files import UnitContent
 from mqtool.recovery.start import Start
-from mqtool.store.files import ReadFile, read_file
+from mqtool.store.files import read_file
 
 
 def file_changes(start: Start) -> FileChanges:
@@ -72,21 +72,8 @@ def index_after(start: Start) -> tuple[IndexSummary, ...]:
         if entry.is_directory or entry.path in deleted:
             continue
         file = known.get(entry.path)
-        found.append((entry.name, file.summary if file else _summary(entry.path)))
+        found.append((entry.name, file.summary if file else summary_of(entry.name, read_header(entry.path))))
     # the clock's name sorts after the names of older files, and before text
     newest = max((name for name, _ in found if name.isdigit()), default="") + ":"
     new = [(newest, file.summary) for file in start.state.index.files if file.path is None]
     return tuple(summary for _, summary in sorted(found + new, key=lambda one: one[0]))
-
-
-def _summary(path: Path) -> IndexSummary:
-    with ReadFile(path) as file:
-        data = file.read(0, index_file.HEADER_SIZE)
-    header: IndexHeader = index_file.HEADER.parse(data.ljust(index_file.HEADER_SIZE, b"\0"))
-    return (
-        path.name,
-        header.begin_physical_offset,
-        header.end_physical_offset,
-        header.hash_slot_count,
-        header.index_count,
-    )

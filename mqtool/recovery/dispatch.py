@@ -18,7 +18,7 @@ from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, QueueUnits, rules_for
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import among, distinct
-from mqtool.records.queue_build import batch_units, queue_numbers
+from mqtool.records.queue_build import batch_units, is_dispatched, queue_numbers
 from mqtool.records.record_check import RecordCheck
 from mqtool.recovery.action_log import load_fails
 from mqtool.recovery.batch_queues import BatchQueue
@@ -68,7 +68,7 @@ class StartDispatch:
             stored, physical = frames.column("store_timestamp"), frames.column("physical_offset")
             state.last_queued = LastQueued(int(stored[last]), int(physical[last]))
         if state.settings.index_enabled:
-            state.index.put(frames, found.keys)
+            state.index.put(found.keys, len(frames))
             if state.index.is_broken:
                 state.is_writeable = False
 
@@ -145,8 +145,8 @@ def _refuse(state: StoreState, queue: SimpleQueue | BatchQueue, blocked: Path) -
 
 
 def _put_simple(queue: SimpleQueue, frames: Frames, units: QueueUnits) -> None:
-    ends = units.physical_offset + units.size
-    units = units.select(ends > queue.max_physical_offset)  # it only grows: the others would be dropped one by one
+    # the maximum only grows, so the others would be dropped one by one
+    units = units.select(~is_dispatched(units.physical_offset + units.size, queue.max_physical_offset))
     stated = frames.column("queue_offset")[units.row]
     columns = (units.physical_offset, units.size, units.tags_code, stated)
     for physical, size, tags, offset in zip(*(column.tolist() for column in columns), strict=True):
@@ -154,6 +154,5 @@ def _put_simple(queue: SimpleQueue, frames: Frames, units: QueueUnits) -> None:
 
 
 def _put_batch(queue: BatchQueue, units: QueueUnits) -> None:
-    units = units.select(units.physical_offset > queue.max_physical_offset)
     for unit in batch_units(units):
         queue.put(unit)

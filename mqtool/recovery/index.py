@@ -9,13 +9,13 @@ from pathlib import Path
 
 import numpy as np
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError
 from mqtool.formats import file_names, index_file, java
 from mqtool.formats.index_file import IndexHeader
 from mqtool.records.dispatched import IndexKeys
-from mqtool.records.frames import Frames
-from mqtool.records.index_build import chain
+from mqtool.records.index_build import chain, spread
 from mqtool.recovery.action_log import Action, ActionLog, load_fails
 from mqtool.recovery.mapped_files import Entry, base_of, is_a_directory, list_entries
 from mqtool.recovery.settings import Settings
@@ -30,29 +30,29 @@ class SimulatedIndexFile(Struct):
 
     Attributes:
         path: of the file; None for one that a start creates.
-        begin_timestamp, end_timestamp, begin_physical_offset, end_physical_offset: of its header.
-        hash_slot_count, index_count: of its header, as the broker has them in memory.
+        header: as the broker has it in memory.
+        capacity: maxIndexNum.
         added: number of entries added by dispatch.
         stored_count: the counter in the file, 0 if it was never written.
         slots: newest entry of each slot; read when the first key is added.
     """
 
     path: Path | None
-    begin_timestamp: int = 0
-    end_timestamp: int = 0
-    begin_physical_offset: int = 0
-    end_physical_offset: int = 0
-    hash_slot_count: int = 0
-    index_count: int = 1
+    header: IndexHeader
+    capacity: int
     added: int = 0
     stored_count: int = 0
     slots: np.ndarray | None = None
 
     @property
+    def room(self) -> int:
+        """How many more entries fit."""
+        return max(0, self.capacity - self.header.index_count)
+
+    @property
     def summary(self) -> tuple[str, int, int, int, int]:
         """Name, begin and end physical offset, used slots and entry counter, as in the file after the start."""
-        name = self.path.name if self.path else NEW
-        return name, self.begin_physical_offset, self.end_physical_offset, self.hash_slot_count, self.stored_count
+        return summary_of(self.path.name if self.path else NEW, replace(self.header, index_count=self.stored_count))
 
 
 class SimulatedIndex:
@@ -97,15 +97,16 @@ class SimulatedIndex:
             self.refusal = f"load file {entry.path} error {is_a_directory(entry.path)}"
             return False
         self._grow(entry)
-        file = _read_header(entry.path)
-        if not clean_stop and file.end_timestamp > index_timestamp:
+        header = read_header(entry.path)
+        if not clean_stop and header.end_timestamp > index_timestamp:
             self._actions.do(Action.DELETE, entry.path)
             self._actions.log_reason(
                 "after a crash every index file whose end time is later than the checkpoint's index time is deleted; "
                 "only scanned records are indexed again (IndexService.load)"
             )
             return True
-        self.files.append(file)
+        held = replace(header, index_count=max(header.index_count, 1))
+        self.files.append(SimulatedIndexFile(entry.path, held, self._capacity, stored_count=header.index_count))
         return True
 
     def _grow(self, entry: Entry) -> None:
@@ -119,10 +120,8 @@ class SimulatedIndex:
                 f"index/{entry.name} has {entry.size} bytes: it is lengthened with zeros to {full_size}"
             )
 
-    def put(self, frames: Frames, keys: IndexKeys) -> None:
-        """Indexes the keys of records, in order (IndexService.buildIndex)."""
-        if not len(frames):
-            return
+    def put(self, keys: IndexKeys, records: int) -> None:
+        """Indexes the keys of records, in order (IndexService.buildIndex); see `spread`."""
         if self._settings.index_entries is None:
             self._actions.log_undecided(
                 "when an index file is full: its slots and entries are not known, give --config"
@@ -132,28 +131,26 @@ class SimulatedIndex:
                 "index/ is not a directory: no index file can be created, the store becomes read-only"
             )
             return
-        self._current()
-        offsets = frames.column("physical_offset")
-        has_key = np.zeros(len(offsets), bool)
-        has_key[keys.row] = True
-        taken = _not_before_end(offsets, has_key, self.files[-1].end_physical_offset)
-        keys = keys.select(taken[keys.row])
-        self._put_keys(keys.key_hash, keys.physical_offset, keys.store_timestamp)
-        if not len(keys) or keys.row[-1] < len(offsets) - 1:
-            self._current()  # the last record looks for a file, too
+        for file, part in spread(self, keys, records):
+            if len(part):
+                self._fill(file, part)
+            elif len(keys) and not file.room:
+                raise load_fails("index files that hold no entry: maxIndexNum is too small")
 
-    def _current(self) -> SimulatedIndexFile:
+    @property
+    def end_physical_offset(self) -> int:
+        """Physical offset of the record that was indexed last; 0 if there is none."""
+        return self.files[-1].header.end_physical_offset if self.files else 0
+
+    def current(self) -> SimulatedIndexFile:
         """Returns the last file, or a new one if it is full (IndexService.getAndCreateLastIndexFile)."""
         last = self.files[-1] if self.files else None
-        if last is not None and not self._is_full(last):
+        if last is not None and last.room:
             return last
-        made = SimulatedIndexFile(None)
-        if last is not None:
-            if last.end_physical_offset > 0:
-                made.begin_physical_offset = made.end_physical_offset = last.end_physical_offset
-            if last.end_timestamp > 0:
-                made.begin_timestamp = made.end_timestamp = last.end_timestamp
-                self.full_until = last.end_timestamp
+        end = (0, 0) if last is None else (last.header.end_timestamp, last.header.end_physical_offset)
+        if end[0] > 0:
+            self.full_until = end[0]
+        made = SimulatedIndexFile(None, index_file.header_after(*end), self._capacity)
         self.files.append(made)
         self._actions.do(Action.CREATE, self._directory / f"<new-{self._new_count}>", self._file_size)
         if self._new_count > 1:
@@ -161,6 +158,11 @@ class SimulatedIndex:
                 "names of new index files: they come from the clock; two made within one millisecond share one"
             )
         return made
+
+    @property
+    def _capacity(self) -> int:
+        entries = self._settings.index_entries
+        return java.INT_MAX if entries is None else entries
 
     @property
     def _new_count(self) -> int:
@@ -171,71 +173,38 @@ class SimulatedIndex:
         slots, entries = self._settings.index_slots, self._settings.index_entries
         return index_file.file_size(slots, entries) if slots is not None and entries is not None else 0
 
-    def _is_full(self, file: SimulatedIndexFile) -> bool:
-        entries = self._settings.index_entries
-        return entries is not None and file.index_count >= entries
-
     def flush_all(self) -> None:
         """Writes every header, as 5.5 does when it stops (IndexService.shutdown)."""
         for file in self.files:
-            if file.path is not None and file.stored_count != file.index_count:
+            if file.path is not None and file.stored_count != file.header.index_count:
                 self._actions.do(Action.WRITE, file.path, 0, index_file.HEADER_SIZE)
-            file.stored_count = file.index_count
+            file.stored_count = file.header.index_count
 
-    def _put_keys(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> None:
-        start = 0
-        while start < len(hashes):
-            file = self._current()
-            entries = self._settings.index_entries
-            room = len(hashes) - start if entries is None else entries - file.index_count
-            if room <= 0:
-                raise load_fails("index files that hold no entry: maxIndexNum is too small")
-            end = min(len(hashes), start + room)
-            self._fill(file, hashes[start:end], offsets[start:end], timestamps[start:end])
-            start = end
-
-    def _fill(self, file: SimulatedIndexFile, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> None:
-        if file.index_count <= 1:
-            file.begin_physical_offset, file.begin_timestamp = int(offsets[0]), int(timestamps[0])
+    def _fill(self, file: SimulatedIndexFile, keys: IndexKeys) -> None:
         if file.path is not None and not file.added:
-            self._actions.do(Action.APPEND, file.path, file.index_count, 0)
-        slots = self._settings.index_slots
+            self._actions.do(Action.APPEND, file.path, file.header.index_count, 0)
+        slots, fresh = self._settings.index_slots, 0
         if slots is not None:
-            self._use_slots(file, hashes, slots)
-        file.index_count += len(hashes)
-        file.stored_count = file.index_count
-        file.added += len(hashes)
-        file.end_physical_offset, file.end_timestamp = int(offsets[-1]), int(timestamps[-1])
-
-    @staticmethod
-    def _use_slots(file: SimulatedIndexFile, hashes: np.ndarray, slots: int) -> None:
-        """Counts slots that were empty, or contained a number past the entries, when a key was added to them."""
-        if file.slots is None:
-            file.slots = _read_slots(file.path, slots)
-        file.hash_slot_count += int((chain(file.slots, hashes % slots, file.index_count) == 0).sum())
+            if file.slots is None:
+                file.slots = _read_slots(file.path, slots)
+            # slots that were empty, or contained a number past the entries, when a key was added to them
+            fresh = int((chain(file.slots, keys.key_hash % slots, file.header.index_count) == 0).sum())
+        first, last = ((int(keys.store_timestamp[at]), int(keys.physical_offset[at])) for at in (0, -1))
+        file.header = file.header.after(first, last, len(keys), fresh)
+        file.stored_count = file.header.index_count
+        file.added += len(keys)
 
 
-def _not_before_end(offsets: np.ndarray, keyed: np.ndarray, end: int) -> np.ndarray:
-    """Returns a bool per record: its offset is not below the highest physical offset indexed before it."""
-    known = np.where(keyed, offsets, np.iinfo(np.int64).min)
-    before = np.maximum.accumulate(np.concatenate([[end], known]))[:-1]
-    return np.asarray(offsets >= before)
-
-
-def _read_header(path: Path) -> SimulatedIndexFile:
+def read_header(path: Path) -> IndexHeader:
+    """Returns the header of an index file; zeros past the end of a shorter file."""
     with ReadFile(path) as file:
-        data = file.read(0, index_file.HEADER_SIZE).ljust(index_file.HEADER_SIZE, b"\0")
-    header: IndexHeader = index_file.HEADER.parse(data)
-    return SimulatedIndexFile(
-        path,
-        header.begin_timestamp,
-        header.end_timestamp,
-        header.begin_physical_offset,
-        header.end_physical_offset,
-        header.hash_slot_count,
-        max(header.index_count, 1),
-        stored_count=header.index_count,
-    )
+        return index_file.HEADER.parse(file.read(0, index_file.HEADER_SIZE).ljust(index_file.HEADER_SIZE, b"\0"))
+
+
+def summary_of(name: str, header: IndexHeader) -> tuple[str, int, int, int, int]:
+    """Returns name, begin and end physical offset, used slots and entry counter of an index file."""
+    begin, end = header.begin_physical_offset, header.end_physical_offset
+    return name, begin, end, header.hash_slot_count, header.index_count
 
 
 def _read_slots(path: Path | None, slots: int) -> np.ndarray:
@@ -243,6 +212,6 @@ def _read_slots(path: Path | None, slots: int) -> np.ndarray:
     if path is not None:
         with ReadFile(path) as file:
             data = file.read(index_file.HEADER_SIZE, slots * index_file.SLOT_SIZE)
-        read = np.frombuffer(data, ">i4", len(data) // index_file.SLOT_SIZE)
+        read = np.frombuffer(data, index_file.SLOT_TYPE, len(data) // index_file.SLOT_SIZE)
         found[: len(read)] = read
     return found

@@ -12,12 +12,13 @@ from msgspec.structs import replace
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import checkpoint as checkpoint_format
-from mqtool.formats import codec, config_files, file_names, index_file
+from mqtool.formats import config_files, file_names, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.config_json import json_style
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.formats.index_file import HEADER, SLOT_FIELDS
+from mqtool.formats.index_file import HEADER
 from mqtool.records.damage import Damage
+from mqtool.records.index_build import chain
 from mqtool.repair.changes import Truncate
 from mqtool.repair.copies import copy_patched, write_new
 from mqtool.repair.offsets import data_version
@@ -26,8 +27,6 @@ from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.files import ReadFile, list_directory, read_file
 from mqtool.store.index_file import IndexFile
 from mqtool.store.store import Store
-
-_SLOT = codec.dtype_of(SLOT_FIELDS)
 
 
 class Cut(Struct, frozen=True):
@@ -183,15 +182,14 @@ def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, staged: Stag
         time = store.commit_log.record(last).store_timestamp
     except StoreError:
         time = index.header.begin_timestamp + int(kept["time_diff"][-1]) * 1000
+    heads = np.zeros(slots, index_file.SLOT_TYPE)
     header = replace(
         index.header,
         end_timestamp=time,
         end_physical_offset=last,
         index_count=len(kept) + 1,
-        hash_slot_count=int((kept["previous"] == 0).sum()),
+        hash_slot_count=int((chain(heads, kept["key_hash"] % slots, 1) == 0).sum()),
     )
-    heads = np.zeros(slots, _SLOT)
-    heads[SLOT_FIELDS[0].name][kept["key_hash"] % slots] = np.arange(1, len(kept) + 1)
     head = HEADER.build(header) + heads.tobytes()
     name = staged.name(index.path)
     copy_patched(index.path, out / name, [(0, head)], zeros_from=index_file.entry_position(len(kept) + 1, slots))

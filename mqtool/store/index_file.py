@@ -167,7 +167,7 @@ class IndexFile:
 
     def _read_slots(self, file: ReadFile, slots: int) -> np.ndarray:
         data = file.read(HEADER_SIZE, slots * SLOT_SIZE)
-        return np.frombuffer(data, ">i4", len(data) // SLOT_SIZE)
+        return np.frombuffer(data, index_file.SLOT_TYPE, len(data) // SLOT_SIZE)
 
     def _read_entries(self, file: ReadFile, first: int, count: int, slots: int) -> np.ndarray:
         data = file.read(index_file.entry_position(first, slots), ENTRY.size * count)
@@ -177,7 +177,7 @@ class IndexFile:
     def slots(self) -> np.ndarray:
         """Newest entry number of every slot, big-endian i32; empty where the number of slots is unknown."""
         if not self.slot_count:
-            return np.empty(0, ">i4")
+            return np.empty(0, index_file.SLOT_TYPE)
         with self._open() as file:
             return self._read_slots(file, self.slot_count)
 

@@ -210,7 +210,7 @@ def recovered_index(
         if isinstance(item, Damage):
             continue
         keys = dispatcher.dispatch(item).keys
-        for file, entries in builder.add(keys, int(item.column("physical_offset")[-1])):
+        for file, entries in builder.add(keys, len(item)):
             patches = made.setdefault(id(file), (file, []))[1]
             patches.append((index_file.entry_position(entries.first, file.slots), entries.entries.tobytes()))
     found: list[IndexFile] = list(kept)

@@ -226,6 +226,6 @@ class _Scan:
         heads, compiled = self._heads[start : start + len(data) // SLOT_SIZE], kernels()
         if compiled is not None:
             return compiled.compare_slots(np.frombuffer(data, np.uint8), heads, most)
-        stored = np.frombuffer(data, ">i4").astype(np.int64)
+        stored = np.frombuffer(data, index_file.SLOT_TYPE).astype(np.int64)
         wrong = np.flatnonzero((stored != heads) & (stored <= most))
         return len(wrong), int(wrong[0]) if len(wrong) else -1, int((stored != 0).sum())

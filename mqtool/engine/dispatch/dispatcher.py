@@ -27,7 +27,7 @@ from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
 from mqtool.records.dispatch_request import DispatchRequest, request_of
-from mqtool.records.dispatched import DispatchRules, IndexKeys
+from mqtool.records.dispatched import DispatchRules
 from mqtool.records.frame_scan import Stop, scan_some
 from mqtool.records.frames import Frames, frames_at
 
@@ -186,28 +186,21 @@ class Dispatcher:
         found = self._columns.dispatch(frames, keys=self._index is not None)
         if found.oddities:
             return 0, FEWEST_IN_COLUMNS
-        last = base + int(frames.positions[-1])
-        end = last + int(frames.sizes[-1])
-        self._write(self._columns.topics.names, PrefetchedUnits(base, end, last, len(frames), found.units, found.keys))
+        end = base + int(frames.positions[-1] + frames.sizes[-1])
+        self._write(self._columns.topics.names, PrefetchedUnits(base, end, len(frames), found.units, found.keys))
         return len(frames), 0
 
     def _write(self, topics: list[str], prefetched: PrefetchedUnits) -> None:
         """Writes the units and index entries of a window's records."""
         newest = write_units(self._queues, topics, prefetched.units)
         if self._index is not None:
-            self._put_columns(self._index, prefetched.keys, prefetched.last)
+            try:
+                self._index.put_many(prefetched.keys, prefetched.records)
+            except OSError as error:
+                self._note_index_error(error)
+                raise
         self.queued_timestamp = newest or self.queued_timestamp
         self.reput_from_offset = prefetched.end
-
-    def _put_columns(self, index: Index, keys: IndexKeys, last_record: int) -> None:
-        first = int(np.searchsorted(keys.physical_offset, index.end_physical_offset))
-        try:
-            index.put_many(
-                keys.key_hash[first:], keys.physical_offset[first:], keys.store_timestamp[first:], last_record
-            )
-        except OSError as error:
-            self._note_index_error(error)
-            raise
 
     def _note_index_error(self, error: OSError) -> None:
         if error.errno not in NO_SPACE:  # otherwise the store accepts no more messages

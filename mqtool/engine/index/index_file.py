@@ -13,11 +13,11 @@ from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, IndexHeader
 from mqtool.kernels import kernels
 from mqtool.records import index_lookup
-from mqtool.records.index_build import CHUNK, append
+from mqtool.records.dispatched import IndexKeys
+from mqtool.records.index_build import append
 
 _ENTRY = index_file.ENTRY.struct
 _SLOT = index_file.SLOT
-_HEAD = np.dtype(f">i{index_file.SLOT_SIZE}")
 _STEP = 1 << 22
 """Bytes of entries that are reserved at a time."""
 
@@ -50,9 +50,9 @@ class IndexWriter:
         self._populated = 0
 
     @property
-    def is_full(self) -> bool:
-        """Whether no further entry fits."""
-        return self.header.index_count >= self.entries
+    def room(self) -> int:
+        """How many more entries fit."""
+        return max(0, self.entries - self.header.index_count)
 
     def put(self, key_hash: int, physical_offset: int, store_timestamp: int) -> bool:
         """Adds an entry (IndexFile.putKey).
@@ -78,37 +78,23 @@ class IndexWriter:
         self._set_header(header.after(one, one, 1, newest == 0))
         return True
 
-    def put_many(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> int:
-        """Adds entries in order, as repeated calls of `put` would.
-
-        Args:
-            hashes: int32 key hashes.
-            offsets: int64 physical offsets.
-            timestamps: int64 store timestamps, ms.
-
-        Returns:
-            How many fit; the others need the next file.
+    def put_many(self, keys: IndexKeys) -> None:
+        """Adds entries in order, as repeated calls of `put` would; there must be room for them.
 
         Raises:
             OSError: the disk is full.
         """
-        header, first = self.header, self.header.index_count
-        count = min(len(hashes), self.entries - first)
-        if count <= 0:
-            return 0
+        first, count = self.header.index_count, len(keys)
+        if not count:
+            return
         self._reserve(first + count)
-        hashes, offsets, timestamps = hashes[:count], offsets[:count], timestamps[:count]
         if kernels() is not None and self._populated < self._reserved:
             # compiled loops are in use only after large writes, so all of the reserved part will be accessed
             self.file.populate(self._populated, self._reserved)
             self._populated = self._reserved
-        heads = np.frombuffer(self._map, _HEAD, self.slots, index_file.HEADER_SIZE)
+        heads = np.frombuffer(self._map, index_file.SLOT_TYPE, self.slots, index_file.HEADER_SIZE)
         entries = np.frombuffer(self._map, ENTRY.dtype, count, self._entries_at + first * ENTRY.size)
-        for start in range(0, count, CHUNK):
-            part = slice(start, start + CHUNK)
-            header = append(header, heads, entries[part], hashes[part], offsets[part], timestamps[part])
-        self._set_header(header)
-        return count
+        self._set_header(append(self.header, heads, entries, keys))
 
     def _reserve(self, numbers: int) -> None:
         end = self._entries_at + numbers * index_file.ENTRY_SIZE

@@ -9,14 +9,14 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 from pathlib import Path
 
-import numpy as np
-
 from mqtool.engine.clock import Clock
 from mqtool.engine.disk.files import Files
 from mqtool.engine.index.index_file import IndexWriter
 from mqtool.engine.options import StoreOptions
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import IndexHeader
+from mqtool.records.dispatched import IndexKeys
+from mqtool.records.index_build import spread
 from mqtool.records.index_lookup import query_offsets
 from mqtool.store.files import list_directory
 
@@ -96,7 +96,7 @@ class Index:
             OSError: no file can be created.
         """
         last = self.files[-1] if self.files else None
-        if last is not None and not last.is_full:
+        if last is not None and last.room:
             return last
         ended = (0, 0) if last is None else (last.header.end_timestamp, last.header.end_physical_offset)
         begin = index_file.header_after(*ended)
@@ -144,7 +144,7 @@ class Index:
         for thread in self._flushing:
             thread.join()
         for writer in self.files[:-1]:
-            if writer.is_full and writer.header.end_timestamp > flushed:
+            if not writer.room and writer.header.end_timestamp > flushed:
                 self._flush_now(writer)
 
     def put(self, hashes: list[int], physical_offset: int, store_timestamp: int) -> None:
@@ -160,24 +160,18 @@ class Index:
             while not writer.put(key_hash, physical_offset, store_timestamp):
                 writer = self.current()
 
-    def put_many(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray, last_record: int) -> None:
-        """Puts the key hashes of many records.
+    def put_many(self, keys: IndexKeys, records: int) -> None:
+        """Puts the keys of many records, as repeated calls of `put` would.
 
         Args:
-            hashes: int32.
-            offsets: int64 physical offset of each key's record, ascending, none below `end_physical_offset`.
-            timestamps: int64 store timestamp of each, ms.
-            last_record: physical offset of the last record, with or without keys: any record after a full file creates
-                the next file.
+            keys: of the records.
+            records: number of records, with and without keys.
 
         Raises:
             OSError: as `put`.
         """
-        while len(hashes):
-            done = self.current().put_many(hashes, offsets, timestamps)
-            hashes, offsets, timestamps = hashes[done:], offsets[done:], timestamps[done:]
-        if not self.files or last_record > self.end_physical_offset:
-            self.current()
+        for file, part in spread(self, keys, records):
+            file.put_many(part)
 
     def query(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:
         """Returns physical offsets of entries of a key hash, newest first (IndexService.queryOffset).

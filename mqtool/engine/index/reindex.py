@@ -6,8 +6,6 @@ keys of such a file are lost. The engine indexes the log again from where the de
 
 from collections.abc import Iterator
 
-import numpy as np
-
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.engine.index.index_files import Index
 from mqtool.errors import FormatError
@@ -43,14 +41,11 @@ def reindex(log: MappedFileQueue, index: Index, start: int, rules: DispatchRules
         if not len(frames):
             continue
         done += len(frames)
-        last = frames.base + int(frames.positions[-1])
         found = columns.dispatch(frames)
         if found.oddities:
             _one_by_one(frames, index, rules)
             continue
-        keys = found.keys
-        first = int(np.searchsorted(keys.physical_offset, index.end_physical_offset))
-        index.put_many(keys.key_hash[first:], keys.physical_offset[first:], keys.store_timestamp[first:], last)
+        index.put_many(found.keys, len(frames))
     return done
 
 

@@ -9,7 +9,6 @@ Docs page: docs/engine.md.
 import logging
 from pathlib import Path
 
-import numpy as np
 from msgspec import Struct, structs
 
 from mqtool.choices import RecoveryMode
@@ -24,20 +23,18 @@ from mqtool.engine.queue.queues import AnyQueue, Queues
 from mqtool.engine.start.lock import LastShutdown
 from mqtool.engine.start.quarantine import Quarantine, list_cut_messages, read_data, wipe_units
 from mqtool.errors import LayoutError, StoreError
-from mqtool.formats import file_names, index_file
+from mqtool.formats import file_names
 from mqtool.formats.config_files import BATCH_QUEUES
 from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.release import MEASURED
 from mqtool.records.dispatched import IndexKeys
-from mqtool.records.frames import Frames
 from mqtool.records.record_search import holds_record
 from mqtool.recovery.action_log import Action
-from mqtool.recovery.index import SimulatedIndex
+from mqtool.recovery.index import SimulatedIndex, read_header
 from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
 from mqtool.recovery.predict import outcome_of
 from mqtool.recovery.settings import Settings
 from mqtool.recovery.start import Start
-from mqtool.store.files import ReadFile
 
 _LOG = logging.getLogger(__name__)
 
@@ -76,17 +73,12 @@ class _RecordingIndex(SimulatedIndex):
 
     def __init__(self, settings: Settings, plan: Start) -> None:
         super().__init__(settings, plan.actions)
-        self.has_records = False
-        self.keys: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
+        self.keys: list[tuple[IndexKeys, int]] = []
 
-    def put(self, frames: Frames, keys: IndexKeys) -> None:
-        """Adds keys as the model does, and records that records were indexed, even if they have no keys."""
-        self.has_records = self.has_records or len(frames) > 0
-        super().put(frames, keys)
-
-    def _put_keys(self, hashes: np.ndarray, offsets: np.ndarray, timestamps: np.ndarray) -> None:
-        self.keys.append((hashes.copy(), offsets.copy(), timestamps.copy()))
-        super()._put_keys(hashes, offsets, timestamps)
+    def put(self, keys: IndexKeys, records: int) -> None:
+        """Adds keys as the model does, and keeps them."""
+        self.keys.append((keys, records))
+        super().put(keys, records)
 
 
 class RecoveryExecutor:
@@ -250,23 +242,19 @@ class RecoveryExecutor:
 
     def _lost_keys_from(self) -> int | None:
         """Returns the offset from which the log must be indexed again, None if recovery deletes no index file."""
-        headers = []
-        for step in self._plan.steps:
-            if step.action is Action.DELETE and step.path.parent.name == file_names.INDEX and step.path.is_file():
-                with ReadFile(step.path) as opened:
-                    data = opened.read(0, index_file.HEADER_SIZE).ljust(index_file.HEADER_SIZE, b"\0")
-                headers.append(index_file.HEADER.parse(data))
+        headers = [
+            read_header(step.path)
+            for step in self._plan.steps
+            if step.action is Action.DELETE and step.path.parent.name == file_names.INDEX and step.path.is_file()
+        ]
         begun = [header.begin_physical_offset for header in headers if header.entry_count > 0]
         if not begun:
             return self._plan.scan_from if headers else None
         return min(begun)
 
     def _put_noted_keys(self, index: Index) -> None:
-        for hashes, offsets, timestamps in self._index.keys:
-            if len(hashes):
-                index.put_many(hashes, offsets, timestamps, -1)
-        if self._index.has_records:
-            index.current()
+        for keys, records in self._index.keys:
+            index.put_many(keys, records)
 
 
 def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> Settings:

@@ -5,9 +5,10 @@ or late, dispatch reads the log.
 """
 
 from collections import deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
-from typing import NamedTuple
+from itertools import accumulate
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 
@@ -17,6 +18,8 @@ from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, IndexKeys, QueueUnits
 from mqtool.records.frames import Frames
 from mqtool.records.words import index_hashes
+
+C = TypeVar("C", QueueUnits, IndexKeys)
 
 MOST = 1 << 18
 """Maximum number of records kept; a dispatcher that lags more than that reads the log."""
@@ -54,14 +57,12 @@ class PrefetchedUnits(NamedTuple):
 
     Attributes:
         start, end: physical offsets of the first record and after the last.
-        last: physical offset of the last record.
         records: how many.
         units, keys: for dispatch; topics by their number in `DispatchPrefetch.topics`.
     """
 
     start: int
     end: int
-    last: int
     records: int
     units: QueueUnits
     keys: IndexKeys
@@ -100,8 +101,8 @@ class DispatchPrefetch:
             return
         if sum(part.records for part in tuple(self._parts)) > MOST:
             self._parts.clear()
-        first, last = int(written.physical_offset[0]), int(written.physical_offset[-1])
-        self._parts.append(PrefetchedUnits(first, last + int(written.sizes[-1]), last, len(written.sizes), *found))
+        first, end = int(written.physical_offset[0]), int(written.physical_offset[-1] + written.sizes[-1])
+        self._parts.append(PrefetchedUnits(first, end, len(written.sizes), *found))
 
     def _by_kernel(self, compiled: Kernels, written: WrittenRecords) -> tuple[QueueUnits, IndexKeys] | None:
         """Computes units and keys with a kernel; None if the kernel does not support some record."""
@@ -167,11 +168,14 @@ class DispatchPrefetch:
 def _joined(parts: list[PrefetchedUnits]) -> PrefetchedUnits:
     if len(parts) == 1:
         return parts[0]
-    units = QueueUnits(*_columns([part.units for part in parts], QueueUnits.__struct_fields__))
-    keys = IndexKeys(*_columns([part.keys for part in parts], IndexKeys.__struct_fields__))
-    records = sum(part.records for part in parts)
-    return PrefetchedUnits(parts[0].start, parts[-1].end, parts[-1].last, records, units, keys)
+    before = [0, *accumulate(part.records for part in parts)]
+    units = _rows_of(QueueUnits, [part.units for part in parts], before)
+    keys = _rows_of(IndexKeys, [part.keys for part in parts], before)
+    return PrefetchedUnits(parts[0].start, parts[-1].end, before[-1], units, keys)
 
 
-def _columns(parts: Sequence[QueueUnits | IndexKeys], names: Iterable[str]) -> Iterator[np.ndarray]:
-    return (np.concatenate([getattr(part, name) for part in parts]) for name in names)
+def _rows_of(kind: type[C], parts: Sequence[C], before: Sequence[int]) -> C:
+    """Returns the rows of all parts; `before` is the number of records before each part."""
+    rows = np.concatenate([part.row + number for part, number in zip(parts, before, strict=False)])
+    others = (np.concatenate([getattr(part, name) for part in parts]) for name in kind.__struct_fields__[1:])
+    return kind(rows, *others)

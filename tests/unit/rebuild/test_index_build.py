@@ -50,7 +50,7 @@ def numbered(run, first=0):
 
 def feed(builder, image, records):
     if records:
-        image.take(list(builder.add(keys_of(records), records[-1][0])))
+        image.take(list(builder.add(keys_of(records), len(records))))
 
 
 def modelled(records, slots, capacity):
@@ -87,9 +87,9 @@ def test_a_file_that_is_there_is_gone_on_with_and_the_last_record_indexed_twice(
     model = IndexModel(slots, capacity)
     builder, image = IndexBuilder(slots, capacity), Image(slots, capacity)
     feed(builder, image, first)
-    if builder.current is None:
+    if builder.file is None:
         return
-    resumed = IndexFileBuilder.resumed(builder.current.header, builder.current.heads.astype(">i4"), capacity)
+    resumed = IndexFileBuilder.resumed(builder.file.header, builder.file.heads.astype(">i4"), capacity)
     before = image.images()
     again = Image(slots, capacity)
     again.files[id(resumed)] = (resumed, bytearray(before[-1]))
@@ -107,6 +107,15 @@ def test_a_full_last_file_is_followed_by_an_empty_one_once_another_record_comes(
     feed(builder, image, [(200, [], 7000)])
     assert [HEADER.parse(file) for file in image.images()][1].index_count == 1
     assert image.images() == modelled([*full, (200, [], 7000)], 3, 3)
+
+
+def test_a_record_that_is_left_out_begins_a_new_file_too():
+    full, again = [(0, [1], 5000), (100, [2], 6000)], [(0, [1], 5000), (50, [3], 5500)]
+    builder, image = IndexBuilder(3, 3), Image(3, 3)
+    feed(builder, image, full)
+    feed(builder, image, again)
+    assert len(image.files) == 2
+    assert image.images() == modelled([*full, *again], 3, 3)
 
 
 def test_heads_that_the_broker_takes_for_empty_are_empty():

@@ -20,7 +20,7 @@ def written(root, rows) -> list[IndexWriter]:
     """Files of entries of (hash, seconds): their physical offsets count up."""
     files: list[IndexWriter] = []
     for number, (key_hash, second) in enumerate(rows):
-        if not files or files[-1].is_full:
+        if not files or not files[-1].room:
             file = Files().create(root / f"{20231114221320000 + number}", index_file.file_size(SLOTS, ENTRIES))
             ended = (files[-1].header.end_timestamp, files[-1].header.end_physical_offset) if files else (0, 0)
             files.append(IndexWriter(file, SLOTS, ENTRIES, index_file.header_after(*ended)))

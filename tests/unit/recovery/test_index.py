@@ -99,13 +99,14 @@ def test_columns_give_the_headers_that_single_keys_give(windows, release):
     plain, dispatcher = PlainIndex(), Dispatcher(DispatchRules(index_tags=release == "5.5"))
     for window in windows:
         frames = frames_of(window)
-        model.put(frames, dispatcher.dispatch(frames).keys)
+        if window:
+            model.put(dispatcher.dispatch(frames).keys, len(frames))
         for one in window:
             values = {"KEYS": one["keys"], "UNIQ_KEY": one["unique"], "TAGS": one["tags"]}
             plain.build(one["topic"], one["physical"], one["stored"], one["sys_flag"], values, release)
     assert [
-        (file.begin_physical_offset, file.end_physical_offset, file.hash_slot_count, file.index_count)
-        for file in model.files
+        (one.begin_physical_offset, one.end_physical_offset, one.hash_slot_count, one.index_count)
+        for one in (file.header for file in model.files)
     ] == [(f["begin"], f["end"], f["used"], f["count"]) for f in plain.files]
 
 
