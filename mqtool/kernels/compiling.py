@@ -106,12 +106,48 @@ def byte_at(_context: Any, _address: Any) -> Any:
 
 @intrinsic
 def lowest_bit(_context: Any, _word: Any) -> Any:
-    """Returns the place of the lowest bit that is set, of 64; for compiled code."""
+    """Returns the place of the lowest bit that is set, 64 if none is; for compiled code."""
 
     def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
         return builder.cttz(arguments[0], ir.Constant(ir.IntType(1), 0))
 
     return types.uint64(types.uint64), generate
+
+
+@intrinsic
+def equal_bytes(_context: Any, _address: Any, _byte: Any) -> Any:
+    """Returns which of the 64 bytes at an address equal one byte: a bit each, the first lowest; for compiled code."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        block = ir.VectorType(ir.IntType(8), 64)
+        one = builder.insert_element(
+            ir.Constant(block, ir.Undefined), builder.trunc(arguments[1], ir.IntType(8)), ir.Constant(ir.IntType(32), 0)
+        )
+        all_of_it = builder.shuffle_vector(one, one, ir.Constant(ir.VectorType(ir.IntType(32), 64), None))
+        return _bits(builder, builder.icmp_unsigned("==", _block_at(builder, arguments[0]), all_of_it))
+
+    return types.uint64(types.uint64, types.uint64), generate
+
+
+@intrinsic
+def high_bytes(_context: Any, _address: Any) -> Any:
+    """Returns which of the 64 bytes at an address are above 0x7F, as `equal_bytes` does; for compiled code."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        block = _block_at(builder, arguments[0])
+        return _bits(builder, builder.icmp_signed("<", block, ir.Constant(block.type, None)))
+
+    return types.uint64(types.uint64), generate
+
+
+def _block_at(builder: Any, address: Any) -> Any:
+    load = builder.load(builder.inttoptr(address, ir.VectorType(ir.IntType(8), 64).as_pointer()))
+    load.align = 1
+    return load
+
+
+def _bits(builder: Any, lanes: Any) -> Any:
+    return builder.bitcast(lanes, ir.IntType(64))
 
 
 @intrinsic

@@ -165,6 +165,30 @@ def test_columns_are_what_single_records_give(made, rules):
     check(frames, rules)
 
 
+@pytest.mark.parametrize("odd", ["", "\x7f", "é"])
+def test_properties_of_any_length_end_where_the_single_record_says(odd):
+    """The compiled form looks at 64 bytes at a time: each end lies at every position of such a block, and beyond it."""
+    for length in range(1, 140):
+        word = ("k" * length)[: length - len(odd)] + odd
+        spaced = " ".join(("a" * (length // 2), word))
+        made = [
+            (b"T", pairs.encode(), 0, 0, 1)
+            for pairs in (
+                f"KEYS\x01{word}\x02TAGS\x01x\x02",
+                f"TAGS\x01{word}\x02KEYS\x01{spaced}\x02",
+                f"{word}\x01v\x02UNIQ_KEY\x01{word}\x02",
+                f"{word}\x02KEYS\x01{word}",
+                f"TAGS\x01y\x02KEYS\x01{word}",
+            )
+        ]
+        for log in (
+            log_of(made),
+            *(log_of([record]) for record in made),
+        ):  # the last record of a buffer is read in another way
+            _, frames = frames_at(memoryview(log), 0, 0)
+            check(frames, DispatchRules(index_tags=True))
+
+
 LARGEST = 16 << 20
 SEGMENTS = sorted(
     path
