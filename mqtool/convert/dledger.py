@@ -12,7 +12,7 @@ import numpy as np
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.convert.copying import copy_file, copy_tree, staging_directory
+from mqtool.convert.staging import staging_directory
 from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import file_names, timer, topics
@@ -26,6 +26,7 @@ from mqtool.rebuild.segments import SegmentWriter
 from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
+from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.layout import ledger_in_use

@@ -14,7 +14,7 @@ from typing import Any, Self
 import numpy as np
 from msgspec import Struct, field
 
-from mqtool.convert.copying import copy_file, copy_tree, staging_directory
+from mqtool.convert.staging import staging_directory
 from mqtool.errors import FormatError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import config_json, consume_queue, file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
@@ -39,6 +39,7 @@ from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import STORED_FIELDS
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.consume_queue_ext import ExtUnits
+from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.rocksdb import is_database, rocksdict, table
 from mqtool.store.rocksdb_queues import QueueDatabase

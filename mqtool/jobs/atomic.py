@@ -7,8 +7,9 @@ engine and changes of a store write through `engine.disk.files` and `repair.file
 import contextlib
 import errno
 import os
+import resource
 import shutil
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -76,11 +77,23 @@ def create_file(path: Path, data: bytes) -> None:
         if not _create_unnamed_first(path, data):
             with path.open("xb") as file:
                 try:
-                    _write(file.fileno(), data)
+                    write_all(file.fileno(), data)
+                    os.fsync(file.fileno())
                 except BaseException:
                     path.unlink(missing_ok=True)
                     raise
         sync_directory(path.parent)
+
+
+def write_new(path: Path, data: bytes) -> None:
+    """Writes a small new file, with its directories.
+
+    Raises:
+        StoreError: it cannot be written.
+    """
+    with writing(path):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        create_file(path, data)
 
 
 def leftovers(path: Path) -> list[Path]:
@@ -132,7 +145,7 @@ def sync(path: Path) -> None:
 def sync_directory(path: Path) -> None:
     """Makes the names in a directory durable; does nothing if the file system cannot do that."""
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        descriptor = open_raising_limit(lambda: os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
     except PermissionError:  # a drop box: names may be added, but not listed
         return
     try:
@@ -142,6 +155,18 @@ def sync_directory(path: Path) -> None:
             raise
     finally:
         os.close(descriptor)
+
+
+def open_raising_limit(open_file: Callable[[], int]) -> int:
+    """Calls a function that opens a file; at the soft limit of open files raises it to the hard one and tries again."""
+    try:
+        return open_file()
+    except OSError as error:
+        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+        if error.errno != errno.EMFILE or soft == hard:
+            raise
+    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
+    return open_file()
 
 
 @contextlib.contextmanager
@@ -191,7 +216,8 @@ def _create_unnamed_first(path: Path, data: bytes) -> bool:
             return False
         raise
     try:
-        _write(descriptor, data)
+        write_all(descriptor, data)
+        os.fsync(descriptor)
         try:
             name_file(descriptor, path)
         except FileExistsError:
@@ -213,12 +239,13 @@ def name_file(descriptor: int, path: Path) -> None:
     os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
 
 
-def _write(descriptor: int, data: bytes) -> None:
-    """Writes all data and makes it durable."""
+def write_all(descriptor: int, data: "bytes | memoryview", position: int | None = None) -> None:
+    """Writes all data: at a position, or where the descriptor is."""
     view = memoryview(data)
     while view:
-        view = view[os.write(descriptor, view) :]
-    os.fsync(descriptor)
+        done = os.write(descriptor, view) if position is None else os.pwrite(descriptor, view, position)
+        view = view[done:]
+        position = None if position is None else position + done
 
 
 # -- directories -------------------------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Self
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
-from mqtool.jobs.atomic import writing
+from mqtool.jobs.atomic import write_all, writing
 
 _OPEN_FILES = 128
 
@@ -36,11 +36,7 @@ class OutputFiles:
             StoreError: the operating system refuses, e.g. because the disk is full.
         """
         with writing(self.root / name):
-            descriptor = self._file(name, size)
-            view = memoryview(data)
-            while view:
-                done = os.pwrite(descriptor, view, position)
-                view, position = view[done:], position + done
+            write_all(self._file(name, size), data, position)
 
     def _file(self, name: str, size: int) -> int:
         descriptor = self._open.get(name)

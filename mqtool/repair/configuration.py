@@ -9,11 +9,11 @@ from mqtool.errors import StoreError, UsageError
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_json import json_style
+from mqtool.jobs.atomic import write_new
 from mqtool.rebuild.log_survey import LogSurvey, survey_log
 from mqtool.rebuild.metadata import ComposedFiles, compose
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair.changes import RebuildMetadata, RebuildQueues, Undelete
-from mqtool.repair.copies import write_new
 from mqtool.repair.derived import rebuild_queues
 from mqtool.repair.staged_files import StagedFiles, check_configuration
 from mqtool.store.files import read_file

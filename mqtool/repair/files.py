@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from mqtool.engine.disk.files import Files, open_more, sync_path
+from mqtool.jobs.atomic import write_all
 
 _NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EMLINK, errno.EXDEV)
 
@@ -26,9 +27,7 @@ class RepairFiles(Files):
         """
         fd = open_more(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+            write_all(fd, data)
             os.fsync(fd)
         finally:
             os.close(fd)

@@ -10,8 +10,8 @@ from mqtool.formats import config_files, config_json, file_names
 from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, DataVersion
 from mqtool.formats.config_json import JsonStyle
 from mqtool.formats.topics import is_lmq
+from mqtool.jobs.atomic import write_new
 from mqtool.repair.changes import MoveOffsets
-from mqtool.repair.copies import write_new
 from mqtool.repair.staged_files import StagedFiles
 from mqtool.store.files import read_file
 from mqtool.store.offset_moves import Move, case_lints, effect_of, words_of

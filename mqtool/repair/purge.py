@@ -16,6 +16,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
 from mqtool.formats import checkpoint, file_names, timer
+from mqtool.jobs.atomic import write_new
 from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import rebuild
@@ -23,13 +24,13 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.number_sets import among
 from mqtool.repair.changes import Purge
-from mqtool.repair.copies import copy_patched, write_new
 from mqtool.repair.derived import replace_index
 from mqtool.repair.moves import Moves
 from mqtool.repair.salvage.merge import Run, blank_between
 from mqtool.repair.salvage.new_log import MovedLog
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, list_mapped_files
 from mqtool.store.pending import pending_messages
 from mqtool.store.selection import Selection
@@ -190,7 +191,7 @@ def _patch_physical_offsets(path: Path, rows: np.ndarray, physical: np.ndarray, 
     made = rows[first:end].copy()
     made["physical_offset"] = physical[first:end]
     inner = staged.name(path)
-    copy_patched(path, out / inner, [(first * rows.dtype.itemsize, made.tobytes())])
+    copy_file(path, out / inner, [(first * rows.dtype.itemsize, made.tobytes())])
     staged.put(inner, out / inner, keep_time=True)
 
 

@@ -10,8 +10,8 @@ from mqtool.errors import CorruptionError, UnsupportedFormatError, UsageError
 from mqtool.formats import commit_log, file_names, java, properties
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.repair.changes import Redact
-from mqtool.repair.copies import copy_patched
 from mqtool.repair.staged_files import StagedFiles
+from mqtool.store.copies import copy_file
 from mqtool.store.files import list_directory
 from mqtool.store.store import Store
 
@@ -45,7 +45,7 @@ def redact(store: Store, change: Redact, out: Path, staged: StagedFiles) -> None
     for number, of_segment in patches.items():
         path = log.segments[number].path
         name = staged.name(path)
-        copy_patched(path, out / name, of_segment)
+        copy_file(path, out / name, of_segment)
         staged.put(name, out / name, keep_time=True)
     staged.notes.append(
         "the quarantine keeps the old bodies until the change is finalized; keys and properties, "

@@ -9,8 +9,8 @@ from mqtool.engine.disk.files import File, Files
 from mqtool.errors import RefusedError
 from mqtool.formats import file_names
 from mqtool.formats.codec import Buffer
-from mqtool.repair.copies import copy_patched
 from mqtool.repair.paths import HOME
+from mqtool.store.copies import copy_file
 
 _OWN = (file_names.LOCK, HOME)
 """Names below the root that the scratch copy does not take over."""
@@ -53,7 +53,7 @@ class ScratchFiles(Files):
         if path.is_symlink():
             source = path.readlink()
             path.unlink()
-            copy_patched(source, path)
+            copy_file(source, path)
 
     def create(self, path: Path, size: int) -> File:
         """Like the engine's files."""

@@ -8,11 +8,11 @@ from mqtool.errors import UsageError
 from mqtool.formats import commit_log, file_names
 from mqtool.records.frames import Frames
 from mqtool.repair.changes import Pad, RenameSegments, SetAside, Trim
-from mqtool.repair.copies import copy_patched
 from mqtool.repair.paths import check_name, inside
 from mqtool.repair.sole_records import sole_records
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile
 from mqtool.store.store import Store
 from mqtool.store.waiting import waiting_by_segment
@@ -107,7 +107,7 @@ def rename_segments(store: Store, change: RenameSegments, out: Path, staged: Sta
         targets[name] = directory / file_names.mapped_file_name(segment.base)
     for name, target in targets.items():
         source, made = store.path / name, out / staged.name(target)
-        copy_patched(source, made)
+        copy_file(source, made)
         status = source.stat()
         made.chmod(status.st_mode & 0o7777)
         os.utime(made, ns=(status.st_atime_ns, status.st_mtime_ns))
@@ -135,10 +135,10 @@ def pad(store: Store, change: Pad, out: Path, staged: StagedFiles) -> None:
             raise UsageError(f"{name}: expected a segment of 1 to {known.value - 1} bytes, found {size}")
         end = _needs_blank(store, segment)
         if end is None:
-            copy_patched(segment.path, out / name, size=known.value)
+            copy_file(segment.path, out / name, size=known.value)
         else:
             blank = commit_log.build_blank(known.value - end)
-            copy_patched(segment.path, out / name, [(end, blank)], zeros_from=end, size=known.value)
+            copy_file(segment.path, out / name, [(end, blank)], zeros_from=end, size=known.value)
             staged.notes.append(f"{name}: a BLANK at position {end} leads from the last record to the next segment")
         staged.put(name, out / name, keep_time=True)
         staged.notes.append(f"{name}: from {segment.size} to {known.value} bytes ({known.evidence})")

@@ -17,13 +17,14 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.config_json import json_style
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.index_file import HEADER
+from mqtool.jobs.atomic import write_new
 from mqtool.records.damage import Damage
 from mqtool.records.index_build import chain
 from mqtool.repair.changes import Truncate
-from mqtool.repair.copies import copy_patched, write_new
 from mqtool.repair.offsets import data_version
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.copies import copy_file
 from mqtool.store.files import ReadFile, list_directory, read_file
 from mqtool.store.index_file import IndexFile
 from mqtool.store.store import Store
@@ -119,21 +120,15 @@ def _cut_log(store: Store, cut: Cut, out: Path, staged: StagedFiles) -> None:
         if segment.end <= cut.end:
             continue
         position = max(0, cut.end - segment.base)
-        used = _has_data(segment.path, position)
+        with ReadFile(segment.path) as file:
+            used = file.has_data(position)
         if segment.base >= cut.end:
             if used or not cut.loses_nothing:
                 staged.remove(segment.path)
         elif used:
             name = staged.name(segment.path)
-            copy_patched(segment.path, out / name, zeros_from=position)
+            copy_file(segment.path, out / name, zeros_from=position)
             staged.put(name, out / name, keep_time=True)
-
-
-def _has_data(path: Path, position: int) -> bool:
-    with ReadFile(path) as file:
-        return any(
-            file.read(at, min(1 << 20, file.size - at)).strip(b"\0") for at in range(position, file.data_end(), 1 << 20)
-        )
 
 
 def _cut_queue(queue: Queue, cut: Cut, out: Path, staged: StagedFiles) -> int | None:
@@ -153,7 +148,7 @@ def _cut_queue(queue: Queue, cut: Cut, out: Path, staged: StagedFiles) -> int | 
             first = int(units["base_queue_offset"][at]) if queue.is_batch else file.base // layout.size + at
         if at:
             name = staged.name(file.path)
-            copy_patched(file.path, out / name, zeros_from=at * layout.size)
+            copy_file(file.path, out / name, zeros_from=at * layout.size)
             staged.put(name, out / name)
             continue
         staged.remove(file.path)
@@ -192,7 +187,7 @@ def _cut_index(store: Store, index: IndexFile, cut: Cut, out: Path, staged: Stag
     )
     head = HEADER.build(header) + heads.tobytes()
     name = staged.name(index.path)
-    copy_patched(index.path, out / name, [(0, head)], zeros_from=index_file.entry_position(len(kept) + 1, slots))
+    copy_file(index.path, out / name, [(0, head)], zeros_from=index_file.entry_position(len(kept) + 1, slots))
     staged.put(name, out / name)
 
 

@@ -147,16 +147,7 @@ class FrameFile:
 
     def last_used(self, start: int, end: int) -> int:
         """Returns the data position after the last non-zero byte of a range; `start` if there is none."""
-        used = at = start
-        end = min(end, self._file.data_end() - HEADER_SIZE)
-        while at < end:
-            data = self._file.read(HEADER_SIZE + at, min(_WINDOW, end - at))
-            if not data:
-                break
-            kept = data.rstrip(b"\0")
-            used = at + len(kept) if kept else used
-            at += len(data)
-        return used
+        return max(start, self._file.used_end(HEADER_SIZE + start, HEADER_SIZE + end) - HEADER_SIZE)
 
     def candidates(self, start: int, end: int) -> Iterator[int]:
         """Yields data positions in a range at which a frame may begin, because the bytes there state this position.

@@ -22,7 +22,6 @@ from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.start_index import QueueStartIndex
 
 _OPEN_FILES = 32
-_BLOCK = 1 << 20
 _HEAD = 1 << 12
 _NEAR = 64 << 20
 
@@ -303,10 +302,8 @@ class CommitLog:
     def last_used(self) -> int:
         """Number of the last segment with data; the broker allocates the next one in advance."""
         for index in range(len(self.segments) - 1, 0, -1):
-            file = self._file(index)
-            for at in range(0, file.data_end(), _BLOCK):
-                if np.frombuffer(file.read(at, _BLOCK), np.uint8).any():
-                    return index
+            if self._file(index).has_data():
+                return index
         return 0
 
     @cached_property

@@ -25,6 +25,9 @@ LARGEST = (1 << 31) - 1
 """Bytes of the longest file that a broker maps (`MappedFile.fileSize` is an int, 4.9.7 and 5.5.0)."""
 
 
+_PIECE = 1 << 20
+
+
 class _LocalBytes:
     """Positional reads of a file of this machine; see `ReadFile`."""
 
@@ -129,6 +132,22 @@ class ReadFile:
     def data_end(self) -> int:
         """Returns a position after which the file contains only zeros, from its sparse extents; its size if unknown."""
         return self._opened().data_end()
+
+    def has_data(self, start: int = 0) -> bool:
+        """Whether a byte at or after a position is not zero."""
+        end = self.data_end()
+        return any(self.read(at, min(_PIECE, end - at)).strip(b"\0") for at in range(start, end, _PIECE))
+
+    def used_end(self, start: int = 0, end: int | None = None) -> int:
+        """Returns the position after the last byte of a range that is not zero; `start` if there is none."""
+        at = min(self.data_end(), self.size if end is None else end)
+        while at > start:
+            first = max(start, at - _PIECE)
+            used = len(self.read(first, at - first).rstrip(b"\0"))
+            if used:
+                return first + used
+            at = first
+        return start
 
     def next_data(self, position: int) -> int:
         """Returns the first position at or after `position` that may hold a nonzero byte; the size if there is none."""

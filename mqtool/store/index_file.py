@@ -7,7 +7,6 @@ slot must be the newest entry whose hash leads to that slot. All files of a stor
 
 from collections import Counter
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from functools import cached_property
 from operator import itemgetter
 from pathlib import Path
@@ -70,7 +69,6 @@ class IndexFile:
         self.path = path
         with ReadFile(path) as file:
             self.size = file.size
-            self._data_end = file.data_end()
             self.header: IndexHeader = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
         self._configured = slots
 
@@ -117,7 +115,7 @@ class IndexFile:
             return [index_file.DEFAULT_SLOTS]
         if self.entry_count <= 0:
             return []
-        return possible_slots(self.size, last_byte(file, self._data_end), self.entry_count)
+        return possible_slots(self.size, file.used_end(), self.entry_count)
 
     def _is_proved(self, file: ReadFile, slots: int) -> bool:
         """Whether the chains of the newest entries fit a number of slots."""
@@ -248,17 +246,23 @@ def shape_of(files: Sequence[IndexFile], config: BrokerConfig, *, may_be_damaged
     if lengths and lengths[0] == index_file.DEFAULT_FILE_SIZE:
         return DEFAULT_SHAPE
     ordered = [file for length in lengths for file in files if file.size == length]
-    unreadable = (StoreError,) if may_be_damaged else ()
-    for file in ordered:
-        with suppress(*unreadable):
-            if file.slot_count is not None:
-                return Shape(file.slot_count, places_of(file.size, file.slot_count))
-    for file in ordered if may_be_damaged else ():
-        with suppress(*unreadable):
-            slots = file.likely_slots() if file.size == lengths[0] else None
+
+    def first_shape(files: Sequence[IndexFile], slots_of: Callable[[IndexFile], int | None]) -> Shape | None:
+        for file in files:
+            try:
+                slots = slots_of(file)
+            except StoreError:
+                if not may_be_damaged:
+                    raise
+                continue
             if slots is not None:
                 return Shape(slots, places_of(file.size, slots))
-    return None
+        return None
+
+    found = first_shape(ordered, lambda file: file.slot_count)
+    if found is None and may_be_damaged:
+        found = first_shape([file for file in ordered if file.size == lengths[0]], IndexFile.likely_slots)
+    return found
 
 
 def places_of(size: int, slots: int) -> int:
@@ -283,18 +287,6 @@ def possible_slots(size: int, data_end: int, entries: int) -> list[int]:
         found += [slots for slots in range(1, words) if (words - slots) % 5 == 0 and slots not in near]
     room = size - HEADER_SIZE - ENTRY.size * (entries + 1)
     return [slots for slots in found if slots * SLOT_SIZE <= room]
-
-
-def last_byte(file: ReadFile, data_end: int) -> int:
-    """Returns the position after the last nonzero byte."""
-    at = data_end
-    while at > 0:
-        start = max(0, at - (1 << 20))
-        block = file.read(start, at - start).rstrip(b"\0")
-        if block:
-            return start + len(block)
-        at = start
-    return 0
 
 
 def list_index_files(directory: Path, slots: int | None = None) -> tuple[list[IndexFile], list[Path]]:

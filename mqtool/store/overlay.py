@@ -141,7 +141,6 @@ class RecoveredIndexFile(IndexFile):
         self.path = path
         self.size = index_file.file_size(builder.slots, builder.capacity)
         self.header = builder.header
-        self._data_end = self.size
         self._configured = builder.slots
         self._patches = [(0, HEADER.build(builder.header)), (HEADER_SIZE, builder.slot_bytes()), *entries]
         self._exists = exists

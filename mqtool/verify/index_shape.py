@@ -13,7 +13,7 @@ from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import ENTRY, HEADER, HEADER_SIZE
 from mqtool.records.index_build import time_diffs
 from mqtool.store.files import ReadFile, list_directory
-from mqtool.store.index_file import Shape, last_byte, shape_of
+from mqtool.store.index_file import Shape, shape_of
 from mqtool.store.store import Store
 
 
@@ -84,5 +84,4 @@ def _first_entry(path: Path, shape: Shape) -> tuple[int, int] | None:
 def entries_written(file: ReadFile, shape: Shape) -> int:
     """Returns the number of the last entry that is not zero, independent of the header's count."""
     start = index_file.entry_position(1, shape.slots)
-    end = last_byte(file, file.data_end())
-    return max(0, -(-(end - start) // ENTRY.size))
+    return max(0, -(-(file.used_end() - start) // ENTRY.size))

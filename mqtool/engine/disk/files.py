@@ -10,12 +10,11 @@ import ctypes
 import errno
 import mmap
 import os
-import resource
 from pathlib import Path
 
 from mqtool.engine.disk import memory
 from mqtool.formats.codec import Buffer
-from mqtool.jobs.atomic import NO_UNNAMED_FILES, name_file
+from mqtool.jobs.atomic import NO_UNNAMED_FILES, name_file, open_raising_limit, sync_directory, write_all
 from mqtool.store.files import open_regular
 
 _BLOCK = 1 << 20
@@ -188,8 +187,8 @@ class Files:
         return [parent.parent for parent in missing]
 
     def sync_directory(self, path: Path) -> None:
-        """Makes the names in a directory durable."""
-        sync_path(path, os.O_DIRECTORY)
+        """Makes the names in a directory durable; does nothing if the file system cannot do that."""
+        sync_directory(path)
 
     def sync_file(self, path: Path) -> None:
         """Makes all writes to a file durable, including those of other processes."""
@@ -199,9 +198,7 @@ class Files:
         """Writes a small file and syncs it. A crash may leave it incomplete: write a temporary file and `rename` it."""
         fd = open_more(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         try:
-            view = memoryview(data)
-            while view:
-                view = view[os.write(fd, view) :]
+            write_all(fd, data)
             if sync:
                 os.fsync(fd)
         finally:
@@ -281,26 +278,19 @@ def _create_sized(path: Path, size: int) -> bool:
 
 
 def open_more(path: Path, flags: int) -> int:
-    """Opens a regular file, or with O_DIRECTORY a directory.
-
-    At the soft limit of open files it raises that limit to the hard one and tries again.
+    """Opens a regular file, or with O_TMPFILE a new one in a directory, also at the soft limit of open files.
 
     Raises:
-        StoreError: it is not a regular file or directory, for example a FIFO.
+        StoreError: it is not a regular file, for example a FIFO.
         OSError: it cannot be opened.
     """
-    try:
-        return _open(path, flags)
-    except OSError as error:
-        soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-        if error.errno != errno.EMFILE or soft == hard:
-            raise
-    resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
-    return _open(path, flags)
+    if flags & os.O_DIRECTORY:  # part of O_TMPFILE
+        return open_raising_limit(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
+    return open_raising_limit(lambda: open_regular(path, flags))
 
 
 def sync_path(path: Path, flags: int = 0) -> None:
-    """Makes a file durable, or with O_DIRECTORY the names in a directory.
+    """Makes a file durable.
 
     Args:
         path: an existing one.
@@ -314,9 +304,3 @@ def sync_path(path: Path, flags: int = 0) -> None:
         os.fsync(fd)
     finally:
         os.close(fd)
-
-
-def _open(path: Path, flags: int) -> int:
-    if flags & os.O_DIRECTORY:
-        return os.open(path, flags | os.O_CLOEXEC, 0o644)
-    return open_regular(path, flags)

@@ -27,8 +27,6 @@ DIRECTORY = "quarantine"
 LISTING = "messages.jsonl"
 """Complete messages among the quarantined bytes, in a form that `mqtool append` reads."""
 
-_BLOCK = 1 << 20
-
 
 class Quarantine:
     """The quarantine directory of one opening of a store.
@@ -136,9 +134,7 @@ def wipe_units(files: tuple[MappedFile, ...]) -> None:
 def read_data(path: Path, start: int = 0) -> bytes:
     """Returns the bytes of a file from a position to the last that is not zero."""
     with ReadFile(path) as opened:
-        end = opened.data_end()
-        pieces = [opened.read(at, min(_BLOCK, end - at)) for at in range(start, end, _BLOCK)]
-    return b"".join(pieces).rstrip(b"\0")
+        return opened.read(start, opened.used_end(start) - start)
 
 
 def list_cut_messages(root: "os.PathLike[str]", settings: Settings, cut_from: int, quarantine: Quarantine) -> int:

@@ -11,7 +11,7 @@ from pathlib import Path
 from mqtool.errors import MessageRejectedError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE, ChunkFooter, ChunkHeader
-from mqtool.jobs.atomic import sync_directory
+from mqtool.jobs.atomic import sync_directory, write_all
 from mqtool.siblings.equeue.start import LoadedChunk
 
 
@@ -63,7 +63,7 @@ class ChunkAppender:
         temporary = path.with_name(f"{path.name}.{uuid.uuid4()}{equeue.TEMPORARY_SUFFIX}")
         self._descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         os.truncate(self._descriptor, HEADER_SIZE + self._capacity + FOOTER_SIZE)
-        _write(self._descriptor, 0, equeue.HEADER.build(self._header))
+        write_all(self._descriptor, equeue.HEADER.build(self._header), 0)
         os.fsync(self._descriptor)
         temporary.rename(path)
         sync_directory(self._directory)
@@ -91,7 +91,7 @@ class ChunkAppender:
             data = build(self.position)
         assert self._descriptor is not None
         position = self.position
-        _write(self._descriptor, HEADER_SIZE + self._data_end, data)
+        write_all(self._descriptor, data, HEADER_SIZE + self._data_end)
         self._data_end += len(data)
         return position
 
@@ -113,13 +113,6 @@ class ChunkAppender:
         """Writes the footer after the data and truncates the file there."""
         assert self._descriptor is not None
         end = HEADER_SIZE + self._data_end
-        _write(self._descriptor, end, equeue.FOOTER.build(ChunkFooter(self._data_end)))
+        write_all(self._descriptor, equeue.FOOTER.build(ChunkFooter(self._data_end)), end)
         os.truncate(self._descriptor, end + FOOTER_SIZE)
         self.close()
-
-
-def _write(descriptor: int, position: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        written = os.pwrite(descriptor, view, position)
-        view, position = view[written:], position + written

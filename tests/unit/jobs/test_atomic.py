@@ -1,6 +1,8 @@
 """Files that are replaced or created in one go: complete and durable, or as before."""
 
+import errno
 import os
+import resource
 import stat
 from pathlib import Path
 
@@ -10,6 +12,7 @@ from mqtool.jobs import atomic
 from mqtool.jobs.atomic import NewFile, create_file, leftovers, replace_file
 
 CALLS = ("open", "write", "fchmod", "fsync", "rename", "link", "unlink")
+_LOW = 256
 CHANGING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 
 
@@ -201,3 +204,31 @@ def test_a_new_file_refuses_an_old_one_and_is_synced_when_closed(tmp_path, monke
     assert [call for call in calls.made if call[0] == "fsync"] == [("fsync", "part")]
     with pytest.raises(FileExistsError):
         NewFile(tmp_path / "part")
+
+
+@pytest.mark.parametrize("position", [None, 3])
+def test_all_data_is_written_where_the_system_takes_it_in_pieces(tmp_path, monkeypatch, position):
+    write, pwrite = os.write, os.pwrite
+    monkeypatch.setattr(os, "write", lambda descriptor, data: write(descriptor, data[:2]))
+    monkeypatch.setattr(os, "pwrite", lambda descriptor, data, at: pwrite(descriptor, data[:2], at))
+    with (tmp_path / "file").open("wb") as file:
+        atomic.write_all(file.fileno(), b"abcdefg", position)
+    assert (tmp_path / "file").read_bytes() == bytes(position or 0) + b"abcdefg"
+
+
+def test_a_file_is_opened_after_the_limit_was_raised():
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (_LOW, hard))
+    tries = []
+
+    def opened() -> int:
+        tries.append(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
+        if len(tries) == 1:
+            raise OSError(errno.EMFILE, "Too many open files")
+        return 7
+
+    try:
+        assert atomic.open_raising_limit(opened) == 7
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert tries == [_LOW, hard]

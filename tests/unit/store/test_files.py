@@ -217,3 +217,18 @@ def test_a_root_that_is_no_directory_is_refused_with_a_hint(make, words, tmp_pat
     make(tmp_path / "root")
     with pytest.raises(NotAStoreError, match=words):
         require_directory(tmp_path / "root")
+
+
+@pytest.mark.parametrize("places", [(), (0,), (3 << 20,), (5, (2 << 20) + 1), ((1 << 20) - 1, 1 << 20)])
+@pytest.mark.parametrize("start", [0, 1, 1 << 20, (3 << 20) + 1, 9 << 20])
+@pytest.mark.parametrize("end", [None, 1, (1 << 20) + 1, 9 << 20])
+def test_the_last_used_byte_of_a_range_is_found(tmp_path, places, start, end):
+    with (tmp_path / "file").open("wb") as file:
+        file.truncate(4 << 20)
+        for place in places:
+            file.seek(place)
+            file.write(b"x")
+    within = [place for place in places if start <= place and (end is None or place < end)]
+    with ReadFile(tmp_path / "file") as opened:
+        assert opened.used_end(start, end) == max(within, default=start - 1) + 1
+        assert opened.has_data(start) == any(place >= start for place in places)

@@ -1,16 +1,16 @@
-"""Copies files with some bytes changed, keeping holes."""
+"""Copies files of a store, as they are or with some bytes changed, keeping holes."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from mqtool.jobs.atomic import create_file, writing
-from mqtool.store.files import ReadFile
+from mqtool.jobs.atomic import write_all, writing
+from mqtool.store.files import ReadFile, list_directory
 
 _BLOCK = 1 << 20
 
 
-def copy_patched(
+def copy_file(
     source: Path,
     target: Path,
     patches: Sequence[tuple[int, bytes]] = (),
@@ -41,26 +41,22 @@ def copy_patched(
                 for at in range(0, end, _BLOCK):
                     block = file.read(at, min(_BLOCK, end - at))
                     if block.strip(b"\0"):
-                        _write(fd, at, block)
+                        write_all(fd, block, at)
                 for position, data in patches:
-                    _write(fd, position, data)
+                    write_all(fd, data, position)
             finally:
                 os.close(fd)
 
 
-def _write(fd: int, position: int, data: bytes) -> None:
-    view = memoryview(data)
-    while view:
-        done = os.pwrite(fd, view, position)
-        view, position = view[done:], position + done
-
-
-def write_new(target: Path, data: bytes) -> None:
-    """Writes a small new file.
+def copy_tree(source: Path, target: Path) -> None:
+    """Copies the regular files below a directory; links to directories are not followed.
 
     Raises:
-        StoreError: it cannot be written.
+        StoreError: a file cannot be read or written.
     """
-    with writing(target):
-        target.parent.mkdir(parents=True, exist_ok=True)
-        create_file(target, data)
+    for entry in list_directory(source):
+        if entry.is_dir(follow_symlinks=False):
+            (target / entry.name).mkdir(parents=True, exist_ok=True)
+            copy_tree(source / entry.name, target / entry.name)
+        elif os.path.isfile(entry.path):  # noqa: PTH113 - never raises
+            copy_file(source / entry.name, target / entry.name)
