@@ -46,7 +46,6 @@ class ConversionResult(Struct):
     Attributes:
         records: number of records in the new log, including those in copied ordinary segments.
         start, end: physical offsets of the new log.
-        plain_segments: number of ordinary segments in the source, which are copied byte for byte.
         damage: ranges of the old log without a valid record; their content is not in the new log.
         unresolved: number of references to records that are no longer in the log; they keep their old value.
         left_behind: names in the store's root that were not copied.
@@ -56,7 +55,6 @@ class ConversionResult(Struct):
     records: int = 0
     start: int = 0
     end: int = 0
-    plain_segments: int = 0
     damage: Listing[Damage] = field(default_factory=Listing)
     unresolved: int = 0
     left_behind: list[str] = field(default_factory=list)
@@ -119,7 +117,6 @@ class _Conversion:
             for segment in log.segments:
                 if not segment.entries:
                     copy_file(segment.path, self._staging / file_names.COMMIT_LOG / segment.path.name)
-                    found.plain_segments += 1
             for item in log.walk():
                 if isinstance(item, Damage):
                     found.damage.add(item)

@@ -72,11 +72,6 @@ class Command(Struct):
         return self.flag & FLAG_RESPONSE != 0
 
     @property
-    def is_oneway(self) -> bool:
-        """Whether the command is a one-way request, which gets no answer."""
-        return self.flag & FLAG_ONEWAY != 0
-
-    @property
     def outcome(self) -> str:
         """Code and remark of an answer, in words."""
         try:

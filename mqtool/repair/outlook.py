@@ -92,7 +92,6 @@ class Comparison(Struct, frozen=True):
         removed: messages whose intact records the repair removes without a request.
         newly_lost: messages that a start delivered before the repair and does not deliver after it.
         total: all known messages, including lost ones.
-        verdict_after: the start after the repair in one line.
         outcome: digest of the outlook after the repair.
     """
 
@@ -103,7 +102,6 @@ class Comparison(Struct, frozen=True):
     removed: int
     newly_lost: int
     total: int
-    verdict_after: str
     outcome: str
 
     @property
@@ -317,7 +315,6 @@ def compare(before: Outlook, after: Outlook, release: str, intended: IntendedLog
         int(counts[~among(now, remaining)].sum()),
         int(counts[served_before & ~served_after].sum()),
         int(counts.sum()) + physically_lost,
-        after.verdict,
         after.digest,
     )
 

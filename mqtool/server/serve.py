@@ -151,6 +151,8 @@ class Server:
         options, loop = self.options, asyncio.get_running_loop()
         settings = Settings(options.config)
         shape = await loop.run_in_executor(None, self._shape)
+        if isinstance(self._guard, Acl):
+            self._guard.since_5 = shape.release >= (5, 5)
         messages = await loop.run_in_executor(None, self._open, shape)
         try:
             await loop.run_in_executor(None, self._open_users)

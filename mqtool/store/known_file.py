@@ -60,7 +60,6 @@ class KnownFile(Struct, frozen=True):
         kind: kind of its content.
         base: file_from_offset, from a 20-digit name or the first record; 0 if unknown.
         topic, queue_id: of a queue's file, from its place; None if unknown.
-        sure: the kind was given or proved by content; otherwise it is inferred from name or place.
         entries: of kind COMMIT_LOG, and its records are bodies of DLedger entries.
     """
 
@@ -69,7 +68,6 @@ class KnownFile(Struct, frozen=True):
     base: int = 0
     topic: str | None = None
     queue_id: int | None = None
-    sure: bool = True
     entries: bool = False
 
 
@@ -99,7 +97,7 @@ def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
         raise NotAStoreError("is not a known file of a message store; name its kind with --kind", path)
     chosen = found or named
     assert chosen is not None
-    return KnownFile(path, chosen, base, topic, queue_id, sure=found is not None, entries=entries)
+    return KnownFile(path, chosen, base, topic, queue_id, entries=entries)
 
 
 def recognise_all(directory: Path, kind: FileKind | None = None) -> list[KnownFile]:

@@ -37,13 +37,13 @@ def replay(name, target):
     with EQueueWriter(target, settings_of(root), shape_of(name)) as writer:
         numbers = [path.name[-9:] for path in (root / "message-chunks").iterdir()]
         if int(min(numbers)):
-            writer.begin_at(int(min(numbers)))
+            writer._messages.begin(int(min(numbers)))  # as retention leaves it
         for message in messages(root):
             writer.append(message.record, entry=False)
         for queue in (root / "queue-chunks").glob("*/*"):
             first = int(min(path.name[-9:] for path in queue.glob("queue-chunk-*")))
             if first:
-                writer.begin_queue_at(queue.parent.name, int(queue.name), first)
+                writer._queue(queue.parent.name, int(queue.name)).begin(first)
         for line in lines(name, "queue-entries"):
             writer.append_entry(line["topic"], line["queueId"], line["messagePosition"], line["tagCode"])
 

@@ -92,14 +92,14 @@ def sign(command: Command, secret_key: str, *, without: frozenset[str] = frozens
 class Acl:
     """Checks requests against accounts.
 
-    Args:
-        config: accounts, from `acl_config.load`.
+    Attributes:
         since_5: whether to refuse requests as 5.5.0 does (code 16); otherwise as 4.9.7 does (code 1).
     """
 
     def __init__(self, config: AclConfig, *, since_5: bool = True) -> None:
+        """Refuses all requests that no account may make; `config` comes from `acl_config.load`."""
+        self.since_5 = since_5
         self._config = config
-        self._since_5 = since_5
 
     def check(self, command: Command, peer: Peer) -> Answer:
         """Checks a request; returns None if it may be handled, otherwise the answer that refuses it."""
@@ -148,7 +148,7 @@ class Acl:
         return None
 
     def _refuse(self, command: Command, old: str, new: str) -> Command:
-        if self._since_5:
+        if self.since_5:
             return command.reply(ResponseCode.NO_PERMISSION, new)
         return command.reply(ResponseCode.SYSTEM_ERROR, f"org.apache.rocketmq.acl.common.AclException: {old}")
 

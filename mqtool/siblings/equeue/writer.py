@@ -154,14 +154,6 @@ class EQueueWriter:
         """Returns the queue offset that the next message of a queue gets."""
         return self._next_offsets.get((topic, queue_id), 0)
 
-    def begin_at(self, chunk_number: int) -> None:
-        """Starts a new store with a message chunk other than number 0, as retention leaves it."""
-        self._messages.begin(chunk_number)
-
-    def begin_queue_at(self, topic: str, queue_id: int, chunk_number: int) -> None:
-        """Starts a new queue with a chunk other than number 0, as retention leaves it."""
-        self._queue(topic, queue_id).begin(chunk_number)
-
     def flush(self, *, sync: bool = True) -> None:
         """Flushes appended messages to disk, then the entries."""
         self._messages.flush(sync=sync)

@@ -70,12 +70,7 @@ def test_a_long_body_is_not_copied():
 def test_an_answer_keeps_opaque_and_serialization_of_its_request():
     request = Command(11, 0, 99, serialization=Serialization.ROCKETMQ)
     answer = request.reply(19, "none", {"a": "b"}, b"body")
-    assert (answer.opaque, answer.serialization, answer.is_response, answer.is_oneway) == (
-        99,
-        Serialization.ROCKETMQ,
-        True,
-        False,
-    )
+    assert (answer.opaque, answer.serialization, answer.flag) == (99, Serialization.ROCKETMQ, 1)
 
 
 @pytest.mark.parametrize(

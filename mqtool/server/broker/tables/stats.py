@@ -58,12 +58,12 @@ class Stats:
 
     Attributes:
         puts, put_bytes, put_failures: messages stored, their bytes, puts refused.
-        gets, get_bytes, found, not_found: messages delivered, their bytes, pulls with and without messages.
+        gets, found, not_found: messages delivered, pulls with and without messages.
     """
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self.puts = self.put_bytes = self.put_failures = 0
-        self.gets = self.get_bytes = self.found = self.not_found = 0
+        self.gets = self.found = self.not_found = 0
         self._now = now
         self._items: dict[tuple[str, str], _Item] = {}
         self._put_items: dict[str, tuple[_Item, _Item]] = {}
@@ -92,7 +92,6 @@ class Stats:
     def got(self, group: str, topic: str, queue_id: int, count: int, size: int) -> None:  # noqa: ARG002
         """Counts delivered messages."""
         self.gets += count
-        self.get_bytes += size
         self.found += 1
         key = f"{topic}@{group}"
         self._add(GROUP_GET_NUMS, key, count)

@@ -15,6 +15,7 @@ from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
 from tests.support.acl import ACCOUNTS, refusal, requests, signed
+from tests.support.stores import copy_store
 
 pytest.importorskip("yaml")
 
@@ -173,3 +174,18 @@ def test_the_port_for_real_slaves_asks_for_accounts_too(tmp_path):
             return codes
 
     assert asyncio.run(main()) == [16, 16]
+
+
+@pytest.mark.parametrize(("name", "code"), [("orders-4.9.7", 1), ("orders-5.5.0", 16)])
+def test_a_server_refuses_requests_as_a_broker_of_the_store_s_release(name, code, tmp_path):
+    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+    options = ServeOptions(copy_store(name, tmp_path), acl=tmp_path / "plain_acl.yml")
+
+    async def main() -> int:
+        async with Server(options) as server:
+            connection = await Connection.open(server.addresses["broker"])
+            answer = await connection.call(Command(21), 20)
+            connection.close()
+            return answer.code
+
+    assert asyncio.run(main()) == code
