@@ -56,8 +56,7 @@ def parse(data: Buffer) -> Checkpoint:
     The broker maps the file at 4096 bytes, which extends a short one with zeros: missing fields are 0. In an empty
     file all fields are 0.
     """
-    head = bytes(memoryview(data)[: CHECKPOINT.size])
-    return CHECKPOINT.parse(head.ljust(CHECKPOINT.size, b"\x00"))
+    return CHECKPOINT.parse_start(data)
 
 
 def build(checkpoint: Checkpoint) -> bytes:

@@ -175,6 +175,10 @@ class Unit(Generic[T]):
                 position=position,
             ) from error
 
+    def parse_start(self, data: Buffer) -> T:
+        """Parses the unit at the start of a file; bytes that a short file lacks are zeros."""
+        return self.parse(bytes(memoryview(data)[: self.size]).ljust(self.size, b"\0"))
+
     def build(self, value: T) -> bytes:
         """Returns the `size` bytes of one unit.
 

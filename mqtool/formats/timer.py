@@ -255,7 +255,7 @@ def last_unit_position(file_size: int) -> int:
 
 def parse_checkpoint(data: Buffer) -> TimerCheckpoint:
     """Parses config/timercheck; fields missing from a short file are 0, as in `checkpoint.parse`."""
-    return CHECKPOINT.parse(bytes(memoryview(data)[: CHECKPOINT.size]).ljust(CHECKPOINT.size, b"\x00"))
+    return CHECKPOINT.parse_start(data)
 
 
 def build_checkpoint(checkpoint: TimerCheckpoint) -> bytes:

@@ -28,7 +28,7 @@ _LONGEST_STEM = 200
 """Bytes of a name that its temporary name repeats; the longest name of a file has 255."""
 _NO_DIRECTORY_SYNC = frozenset({errno.EINVAL, errno.EOPNOTSUPP})
 """How fsync of a directory fails where the file system has none."""
-NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
+_NO_UNNAMED_FILES = frozenset({errno.EOPNOTSUPP, errno.EISDIR, errno.EINVAL, errno.ENOENT})
 """How an open with O_TMPFILE fails where the file system, or an old kernel, does not know it."""
 
 
@@ -73,12 +73,16 @@ def create_file(path: Path, data: bytes) -> None:
         FileExistsError: it exists.
         OSError: it was not written; names `path`.
     """
+
+    def fill(descriptor: int) -> None:
+        write_all(descriptor, data)
+        os.fsync(descriptor)
+
     with naming(path):
-        if not _create_unnamed_first(path, data):
+        if not create_unnamed(path, fill):
             with path.open("xb") as file:
                 try:
-                    write_all(file.fileno(), data)
-                    os.fsync(file.fileno())
+                    fill(file.fileno())
                 except BaseException:
                     path.unlink(missing_ok=True)
                     raise
@@ -207,19 +211,29 @@ def _is_temporary(name: str, stem: str) -> bool:
     return name == f".{stem}.{number}{PART}" and number.replace("-", "", 1).isdecimal()
 
 
-def _create_unnamed_first(path: Path, data: bytes) -> bool:
-    """Creates a file that is complete when it gets its name; returns False if the system cannot do that."""
+def create_unnamed(path: Path, fill: Callable[[int], None], mode: int = 0o666) -> bool:
+    """Creates a file that is complete when it gets its name; returns False if the system cannot do that.
+
+    Args:
+        path: of the file.
+        fill: writes the content into the descriptor.
+        mode: permissions, less those of the umask.
+
+    Raises:
+        FileExistsError: it exists.
+        OSError: the content was not written.
+    """
     try:
-        descriptor = os.open(path.parent, os.O_WRONLY | os.O_TMPFILE | os.O_CLOEXEC, 0o666)
+        descriptor = open_raising_limit(lambda: os.open(path.parent, os.O_RDWR | os.O_TMPFILE | os.O_CLOEXEC, mode))
     except OSError as error:
-        if error.errno in NO_UNNAMED_FILES:
+        if error.errno in _NO_UNNAMED_FILES:
             return False
         raise
     try:
-        write_all(descriptor, data)
-        os.fsync(descriptor)
+        fill(descriptor)
         try:
-            name_file(descriptor, path)
+            # with a dir_fd, which an absolute path ignores, Python calls linkat(2): only that follows the link
+            os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
         except FileExistsError:
             raise
         except OSError:  # no /proc, or no links
@@ -227,16 +241,6 @@ def _create_unnamed_first(path: Path, data: bytes) -> bool:
     finally:
         os.close(descriptor)
     return True
-
-
-def name_file(descriptor: int, path: Path) -> None:
-    """Gives a name to a file that was opened with O_TMPFILE.
-
-    Raises:
-        OSError: the name exists, there is no /proc, or the file system has no links.
-    """
-    # With a dir_fd, which an absolute path ignores, Python calls linkat(2), the only call that follows the link.
-    os.link(f"/proc/self/fd/{descriptor}", path, src_dir_fd=descriptor, follow_symlinks=True)
 
 
 def write_all(descriptor: int, data: "bytes | memoryview", position: int | None = None) -> None:

@@ -29,6 +29,11 @@ def among(numbers: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     return np.asarray(ordered[at] == numbers)
 
 
+def run_starts(numbers: np.ndarray) -> np.ndarray:
+    """Returns the rows at which runs of equal numbers begin, int64; there must be a row."""
+    return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(numbers[1:] != numbers[:-1]) + 1])
+
+
 def stable_order(numbers: np.ndarray) -> np.ndarray:
     """Returns the rows in ascending order of their numbers, int64; equal numbers stay in the order of their rows.
 

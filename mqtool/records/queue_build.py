@@ -15,7 +15,7 @@ from mqtool.formats import java
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
 from mqtool.records.dispatched import BATCH_FIELDS, QueueUnits
-from mqtool.records.number_sets import stable_order
+from mqtool.records.number_sets import run_starts, stable_order
 
 N = TypeVar("N", int, np.ndarray)
 
@@ -130,8 +130,7 @@ def pack(units: QueueUnits, keys: np.ndarray) -> PackedUnits:
     packed["size"] = units.size[order]
     packed["tags_code"] = units.tags_code[order]
     offset = units.queue_offset[order]
-    changes = keys[1:] != keys[:-1]
-    starts = np.concatenate([np.zeros(1, np.int64), np.flatnonzero(changes) + 1])
-    is_gap = np.append(~changes & (offset[1:] != offset[:-1] + 1), False)
+    starts = run_starts(keys)
+    is_gap = np.append((keys[1:] == keys[:-1]) & (offset[1:] != offset[:-1] + 1), False)
     gaps = np.logical_or.reduceat(is_gap, starts)
     return PackedUnits(order, packed, order[starts], np.append(starts[1:], len(order)), gaps)

@@ -239,7 +239,7 @@ class LedgerRecovery:
         found = self.result
         if found.end_index != _NONE:
             first = self._data.files[0]
-            found.begin_index = ENTRY.parse(self._head(first, first.start).ljust(ENTRY_HEADER_SIZE, b"\0")).index
+            found.begin_index = ENTRY.parse_start(self._head(first, first.start)).index
             self._index.reset(java.to_int64(found.begin_index * INDEX_UNIT_SIZE))
         self._data.truncate_dirty(found.end)
         self._index.truncate_dirty(java.to_int64((found.end_index + 1) * INDEX_UNIT_SIZE))

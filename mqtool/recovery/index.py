@@ -198,7 +198,7 @@ class SimulatedIndex:
 def read_header(path: Path) -> IndexHeader:
     """Returns the header of an index file; zeros past the end of a shorter file."""
     with ReadFile(path) as file:
-        return index_file.HEADER.parse(file.read(0, index_file.HEADER_SIZE).ljust(index_file.HEADER_SIZE, b"\0"))
+        return index_file.HEADER.parse_start(file.read(0, index_file.HEADER_SIZE))
 
 
 def summary_of(name: str, header: IndexHeader) -> tuple[str, int, int, int, int]:

@@ -3,15 +3,17 @@
 EQueue's message chunks and EventStore's TFChunks have this layout: a header of 128 bytes, frames, a footer.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 import numpy as np
 from msgspec import Struct
 
 from mqtool.formats.codec import Buffer
 from mqtool.formats.equeue import FRAME_OVERHEAD, HEADER_SIZE, LENGTH
-from mqtool.siblings.frame_scan import FrameRun, scan_frames
+from mqtool.records.damage import Damage
+from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, FrameRun, scan_frames
 from mqtool.store.files import ReadFile
 
 _WINDOW = 1 << 20
@@ -50,6 +52,20 @@ class InvalidFrame(Struct, frozen=True):
     detail: str
     length: int = 0
     end_length: int = 0
+
+
+class _Run(Protocol):
+    @property
+    def run(self) -> FrameRun: ...
+
+
+class _Record(Protocol):
+    @property
+    def frame(self) -> Frame: ...
+
+
+V = TypeVar("V", bound=_Run)
+R = TypeVar("R", bound=_Record)
 
 
 class FrameFile:
@@ -144,6 +160,51 @@ class FrameFile:
                 "lengths-differ", f"length {len(found.record)} before the record, {length} after it", length
             )
         return found
+
+    def walk(
+        self,
+        end: int,
+        limit: int,
+        valid_run: Callable[[FrameRun], V],
+        read: Callable[[int], "R | InvalidFrame"],
+        resume: Callable[[int], int | None],
+    ) -> Generator[V | R | Damage, None, tuple[int, InvalidFrame] | None]:
+        """Yields the records of the file in order, with damage between them.
+
+        Args:
+            end: data position at which to stop.
+            limit: maximum size of a record in bytes.
+            valid_run: returns the valid records at the start of a run of frames.
+            read: reads the record at a data position, also one that is longer than a read window.
+            resume: returns the data position of the next valid record after a damaged one, None if there is none.
+
+        Returns:
+            The data position after which no record follows, and what is wrong there; None if records end at `end`.
+        """
+        at, window = 0, FIRST_WINDOW
+        while at < end:
+            valid = valid_run(self.run(at, end, limit, window))
+            if len(valid.run):
+                yield valid
+                at, window = valid.run.end, min(2 * window, WINDOW)
+                continue
+            window = FIRST_WINDOW
+            found = read(at)
+            if not isinstance(found, InvalidFrame):
+                yield found
+                at = found.frame.end
+                continue
+            resumed = resume(at)
+            if resumed is None:
+                return at, found
+            yield self.damage(at, resumed, found)
+            at = resumed
+        return None
+
+    def damage(self, start: int, end: int, found: InvalidFrame) -> Damage:
+        """Returns a damage for a range of data positions, with the reason why no frame begins there."""
+        base = self.start
+        return Damage(base + start, base + end, found.kind, found.detail, self.path, HEADER_SIZE + start)
 
     def last_used(self, start: int, end: int) -> int:
         """Returns the data position after the last non-zero byte of a range; `start` if there is none."""

@@ -69,7 +69,7 @@ class IndexFile:
         self.path = path
         with ReadFile(path) as file:
             self.size = file.size
-            self.header: IndexHeader = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+            self.header: IndexHeader = HEADER.parse_start(file.read(0, HEADER_SIZE))
         self._configured = slots
 
     def _open(self) -> ReadFile:

@@ -12,6 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from mqtool.kernels import kernels, mixing
+from mqtool.records.number_sets import run_starts
 from mqtool.store.files import MappedFile
 
 BUCKET_BITS = 20
@@ -140,7 +141,7 @@ class Sums:
         """
         if not len(buckets):
             return
-        starts = np.concatenate([[0], np.flatnonzero(buckets[1:] != buckets[:-1]) + 1])
+        starts = run_starts(buckets)
         where = buckets[starts]
         np.add.at(self.total, where, np.add.reduceat(values, starts))
         np.add.at(self.count, where, np.diff(starts, append=len(buckets)))

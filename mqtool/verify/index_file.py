@@ -92,7 +92,7 @@ def check_index_file(
     try:
         with ReadFile(path) as file:
             facts.size = file.size
-            facts.header = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+            facts.header = HEADER.parse_start(file.read(0, HEADER_SIZE))
             _Scan(survey, file, shape, buckets, sums, facts).run(throttle)
     except StoreError as error:
         facts.failure = str(error)

@@ -72,7 +72,7 @@ def _first_entry(path: Path, shape: Shape) -> tuple[int, int] | None:
     """Returns the physical offset of a file's first entry, and the begin time; None if it has no entries."""
     try:
         with ReadFile(path) as file:
-            header = HEADER.parse(file.read(0, HEADER_SIZE).ljust(HEADER_SIZE, b"\0"))
+            header = HEADER.parse_start(file.read(0, HEADER_SIZE))
             data = file.read(index_file.entry_position(1, shape.slots), ENTRY.size)
     except StoreError:
         return None

@@ -17,6 +17,7 @@ from mqtool.records.damage import Damage, Tail
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import QueueUnits
 from mqtool.records.frames import Frames
+from mqtool.records.number_sets import run_starts
 from mqtool.records.walk import SegmentWalk
 from mqtool.store.files import ReadFile
 from mqtool.store.log_walk import refilling_walk
@@ -191,7 +192,7 @@ class _Check:
         if found.oddities or found.has_batches or (frames.column("magic_code") != MAGIC_V1).any():
             facts.has_plain_records = False
         bucket = (frames.positions + (frames.base - self._segment.base)) >> BUCKET_BITS
-        opens = np.concatenate([[0], np.flatnonzero(bucket[1:] != bucket[:-1]) + 1])
+        opens = run_starts(bucket)
         new = opens[facts.first_record[bucket[opens]] < 0]
         facts.first_record[bucket[new]] = frames.positions[new] + frames.base
         units = found.units

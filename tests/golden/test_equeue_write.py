@@ -1,6 +1,7 @@
 """The engine writes what the real broker wrote; queues are made anew; damaged chunks are salvaged."""
 
 import hashlib
+import shutil
 
 import pytest
 from msgspec.structs import replace
@@ -29,6 +30,12 @@ def messages(root):
 
 def chunk_files(root, below=""):
     return {path.relative_to(root).as_posix(): path.read_bytes() for path in (root / below).rglob("*-chunk-*")}
+
+
+def without_queues(root):
+    """Opens a store after its queues were deleted."""
+    shutil.rmtree(root / "queue-chunks")
+    return EQueueStore(root)
 
 
 def replay(name, target):
@@ -138,16 +145,14 @@ def test_queues_made_anew_beside_their_old_entries_are_byte_for_byte_the_same(na
 @pytest.mark.parametrize("name", IN_LOG_ORDER)
 def test_queues_made_from_messages_alone_are_byte_for_byte_the_same(name, tmp_path):
     root = copy_tree(fixture(f"{name}/store"), tmp_path / "store")
-    for path in (root / "queue-chunks").rglob("queue-chunk-*"):
-        path.write_bytes(b"")
-    with EQueueStore(root) as store:
-        rebuild.write_queues(store, tmp_path / "new", settings_of(equeue_store(name)), keep=False)
+    with without_queues(root) as store:
+        rebuild.write_queues(store, tmp_path / "new", settings_of(equeue_store(name)))
     assert chunk_files(tmp_path / "new") == chunk_files(equeue_store(name), "queue-chunks")
 
 
 def test_queues_whose_sends_overtook_each_other_get_every_message_once_in_the_logs_order(tmp_path):
-    with EQueueStore(equeue_store("equeue-mixed-batch")) as store:
-        plans = rebuild.plan_queues(store, keep=False)
+    with without_queues(copy_tree(fixture("equeue-mixed-batch/store"), tmp_path / "store")) as store:
+        plans = rebuild.plan_queues(store)
         whole = {(m.record.queue_id, m.position) for m in store.messages()}
     for plan in plans:
         positions = [plan.entries[offset].message_position for offset in range(plan.next_offset)]
@@ -157,8 +162,9 @@ def test_queues_whose_sends_overtook_each_other_get_every_message_once_in_the_lo
 
 def test_the_place_of_a_lost_message_leads_to_no_message(tmp_path):
     root = damaged("tail-middle-zeroed", tmp_path / "store")
-    with EQueueStore(root) as store:
-        plans = rebuild.write_queues(store, tmp_path / "new", settings_of(root), keep=False)
+    settings = settings_of(root)
+    with without_queues(root) as store:
+        plans = rebuild.write_queues(store, tmp_path / "new", settings)
     assert sum(plan.filled for plan in plans) == 1
     (tmp_path / "new" / "message-chunks").symlink_to(root / "message-chunks")
     with EQueueStore(tmp_path / "new") as store:
@@ -175,8 +181,9 @@ def test_a_queue_offset_that_no_loss_explains_does_not_stretch_the_queue(tmp_pat
     record = messages(root)[0].record
     place = data.index(b"\0\0\0\0" + record.created_time.to_bytes(8, "little"), 128) - 4
     path.write_bytes(data[:place] + (1 << 60).to_bytes(8, "little") + data[place + 8 :])
-    with EQueueStore(root) as store:
-        plans = rebuild.write_queues(store, tmp_path / "new", settings_of(root), keep=False)
+    settings = settings_of(root)
+    with without_queues(root) as store:
+        plans = rebuild.write_queues(store, tmp_path / "new", settings)
     assert [plan.next_offset for plan in plans] == [18, 20, 10, 15]
     assert sum(len(plan.entries) for plan in plans) == 62
 

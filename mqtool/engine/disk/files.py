@@ -14,7 +14,7 @@ from pathlib import Path
 
 from mqtool.engine.disk import memory
 from mqtool.formats.codec import Buffer
-from mqtool.jobs.atomic import NO_UNNAMED_FILES, name_file, open_raising_limit, sync_directory, write_all
+from mqtool.jobs.atomic import create_unnamed, open_raising_limit, sync_directory, write_all
 from mqtool.store.files import open_regular
 
 _BLOCK = 1 << 20
@@ -162,7 +162,11 @@ class Files:
         Raises:
             OSError: it cannot be created.
         """
-        if path.exists() or not _create_sized(path, size):
+        is_new = False
+        if not path.exists():
+            with contextlib.suppress(FileExistsError):  # another process created it meanwhile
+                is_new = create_unnamed(path, lambda fd: os.ftruncate(fd, size), 0o644)
+        if not is_new:
             fd = open_more(path, os.O_RDWR | os.O_CREAT)
             try:
                 if os.fstat(fd).st_size < size:
@@ -259,33 +263,13 @@ class Files:
         return -(-used * 100 // total) / 100 if total else -1.0
 
 
-def _create_sized(path: Path, size: int) -> bool:
-    """Creates a file that has its size as soon as it has its name; returns whether the file system can."""
-    try:
-        fd = open_more(path.parent, os.O_RDWR | os.O_TMPFILE)
-    except OSError as error:
-        if error.errno in NO_UNNAMED_FILES:
-            return False
-        raise
-    try:
-        os.ftruncate(fd, size)
-        name_file(fd, path)
-    except (FileExistsError, FileNotFoundError):  # another process created it meanwhile; there is no /proc
-        return False
-    finally:
-        os.close(fd)
-    return True
-
-
 def open_more(path: Path, flags: int) -> int:
-    """Opens a regular file, or with O_TMPFILE a new one in a directory, also at the soft limit of open files.
+    """Opens a regular file, also at the soft limit of open files.
 
     Raises:
         StoreError: it is not a regular file, for example a FIFO.
         OSError: it cannot be opened.
     """
-    if flags & os.O_DIRECTORY:  # part of O_TMPFILE
-        return open_raising_limit(lambda: os.open(path, flags | os.O_CLOEXEC, 0o644))
     return open_raising_limit(lambda: open_regular(path, flags))
 
 

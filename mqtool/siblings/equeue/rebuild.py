@@ -59,12 +59,11 @@ class _LoggedMessage(Struct, frozen=True):
         return QueueEntry(self.position + 1, self.tag_code)
 
 
-def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
+def plan_queues(store: EQueueStore) -> list[QueuePlan]:
     """Computes the entries of every queue.
 
-    Args:
-        store: its message chunks determine the entries; its queue chunks only help to order them.
-        keep: keep the queue offsets of valid existing entries, and keep entries of deleted messages.
+    The message chunks determine them. Valid existing entries keep their queue offsets, and entries of deleted messages
+    are kept.
     """
     logged: dict[QueueKey, list[_LoggedMessage]] = {}
     for item in store.messages():
@@ -72,9 +71,7 @@ def plan_queues(store: EQueueStore, *, keep: bool = True) -> list[QueuePlan]:
             key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
             code = tag_code(item.record.tag) or 0
             logged.setdefault(key, []).append(_LoggedMessage(item.position, code, item.record.queue_offset))
-    existing: dict[QueueKey, dict[int, QueueEntry]] = {}
-    if keep:
-        existing = {(queue.topic, queue.queue_id): dict(store.entries(queue)) for queue in store.queues}
+    existing = {(queue.topic, queue.queue_id): dict(store.entries(queue)) for queue in store.queues}
     log_start = min((chunk.start for chunk in store.chunks), default=0)
     keys = sorted(logged.keys() | existing.keys())
     return [_plan(key, logged.get(key, []), existing.get(key, {}), log_start) for key in keys]
@@ -126,14 +123,13 @@ def _free(plan: QueuePlan, rest: list[_LoggedMessage], believed: range) -> list[
     return [*free, *range(after, after + len(rest) - len(free))]
 
 
-def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings, *, keep: bool = True) -> list[QueuePlan]:
+def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings) -> list[QueuePlan]:
     """Writes rebuilt queue chunks to a new directory.
 
     Args:
         store: contains the messages.
         target: receives `queue-chunks`; must be empty or absent.
         settings: chunk sizes.
-        keep: as in `plan_queues`.
 
     Returns:
         The plans that were written.
@@ -143,7 +139,7 @@ def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings, *, 
     """
     if target.exists() and list_directory(target):
         raise StoreError("expected an empty or absent directory", target)
-    plans = plan_queues(store, keep=keep)
+    plans = plan_queues(store)
     log_start = min((chunk.start for chunk in store.chunks), default=0)
     for plan in plans:
         if not file_names.is_directory_name(plan.topic):

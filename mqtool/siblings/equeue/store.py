@@ -2,7 +2,7 @@
 
 from collections import Counter
 from collections.abc import Iterator
-from functools import cached_property
+from functools import cache, cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ from mqtool.siblings.base import chunks_in_order, missing_chunks
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.listing import Listing, QueueFiles, list_store
 from mqtool.siblings.equeue.runs import ValidRun, valid_run
-from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
+from mqtool.siblings.frame_scan import scan_frames
 
 _INDEX_CHUNK = 8
 """Position of ChunkType in chunk headers of later ECommon versions; in earlier headers it is part of `reserved`."""
@@ -284,31 +284,22 @@ class EQueueStore:
         return chunks
 
     def _records(self, chunk: ChunkFile, *, is_last: bool) -> Iterator[ValidRun | StoredMessage | Damage]:
-        at, used, window = 0, chunk.room if chunk.is_finished else None, FIRST_WINDOW
-        while at < chunk.room:
-            valid = valid_run(chunk, self.shape, chunk.run(at, chunk.room, self.max_record_size, window))
-            if len(valid.run):
-                yield valid
-                at, window = valid.run.end, min(2 * window, WINDOW)
-                continue
-            window = FIRST_WINDOW
-            found = self.read(chunk, at)
-            if isinstance(found, StoredMessage):
-                yield found
-                at = found.frame.end
-                continue
-            used = chunk.last_used(at, chunk.room) if used is None else used
-            resumed = self._resume(chunk, at, used)
-            end = chunk.room if resumed is None else resumed
-            if resumed is None and not chunk.is_finished:
-                if is_last:
-                    self.tail = Tail(chunk.start + at, "leftover" if used > at else "clean", used - at)
-                    return
-                end = used
-            if end > at:
-                place = equeue.HEADER_SIZE + at
-                yield Damage(chunk.start + at, chunk.start + end, found.kind, found.detail, chunk.path, place)
-            at = end if resumed is not None else chunk.room
+        used = cache(lambda: chunk.room if chunk.is_finished else chunk.last_used(0, chunk.room))
+        rest = yield from chunk.walk(
+            chunk.room,
+            self.max_record_size,
+            partial(valid_run, chunk, self.shape),
+            partial(self.read, chunk),
+            lambda at: self._resume(chunk, at, used()),
+        )
+        if rest is None:
+            return
+        at, found = rest
+        end = max(at, used())
+        if is_last:
+            self.tail = Tail(chunk.start + at, "leftover" if end > at else "clean", end - at)
+        elif end > at:
+            yield chunk.damage(at, end, found)
 
     def _resume(self, chunk: ChunkFile, after: int, end: int) -> int | None:
         """Returns the data position of the next valid record that states its own position; None if there is none.

@@ -1,6 +1,7 @@
 """Reads a directory of TFChunk files and checkpoints: records with damage, single records."""
 
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -11,7 +12,7 @@ from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import ChunkName
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import chunks_in_order, missing_chunks
-from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW, scan_frames
+from mqtool.siblings.frame_scan import scan_frames
 from mqtool.siblings.frames import Frame, InvalidFrame
 from mqtool.siblings.tfchunk.chunk import StoredRecord, TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
@@ -159,7 +160,7 @@ class TFChunkDb:
                     data = file.read(0, size)
                     if file.size != size:
                         self.short_checkpoints.append(name)
-                found = tfchunk.CHECKPOINT.parse(data.ljust(size, b"\0"))  # as the server extends it
+                found = tfchunk.CHECKPOINT.parse_start(data)  # as the server extends it
                 self.checkpoints[name.removesuffix(".chk")] = found.position
 
     def _named(self) -> dict[ChunkName, Path]:
@@ -213,26 +214,16 @@ def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[ValidRun | St
         chunk: the file.
         known_end: whether records really end at `chunk.written`; otherwise bytes after the last record are not damage.
     """
-    at, window = 0, FIRST_WINDOW
-    while at < chunk.written:
-        valid = valid_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
-        if len(valid.run):
-            yield valid
-            at, window = valid.run.end, min(2 * window, WINDOW)
-            continue
-        window = FIRST_WINDOW
-        found = chunk.read_record(at)
-        if isinstance(found, StoredRecord):
-            yield found
-            at = found.frame.end
-            continue
-        resumed = resume(chunk, at)
-        if resumed is None and not known_end:
-            return
-        end = chunk.written if resumed is None else resumed
-        place = tfchunk.HEADER_SIZE + at
-        yield Damage(chunk.start + at, chunk.start + end, found.kind, found.detail, chunk.path, place)
-        at = end
+    rest = yield from chunk.walk(
+        chunk.written,
+        tfchunk.MAX_RECORD_SIZE,
+        partial(valid_run, chunk),
+        chunk.read_record,
+        partial(resume, chunk),
+    )
+    if rest is not None and known_end:
+        at, found = rest
+        yield chunk.damage(at, chunk.written, found)
 
 
 def resume(chunk: TFChunkFile, after: int) -> int | None:

@@ -155,7 +155,7 @@ def test_any_other_error_of_a_directory_s_sync_is_reported(tmp_path, monkeypatch
 @pytest.mark.parametrize("unnamed", [True, False])
 def test_a_file_that_exists_is_never_created_again(tmp_path, monkeypatch, unnamed):
     if not unnamed:
-        monkeypatch.setattr(atomic, "_create_unnamed_first", lambda _path, _data: False)
+        monkeypatch.setattr(atomic, "create_unnamed", lambda _path, _fill: False)
     path, link = tmp_path / "plan", tmp_path / "link"
     create_file(path, b"first")
     link.symlink_to(tmp_path / "nowhere")
@@ -167,7 +167,7 @@ def test_a_file_that_exists_is_never_created_again(tmp_path, monkeypatch, unname
 
 
 def test_a_file_that_cannot_be_written_to_its_end_is_removed_where_it_has_its_name_first(tmp_path, monkeypatch):
-    monkeypatch.setattr(atomic, "_create_unnamed_first", lambda _path, _data: False)
+    monkeypatch.setattr(atomic, "create_unnamed", lambda _path, _fill: False)
 
     def broken(_descriptor, _data):
         raise OSError(5, "Input/output error")
