@@ -31,6 +31,7 @@ from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.layout import ledger_in_use
 from mqtool.store.store import Store, open_store
+from mqtool.store.timer import read_log_file
 
 _REFERRED = (topics.HALF_TOPIC.encode(), topics.TIMER_TOPIC.encode())
 """Topics whose records other data refer to by physical offset: commit records and the timer log."""
@@ -163,15 +164,11 @@ class _Conversion:
     def _timer(self) -> None:
         """Copies the timer log and updates the physical offsets in its units."""
         for file in list_mapped_files(self._store.path / file_names.TIMER_LOG).files:
+            rows, is_unit = timer.log_rows(read_log_file(file.path))
+            moved = rows.copy()
+            moved["physical_offset"][is_unit] = self._translated(rows["physical_offset"][is_unit])
             target = self._staging / file_names.TIMER_LOG / file.path.name
-            copy_file(file.path, target)
-            with target.open("r+b") as sink:
-                rows, is_unit = timer.log_rows(sink.read())
-                end = int(np.flatnonzero(is_unit)[-1]) + 1 if is_unit.any() else 0
-                moved = rows[:end].copy()
-                moved["physical_offset"][is_unit[:end]] = self._translated(rows["physical_offset"][is_unit])
-                sink.seek(0)
-                sink.write(moved.tobytes())
+            copy_file(file.path, target, [(0, moved.tobytes())])
 
     def _copy(self, name: str) -> None:
         source = self._store.path / name

@@ -19,7 +19,6 @@ from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.log_walk import walk_file
 from mqtool.store.remote import as_path, is_url
-from mqtool.store.selection import Selection
 
 
 def read_partition(
@@ -36,14 +35,14 @@ def read_partition(
         CorruptionError: damage, if the request has `fail_fast`.
         StoreError: a segment cannot be read.
     """
-    start_index = _StartIndex(partition.source)
+    start_index, selection = _StartIndex(partition.source), request.selection
     for span in partition.spans:
         for item in walk_span(span, start_index):
             if isinstance(item, Damage):
-                if not _is_outside(item, request.selection):
+                if item.overlaps(selection.start, selection.end):
                     yield check_tolerated(item, request)
                 continue
-            chosen = _selected(item, request.selection)
+            chosen = selection.narrow(item.between(selection.start, selection.end))
             for frames in pieces(chosen if narrow is None else narrow(chosen), request):
                 rows = rows_of(frames, partition.source.broker, request)
                 if rows is not None:
@@ -114,22 +113,6 @@ class _StartIndex:
     def __call__(self, physical_offset: int) -> bool | None:
         judge = self._judge
         return judge(physical_offset) if callable(judge) else None
-
-
-def _is_outside(damage: Damage, selection: Selection) -> bool:
-    too_early = selection.start is not None and damage.end <= selection.start
-    return too_early or (selection.end is not None and damage.start >= selection.end)
-
-
-def _selected(frames: Frames, selection: Selection) -> Frames:
-    """Returns the frames that match the selection."""
-    if selection.start is not None or selection.end is not None:
-        offsets = frames.positions + frames.base
-        keep = offsets >= (selection.start or 0)
-        if selection.end is not None:
-            keep &= offsets < selection.end
-        frames = frames.select(keep)
-    return selection.narrow(frames)
 
 
 def pieces(frames: Frames, request: ReadRequest) -> Iterator[Frames]:

@@ -95,13 +95,13 @@ SLOT_SIZE = SLOT.size
 ENTRY_SIZE = ENTRY.size
 
 
-def header_after(end_timestamp: int, end_physical_offset: int) -> IndexHeader:
-    """Returns the header of a new file after one with the given end; zeros for a store's first file.
+def header_after(before: IndexHeader | None) -> IndexHeader:
+    """Returns the header of a new file after one with a header; zeros for a store's first file.
 
     Until it has an entry, the new header contains the times and offsets of the previous file, and the first entry's
     time difference is relative to them (IndexFile, constructor).
     """
-    time, offset = max(0, end_timestamp), max(0, end_physical_offset)
+    time, offset = (max(0, before.end_timestamp), max(0, before.end_physical_offset)) if before else (0, 0)
     return IndexHeader(time, time, offset, offset, 0, 1)
 
 

@@ -72,9 +72,7 @@ def _beginning(before: IndexFile | None, settings: Settings) -> tuple[IndexFileB
         before.entry_count != settings.index_entries - 1
     ):
         raise UsageError(f"{before.path}: expected a full file before the one to be made; rebuild the whole index")
-    builder = IndexFileBuilder(
-        settings.index_slots, settings.index_entries, head.end_timestamp, head.end_physical_offset
-    )
+    builder = IndexFileBuilder(settings.index_slots, settings.index_entries, head)
     return builder, head.end_physical_offset, _trailing(before, settings)
 
 

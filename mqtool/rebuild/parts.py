@@ -12,7 +12,6 @@ from mqtool.errors import StoreError
 from mqtool.jobs.parts import PART_BYTES
 from mqtool.rebuild.dispatch_batch import BatchBuilder, DispatchBatch, RebuildScope
 from mqtool.records.damage import Damage
-from mqtool.records.frames import Frames
 from mqtool.store.commit_log import CommitLog, Segment, gap_between
 from mqtool.store.cuts import cuts_of
 from mqtool.store.files import ReadFile
@@ -87,24 +86,10 @@ def walk_part(part: Part, builder: BatchBuilder, scope: RebuildScope) -> Iterato
             yield DispatchBatch(segment.base, damage=[part.gap])
         for item in walk:
             if isinstance(item, Damage):
-                if _overlaps(item, scope):
+                if item.overlaps(scope.start, scope.end):
                     yield DispatchBatch(item.end, damage=[item.at(segment.path, segment.base)])
                 continue
-            frames = _inside(item, scope)
+            frames = item.between(scope.start, scope.end)
             if len(frames):
                 yield builder.batch(frames)
         yield DispatchBatch(walk.end)
-
-
-def _overlaps(damage: Damage, scope: RebuildScope) -> bool:
-    return (scope.start is None or damage.end > scope.start) and (scope.end is None or damage.start < scope.end)
-
-
-def _inside(frames: Frames, scope: RebuildScope) -> Frames:
-    if scope.start is None and scope.end is None:
-        return frames
-    offsets = frames.positions + frames.base
-    keep = offsets >= (scope.start or 0)
-    if scope.end is not None:
-        keep &= offsets < scope.end
-    return frames if keep.all() else frames.select(keep)

@@ -52,6 +52,10 @@ class Damage(Struct, frozen=True):
         """Name of the file; empty if the bytes come from no file."""
         return self.path.name if self.path is not None else ""
 
+    def overlaps(self, start: int | None, end: int | None) -> bool:
+        """Whether a part of the damage is in a range of physical offsets; None for no bound."""
+        return (start is None or self.end > start) and (end is None or self.start < end)
+
     def at(self, path: Path, base: int) -> "Damage":
         """Returns the same damage with its file."""
         return replace(self, path=path, position=self.start - base)

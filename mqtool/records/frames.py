@@ -12,6 +12,7 @@ from mqtool.formats import codec, commit_log, java, properties
 from mqtool.kernels import kernels, tables
 from mqtool.records.crc import crc32_of_ranges
 from mqtool.records.frame_scan import FrameScan, room_for, scan_frames, scan_of_positions
+from mqtool.records.number_sets import within
 
 _HEAD_DTYPES = tuple(codec.dtype_of(head) for head in commit_log.HEADS)
 _BODY_AT = np.array(commit_log.BODY_POSITIONS, np.int64)
@@ -46,6 +47,13 @@ class Frames:
     def select(self, which: np.ndarray | slice) -> "Frames":
         """Returns the frames that a mask, an index array or a slice chooses."""
         return Frames(self.view, self.base, self.positions[which], self.sizes[which])
+
+    def between(self, start: int | None, end: int | None) -> "Frames":
+        """Returns the frames that begin in a range of physical offsets; None for no bound."""
+        if start is None and end is None:
+            return self
+        kept = within(self.positions + self.base, start, end)
+        return self if kept.all() else self.select(kept)
 
     def fill(self, columns: dict[str, np.ndarray], crcs: np.ndarray | None, *, has_plain_ports: bool) -> None:
         """Takes results of a kernel: all frames are valid, and have these fields and positions."""

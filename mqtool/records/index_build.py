@@ -6,7 +6,7 @@ twenty million entries as in a small one, and memory is that of the slots. Sourc
 IndexService.buildIndex, getAndCreateLastIndexFile (4.9.7, 5.5.0). Docs page: docs/formats/index-file.md.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Protocol, TypeVar
 
 import numpy as np
@@ -26,40 +26,33 @@ class GrowingFile(Protocol):
     """An index file to which entries are added."""
 
     @property
+    def header(self) -> IndexHeader:
+        """The header after the last entry."""
+
+    @property
     def room(self) -> int:
         """How many more entries fit."""
 
 
 F = TypeVar("F", bound=GrowingFile)
-F_co = TypeVar("F_co", bound=GrowingFile, covariant=True)
 
 
-class GrowingIndex(Protocol[F_co]):
-    """The files of an index to which keys are added."""
-
-    @property
-    def end_physical_offset(self) -> int:
-        """Physical offset of the record that was indexed last; 0 if there is none."""
-
-    def current(self) -> F_co:
-        """Returns the file for the next key, a new one if the last is full (IndexService.getAndCreateLastIndexFile)."""
-
-
-def spread(index: GrowingIndex[F], keys: IndexKeys, records: int) -> Iterator[tuple[F, IndexKeys]]:
+def spread(current: Callable[[], F], keys: IndexKeys, records: int) -> Iterator[tuple[F, IndexKeys]]:
     """Yields the files that take the keys of some records, each with its keys, before it takes them.
 
     Every record looks for the current file, so one without keys begins a new file, too. A record that starts before the
     last one indexed is left out, so that one itself is indexed twice if it comes twice (IndexService.buildIndex).
 
     Args:
-        index: all its files.
+        current: returns the last file of the index, or a new one if that is full or there is none
+            (IndexService.getAndCreateLastIndexFile).
         keys: of the records.
         records: number of records, at least one; `row` of a key is the number of its record.
     """
-    file, done = index.current(), 0
+    file, done = current(), 0
     if len(keys):
         highest = np.maximum.accumulate(keys.physical_offset)
-        is_taken = (keys.physical_offset == highest) & (highest >= index.end_physical_offset)
+        is_taken = (keys.physical_offset == highest) & (highest >= file.header.end_physical_offset)
         keys = keys if is_taken.all() else keys.select(is_taken)
     while True:
         part = keys.select(slice(done, done + file.room))
@@ -67,9 +60,9 @@ def spread(index: GrowingIndex[F], keys: IndexKeys, records: int) -> Iterator[tu
         done += len(part)
         if done == len(keys):
             break
-        file = index.current()
+        file = current()
     if len(keys) and keys.row[-1] < records - 1:
-        yield index.current(), keys.select(slice(0, 0))
+        yield current(), keys.select(slice(0, 0))
 
 
 class Entries(Struct, frozen=True):
@@ -93,19 +86,17 @@ class IndexFileBuilder:
         heads: int32 per slot, number of its newest entry.
     """
 
-    def __init__(self, slots: int, capacity: int, end_timestamp: int = 0, end_physical_offset: int = 0) -> None:
+    def __init__(self, slots: int, capacity: int, before: IndexHeader | None = None) -> None:
         """Starts an empty file.
 
         Args:
             slots, capacity: of the file.
-            end_timestamp, end_physical_offset: of the file before it. The broker writes them into the new header,
-                and the time difference of the first entry refers to that time, although begin_timestamp is then the
-                file's own.
+            before: header of the file before it, if there is one; see `index_file.header_after`.
         """
         self.slots = slots
         self.capacity = capacity
         self.heads = np.zeros(slots, np.int32)
-        self._header = index_file.header_after(end_timestamp, end_physical_offset)
+        self._header = index_file.header_after(before)
 
     @classmethod
     def resumed(cls, header: IndexHeader, heads: np.ndarray, capacity: int) -> "IndexFileBuilder":
@@ -246,17 +237,12 @@ class IndexBuilder:
         Yields:
             A file and its new entries, possibly none. A file is complete when the next one is yielded.
         """
-        for file, part in spread(self, keys, records):
+        for file, part in spread(self.current, keys, records):
             yield file, file.add(part)
-
-    @property
-    def end_physical_offset(self) -> int:
-        """Physical offset of the record that was indexed last; 0 if there is none."""
-        return self.file.header.end_physical_offset if self.file is not None else 0
 
     def current(self) -> IndexFileBuilder:
         """Returns the file for the next key, a new one if the last is full."""
         if self.file is None or not self.file.room:
-            seed = (0, 0) if self.file is None else (self.file.header.end_timestamp, self.end_physical_offset)
-            self.file = IndexFileBuilder(self._slots, self._capacity, *seed)
+            before = None if self.file is None else self.file.header
+            self.file = IndexFileBuilder(self._slots, self._capacity, before)
         return self.file

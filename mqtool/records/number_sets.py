@@ -29,6 +29,12 @@ def among(numbers: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     return np.asarray(ordered[at] == numbers)
 
 
+def within(numbers: np.ndarray, start: int | None, end: int | None) -> np.ndarray:
+    """Returns a bool for each number: whether it is in a range; None for no bound."""
+    kept = np.ones(len(numbers), bool) if start is None else numbers >= start
+    return kept if end is None else kept & (numbers < end)
+
+
 def run_starts(numbers: np.ndarray) -> np.ndarray:
     """Returns the rows at which runs of equal numbers begin, int64; there must be a row."""
     return np.concatenate([np.zeros(1, np.int64), np.flatnonzero(numbers[1:] != numbers[:-1]) + 1])

@@ -131,26 +131,20 @@ class SimulatedIndex:
                 "index/ is not a directory: no index file can be created, the store becomes read-only"
             )
             return
-        for file, part in spread(self, keys, records):
+        for file, part in spread(self.current, keys, records):
             if len(part):
                 self._fill(file, part)
             elif len(keys) and not file.room:
                 raise load_fails("index files that hold no entry: maxIndexNum is too small")
-
-    @property
-    def end_physical_offset(self) -> int:
-        """Physical offset of the record that was indexed last; 0 if there is none."""
-        return self.files[-1].header.end_physical_offset if self.files else 0
 
     def current(self) -> SimulatedIndexFile:
         """Returns the last file, or a new one if it is full (IndexService.getAndCreateLastIndexFile)."""
         last = self.files[-1] if self.files else None
         if last is not None and last.room:
             return last
-        end = (0, 0) if last is None else (last.header.end_timestamp, last.header.end_physical_offset)
-        if end[0] > 0:
-            self.full_until = end[0]
-        made = SimulatedIndexFile(None, index_file.header_after(*end), self._capacity)
+        made = SimulatedIndexFile(None, index_file.header_after(None if last is None else last.header), self._capacity)
+        if last is not None and last.header.end_timestamp > 0:
+            self.full_until = last.header.end_timestamp
         self.files.append(made)
         self._actions.do(Action.CREATE, self._directory / f"<new-{self._new_count}>", self._file_size)
         if self._new_count > 1:

@@ -17,7 +17,7 @@ from mqtool.repair.plan import Plan, Step
 from mqtool.repair.plan_builder import barrier_directory, forecast_of, steps_of
 from mqtool.repair.staged_files import StagedFiles
 from mqtool.repair.trees import Places, make_like_parent, remove_tree
-from mqtool.repair.undo_executor import remove_barrier, restore_all
+from mqtool.repair.undo_executor import changed_file, remove_barrier, restore_all
 from mqtool.store.store import Store, open_store
 from mqtool.verify import Verification, verify
 
@@ -113,14 +113,11 @@ def _check(root: Path, plan: Plan, files: RepairFiles) -> None:
 
 def check_fingerprints(root: Path, plan: Plan) -> None:
     """Raises RefusedError if a file has changed since the plan was made."""
-    expected = [(step.path, step.before) for step in plan.steps]
-    expected += [(read.path, read.fingerprint) for read in plan.reads]
-    for name, before in expected:
-        found = fingerprint(inside(root, name), full=before is None or before.sha256 is not None)
-        if (before is None) != (found is None) or (before is not None and not before.fits(found)):
-            raise RefusedError(
-                "plan-stale", "this file has changed since the plan was made; run `mqtool plan` again", root / name
-            )
+    name = changed_file(root, [(step.path, step.before) for step in plan.steps], plan)
+    if name is not None:
+        raise RefusedError(
+            "plan-stale", "this file has changed since the plan was made; run `mqtool plan` again", root / name
+        )
 
 
 class _Run:

@@ -13,6 +13,7 @@ from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
 from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, UNDO, Begin, Journal, open_journal, root_of
 from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
+from mqtool.repair.plan import Fingerprint, Plan
 from mqtool.repair.sole_records import sole_records
 from mqtool.repair.trees import Places, remove_tree
 from mqtool.store.real_path import is_inside
@@ -103,17 +104,29 @@ def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
 
 def check_unchanged(root: Path, begin: Begin) -> None:
     """Raises RefusedError if the store has been written to since a plan was applied."""
-    now = [(step.path, step.after) for step in begin.plan.steps]
-    now += [(read.path, read.fingerprint) for read in begin.plan.reads]
-    for name, expected in now:
+    name = changed_file(root, [(step.path, step.after) for step in begin.plan.steps], begin.plan)
+    if name is not None:
+        raise RefusedError(
+            "written-since",
+            "this file was written to after the change; undoing would lose that. Run mqtool finalize to keep "
+            "the change and discard the undo data",
+            root / name,
+        )
+
+
+def changed_file(root: Path, files: list[tuple[str, Fingerprint | None]], plan: Plan) -> str | None:
+    """Returns the first file that differs from its fingerprint; None if all files are as expected.
+
+    Args:
+        root: of the store.
+        files: names with their fingerprints, None for a file that does not exist.
+        plan: has the fingerprints of the files that it only read.
+    """
+    for name, expected in [*files, *((read.path, read.fingerprint) for read in plan.reads)]:
         found = fingerprint(inside(root, name), full=expected is None or expected.sha256 is not None)
         if (expected is None) != (found is None) or (expected is not None and not expected.fits(found)):
-            raise RefusedError(
-                "written-since",
-                "this file was written to after the change; undoing would lose that. Run mqtool finalize to keep "
-                "the change and discard the undo data",
-                root / name,
-            )
+            return name
+    return None
 
 
 def restore_all(root: Path, begin: Begin, places: Places, files: RepairFiles) -> None:

@@ -19,6 +19,7 @@ from mqtool.export.fingerprints import require_different_logs
 from mqtool.export.job import check_split
 from mqtool.export.plan import StorePlan, plan_store
 from mqtool.export.sources import Source
+from mqtool.records.number_sets import within
 from mqtool.scan.paths import FOREVER, Path, Planner, PointReads, RangeScan
 from mqtool.spark.asking import FORMAT
 from mqtool.spark.kinds import KindReader, source_of
@@ -142,9 +143,7 @@ def _parts(options: SourceOptions, source: Source, store: Store) -> Iterator[Sel
         path = Planner(store, facts, options.trust - {Trust.INDEX}, every_class=every).path()
     for part in path.parts:
         if isinstance(part, PointReads):
-            kept = part.offsets >= (selection.start or 0)
-            if selection.end is not None:
-                kept &= part.offsets < selection.end
+            kept = within(part.offsets, selection.start, selection.end)
             yield PointReads(part.offsets[kept], part.sizes[kept], part.by_index)
             continue
         start, end = max(part.low, selection.start or 0), part.high

@@ -221,9 +221,7 @@ def _half(message: Message) -> Step:
 
 def _delayed(store: Store, message: Message, groups: Collection[str]) -> Step:
     target, level = message.properties.get(properties.REAL_TOPIC, "?"), message.queue_id + 1
-    queue = store.queue(message.topic, message.queue_id)
-    unit = None if queue is None else popping.unit_of(queue, message.queue_offset)
-    due = None if unit is None else unit.tags_code
+    due = _due_of_unit(store, message)
     if target.startswith(topics.RETRY_PREFIX):
         group = topics.group_of_retry(target, groups)
         text = f"sent back by group {group}, to be tried again after delay level {level}"
@@ -249,6 +247,13 @@ def _due(message: Message) -> int | None:
         return service_records.deliver_ms(message.properties)
     except FormatError:
         return None
+
+
+def _due_of_unit(store: Store, message: Message) -> int | None:
+    """Returns the deliver time of a message of a delay level: its unit has it."""
+    queue = store.queue(message.topic, message.queue_id)
+    unit = None if queue is None else popping.unit_of(queue, message.queue_offset)
+    return None if unit is None else unit.tags_code
 
 
 def _stored(message: Message, earlier: Sequence[Message]) -> Step:
@@ -290,11 +295,7 @@ def _parked(store: Store, message: Message, proof: str, *, is_past: bool) -> Ste
         reason = f"{proof}, so it was delivered or dropped; its record was not found"
         text = "not provable: what became of the parked message"
         return Step(StepKind.UNKNOWN, text, reason, order=message.physical_offset + 1)
-    due = _due(message)
-    if message.topic == topics.SCHEDULE_TOPIC:
-        queue = store.queue(message.topic, message.queue_id)
-        unit = None if queue is None else popping.unit_of(queue, message.queue_offset)
-        due = None if unit is None else unit.tags_code
+    due = _due_of_unit(store, message) if message.topic == topics.SCHEDULE_TOPIC else _due(message)
     order = message.physical_offset + 1
     waits = step_of(message, StepKind.WAITS, "waits for its time", at=None, order=order, due=due)
     return replace(waits, proof=proof)

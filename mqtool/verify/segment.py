@@ -175,9 +175,7 @@ class _Check:
                 if limit is None or item.end <= limit:
                     _note(facts.damages, item)
                 continue
-            frames = item
-            if limit is not None and frames.base + int(frames.positions[-1]) >= limit:
-                frames = frames.select(frames.positions + frames.base < limit)
+            frames = item.between(None, limit)
             if len(frames):
                 self._frames(frames)
         facts.end, facts.ended_by_blank, facts.tail = walk.end, walk.ended_by_blank, walk.tail

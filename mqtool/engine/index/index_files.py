@@ -98,8 +98,7 @@ class Index:
         last = self.files[-1] if self.files else None
         if last is not None and last.room:
             return last
-        ended = (0, 0) if last is None else (last.header.end_timestamp, last.header.end_physical_offset)
-        begin = index_file.header_after(*ended)
+        begin = index_file.header_after(None if last is None else last.header)
         self._files.make_directory(self._directory)
         made = self._open(self._new_path(), begin)
         if last is not None:
@@ -170,7 +169,7 @@ class Index:
         Raises:
             OSError: as `put`.
         """
-        for file, part in spread(self, keys, records):
+        for file, part in spread(self.current, keys, records):
             file.put_many(part)
 
     def query(self, key_hash: int, max_num: int, begin: int, end: int) -> list[int]:

@@ -1,5 +1,6 @@
 """Parses stored messages, and builds messages that repeat them in another topic."""
 
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from msgspec import structs
@@ -34,6 +35,15 @@ def parsed_record(data: "memoryview | bytes") -> ParsedRecord:
     """
     record = commit_log.parse_record(data)
     return ParsedRecord(record, properties.decode(record.properties))
+
+
+def parsed_records(data: "memoryview | bytes") -> Iterator[ParsedRecord]:
+    """Yields the records of an answer's body, which are one after the other."""
+    view = memoryview(data)
+    while view:
+        message = parsed_record(view)
+        yield message
+        view = view[message.record.total_size :]
 
 
 def requeued(

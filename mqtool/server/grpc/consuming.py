@@ -20,7 +20,7 @@ from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record
+from mqtool.server.broker.parsed_record import ParsedRecord, parsed_records
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE, ExtraInfo
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
@@ -321,7 +321,7 @@ def _refused_pop(answer: Command) -> StatusError:
 
 def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_Popped]:
     """Yields the messages in the answer to a pop, with their receipt handles (ConsumerProcessor, ExtraInfoUtil)."""
-    fields, body = answer.fields, memoryview(answer.body)
+    fields = answer.fields
     if "startOffsetInfo" not in fields:
         yield from _popped_lite(answer, broker_name)
         return
@@ -329,11 +329,7 @@ def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_P
     counts = dict(_infos(fields.get("orderCountInfo", "")))
     pop_time, invisible_ms = int(fields["popTime"]), int(fields["invisibleTime"])
     revive_queue = ORDER_REVIVE_QUEUE if in_order else int(fields["reviveQid"])
-    position = 0
-    while position < len(body):
-        size = int.from_bytes(body[position : position + 4], "big")
-        message = parsed_record(body[position : position + size])
-        position += size
+    for message in parsed_records(answer.body):
         record = message.record
         given = message.properties.get(POP_CHECK_POINT)
         attempt = record.reconsume_times + 1
@@ -353,12 +349,10 @@ def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_P
 
 def _popped_lite(answer: Command, broker_name: str) -> Iterator[_Popped]:
     """Yields the messages in the answer to a pop of lite topics (MQClientAPIImpl.processPopLiteResponse)."""
-    fields, body, position = answer.fields, memoryview(answer.body), 0
+    fields = answer.fields
     pop_time, invisible_ms = int(fields["popTime"]), int(fields["invisibleTime"])
-    for count in fields["orderCountInfo"].split(";"):
-        size = int.from_bytes(body[position : position + 4], "big")
-        message = parsed_record(body[position : position + size])
-        position += size
+    counts = fields["orderCountInfo"].split(";")
+    for count, message in zip(counts, parsed_records(answer.body), strict=True):
         offset = int(message.properties[properties.INNER_MULTI_QUEUE_OFFSET].partition(",")[0])
         words = (offset, pop_time, invisible_ms, ORDER_REVIVE_QUEUE, 0, broker_name, 0, offset)
         receipt = Receipt(*words, message.record.physical_offset)

@@ -8,7 +8,7 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.consume.pull import SUBSCRIPTION, SUSPEND
-from mqtool.server.broker.parsed_record import parsed_record
+from mqtool.server.broker.parsed_record import parsed_records
 from mqtool.server.grpc.clients import BATCH_SIZE, POLL_S
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
 from mqtool.server.grpc.messages import fill_incoming
@@ -56,11 +56,8 @@ class Offsets:
             raise refused(answer)
         else:
             status = OK
-        answers, body, position = [s.PullMessageResponse(status=status)], memoryview(answer.body), 0
-        while position < len(body):
-            size = int.from_bytes(body[position : position + 4], "big")
-            message = parsed_record(body[position : position + size])
-            position += size
+        answers = [s.PullMessageResponse(status=status)]
+        for message in parsed_records(answer.body):
             attempt = message.record.reconsume_times + 1
             one = s.PullMessageResponse()
             fill_incoming(one.message, message, topic, None, attempt)

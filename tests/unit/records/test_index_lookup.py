@@ -22,8 +22,8 @@ def written(root, rows) -> list[IndexWriter]:
     for number, (key_hash, second) in enumerate(rows):
         if not files or not files[-1].room:
             file = Files().create(root / f"{20231114221320000 + number}", index_file.file_size(SLOTS, ENTRIES))
-            ended = (files[-1].header.end_timestamp, files[-1].header.end_physical_offset) if files else (0, 0)
-            files.append(IndexWriter(file, SLOTS, ENTRIES, index_file.header_after(*ended)))
+            before = files[-1].header if files else None
+            files.append(IndexWriter(file, SLOTS, ENTRIES, index_file.header_after(before)))
         files[-1].put(key_hash, number, second * 1000)
     return files
 

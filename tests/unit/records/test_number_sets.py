@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mqtool.records.number_sets import among, distinct, stable_order, union
+from mqtool.records.number_sets import among, distinct, run_starts, stable_order, union, within
 
 numbers = st.lists(st.integers(-5, 5) | st.integers(-(2**63), 2**63 - 1), max_size=20).map(
     lambda found: np.array(found, np.int64)
@@ -37,3 +37,15 @@ def test_equal_numbers_stay_in_the_order_of_their_rows(kind, least, most):
     numbers = np.concatenate([numbers, numbers[::-1], numbers[:7]])
     assert stable_order(numbers).tolist() == sorted(range(len(numbers)), key=numbers.tolist().__getitem__)
     assert stable_order(numbers[:0]).tolist() == []
+
+
+@given(st.lists(st.integers(0, 3), min_size=1))
+def test_runs_begin_where_the_number_changes(numbers):
+    expected = [row for row, number in enumerate(numbers) if not row or number != numbers[row - 1]]
+    assert run_starts(np.array(numbers)).tolist() == expected
+
+
+@given(st.lists(st.integers(0, 9)), st.none() | st.integers(0, 9), st.none() | st.integers(0, 9))
+def test_a_range_has_its_start_and_not_its_end(numbers, start, end):
+    kept = within(np.array(numbers, np.int64), start, end)
+    assert kept.tolist() == [(start is None or one >= start) and (end is None or one < end) for one in numbers]
