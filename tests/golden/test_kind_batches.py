@@ -65,7 +65,7 @@ def test_batches_of_a_damaged_store_are_its_rows(case, home, tmp_path):
 def test_where_windows_end_changes_nothing(name, window, monkeypatch):
     kind = name.partition("/")[0].partition("-")[0]
     for module in (
-        f"mqtool.siblings.{kind}.store",
+        "mqtool.siblings.frames",
         f"mqtool.siblings.{kind}.verify" if kind == "tfchunk" else f"mqtool.siblings.{kind}.start",
     ):
         monkeypatch.setattr(f"{module}.FIRST_WINDOW", window)
