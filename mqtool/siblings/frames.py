@@ -167,7 +167,7 @@ class FrameFile:
         limit: int,
         valid_run: Callable[[FrameRun], V],
         read: Callable[[int], "R | InvalidFrame"],
-        resume: Callable[[int], int | None],
+        resume: Callable[[int], int | None] = lambda _at: None,
     ) -> Generator[V | R | Damage, None, tuple[int, InvalidFrame] | None]:
         """Yields the records of the file in order, with damage between them.
 
@@ -176,7 +176,8 @@ class FrameFile:
             limit: maximum size of a record in bytes.
             valid_run: returns the valid records at the start of a run of frames.
             read: reads the record at a data position, also one that is longer than a read window.
-            resume: returns the data position of the next valid record after a damaged one, None if there is none.
+            resume: returns the data position of the next valid record after a damaged one, None if there is none. By
+                default the walk ends there.
 
         Returns:
             The data position after which no record follows, and what is wrong there; None if records end at `end`.

@@ -64,10 +64,7 @@ def test_batches_of_a_damaged_store_are_its_rows(case, home, tmp_path):
 @pytest.mark.parametrize("name", ["equeue-small", "tfchunk/plain"])
 def test_where_windows_end_changes_nothing(name, window, monkeypatch):
     kind = name.partition("/")[0].partition("-")[0]
-    for module in (
-        "mqtool.siblings.frames",
-        f"mqtool.siblings.{kind}.verify" if kind == "tfchunk" else f"mqtool.siblings.{kind}.start",
-    ):
+    for module in ("mqtool.siblings.frames", "mqtool.siblings.equeue.start"):
         monkeypatch.setattr(f"{module}.FIRST_WINDOW", window)
         monkeypatch.setattr(f"{module}.WINDOW", window)
     root = equeue_store(name) if kind == "equeue" else tfchunk_store("plain")

@@ -1,13 +1,14 @@
 """Checks an EventStore database: framing in both directions, footers, position maps, MD5, checkpoints."""
 
 from collections.abc import Iterator
+from functools import partial
 
 import numpy as np
 
 from mqtool.formats import tfchunk
 from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE
+from mqtool.records.damage import Damage
 from mqtool.siblings.base import finding
-from mqtool.siblings.frame_scan import FIRST_WINDOW, WINDOW
 from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.tfchunk.chunk import TFChunkFile
 from mqtool.siblings.tfchunk.runs import ValidRun, valid_run
@@ -129,22 +130,16 @@ def _hash(chunk: TFChunkFile) -> Iterator[Finding]:
 
 
 def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
-    at, bad, window = 0, None, FIRST_WINDOW
-    while at < chunk.written:
-        valid = valid_run(chunk, chunk.run(at, chunk.written, tfchunk.MAX_RECORD_SIZE, window))
-        if len(valid.run):
-            places.add(valid)
-            yield from _positions(valid)
-            at, window = valid.run.end, min(2 * window, WINDOW)
-            continue
-        found = chunk.read_record(at)
-        if isinstance(found, InvalidFrame):
-            bad = found
-            break
-        yield from _positions(TFChunkDb.run_of(found))
-        at = found.frame.end
+    at = 0
+    for item in chunk.walk(chunk.written, tfchunk.MAX_RECORD_SIZE, partial(valid_run, chunk), chunk.read_record):
+        assert not isinstance(item, Damage)  # the walk ends there
+        valid = item if isinstance(item, ValidRun) else TFChunkDb.run_of(item)
+        places.add(valid)
+        yield from _positions(valid)
+        at = valid.run.end
+    bad = chunk.read_record(at) if at < chunk.written else None
     end_is_known = chunk.is_completed or chunk.written < chunk.size - HEADER_SIZE
-    if bad is not None and (end_is_known or chunk.last_used(at, chunk.written) > at):
+    if isinstance(bad, InvalidFrame) and (end_is_known or chunk.last_used(at, chunk.written) > at):
         detail = f"forwards: {bad.detail}"
         yield finding("tfchunk-frames", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + at)
         yield from _backwards(chunk, at)
