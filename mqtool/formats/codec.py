@@ -153,7 +153,7 @@ class Unit(Generic[T]):
 
     @cached_property
     def dtype(self) -> "np.dtype[np.void]":
-        """The numpy record type: `np.frombuffer(data, unit.dtype)`."""
+        """The numpy record type; see `rows`."""
         return dtype_of(self.fields)
 
     def offset(self, name: str) -> int:
@@ -174,6 +174,12 @@ class Unit(Generic[T]):
                 layout=self.name,
                 position=position,
             ) from error
+
+    def rows(self, data: Buffer) -> "np.ndarray[Any, np.dtype[np.void]]":
+        """Returns the complete units of some bytes as a structured array."""
+        import numpy as np  # noqa: PLC0415 - `mqtool --help` must not load numpy
+
+        return np.frombuffer(data, self.dtype, len(data) // self.size)
 
     def parse_start(self, data: Buffer) -> T:
         """Parses the unit at the start of a file; bytes that a short file lacks are zeros."""

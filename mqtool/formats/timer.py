@@ -242,9 +242,7 @@ def is_unused(data: Buffer, position: int = 0) -> bool:
 
 def log_rows(data: Buffer) -> "tuple[np.ndarray, np.ndarray]":
     """Returns the places for units in a file, of `LOG_UNIT.dtype`, and a bool for each: `unit_at` finds one there."""
-    import numpy as np  # noqa: PLC0415 - `mqtool --help` must not load numpy
-
-    rows = np.frombuffer(data, LOG_UNIT.dtype, len(data) // LOG_UNIT_SIZE)
+    rows = LOG_UNIT.rows(data)
     return rows, (rows["size"] == LOG_UNIT_SIZE) & (rows["magic"] | 0xF == 0xF)
 
 

@@ -113,7 +113,7 @@ class IndexWriter:
             count = min(step, header.index_count - first)
             at = index_file.entry_position(first, self._slots)
             data = self._output.read(self._path(self.names[-1]), at, count * ENTRY_SIZE)
-            entries = np.frombuffer(data, index_file.ENTRY.dtype, len(data) // ENTRY_SIZE)
+            entries = index_file.ENTRY.rows(data)
             chain(heads, entries["key_hash"] % self._slots, first)
         self._open = IndexFileBuilder.resumed(header, heads, self._capacity)
         self._builder = IndexBuilder(self._slots, self._capacity, self._open)

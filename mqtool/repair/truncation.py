@@ -138,7 +138,7 @@ def _cut_queue(queue: Queue, cut: Cut, out: Path, staged: StagedFiles) -> int | 
     count, is_empty = 0, False
     for number, file in enumerate(queue.files):
         data = read_file(file.path, 1 << 32)
-        units = np.frombuffer(data, layout.dtype, len(data) // layout.size)
+        units = layout.rows(data)
         beyond = np.flatnonzero(has_record(units) & (units["physical_offset"] >= cut.end))
         if not len(beyond):
             continue

@@ -124,7 +124,7 @@ class Queue:
 
     def _read(self, file: ReadFile, first: int, count: int) -> np.ndarray:
         data = file.read(first * self._unit.size, count * self._unit.size)
-        return np.frombuffer(data, self._unit.dtype, len(data) // self._unit.size)
+        return self._unit.rows(data)
 
     def unit_at(self, number: int, index: int) -> np.ndarray:
         """Returns one unit of a file as an array of length one, of length zero if it does not exist."""

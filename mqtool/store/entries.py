@@ -70,7 +70,7 @@ def unit_positions(file: ReadFile, unit: Unit[Any]) -> Iterator[tuple[int, tuple
     zeros = at = 0
     while at < end:
         data = file.read(at, min(piece, end - at))
-        units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
+        units = unit.rows(data)
         if not len(units):
             return
         used = np.flatnonzero(np.frombuffer(data, np.uint8, len(units) * unit.size).reshape(-1, unit.size).any(axis=1))
@@ -130,7 +130,7 @@ def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
         for first in range(1, index.entry_count + 1, count):
             size = min(count, index.entry_count + 1 - first) * index_file.ENTRY_SIZE
             data = opened.read(index_file.entry_position(first, slots), size)
-            entries = np.frombuffer(data, index_file.ENTRY.dtype, len(data) // index_file.ENTRY_SIZE)
+            entries = index_file.ENTRY.rows(data)
             for number, values in enumerate(entries.tolist(), first):
                 row = _row(index_file.ENTRY, values)
                 time = java.to_int64(begin + row["time_diff"] * 1000)

@@ -169,7 +169,7 @@ class IndexFile:
 
     def _read_entries(self, file: ReadFile, first: int, count: int, slots: int) -> np.ndarray:
         data = file.read(index_file.entry_position(first, slots), ENTRY.size * count)
-        return np.frombuffer(data, ENTRY.dtype, len(data) // ENTRY.size)
+        return ENTRY.rows(data)
 
     @cached_property
     def slots(self) -> np.ndarray:

@@ -16,8 +16,7 @@ def read_wheel(root: Path) -> np.ndarray:
         StoreError: the file does not exist or cannot be read.
     """
     with ReadFile(root / file_names.TIMER_WHEEL) as file:
-        data = file.read(0, file.size)
-    return np.frombuffer(data, timer.SLOT.dtype, len(data) // timer.SLOT_SIZE)
+        return timer.SLOT.rows(file.read(0, file.size))
 
 
 def read_log_file(path: Path) -> bytes:

@@ -116,7 +116,7 @@ class LedgerCheck:
                 with ReadFile(file.path) as opened:
                     if high - low < 4 * _BLOCK:
                         data = opened.read(low * size - base, (high - low + 1) * size)
-                        units = np.frombuffer(data, dledger.INDEX_UNIT.dtype, len(data) // size)
+                        units = dledger.INDEX_UNIT.rows(data)
                         inside = inside[index[inside] - low < len(units)]
                         found[inside] = units[index[inside] - low]
         return found

@@ -104,7 +104,7 @@ class IndexDetail:
                 data = file.read(index_file.entry_position(first, shape.slots), count * ENTRY.size)
         except StoreError:  # reported by the first pass
             data = b""
-        entries = np.frombuffer(data, ENTRY.dtype, len(data) // ENTRY.size)
+        entries = ENTRY.rows(data)
         physical = entries["physical_offset"].astype(np.int64)
         which = np.flatnonzero((physical >= records.start) & (physical < records.end) & (physical < self._survey.end))
         return (

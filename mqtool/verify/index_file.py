@@ -122,7 +122,7 @@ class _Scan:
             count = min(CHUNK, facts.entries - first + 1)
             data = self._read(index_file.entry_position(first, self._shape.slots), count * ENTRY.size)
             throttle.spend(len(data))
-            entries = np.frombuffer(data, ENTRY.dtype, len(data) // ENTRY.size)
+            entries = ENTRY.rows(data)
             if len(entries):  # else the file was cut meanwhile
                 self._take(first, entries)
         self._check_header()

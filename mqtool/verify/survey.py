@@ -102,7 +102,7 @@ def unit_chunks(
                 data = opened.read(position, count)
             else:
                 data = memory[: opened.read_into(position, memory[:count])]
-            units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
+            units = unit.rows(data)
             if len(units):
                 yield first, units
 

@@ -199,7 +199,7 @@ class UnitDetail:
                     data = opened.read(first * queue.unit.size, count * queue.unit.size)
             except StoreError:  # reported by the first pass
                 continue
-            units = np.frombuffer(data, queue.unit.dtype, len(data) // queue.unit.size)
+            units = queue.unit.rows(data)
             found.append(self._columns(number, queue, units, file.base // queue.unit.size + first, records))
         return found
 

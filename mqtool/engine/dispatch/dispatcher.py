@@ -218,9 +218,8 @@ class Dispatcher:
             self._queue(request)
             self.queued_timestamp = request.store_timestamp
         if self._index is not None:
-            hashes = request.key_hashes(with_tags=self.rules.index_tags) if request.is_indexed else []
             try:
-                self._index.put(hashes, request.physical_offset, request.store_timestamp)
+                self._index.put(request, with_tags=self.rules.index_tags)
             except OSError as error:
                 self._note_index_error(error)
                 raise

@@ -15,6 +15,7 @@ from mqtool.engine.index.index_file import IndexWriter
 from mqtool.engine.options import StoreOptions
 from mqtool.formats import file_names, index_file
 from mqtool.formats.index_file import IndexHeader
+from mqtool.records.dispatch_request import DispatchRequest
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.index_build import spread
 from mqtool.records.index_lookup import query_offsets
@@ -146,17 +147,21 @@ class Index:
             if not writer.room and writer.header.end_timestamp > flushed:
                 self._flush_now(writer)
 
-    def put(self, hashes: list[int], physical_offset: int, store_timestamp: int) -> None:
-        """Adds the key hashes of one record (IndexService.buildIndex); skips records that are already indexed.
+    def put(self, request: DispatchRequest, *, with_tags: bool) -> None:
+        """Adds the keys of one record (IndexService.buildIndex); skips a record that is already indexed.
+
+        Args:
+            request: of the record.
+            with_tags: whether TAGS are indexed too.
 
         Raises:
             OSError: no file can be created, or the disk is full.
         """
         writer = self.current()
-        if physical_offset < writer.header.end_physical_offset:
+        if not request.is_indexed or request.physical_offset < writer.header.end_physical_offset:
             return
-        for key_hash in hashes:
-            while not writer.put(key_hash, physical_offset, store_timestamp):
+        for key_hash in request.key_hashes(with_tags=with_tags):
+            while not writer.put(key_hash, request.physical_offset, request.store_timestamp):
                 writer = self.current()
 
     def put_many(self, keys: IndexKeys, records: int) -> None:

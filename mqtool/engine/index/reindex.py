@@ -63,5 +63,4 @@ def _one_by_one(frames: Frames, index: Index, rules: DispatchRules) -> None:
             request = request_of(commit_log.parse_record(frames.view, position), rules)
         except FormatError:  # the broker does not dispatch such a record
             continue
-        hashes = request.key_hashes(with_tags=rules.index_tags) if request.is_indexed else []
-        index.put(hashes, request.physical_offset, request.store_timestamp)
+        index.put(request, with_tags=rules.index_tags)

@@ -134,7 +134,7 @@ def _drop_units(directory: Path, unit: Unit[Any], flushed: int, files: Files) ->
             continue
         with ReadFile(listed.path) as opened:
             data = opened.read(0, min(listed.size, -(-opened.data_end() // unit.size) * unit.size))
-        units = np.frombuffer(data, unit.dtype, len(data) // unit.size)
+        units = unit.rows(data)
         good = (units["physical_offset"] >= 0) & (units["size"] > 0) & (units["physical_offset"] < flushed)
         run = len(good) if good.all() else int(np.argmin(good))
         if not _holds_messages(units[:run]):

@@ -58,4 +58,4 @@ class ChunkFile(FrameFile):
     def entries(self, count: int) -> "np.ndarray[tuple[int], np.dtype[np.void]]":
         """Returns the first `count` entries of a queue chunk, or fewer if the file ends earlier."""
         data = self._file.read(HEADER_SIZE, count * ENTRY_SIZE)
-        return np.frombuffer(data, equeue.QUEUE_ENTRY.dtype, len(data) // ENTRY_SIZE)
+        return equeue.QUEUE_ENTRY.rows(data)
