@@ -55,14 +55,20 @@ class Frames:
         kept = within(self.positions + self.base, start, end)
         return self if kept.all() else self.select(kept)
 
-    def fill(self, columns: dict[str, np.ndarray], crcs: np.ndarray | None, *, has_plain_ports: bool) -> None:
-        """Takes results of a kernel: all frames are valid, and have these fields and positions."""
-        self._columns.update((name, columns[name]) for name in tables.INTS + tables.LONGS)
-        values: dict[str, object] = {name: columns[name] for name in tables.PLACES}
-        values |= {"valid": np.ones(len(self), bool), "has_plain_ports": has_plain_ports}
-        if crcs is not None:
-            values["computed_crc"] = crcs
-        self.__dict__.update(values)
+    def fill(
+        self, columns: dict[str, np.ndarray], crcs: np.ndarray | None = None, *, has_plain_ports: bool | None = None
+    ) -> None:
+        """Takes what is known of the frames, which are all valid; the rest is read when it is asked for.
+
+        Args:
+            columns: fields and positions by name: any of `tables.INTS`, `LONGS` and `PLACES`.
+            crcs: `computed_crc`, if known.
+            has_plain_ports: that property, if known.
+        """
+        self._columns.update((name, column) for name, column in columns.items() if name not in tables.PLACES)
+        known: dict[str, object] = {name: column for name, column in columns.items() if name in tables.PLACES}
+        known |= {"valid": np.ones(len(self), bool), "computed_crc": crcs, "has_plain_ports": has_plain_ports}
+        self.__dict__.update((name, value) for name, value in known.items() if value is not None)
 
     @cached_property
     def data(self) -> np.ndarray:

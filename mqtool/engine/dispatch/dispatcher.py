@@ -20,14 +20,14 @@ from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import ConsumeQueue
 from mqtool.engine.queue.queues import Queues
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.dispatch_prefetch import DispatchPrefetch, PrefetchedUnits
+from mqtool.engine.write.written_records import WrittenRecords
 from mqtool.errors import FormatError
 from mqtool.formats import codec, commit_log
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from mqtool.records import multi_dispatch
 from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
 from mqtool.records.dispatch_request import DispatchRequest, request_of
-from mqtool.records.dispatched import DispatchRules
+from mqtool.records.dispatched import Dispatched, DispatchRules
 from mqtool.records.frame_scan import Stop, scan_some
 from mqtool.records.frames import Frames, frames_at
 
@@ -83,13 +83,12 @@ class Dispatcher:
         self._bit_map_of = bit_map_of
         self._columns = ColumnDispatcher(rules)
         self._may_use_columns = not log.options.consume_queue_ext
-        self._prefetch = DispatchPrefetch(rules, keys=index is not None)
-        log.prefetch = self._prefetch if self._may_use_columns else None
+        self._written = WrittenRecords()
+        log.written = self._written if self._may_use_columns else None
 
     def add_batch_topic(self, topic: str) -> None:
         """Dispatches records of a topic to BatchConsumeQueues; the topic must have no records yet."""
         self.rules = self._columns.rules = replace(self.rules, batch_topics=self.rules.batch_topics | {topic})
-        self._prefetch.change_rules(self.rules)
 
     def run(self, end: int, after_file: Callable[[], None]) -> int:
         """Dispatches records up to a physical offset.
@@ -171,36 +170,36 @@ class Dispatcher:
         """
         if not self._may_use_columns or len(view) < FEWEST_IN_COLUMNS * commit_log.MIN_RECORD_SIZE:
             return 0, FEWEST_IN_COLUMNS
-        upcoming = self._prefetch.upcoming(base)
+        frames = None
+        upcoming = self._written.upcoming(base)
         if upcoming is not None and upcoming > base:
             view = view[: upcoming - base]
-        elif (handed := self._prefetch.take(base, base + len(view))) is not None:
-            self._write(self._prefetch.topics, handed)
-            return handed.records, 0
-        noted = self._log.boundaries.find(base, base + len(view) - _HEAD_SIZE)
-        if 0 < len(noted) < FEWEST_IN_COLUMNS:
-            return 0, len(noted)
-        frames = _at_boundaries(view, base, noted) or frames_at(view, 0, base)[1]
+        else:
+            frames = self._written.take(view, base)
+        if frames is None:
+            noted = self._log.boundaries.find(base, base + len(view) - _HEAD_SIZE)
+            if 0 < len(noted) < FEWEST_IN_COLUMNS:
+                return 0, len(noted)
+            frames = _at_boundaries(view, base, noted) or frames_at(view, 0, base)[1]
         if len(frames) < FEWEST_IN_COLUMNS or not frames.valid.all():
             return 0, min(len(frames), FEWEST_IN_COLUMNS)
         found = self._columns.dispatch(frames, keys=self._index is not None)
         if found.oddities:
             return 0, FEWEST_IN_COLUMNS
-        end = base + int(frames.positions[-1] + frames.sizes[-1])
-        self._write(self._columns.topics.names, PrefetchedUnits(base, end, len(frames), found.units, found.keys))
+        self._write(found, len(frames))
+        self.reput_from_offset = base + int(frames.positions[-1] + frames.sizes[-1])
         return len(frames), 0
 
-    def _write(self, topics: list[str], prefetched: PrefetchedUnits) -> None:
+    def _write(self, found: Dispatched, records: int) -> None:
         """Writes the units and index entries of a window's records."""
-        newest = write_units(self._queues, topics, prefetched.units)
+        newest = write_units(self._queues, self._columns.topics.names, found.units)
         if self._index is not None:
             try:
-                self._index.put_many(prefetched.keys, prefetched.records)
+                self._index.put_many(found.keys, records)
             except OSError as error:
                 self._note_index_error(error)
                 raise
         self.queued_timestamp = newest or self.queued_timestamp
-        self.reput_from_offset = prefetched.end
 
     def _note_index_error(self, error: OSError) -> None:
         if error.errno not in NO_SPACE:  # otherwise the store accepts no more messages

@@ -14,9 +14,9 @@ from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
 from mqtool.engine.write import record, slow_path
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.engine.write.dispatch_prefetch import WrittenRecords
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.engine.write.queue_offsets import QueueState
+from mqtool.engine.write.written_records import WrittenColumns
 from mqtool.formats import codec, commit_log
 from mqtool.formats.checksums import CRC_MASK
 from mqtool.kernels import Kernels, kernels
@@ -306,8 +306,7 @@ class CompiledRecords:
     """Builds records with kernels: the same bytes as `ArrayRecords`, faster.
 
     The records are laid out in one buffer and written by one system call, which costs less than page faults on a
-    mapping. While they are in the processor's cache, their units and index keys are computed and passed on to
-    dispatch (`dispatch_prefetch`).
+    mapping. Their positions are passed on to dispatch (`written_records`).
     """
 
     def __init__(self, plain: PlainMessages, compiled: Kernels) -> None:
@@ -365,18 +364,31 @@ class CompiledRecords:
         )
         if file.pool_buffer is None:
             log.write_through(file, target.data[:total])
-        if log.prefetch is not None:
-            rows = slice(first, first + count)
-            queue_ids = self._queue_ids[plain.state_of[rows]]
-            written = WrittenRecords(
-                target.data, base, now, plain.sizes[rows], plain.properties.sizes[rows], queue_ids, *made
-            )
-            log.prefetch.note(self._compiled, written)
+        if log.written is not None:
+            log.written.note(self._written(slice(first, first + count), base, now, made))
         file.wrote += total
         file.store_timestamp = now
         for state, offset in zip(plain.states, next_offsets.tolist(), strict=True):
             state.next_offset = offset
         return made[1], made[2]
+
+    def _written(self, rows: slice, base: int, now: int, made: tuple[np.ndarray, ...]) -> WrittenColumns:
+        plain = self._plain
+        flags = plain.columns.sys_flag
+        positions, _, queue_offset, topic_start, topic_length, properties_start = made
+        return WrittenColumns(
+            base=base,
+            sys_flag=flags if isinstance(flags, int) else flags[rows],
+            store_timestamp=now,
+            sizes=plain.sizes[rows],
+            queue_id=self._queue_ids[plain.state_of[rows]],
+            queue_offset=queue_offset,
+            positions=positions,
+            topic_start=topic_start,
+            topic_length=topic_length,
+            properties_start=properties_start,
+            properties_length=plain.properties.sizes[rows],
+        )
 
 
 def _target(log: CommitLog, file: MappedFile, total: int) -> tuple[np.ndarray, int]:

@@ -20,9 +20,9 @@ from mqtool.engine.flags import RunningFlags
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
 from mqtool.engine.write import record
-from mqtool.engine.write.dispatch_prefetch import DispatchPrefetch
 from mqtool.engine.write.queue_offsets import QueueOffsets, QueueState
 from mqtool.engine.write.record_boundaries import RecordBoundaries
+from mqtool.engine.write.written_records import WrittenRecords
 from mqtool.formats import commit_log, hosts
 
 _LOG = logging.getLogger(__name__)
@@ -46,7 +46,7 @@ class CommitLog:
         pool: the transient store pool, if there is one.
         boundaries: starts of records that are not dispatched yet.
         longest_body, longest: maximum bytes of a body, and of a record or of all records of a batch.
-        prefetch: units and index keys of records appended as columns; None if dispatch does not use them.
+        written: records appended as columns, for dispatch; None if it does not use them.
         before_roll: called under the lock before a new segment is started; may raise OSError to refuse it.
         store_host, born_host: hosts of records whose caller gives none; 8 or 20 bytes.
     """
@@ -76,7 +76,7 @@ class CommitLog:
         self.window = (ctypes.c_int64 * 4)(0, 0, -1, 0)
         self._anchor: tuple[MappedFile, ctypes.c_char] | None = None
         self.boundaries = RecordBoundaries()
-        self.prefetch: DispatchPrefetch | None = None
+        self.written: WrittenRecords | None = None
         self._stage = bytearray()
         self.longest_body = options.max_message_size
         self.longest = options.max_message_size + record.ROOM_BESIDE_BODY

@@ -1,11 +1,12 @@
-"""What is handed over to dispatch is taken where dispatch stands, and only there."""
+"""Records that the writer has noted are taken where dispatch stands, and only there."""
 
 import numpy as np
 import pytest
 
 from mqtool import kernels
 from mqtool.engine import FlushMode, MessageStore
-from mqtool.engine.write import dispatch_prefetch
+from mqtool.engine.dispatch import dispatcher
+from mqtool.engine.write import written_records
 from mqtool.engine.write.columns import MessageColumns
 from tests.support.engine import open_small, tree
 
@@ -22,14 +23,20 @@ def in_use():
 
 @pytest.fixture
 def columns_read(monkeypatch):
-    """How many records dispatch has read from the log in columns."""
+    """How many records dispatch has found in the log by itself, at each look."""
     read = []
-    whole = dispatch_prefetch.Dispatcher.dispatch
-    monkeypatch.setattr(
-        dispatch_prefetch.Dispatcher,
-        "dispatch",
-        lambda self, frames, **more: read.append(len(frames)) or whole(self, frames, **more),
-    )
+    scan, at_boundaries = dispatcher.frames_at, dispatcher._at_boundaries
+
+    def noted(frames):
+        read.extend([] if frames is None else [len(frames)])
+        return frames
+
+    def scanned(*where):
+        chain, frames = scan(*where)
+        return chain, noted(frames)
+
+    monkeypatch.setattr(dispatcher, "frames_at", scanned)
+    monkeypatch.setattr(dispatcher, "_at_boundaries", lambda *where: noted(at_boundaries(*where)))
     return read
 
 
@@ -41,7 +48,7 @@ def columns(count: int, tag: str = "t") -> MessageColumns:
 def reference(root, steps) -> dict[str, bytes]:
     """What a store holds whose dispatch knows of nothing."""
     with open_small(root, **SIZES) as store:
-        store._components.log.prefetch = None
+        store._components.log.written = None
         steps(store)
         store.dispatch()
     return tree(root / "consumequeue") | tree(root / "index")
@@ -51,7 +58,7 @@ def check(in_memory, steps) -> None:
     with open_small(in_memory / "handed", **SIZES) as store:
         steps(store)
         store.dispatch()
-        assert store._components.log.prefetch.upcoming(0) is None
+        assert store._components.log.written.upcoming(0) is None
     found = tree(in_memory / "handed" / "consumequeue") | tree(in_memory / "handed" / "index")
     assert found == reference(in_memory / "reference", steps)
 
@@ -81,9 +88,9 @@ def test_single_puts_between_are_read_and_the_rest_is_taken(in_memory, columns_r
 def test_what_is_no_longer_needed_is_forgotten(in_memory):
     def steps(store: MessageStore) -> None:
         store.put_many(columns(60))
-        handed, store._components.log.prefetch = store._components.log.prefetch, None
+        handed, store._components.log.written = store._components.log.written, None
         store.put_many(columns(60))
-        store._components.log.prefetch = handed
+        store._components.log.written = handed
         store.put_many(columns(60, "ü"))
         store.put_many(columns(10))
 
@@ -91,7 +98,7 @@ def test_what_is_no_longer_needed_is_forgotten(in_memory):
 
 
 def test_no_more_is_kept_than_was_set(in_memory, monkeypatch):
-    monkeypatch.setattr(dispatch_prefetch, "MOST", 100)
+    monkeypatch.setattr(written_records, "MOST", 100)
     check(in_memory, lambda store: [store.put_many(columns(60)) for _ in range(5)])
 
 
