@@ -1,6 +1,7 @@
 """Fixtures for all tests, and which tests share a worker."""
 
 import contextlib
+import gc
 import os
 import signal
 from collections.abc import Callable, Iterator
@@ -49,6 +50,11 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
             item.add_marker(pytest.mark.skip(reason="for the night; MQTOOL_LONG=1 runs it"))
     items[:] = taken
     config.hook.pytest_deselected(items=left)
+
+
+def pytest_collection_finish() -> None:
+    """Keeps the collector from searching thousands of tests and all modules again and again, above all at the end."""
+    gc.freeze()
 
 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:

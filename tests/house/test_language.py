@@ -2,11 +2,10 @@
 
 import ast
 import re
-from pathlib import Path
 
 import pytest
 
-from tests.house.modules import ROOT
+from tests.house.modules import ROOT, Module, modules
 
 BANNED = {
     r"\banew\b": "again; or rebuild",
@@ -58,14 +57,13 @@ PAGES = ("docs", "deploy", "fixtures", "benchmarks")
 PATTERN = re.compile("|".join(f"(?:{pattern})" for pattern in BANNED), re.IGNORECASE)
 
 
-def literals(path: Path) -> list[tuple[int, str]]:
+def literals(module: Module) -> list[tuple[int, str]]:
     """(line, text) of every string of several words in a module, without docstrings unless they are help of a command."""
-    tree = ast.parse(path.read_text("utf-8"))
-    is_command = "cli/commands" in path.as_posix()
-    docs = {id(node.value) for node in ast.walk(tree) if isinstance(node, ast.Expr) and not is_command}
+    is_command = "cli/commands" in module.path.as_posix()
+    docs = {id(node.value) for node in module.nodes if isinstance(node, ast.Expr) and not is_command}
     return [
         (node.lineno, node.value)
-        for node in ast.walk(tree)
+        for node in module.nodes
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and id(node) not in docs and " " in node.value
     ]
 
@@ -90,9 +88,8 @@ def test_scripts_are_plain_english():
 
 
 def test_help_errors_findings_and_remedies_are_plain_english():
-    modules = sorted((ROOT / "mqtool").rglob("*.py"))
-    assert len(modules) > 300
-    texts = [(f"{path.relative_to(ROOT)}:{line}", text) for path in modules for line, text in literals(path)]
+    assert len(modules()) > 300
+    texts = [(f"{module.path}:{line}", text) for module in modules() for line, text in literals(module)]
     assert places(texts) == []
 
 

@@ -1,6 +1,7 @@
 """What must not be anywhere in the tree."""
 
 import ast
+import functools
 import re
 import subprocess
 from pathlib import Path
@@ -17,6 +18,7 @@ OTHERS_NAME = re.compile(r"(?<!rocketmq-)\bmqtool\[(?!-)[a-z{]|pip install (?:--
 REGISTRY_HOSTS = re.compile(r"pythonhosted|pypi\.org|repo1?\.maven|maven\.org|artifactory|npmjs\.")
 
 
+@functools.cache
 def texts() -> dict[str, str]:
     """Every text file that git knows or would add, by its path, without this one; fixtures have tests of their own.
 
@@ -36,6 +38,7 @@ def places(pattern: re.Pattern[str]) -> list[str]:
     return [
         f"{name}:{number}: {line.strip()[:100]}"
         for name, text in texts().items()
+        if pattern.search(text)
         for number, line in enumerate(text.splitlines(), 1)
         if pattern.search(line)
     ]
