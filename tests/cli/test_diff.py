@@ -270,7 +270,7 @@ def test_a_changed_unit_is_different_at_its_queue_offset(diff, pair):
 def test_batch_queues_are_compared_by_batch(diff, pair):
     a, b = pair("bcq-5.5.0")
     units = [row for row in answers("bcq-5.5.0", "batchqueue") if row["kind"] == "unit" and row["queueId"] == 0]
-    path = next((b / "batchconsumequeue" / "BatchTopic" / "0").iterdir())
+    path = min((b / "batchconsumequeue" / "BatchTopic" / "0").iterdir())
     data = bytearray(path.read_bytes())
     data[46 : 46 + 46] = bytes(46)
     path.write_bytes(data)

@@ -164,7 +164,7 @@ def test_a_segment_that_has_changed_is_read_again(walked, tmp_path):
 
 def test_a_damaged_index_is_previewed_by_one_start(predicted, tmp_path):
     root = copy_store("crash-4.9.7", tmp_path)
-    index = next((root / "index").iterdir())
+    index = min((root / "index").iterdir())
     data = bytearray(index.read_bytes())
     data[40 : 40 + 4000] = bytes(4000)
     index.write_bytes(data)

@@ -116,7 +116,7 @@ def test_a_time_that_is_odd_at_a_cut_is_found(tmp_path, cut):
     root = numbered(tmp_path)
     with mqtool.open(root) as opened:
         starts = [start for start, _ in parts_of(survey(opened), 0, 2)]
-    segment = next((root / "commitlog").iterdir())
+    segment = min((root / "commitlog").iterdir())
     data = bytearray(segment.read_bytes())
     data[starts[1] + 56 : starts[1] + 64] = (1 << 40).to_bytes(8, "big")  # storeTimestamp, far in the past
     segment.write_bytes(data)
