@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.clients import grpc_javascript, grpc_python
+from tests.support.clients import QUICK_GO, grpc_javascript, grpc_python
 from tests.support.rocketmq import Unavailable
 
 pytestmark = [pytest.mark.interop, pytest.mark.slow]
@@ -58,7 +58,7 @@ def test_an_example_passes(name, runner, tmp_path):
     tools.mkdir()
     (tools / "mqtool").write_text(f'#!/bin/sh\nPYTHONPATH={ROOT} exec {sys.executable} -m mqtool "$@"\n')
     (tools / "mqtool").chmod(0o755)
-    environment = os.environ | {"PATH": f"{tools}:{os.environ['PATH']}"}
+    environment = os.environ | QUICK_GO | {"PATH": f"{tools}:{os.environ['PATH']}"}
     if name == "junit":
         environment["MQTOOL"] = "env mqtool"  # several words, as those of a container
     if name == "pytest":
