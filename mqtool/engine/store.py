@@ -309,9 +309,14 @@ class MessageStore:
         Returns:
             Positions of the messages that were stored; the status is that of the first one refused.
         """
+
+        def put(message: OutgoingMessage) -> PutResult:
+            return self.put(*message, wait=False)
+
         if self._hooks:
-            return columns.append_one_by_one(messages, self._put_slowly)
-        found = columns.append_columns(self._log, messages, self._put_slowly)
+            found = columns.append_one_by_one(messages, put)
+        else:
+            found = columns.append_columns(self._log, messages, put)
         if found.end >= 0 and self._loops.count(found.end - int(found.physical_offsets[0])):
             self._use_compiled()
         if found.end >= 0 and self._components.options.sync:

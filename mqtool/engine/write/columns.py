@@ -1,7 +1,8 @@
-"""Bulk append: what `put` does message by message, done for columns of messages at once.
+"""Bulk append: what `put` does message by message, done for columns of messages at once by a compiled loop.
 
-The records are byte-identical to those of as many puts within one millisecond; a property test compares them.
-Messages that need the slow path go through `put`. Source of the rules: see `record` and `batch`.
+The records are byte-identical to those of as many puts within one millisecond; a property test compares them. Columns
+with a message that needs the slow path go through `put`, as do all of them without compiled loops. Source of the rules:
+see `record` and `batch`.
 """
 
 from collections.abc import Callable, Sequence
@@ -18,21 +19,12 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.engine.write.written_records import WrittenColumns
 from mqtool.formats import codec, commit_log
-from mqtool.formats.checksums import CRC_MASK
 from mqtool.kernels import Kernels, kernels
-from mqtool.records.crc import crc32
-from mqtool.records.number_sets import stable_order
 
 _BETWEEN = b"\2"
 """Separates the properties of messages, so that no property name spans two messages."""
 
 HEAD = codec.dtype_of(commit_log.HEADS[0])
-
-_OPAQUE = np.dtype(f"V{HEAD.itemsize}")
-
-_NO_BYTES = b"\0\0"
-
-_ROOM_BITS = record.LONGEST_PROPERTIES.bit_length()
 
 PIECE = 2 << 20
 """Bytes of records that are written together; a longer record is written alone."""
@@ -153,45 +145,37 @@ def _parts(values: ArrowBytes) -> tuple[np.ndarray, np.ndarray]:
 
 
 class BytesColumn(NamedTuple):
-    """A column of values of bytes.
+    """A column of values of bytes, for kernels.
 
     Attributes:
-        items: bytes objects, or an Arrow array.
+        items: bytes objects, or an Arrow array; they keep the bytes where they are.
         sizes: length of each.
-        addresses: address of the bytes of each, for kernels; None without kernels.
+        addresses: address of the bytes of each.
     """
 
     items: Sequence[bytes] | ArrowBytes
     sizes: np.ndarray
-    addresses: np.ndarray | None
-
-    @property
-    def objects(self) -> Sequence[bytes]:
-        """The values as bytes objects."""
-        return _objects(self.items)
+    addresses: np.ndarray
 
 
-def bytes_column(items: Sequence[bytes] | ArrowBytes, compiled: Kernels | None) -> BytesColumn:
-    """Returns values with their sizes; with addresses only for kernels, and only of Arrow arrays and exact `bytes`.
-
-    Raises:
-        TypeError: an Arrow array of another type, or with nulls.
-    """
+def bytes_column(items: Sequence[bytes] | ArrowBytes, compiled: Kernels) -> BytesColumn | None:
+    """Returns values with their sizes and addresses; None unless they are an Arrow array or exact `bytes`."""
     if _is_arrow(items):
-        if str(items.type) != "binary" or items.null_count:
-            nulls = f" with {items.null_count} null(s)" if items.null_count else ""
-            raise TypeError(
-                f"column of messages: expected an Arrow array of binary without nulls, found {items.type}{nulls}"
-            )
         offsets, data = _parts(items)
-        addresses = (offsets[:-1] + data.ctypes.data).astype(np.uint64)
-        return BytesColumn(items, np.diff(offsets), addresses if compiled is not None else None)
-    if compiled is not None:
-        kept = tuple(_objects(items))  # a copy of the references keeps the objects, and so the addresses, alive
-        addresses, sizes = np.empty(len(kept), np.uint64), np.empty(len(kept), np.int64)
-        if compiled.find_bytes(id(kept), id(bytes), addresses, sizes):
-            return BytesColumn(kept, sizes, addresses)
-    return BytesColumn(items, np.fromiter(map(len, _objects(items)), np.int64, len(items)), None)
+        return BytesColumn(items, np.diff(offsets), (offsets[:-1] + data.ctypes.data).astype(np.uint64))
+    kept = tuple(cast("Sequence[bytes]", items))  # a copy of the references keeps the objects alive
+    addresses, sizes = np.empty(len(kept), np.uint64), np.empty(len(kept), np.int64)
+    return BytesColumn(kept, sizes, addresses) if compiled.find_bytes(id(kept), id(bytes), addresses, sizes) else None
+
+
+def _check(columns: MessageColumns) -> None:
+    """Raises TypeError for an Arrow array of anything but bytes."""
+    for values in (columns.bodies, columns.properties):
+        if values is not None and _is_arrow(values) and (str(values.type) != "binary" or values.null_count):
+            nulls = f" with {values.null_count} null(s)" if values.null_count else ""
+            raise TypeError(
+                f"column of messages: expected an Arrow array of binary without nulls, found {values.type}{nulls}"
+            )
 
 
 class PlainMessages(NamedTuple):
@@ -229,81 +213,8 @@ class PlainMessages(NamedTuple):
         return heads
 
 
-class ArrayRecords:
-    """Builds records with array arithmetic, and concatenates them."""
-
-    def __init__(self, plain: PlainMessages) -> None:
-        """Computes everything that does not depend on the records' positions."""
-        self._plain = plain
-        columns, states, state_of = plain.columns, plain.states, plain.state_of
-        self._heads = heads = plain.heads(len(columns))
-        heads["total_size"] = plain.sizes
-        heads["magic_code"] = np.array([state.magic_code for state in states])[state_of]
-        heads["body_crc"] = np.fromiter(map(crc32, plain.bodies.objects), np.uint32, len(columns)) & np.uint32(CRC_MASK)
-        heads["queue_id"] = columns.queue_id
-        heads["body_length"] = plain.bodies.sizes
-        self._columns = [_NO_BYTES] * (4 * len(columns))
-        self._columns[1::4] = plain.bodies.objects
-        self._columns[2::4] = _prefixes(states, state_of, plain.properties.sizes)
-        self._columns[3::4] = plain.properties.objects
-
-    def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:
-        """Appends messages, starting with number `first`, as many as the segment has room for; call it under the lock.
-
-        Args:
-            log: to append to.
-            first: number of the first message.
-
-        Returns:
-            Their physical and queue offsets.
-
-        Raises:
-            AppendFailedError: none was stored.
-        """
-        states, state_of, sizes = self._plain.states, self._plain.state_of, self._plain.sizes
-        file = log.make_room(int(sizes[first]))
-        ends = np.cumsum(sizes[first:])
-        count = int(np.searchsorted(ends, file.size - commit_log.BLANK_SIZE - file.wrote, side="right"))
-        file = log.make_room(int(ends[count - 1]))  # reserves what the mapping needs
-        now, rows = log.now(), slice(first, first + count)
-        heads = self._heads[rows]
-        physical = ends[:count] - sizes[rows] + (file.file_from_offset + file.wrote)
-        numbers = _queue_offsets(states, state_of[rows])
-        heads["physical_offset"] = physical
-        heads["queue_offset"] = numbers
-        heads["store_timestamp"] = now
-        if self._plain.columns.born_timestamp is None:
-            heads["born_timestamp"] = now
-        pieces = self._columns[4 * first : 4 * (first + count)]
-        pieces[0::4] = heads.view(_OPAQUE).tolist()
-        log.write(file, b"".join(pieces), physical.tolist())
-        file.store_timestamp = now
-        moved = np.bincount(state_of[rows], minlength=len(states))
-        for state, by in zip(states, moved.tolist(), strict=True):
-            state.next_offset += by
-        return physical, numbers
-
-
-def _prefixes(states: list[QueueState], state_of: np.ndarray, room: np.ndarray) -> "map[bytes]":
-    """Returns, for each message, the bytes between body and properties."""
-    kinds, kind_of = np.unique((state_of.astype(np.int64) << _ROOM_BITS) | room, return_inverse=True)
-    pairs = zip((kinds >> _ROOM_BITS).tolist(), (kinds & ((1 << _ROOM_BITS) - 1)).tolist(), strict=True)
-    made = [states[number].prefixes.get(size) or states[number].prefix(size) for number, size in pairs]
-    return map(made.__getitem__, kind_of.tolist())
-
-
-def _queue_offsets(states: list[QueueState], state_of: np.ndarray) -> np.ndarray:
-    """Returns the queue offset of each message: consecutive ones, starting with the next offset of its queue."""
-    order = stable_order(state_of)
-    ordered = state_of[order]
-    starts = np.searchsorted(ordered, np.arange(len(states)))
-    rank = np.empty(len(state_of), np.int64)
-    rank[order] = np.arange(len(state_of)) - starts[ordered]
-    return rank + np.array([state.next_offset for state in states], np.int64)[state_of]
-
-
 class CompiledRecords:
-    """Builds records with kernels: the same bytes as `ArrayRecords`, faster.
+    """Builds records with kernels.
 
     The records are laid out in one buffer and written by one system call, which costs less than page faults on a
     mapping. Their positions are passed on to dispatch (`written_records`).
@@ -345,7 +256,18 @@ class CompiledRecords:
         self._ends = np.cumsum(plain.sizes)
 
     def append(self, log: CommitLog, first: int) -> tuple[np.ndarray, np.ndarray]:
-        """Appends messages as `ArrayRecords.append` does; it may be fewer than the file has room for."""
+        """Appends messages, starting with number `first`, at most as many as the segment has room for, under the lock.
+
+        Args:
+            log: to append to.
+            first: number of the first message.
+
+        Returns:
+            Their physical and queue offsets.
+
+        Raises:
+            AppendFailedError: none was stored.
+        """
         plain = self._plain
         file = log.make_room(int(plain.sizes[first]), mapped=log.options.lock_memory)
         before = int(self._ends[first] - plain.sizes[first])
@@ -413,14 +335,17 @@ def append_columns(
     Args:
         log: to append to.
         columns: the messages.
-        put: stores one message that is not plain.
+        put: stores one message; all of them if one is not plain, or without compiled loops.
+
+    Raises:
+        TypeError: bodies or properties are an Arrow array of another type, or with nulls.
     """
+    _check(columns)
     compiled = kernels()
-    plain = _plain(log, columns, compiled)
-    if plain is None:
+    plain = _plain(log, columns, compiled) if compiled is not None else None
+    if plain is None or compiled is None:
         return append_one_by_one(columns, put)
-    is_found = plain.bodies.addresses is not None and plain.properties.addresses is not None
-    records = CompiledRecords(plain, compiled) if compiled is not None and is_found else ArrayRecords(plain)
+    records = CompiledRecords(plain, compiled)
     physical, offsets, done = [], [], 0
     status = PutStatus.PUT_OK
     with log.lock:
@@ -440,7 +365,12 @@ def append_columns(
 
 
 def append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult]) -> PutManyResult:
-    """Puts the messages one by one until one is refused; durable as after `put`."""
+    """Puts the messages one by one until one is refused; durable as after `put`.
+
+    Raises:
+        TypeError: as `append_columns`.
+    """
+    _check(columns)
     physical, offsets, end = [], [], -1
     status = PutStatus.PUT_OK
     for row in range(len(columns)):
@@ -454,7 +384,7 @@ def append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], 
     return PutManyResult(status, np.array(physical, np.int64), np.array(offsets, np.int64), end)
 
 
-def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) -> PlainMessages | None:
+def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels) -> PlainMessages | None:
     """Checks the messages; None if they are not all plain."""
     born, host = columns.born_host or log.born_host, columns.store_host or log.store_host
     properties = columns.properties if columns.properties is not None else [b""] * len(columns)
@@ -468,8 +398,10 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels | None) ->
         or b"INNER_" in _joined(properties)
     ):
         return None
-    states, state_of = _states(log, columns)
     bodies, pieces = bytes_column(columns.bodies, compiled), bytes_column(properties, compiled)
+    if bodies is None or pieces is None:
+        return None
+    states, state_of = _states(log, columns)
     fixed = np.array([state.fixed_size for state in states], np.int64)
     sizes = fixed[state_of] + bodies.sizes + pieces.sizes
     longest = int(np.argmax(sizes))

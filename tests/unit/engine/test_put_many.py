@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from mqtool.engine import PutStatus
+from mqtool.engine import FlushMode, PutStatus
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.write import columns, hooks
 from mqtool.engine.write.columns import MessageColumns
@@ -142,15 +142,29 @@ def test_no_messages_are_no_trouble(opened):
     assert opened().put_many(of_bodies([])).end == -1
 
 
-def test_a_write_that_fails_leaves_the_column_where_it_was(opened):
+def test_a_write_that_fails_ends_the_column_where_it_does(opened):
     files = FailingFiles("commitlog")
     store = opened(files=files, commit_log_file_size=1 << 16, reserve_bytes=4096)
     assert store.put_many(of_bodies([b"a"] * 30)).ok
     files.errors["reserve"] = files.errors["write"] = NO_SPACE
     result = store.put_many(of_bodies([b"b" * 900] * 40))
     files.errors.clear()
-    assert (result.status, result.end) == (PutStatus.UNKNOWN_ERROR, -1)
-    assert store.put_many(of_bodies([b"c"] * 30)).queue_offsets.tolist() == list(range(30, 60))
+    next_offset = 30 + len(result.physical_offsets)  # some may lie in what is reserved, put one by one
+    assert result.status is PutStatus.UNKNOWN_ERROR
+    assert next_offset < 70
+    assert result.queue_offsets.tolist() == list(range(30, next_offset))
+    assert store.put_many(of_bodies([b"c"] * 30)).queue_offsets.tolist() == list(range(next_offset, next_offset + 30))
+
+
+@pytest.mark.parametrize("hooks", [[], [lambda message: message]], ids=["no hooks", "a hook"])
+def test_a_column_shares_one_flush(opened, monkeypatch, hooks):
+    store = opened(flush_mode=FlushMode.SYNC_FLUSH, hooks=hooks)
+    group, waited = store._components.flusher.group, []
+    wait = group.wait
+    monkeypatch.setattr(group, "wait", lambda end: waited.append(end) or wait(end))
+    result = store.put_many(of_bodies([b"a", b"b", b"c"]))
+    assert result.ok
+    assert waited == [result.end]
 
 
 def test_short_writes_go_on_until_all_is_written(opened):
