@@ -15,7 +15,7 @@ from mqtool.kernels import choice
 from tests.support.damage import CASES, damage_case, held_locks
 from tests.support.engine_faults import fast_directory, remove
 from tests.support.rocketmq import RocketMQ, Unavailable, release
-from tests.support.tiers import NIGHT, TIERS, belongs
+from tests.support.tiers import FAST_FOLDERS, NIGHT, TIERS, belongs
 from tests.support.watch import Watch
 
 # how long an example takes is not a property of ours
@@ -43,13 +43,38 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     tier, taken, left = config.getoption("--tier"), [], []
     for item in items:
         markers = frozenset(marker.name for marker in item.iter_markers())
-        (taken if belongs(item.path.relative_to(TESTS).parts[0], markers, tier) else left).append(item)
+        (taken if belongs(_folder(item), markers, tier) else left).append(item)
         if not markers.isdisjoint(STARTS_JVM):
             item.add_marker(pytest.mark.timeout(600))
         if "night" in markers and not NIGHT:
             item.add_marker(pytest.mark.skip(reason="for the night; MQTOOL_LONG=1 runs it"))
-    items[:] = taken
+    items[:] = _spread(taken) if os.environ.get("PYTEST_XDIST_WORKER") else taken
     config.hook.pytest_deselected(items=left)
+
+
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """Puts the tests with the real RocketMQ, which mostly wait, between the modules of all others.
+
+    Where all workers ran such tests at the same time, the processors would have nothing to do. The last sixth of the
+    others comes after them: it keeps all workers busy to the end.
+    """
+    waiting = [item for item in items if item.get_closest_marker("interop")]
+    others = [item for item in items if not item.get_closest_marker("interop")]
+    work = [1 if _folder(item) in FAST_FOLDERS else 4 for item in others]  # roughly, how long each takes
+    spread: list[pytest.Item] = []
+    added, done, total = 0, 0, sum(work) * 5 // 6
+    for number, item in enumerate(others):
+        if number and item.path != others[number - 1].path:
+            due = len(waiting) * done // total
+            spread += waiting[added:due]
+            added = due
+        spread.append(item)
+        done += work[number]
+    return spread + waiting[added:]
+
+
+def _folder(item: pytest.Item) -> str:
+    return item.path.relative_to(TESTS).parts[0]
 
 
 def pytest_collection_finish() -> None:

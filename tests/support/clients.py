@@ -35,7 +35,8 @@ def _go(name: str, source: Path) -> list[str]:
     def build(directory: Path) -> None:
         for file in ("main.go", "go.mod", "go.sum"):
             shutil.copy(source / file, directory)
-        _run("env", *(f"{name}={value}" for name, value in QUICK_GO.items()), "go", "build", "-o", "client", ".", directory=directory)
+        variables = [f"{name}={value}" for name, value in QUICK_GO.items()]
+        _run("env", *variables, "go", "build", "-o", "client", ".", directory=directory)
 
     return [str(_built(name, "go", source, build) / "client")]
 
