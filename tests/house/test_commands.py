@@ -100,6 +100,7 @@ def parameters(command):
     return [*command.params, *inner]
 
 
+@pytest.mark.slow
 def test_the_reference_is_what_the_commands_say():
     command = [sys.executable, "docs/generate_cli.py", "--check"]
     result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)

@@ -197,6 +197,7 @@ SEGMENTS = sorted(
 )
 
 
+@pytest.mark.slow
 def test_columns_are_what_single_records_of_every_fixture_give():
     compared = 0
     for path in SEGMENTS:

@@ -86,7 +86,7 @@ def test_a_clean_store_is_mostly_read_by_the_compiled_pass(tmp_path, taken, monk
     assert sum(taken) > 900
 
 
-@pytest.mark.parametrize("seed", one_in(4, range(60 if NIGHT else 8)))
+@pytest.mark.parametrize("seed", one_in(8, range(60 if NIGHT else 8)))
 def test_stores_with_bytes_changed(seed, tmp_path, window, taken, monkeypatch):
     monkeypatch.setattr("mqtool.records.walk._FIRST_WINDOW", 1 << 10)
     chance = random.Random(seed)

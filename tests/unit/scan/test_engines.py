@@ -64,6 +64,7 @@ def offsets(table, where):
     return table.to_table(columns=["physical_offset"], filter=where)["physical_offset"].to_pylist()
 
 
+@pytest.mark.slow
 def test_answers_while_the_engine_appends_are_those_of_some_moment(tmp_path):
     """Each has what was there before it was asked, nothing that was not there after it, and no hole between."""
     with being_written(tmp_path / "store") as messages:
@@ -292,7 +293,7 @@ def shrinking(tmp_path, monkeypatch):
 COUNT = "SELECT count(topic) AS n FROM messages"
 
 
-@pytest.mark.parametrize("engine", SQL)
+@pytest.mark.parametrize("engine", one_in(3, SQL))
 def test_a_segment_that_is_deleted_meanwhile_is_one_line(engine, shrinking):
     path, happens = shrinking
     happens["then"] = Path.unlink
@@ -303,7 +304,7 @@ def test_a_segment_that_is_deleted_meanwhile_is_one_line(engine, shrinking):
         assert isinstance(failure.value, StoreError)
 
 
-@pytest.mark.parametrize("engine", SQL)
+@pytest.mark.parametrize("engine", one_in(3, SQL))
 def test_a_segment_that_is_cut_meanwhile_is_damage_that_is_logged(engine, shrinking, caplog):
     path, happens = shrinking
     happens["then"] = partial(os.truncate, length=100)

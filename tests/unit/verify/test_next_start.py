@@ -130,7 +130,7 @@ def test_a_verdict_of_clean_has_no_reason_not_to_start(tmp_path):
 
 
 @pytest.mark.parametrize("broker", [None, "4.9", "5.5"])
-@pytest.mark.parametrize("name", one_in(2, ["orders-4.9.7", "orders-5.5.0", "crash-5.5.0", "bcq-5.5.0", "timer-5.5.0"]))
+@pytest.mark.parametrize("name", one_in(3, ["orders-4.9.7", "orders-5.5.0", "crash-5.5.0", "bcq-5.5.0", "timer-5.5.0"]))
 def test_what_a_start_loses_is_the_same_without_reading_a_sound_log_again(name, broker, tmp_path, monkeypatch):
     root = copy_store(name, tmp_path)
     found = judged(root, broker=broker)

@@ -144,6 +144,7 @@ def test_what_is_not_http2_closes_the_connection(server, client, topic):
     assert code(client.send(topic, b"honest")) == "OK"
 
 
+@pytest.mark.slow
 def test_a_client_that_never_reads_is_kept_short(server, client, topic):
     """Answers wait for its window; beyond some megabytes its calls are refused, and nobody else notices."""
     big = message_of(topic, bytes(1 << 20))
