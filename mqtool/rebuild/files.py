@@ -116,6 +116,11 @@ class FileSequence:
         self._bases: list[int] = []
         self._parts: list[bytes] = []
 
+    @property
+    def names(self) -> list[str]:
+        """Names of the files, oldest first."""
+        return [self._name(base) for base in self._bases]
+
     def start(self, offset: int) -> None:
         """Starts again at an offset; discards everything appended before."""
         self.cut(0)

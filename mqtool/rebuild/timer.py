@@ -18,7 +18,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import commit_log, file_names, java, properties, timer, topics
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.listing import Listing
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
@@ -188,18 +188,18 @@ class _Rebuild:
 
     def _write_log(self, output: OutputFiles, placed: list[Placed]) -> int:
         """Writes the units; returns the position after the last one."""
-        position = 0
+        log = FileSequence(output, file_names.TIMER_LOG, self._file_size)
         for one in placed:
-            position = self._room(output, position)
-            unit = self._unit(one, position)
-            base = position - position % self._file_size
-            name = f"{file_names.TIMER_LOG}/{file_names.mapped_file_name(base)}"
-            output.write(name, self._file_size, position - base, timer.LOG_UNIT.build(unit))
-            if name not in self._found.files:
-                self._found.files.append(name)
-            self._found.units += 1
-            position += timer.LOG_UNIT_SIZE
-        return position
+            end = timer.log_end_at(log.end, self._file_size)
+            if end is not None:
+                following = log.end + end.remaining
+                log.append(timer.LOG_END.build(end)[: end.remaining])
+                log.skip_to(following)
+            log.append(timer.LOG_UNIT.build(self._unit(one, log.end)))
+        log.flush()
+        self._found.units = len(placed)
+        self._found.files += log.names
+        return log.end
 
     def _timed(self, ordered: list[Parked]) -> Iterator[tuple[Parked, int]]:
         """Yields the messages that get a unit, with its write time."""
@@ -212,16 +212,6 @@ class _Rebuild:
                 continue
             self._found.guessed += enqueued is None
             yield message, now
-
-    def _room(self, output: OutputFiles, position: int) -> int:
-        """Returns the position of the next unit; ends a file that has no room for the unit and an end mark."""
-        end = timer.log_end_at(position, self._file_size)
-        if end is None:
-            return position
-        base = position - position % self._file_size
-        name = f"{file_names.TIMER_LOG}/{file_names.mapped_file_name(base)}"
-        output.write(name, self._file_size, position - base, timer.LOG_END.build(end)[: end.remaining])
-        return position + end.remaining
 
     def _place(self, message: Parked, write_time: int) -> Placed:
         """Returns the slot of a message: that of its deliver time, or an earlier one from which it is rolled."""
