@@ -19,12 +19,13 @@ _FLOCK = struct.Struct("hhqqi4x")
 EXCLUSIVE = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, 0, 1, 0)
 """Describes the lock to the kernel."""
 _LOCKS = Path("/proc/locks")
+_PROCESSES = Path("/proc")
 
 
 def lock_holder(root: Path) -> int | None:
     """Returns the process that holds a store's lock, None if none does or the system cannot report it.
 
-    It may be this process; -1 stands for a lock that belongs to an open file, as the engine's does.
+    It may be this process; 0 or -1 stand for one that cannot be seen from here (see `holder_words`).
     """
     path = root / file_names.LOCK
     try:
@@ -35,11 +36,30 @@ def lock_holder(root: Path) -> int | None:
         return None
     try:
         kind, _, _, _, process = _FLOCK.unpack(fcntl.fcntl(descriptor, fcntl.F_GETLK, EXCLUSIVE))
+        return None if kind == fcntl.F_UNLCK else process if process >= 0 else _opener_of(os.fstat(descriptor))
     except OSError:
         return None
     finally:
         os.close(descriptor)
-    return None if kind == fcntl.F_UNLCK else process
+
+
+def holder_words(process: int) -> str:
+    """Returns what messages call the holder of a lock: 0 is a process of another container, -1 one of another user."""
+    return f"process {process}" if process > 0 else "another process"
+
+
+def _opener_of(status: os.stat_result) -> int:
+    """Returns the process that locked a file through its open file, as the engine does; -1 if it cannot be seen.
+
+    For such a lock F_GETLK reports process -1, but the list of a process's descriptors names it.
+    """
+    for directory in _PROCESSES.glob("[0-9]*/fdinfo"):
+        with suppress(OSError):  # of another user, or ended meanwhile
+            for entry in directory.iterdir():
+                is_same = os.path.samestat((directory.parent / "fd" / entry.name).stat(), status)
+                if is_same and "OFDLCK" in entry.read_text("ascii"):
+                    return int(directory.parent.name)
+    return -1
 
 
 def _is_ours(path: Path) -> bool:

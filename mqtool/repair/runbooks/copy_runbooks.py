@@ -24,7 +24,7 @@ from mqtool.repair.runbooks.model import (
 from mqtool.repair.runbooks.steps import run_again
 from mqtool.replay.originals import Source
 from mqtool.replay.to_store import ReplayRequest, replay
-from mqtool.store.lock import lock_holder
+from mqtool.store.lock import holder_words, lock_holder
 from mqtool.store.selection import Selection
 from mqtool.store.store import open_store
 
@@ -36,7 +36,8 @@ def _movable(case: Case) -> Detection:
     holder = lock_holder(case.root)
     if holder is not None:
         return Detection(
-            False, (f"process {holder} has the store open and would continue to write to the old place; stop it first",)
+            False,
+            (f"{holder_words(holder)} has the store open and would continue to write to the old place; stop it first",),
         )
     hosts: dict[str, int] = {}
     for batch in case.store.batches(["store_host"]):

@@ -22,7 +22,7 @@ from mqtool.repair.runbooks.model import (
     words_of,
 )
 from mqtool.repair.runbooks.steps import explain_start, run_again
-from mqtool.store.lock import lock_holder
+from mqtool.store.lock import holder_words, lock_holder
 from mqtool.store.real_path import real_path
 from mqtool.store.rocksdb import is_database
 from mqtool.store.store import open_store
@@ -46,7 +46,7 @@ def _unclean(case: Case) -> Detection:
         return Detection(False, ("there is no abort file: the next start does not recover after a crash",))
     holder = lock_holder(case.root)
     if holder is not None:
-        return Detection(False, (f"process {holder} holds the store: abort is there because it runs",))
+        return Detection(False, (f"{holder_words(holder)} holds the store: abort is there because it runs",))
     facts = ["abort is there: recovery scans the log, deletes index files and dispatches again"]
     if not isinstance(case.start, str):
         effort = case.start.effort
@@ -140,7 +140,7 @@ def _shared(case: Case) -> Detection:
     kind = file_system_of(case.root, Path("/proc/mounts"))
     facts = []
     if holder is not None:
-        facts.append(f"process {holder} holds the store's lock")
+        facts.append(f"{holder_words(holder)} holds the store's lock")
     if kind in _NETWORK:
         facts.append(f"the store is on {kind}: locks of other hosts may not be seen, or hang")
     damage = _errors(case)

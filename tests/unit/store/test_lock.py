@@ -7,6 +7,7 @@ import sys
 
 from mqtool.store import lock
 from tests.support.damage import held_lock
+from tests.support.engine import open_small
 
 ASK = """
 import fcntl, os, struct, sys
@@ -46,6 +47,16 @@ def test_a_held_lock_names_its_process(tmp_path):
     path.write_bytes(b"lock")
     with held_lock(path):
         assert lock.lock_holder(tmp_path) not in (None, 0, os.getpid())
+    assert lock.lock_holder(tmp_path) is None
+
+
+def test_the_lock_of_an_open_file_names_the_process_that_opened_it(tmp_path, monkeypatch):
+    """An engine locks so; the kernel itself answers with process -1."""
+    with open_small(tmp_path):
+        assert lock.lock_holder(tmp_path) == os.getpid()
+        assert is_locked(tmp_path / "lock")
+        monkeypatch.setattr(lock, "_PROCESSES", tmp_path)
+        assert lock.holder_words(lock.lock_holder(tmp_path)) == "another process"
     assert lock.lock_holder(tmp_path) is None
 
 
