@@ -69,6 +69,7 @@ def test_info_loads_nothing_to_check_or_for_stores_of_other_systems():
     assert strays | {name for name in loaded if name.startswith("mqtool.siblings")} - needed == set()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("words", [["dump", "--format", "jsonl"], ["export", "--output"]], ids=" ".join)
 def test_pyarrow_loads_neither_pandas_nor_dateutil(words, tmp_path):
     store, more = "fixtures/ha-5.5.0/store-master", [str(tmp_path / "out")] if words[-1] == "--output" else []

@@ -127,6 +127,7 @@ def test_what_is_made_is_whole_or_made_again(store, in_memory, name):
     assert {path.name for path in out.iterdir()} <= {"new", "new.incomplete", "map"}  # killed after the last rename
 
 
+@pytest.mark.slow
 def test_a_backup_killed_between_two_calls_is_made_again(store, in_memory):
     before, out = contents(store), in_memory / "backup"
     for point in kills(["backup", "STORE", "OUT"], store, out, lambda: shutil.rmtree(out, ignore_errors=True)):

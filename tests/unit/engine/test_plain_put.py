@@ -160,6 +160,7 @@ def test_a_closed_store_appends_nothing(in_memory, compiled):
     assert tree(in_memory / "store" / "commitlog") == before
 
 
+@pytest.mark.slow
 def test_threads_put_all_their_messages_in_order(in_memory, compiled):
     """With columns between them, whose encoding gives the interpreter's lock up while the append lock is held."""
     with open_small(in_memory / "store", commit_log_file_size=1 << 20, flush_mode=FlushMode.ASYNC_FLUSH) as store:

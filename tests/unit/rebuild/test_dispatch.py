@@ -107,6 +107,7 @@ def test_records_of_very_different_lengths_are_dispatched_alike():
     check(made, model.Rules(), Dispatcher())
 
 
+@pytest.mark.slow
 def test_many_topics_and_long_ones_are_distinguished():
     made = [record(f"{'x' * (n % 250)}{n}", props={"KEYS": "k"}) for n in range(5000)]
     check(made, model.Rules(), Dispatcher())

@@ -72,6 +72,7 @@ def test_files_are_those_of_put_key(run, slots, capacity, cuts):
     assert image.images() == modelled(records, slots, capacity)
 
 
+@pytest.mark.slow
 def test_a_chunk_longer_than_a_pass_is_chained_across_passes():
     random = np.random.default_rng(5)
     run = [([int(one)], 1_700_000_000_000) for one in random.integers(0, 5000, CHUNK * 2 + 77)]

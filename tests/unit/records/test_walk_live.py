@@ -51,6 +51,7 @@ def test_records_that_arrive_at_any_read_are_found_or_not_there_yet(window, monk
         assert walk.end == segment.ends[len(positions) - 1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("window", [128, SIZE])
 def test_a_record_seen_at_every_stage_of_its_writing_is_found_or_not_there_yet(window, monkeypatch):
     monkeypatch.setattr(segment_bytes, "WINDOW", window)

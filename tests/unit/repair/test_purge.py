@@ -68,7 +68,7 @@ PURGES = [
 ]
 
 
-@pytest.mark.parametrize(("name", "topic"), one_in(4, PURGES))
+@pytest.mark.parametrize(("name", "topic"), one_in(6, PURGES))
 def test_only_the_topic_goes_and_undo_brings_all_back(name, topic, tmp_path):
     config = store_fixture(name).config
     root = copy_store(name, tmp_path)

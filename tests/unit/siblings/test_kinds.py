@@ -105,6 +105,7 @@ def test_every_kind_has_known_verbs_and_a_page():
         assert (pages / kind.page).is_file()
 
 
+@pytest.mark.slow
 def test_the_python_of_the_page_about_kinds_runs():
     root = fixture(".").parent
     page = (root / "docs" / "kinds.md").read_text("utf-8")

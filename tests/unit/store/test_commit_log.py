@@ -257,6 +257,7 @@ def test_a_hostile_total_size_is_no_record_and_allocates_nothing(total, tmp_path
 # --- beside a writer -------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_messages_are_read_while_others_are_appended(tmp_path):
     builder = StoreBuilder(segment_size=1 << 20)
     for number in range(4000):

@@ -63,6 +63,7 @@ def test_zeros_take_no_space(tmp_path):
     assert taken < 64 << 20
 
 
+@pytest.mark.slow
 def test_the_second_backup_stores_only_what_is_new(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     first = backup(root, tmp_path / "backup")
@@ -492,6 +493,7 @@ def database(root, generation: int) -> None:
     (directory / "CURRENT").write_bytes(b"MANIFEST-000001\n")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("at", one_in(2, ["CURRENT", "MANIFEST-000001", "000001.sst", "000001.log"]))
 def test_an_open_database_is_copied_in_one_state(at, tmp_path, monkeypatch):
     root = copy_store("orders-5.5.0", tmp_path)

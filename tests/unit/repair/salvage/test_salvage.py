@@ -511,6 +511,7 @@ def test_wrong_bytes_in_a_topic_are_put_right_where_one_unit_vouches_for_the_rec
         assert (hit.physical_offset in queue.units()["physical_offset"].tolist()) == is_repaired
 
 
+@pytest.mark.slow
 def test_units_that_are_wrong_change_no_record(tmp_path):
     """A queue file moved by one unit, and the files of two queues swapped: it is the records that are right."""
     root = copy_store("orders-5.5.0", tmp_path)

@@ -279,6 +279,7 @@ with MqServer() as server, GrpcClient(server.endpoints) as client:
 """
 
 
+@pytest.mark.slow
 def test_calls_are_served_if_the_module_cannot_be_imported():
     ran = subprocess.run([sys.executable, "-c", WITHOUT], capture_output=True, text=True, timeout=60, check=False)
     assert (ran.stdout.strip(), ran.returncode) == ("8", 0), ran.stderr[-2000:]
