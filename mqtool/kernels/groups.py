@@ -6,26 +6,12 @@ import numpy as np
 
 from mqtool.kernels.compiling import compiled, inlined
 from mqtool.kernels.machine_code import BYTES, I32, I64
-
-_SEED, _PRIME = np.uint32(0x811C9DC5), np.uint32(0x01000193)  # FNV-1a
+from mqtool.kernels.trailers import hash_of_topic, is_equal
 
 
 @inlined
 def _is_same(data: Any, start: int, length: int, other: int, other_length: int) -> bool:
-    if length != other_length:
-        return False
-    same = 0
-    while same < length and data[other + same] == data[start + same]:
-        same += 1
-    return same == length
-
-
-@inlined
-def _hash(data: Any, start: int, length: int) -> Any:
-    found = _SEED
-    for at in range(start, start + length):
-        found = np.uint32(np.uint32(found ^ np.uint32(data[at])) * _PRIME)
-    return np.uint32(found ^ (found >> np.uint32(15)))
+    return length == other_length and is_equal(data, start, data, other, length)
 
 
 @compiled("int64", BYTES, I64, I64, I32, I64, I32)
@@ -42,15 +28,15 @@ def group(data: Any, starts: Any, lengths: Any, table: Any, firsts: Any, codes: 
     Returns:
         How many kinds there are; -1 if they are more than `firsts` has room for.
     """
-    known, mask = 0, np.uint32(len(table) - 1)
+    known, mask = 0, len(table) - 1
     for at in range(len(starts)):
         start, length = starts[at], lengths[at]
         code = codes[at - 1] if at > 0 else np.int32(-1)  # often that of the one before
         if code < 0 or not _is_same(data, start, length, starts[firsts[code]], lengths[firsts[code]]):
-            place = _hash(data, start, length) & mask
+            place = np.int64(hash_of_topic(data, start, length)) & mask
             code = table[place]
             while code >= 0 and not _is_same(data, start, length, starts[firsts[code]], lengths[firsts[code]]):
-                place = np.uint32(place + np.uint32(1)) & mask
+                place = (place + 1) & mask
                 code = table[place]
             if code < 0:
                 if known == len(firsts):

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from mqtool.formats import properties as names
-from mqtool.kernels import fnv
 from mqtool.kernels.compiling import byte_at, called, compiled, equal_bytes, high_bytes, inlined, lowest_bit, word_at
 from mqtool.kernels.machine_code import BYTES, I32, I64, U32
+from mqtool.kernels.topic_hash import FOLD, MIX
 
 
 def _word(text: str) -> np.uint64:
@@ -30,7 +30,6 @@ _ALL = np.uint64(0xFFFFFFFFFFFFFFFF)
 _PAIRS, _QUADS, _HALVES = np.uint64(0x00FF00FF00FF00FF), np.uint64(0x0000FFFF0000FFFF), np.uint64(0xFFFFFFFF)
 _31, _31_2, _31_4, _31_8 = np.uint64(31), np.uint64(31**2), np.uint64(31**4), np.uint32(pow(31, 8, 1 << 32))
 _1, _7, _8, _16, _32 = np.uint64(1), np.uint64(7), np.uint64(8), np.uint64(16), np.uint64(32)
-_PRIME, _BASIS, _SHIFT = np.uint64(fnv.PRIME), np.uint64(fnv.BASIS), np.uint64(fnv.SHIFT)
 assert _UNIQUE_LENGTH == 8
 
 
@@ -177,14 +176,22 @@ def is_equal(data: Any, start: int, known: Any, known_start: int, length: int) -
 
 
 @inlined
+def hash_of_topic(data: Any, start: int, length: int) -> Any:
+    """Returns `topic_hash.topic_hash` of a range of a buffer."""
+    value, done = np.uint64(length), 0
+    while done < length:
+        value = (value ^ first_word(data, start + done, length - done)) * MIX
+        value ^= value >> FOLD
+        done += 8
+    return value
+
+
+@inlined
 def topic_entry(data: Any, start: int, length: int, table: Any) -> int:
     """Returns the entry of a topic, -1 if it is not known."""
     known, starts, lengths, slots = table[0], table[1], table[2], table[3]
-    value = _BASIS
-    for at in range(start, start + length):
-        value = (value ^ np.uint64(data[at])) * _PRIME
     mask = len(slots) - 1
-    slot = np.int64(value >> _SHIFT) & mask
+    slot = np.int64(hash_of_topic(data, start, length)) & mask
     while slots[slot] >= 0:
         entry = slots[slot]
         if lengths[entry] == length and is_equal(data, start, known, starts[entry], length):

@@ -5,12 +5,9 @@ from functools import cached_property
 import numpy as np
 
 from mqtool.formats import index_file, java
-from mqtool.kernels.fnv import first_slot
+from mqtool.kernels.topic_hash import FOLD, MIX, topic_hash
 from mqtool.records.trailers import Trailers
 from mqtool.records.words import WordTable, name_mask, words_of
-
-_MIX = np.uint64(0xD6E8FEB86659FD93)
-_FOLD = np.uint64(32)
 
 
 class TopicTable:
@@ -74,8 +71,8 @@ class TopicTable:
             which = np.flatnonzero(size > done) if done else np.arange(len(size))
             word = words[trailers.topic_start[which] + done] & name_mask(size[which] - done)
             columns.append((which, word))
-            mixed = (mix[which] ^ word) * _MIX
-            mix[which] = mixed ^ (mixed >> _FOLD)
+            mixed = (mix[which] ^ word) * MIX
+            mix[which] = mixed ^ (mixed >> FOLD)
         entries = self._mixes.numbers_of(mix)
         if len(self._mixes.values) > len(self._topic_of_mix):
             self._learn(trailers, entries)
@@ -160,7 +157,7 @@ class TopicSlots:
 
     def _place(self, entry: int) -> None:
         mask = len(self.slots) - 1
-        slot = first_slot(self._raw[entry]) & mask
+        slot = topic_hash(self._raw[entry]) & mask
         while self.slots[slot] >= 0:
             slot = (slot + 1) & mask
         self.slots[slot] = entry
