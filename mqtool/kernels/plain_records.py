@@ -27,8 +27,12 @@ _PREPARED, _ROLLBACK = int(SysFlag.TRANSACTION_PREPARED), int(SysFlag.TRANSACTIO
 _TRANSACTION, _COMPRESSED = commit_log.TRANSACTION_MASK, int(SysFlag.COMPRESSED)
 _CRC_TAIL = properties.CRC32_TAIL_SIZE
 _CRC_NAME = np.uint64(int.from_bytes(properties.crc32_tail(0)[:8], "little"))
-_MIX, _INT_MAX = np.uint64(0x9E3779B97F4A7C15), java.INT_MAX
+_MIX, _ONE, _INT_MAX = np.uint64(0x9E3779B97F4A7C15), np.uint64(1), java.INT_MAX
 _RECORDS, _NEWEST, _KNOWN, _FIRST, _LAST = State.RECORDS, State.NEWEST, State.KNOWN, State.FIRST, State.LAST
+
+
+# Indices are unsigned where they cannot be negative: numba adds the length to a negative one, which takes three
+# instructions each time, 1.5 of 48 ns for a record.
 
 
 @inlined
@@ -36,9 +40,9 @@ def _queue_number(topic: Any, queue_id: Any, table: Any) -> Any:
     """Returns the number of a queue in a `records.words.WordTable`, -1 if it is not there."""
     values, numbers, shift = table
     value = np.uint64(topic) << np.uint64(32) | np.uint64(queue_id)
-    slot, mask = np.int64((value * _MIX) >> shift), len(values) - 1
+    slot, mask = (value * _MIX) >> shift, np.uint64(len(values) - 1)
     while numbers[slot] >= 0 and values[slot] != value:
-        slot = (slot + 1) & mask
+        slot = (slot + _ONE) & mask
     return np.int64(numbers[slot])
 
 
@@ -89,8 +93,9 @@ def _add_unit(window: Any, record: Any, queues: Any, units: Any, bucket: Any) ->
     """
     at, physical, total, topic, queue_id, tag_start, tag_end = record
     table, queue_keys, known, first, first_at, following, last_at, messages = queues
-    queue, offset = _queue_number(topic, queue_id, table), i64_at(window, at + _PLACE_AT)
-    fits = queue >= 0 and known[queue] & BATCH == 0 and (messages[queue] == 0 or following[queue] == offset)
+    number, offset = _queue_number(topic, queue_id, table), i64_at(window, at + _PLACE_AT)
+    queue = np.uint64(number)
+    fits = number >= 0 and known[queue] & BATCH == 0 and (messages[queue] == 0 or following[queue] == offset)
     if fits:
         if messages[queue] == 0:
             first[queue], first_at[queue] = offset, physical
@@ -184,7 +189,7 @@ def plain_records(  # noqa: C901, PLR0915 - one pass, and each break a rule
         slices = property_slices(window, properties_at, properties_at + properties_length, topic == schedule)
         if slices[0] < 0:
             break
-        bucket = position >> shift
+        bucket = np.uint64(position >> shift)
         if flags & _PREPARED == 0:
             record = (at, physical, total, topic, queue_id, slices[0], slices[1])
             if not _add_unit(window, record, queues, (unit_total, unit_count), bucket):
