@@ -22,7 +22,7 @@ from mqtool.kernels.numbers import i16_at, i32_at, put_number
 
 _LIBRARY = (CRC32, "@memcpy", "@memmem")
 
-_SINK = ("uint64",) * 19
+_SINK = ("uint64",) * 18
 (
     _NONE,
     _FALSE,
@@ -31,7 +31,6 @@ _SINK = ("uint64",) * 19
     _LOCKED,  # of the append lock
     _FLAGS,  # RunningFlags
     _STATES,  # QueueState by topic and queue id
-    _STARTS,  # the list of `RecordBoundaries`
     _PUT_OK,
     _APPEND_OK,
     _EMPTY,  # ()
@@ -173,14 +172,6 @@ def _put_record(library: Any, to: Any, lead: Any, pieces: Any, fields: Any, host
     return total
 
 
-@inlined
-def _note(api: Any, sink: Any, physical: Any) -> Any:
-    """Adds the start of a record to the record boundaries; returns its physical offset as an object."""
-    start = capi.from_number(api, physical)
-    capi.append(api, sink[_STARTS], start)
-    return start
-
-
 @called
 def _result(api: Any, sink: Any, numbers: Any, host: Any, offsets: Any) -> Any:
     """Returns a PutResult, 0 without memory.
@@ -277,7 +268,7 @@ def plain_put(
     _set_number(api, file, sink[_STORED_NAME], now)
     _set_number(api, file, sink[_WROTE_NAME], wrote + total)
     _set_number(api, state, sink[_NEXT_NAME], number + 1)
-    start = _note(api, sink, physical)
+    start = capi.from_number(api, physical)
     capi.drop(api, none)
     capi.keep(api, sink[_EMPTY])
     return _result(api, sink, (start, total, number, now), host, sink[_EMPTY])
@@ -425,7 +416,7 @@ def plain_batch(
         else:
             body, size, held, room, flag, at = _encoded(data, start, at, end)
         fields = flag, number + row, base + position, sys_flag & ~_V6, born, now, reconsumed, np.int64(0)
-        capi.set_tuple_item(api, offsets, row, _note(api, sink, base + position))
+        capi.set_tuple_item(api, offsets, row, capi.from_number(api, base + position))
         position += _put_record(library, segment + np.uint64(position), lead, (body, size, held, room), fields, hosts)
     _set_number(api, file, sink[_STORED_NAME], now)
     _set_number(api, file, sink[_WROTE_NAME], position)

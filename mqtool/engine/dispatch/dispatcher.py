@@ -10,7 +10,6 @@ CommitLogDispatcherBuildIndex (4.9.7, 5.5.0).
 import logging
 from collections.abc import Callable
 
-import numpy as np
 from msgspec.structs import replace
 
 from mqtool.engine.dispatch.units import write_units
@@ -29,7 +28,7 @@ from mqtool.records.dispatch import Dispatcher as ColumnDispatcher
 from mqtool.records.dispatch_request import DispatchRequest, request_of
 from mqtool.records.dispatched import Dispatched, DispatchRules
 from mqtool.records.frame_scan import Stop, scan_some
-from mqtool.records.frames import Frames, frames_at
+from mqtool.records.frames import frames_at
 
 _LOG = logging.getLogger(__name__)
 
@@ -39,7 +38,6 @@ WINDOW = 8 << 20
 FEWEST_IN_COLUMNS = 24
 """Below this number of records, dispatching one by one is faster."""
 
-_HEAD_SIZE = codec.struct_of(commit_log.HEADS[0]).size
 
 BitMapOf = Callable[[DispatchRequest], bytes]
 """Computes the filter bit map of a record, for the extension of its queue."""
@@ -123,7 +121,6 @@ class Dispatcher:
             if self.reput_from_offset < file.file_from_offset + stop:
                 self._skip(file.file_from_offset + stop)
             after_file()
-        self._log.boundaries.forget(self.reput_from_offset)
         return done
 
     def _run_file(self, view: memoryview, start: int, stop: int, base: int) -> int:
@@ -177,10 +174,10 @@ class Dispatcher:
         else:
             frames = self._written.take(view, base)
         if frames is None:
-            noted = self._log.boundaries.find(base, base + len(view) - _HEAD_SIZE)
-            if 0 < len(noted) < FEWEST_IN_COLUMNS:
-                return 0, len(noted)
-            frames = _at_boundaries(view, base, noted) or frames_at(view, 0, base)[1]
+            first, _, _ = scan_some(view, 0, FEWEST_IN_COLUMNS)
+            if len(first) < FEWEST_IN_COLUMNS:
+                return 0, max(1, len(first))
+            frames = frames_at(view, 0, base)[1]
         if len(frames) < FEWEST_IN_COLUMNS or not frames.valid.all():
             return 0, min(len(frames), FEWEST_IN_COLUMNS)
         found = self._columns.dispatch(frames, keys=self._index is not None)
@@ -256,17 +253,3 @@ class Dispatcher:
             bit_map = self._bit_map_of(request) if self._bit_map_of else b""
             code = queue.ext.put(code, request.store_timestamp, bit_map)
         queue.put(queue_offset, request.physical_offset, request.size, code)
-
-
-def _at_boundaries(view: memoryview, base: int, noted: list[int]) -> Frames | None:
-    """Returns the complete records at the noted boundaries; None if there are none or they do not chain."""
-    if not noted:
-        return None
-    positions = np.array(noted, np.int64) - base
-    last = int(positions[-1])
-    size = commit_log.frame_size(view, last, len(view) - last)
-    end = last + size
-    if not size:  # the window ends within the last one
-        positions = positions[:-1]
-    frames = Frames(view, base, positions, np.diff(positions, append=end))
-    return frames if np.array_equal(frames.column("total_size"), frames.sizes) else None

@@ -184,7 +184,7 @@ def _append(log: "CommitLog", state: QueueState, prepared: _Prepared) -> PutResu
         file = log.make_room(total)
         start = file.file_from_offset + file.wrote
         data, offsets = _encode(log, state, prepared, start, now)
-        log.write(file, data, offsets)
+        log.write(file, data)
     except AppendFailedError as failed:
         return failed.result
     file.store_timestamp = now

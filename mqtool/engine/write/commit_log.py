@@ -7,7 +7,7 @@ Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 import ctypes
 import logging
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +21,6 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
 from mqtool.engine.write import record
 from mqtool.engine.write.queue_offsets import QueueOffsets, QueueState
-from mqtool.engine.write.record_boundaries import RecordBoundaries
 from mqtool.engine.write.written_records import WrittenRecords
 from mqtool.formats import commit_log, hosts
 
@@ -44,7 +43,6 @@ class CommitLog:
         window: the same as numbers, for compiled loops: address of the segment, its physical offset, the limit (-1: no
             room), `id` of the segment.
         pool: the transient store pool, if there is one.
-        boundaries: starts of records that are not dispatched yet.
         longest_body, longest: maximum bytes of a body, and of a record or of all records of a batch.
         written: records appended as columns, for dispatch; None if it does not use them.
         before_roll: called under the lock before a new segment is started; may raise OSError to refuse it.
@@ -75,7 +73,6 @@ class CommitLog:
         self.limit = -1
         self.window = (ctypes.c_int64 * 4)(0, 0, -1, 0)
         self._anchor: tuple[MappedFile, ctypes.c_char] | None = None
-        self.boundaries = RecordBoundaries()
         self.written: WrittenRecords | None = None
         self._stage = bytearray()
         self.longest_body = options.max_message_size
@@ -134,7 +131,6 @@ class CommitLog:
         Raises:
             AppendFailedError: no segment can be created, the disk is full, or no segment is long enough.
         """
-        self.boundaries.bound()
         file = self.file
         if file is None:
             file = self.file = self._usable_last() or self._next_file()
@@ -204,13 +200,12 @@ class CommitLog:
             except OSError as error:
                 raise self._failed(file, error) from error
 
-    def write(self, file: MappedFile, data: bytes, starts: Iterable[int] = ()) -> None:
+    def write(self, file: MappedFile, data: bytes) -> None:
         """Copies complete records after the last one and advances `wrote`; there must be room (`make_room`).
 
         Args:
             file: the segment that is appended to.
             data: the records, or a BLANK.
-            starts: physical offset of each record, for `boundaries`; empty for a BLANK.
 
         Raises:
             AppendFailedError: the system reports an error; `wrote` is unchanged.
@@ -225,7 +220,6 @@ class CommitLog:
             except OSError as error:
                 raise self._failed(file, error) from error
         file.wrote = start + len(data)
-        self.boundaries.note_many(starts)
 
     def stage(self, size: int) -> bytearray:
         """Returns a buffer of at least `size` bytes to build records for `write_through`; use it under the lock."""

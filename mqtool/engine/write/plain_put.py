@@ -46,7 +46,6 @@ def sink_of(log: CommitLog, flags: RunningFlags, ticks: Callable[[], int]) -> tu
         log.lock.locked,
         flags,
         log.offsets.states,
-        log.boundaries.starts,
         _OK,
         _APPENDED,
         (),
@@ -69,7 +68,6 @@ class PlainPut:
         self._flags = flags
         self._states = log.offsets.states
         self._acquire, self._release = log.lock.acquire, log.lock.release
-        self._note = log.boundaries.note
         self._ticks = time_ns if isinstance(clock, SystemClock) else lambda: clock.now() * 1_000_000
         self._longest_body, self._longest = log.longest_body, log.longest
 
@@ -162,7 +160,6 @@ class PlainPut:
             )
             file.store_timestamp = now
             file.wrote = start + total
-            self._note(physical)
             state.next_offset = number + 1
         except AppendFailedError as failed:
             return failed.result

@@ -81,7 +81,7 @@ def append_slowly(log: "CommitLog", state: QueueState, message: OutgoingMessage)
                 len(body),
             )
             data = b"".join((head, body, state.topic_field, record.pack_length(len(encoded)), encoded))
-            log.write(file, properties.with_crc32(data) if log.options.append_record_crc else data, (physical,))
+            log.write(file, properties.with_crc32(data) if log.options.append_record_crc else data)
         except AppendFailedError as failed:
             return failed.result
         file.store_timestamp = now
