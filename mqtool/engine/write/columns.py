@@ -244,6 +244,8 @@ class CompiledRecords:
         self._bodies = (plain.bodies.addresses, plain.bodies.sizes)
         self._properties = (plain.properties.addresses, plain.properties.sizes)
         self._heads = (heads, 0 if is_one else HEAD.itemsize)
+        # a copy: the caller may change its array before the records are dispatched
+        self._sys_flag = np.full(len(columns), columns.sys_flag, np.int32)
         self._queue_ids = np.array([state.queue_id for state in states], np.int64)
         self._queues = (
             plain.state_of,
@@ -296,11 +298,10 @@ class CompiledRecords:
 
     def _written(self, rows: slice, base: int, now: int, made: tuple[np.ndarray, ...]) -> WrittenColumns:
         plain = self._plain
-        flags = plain.columns.sys_flag
         positions, _, queue_offset, topic_start, topic_length, properties_start = made
         return WrittenColumns(
             base=base,
-            sys_flag=flags if isinstance(flags, int) else flags[rows],
+            sys_flag=self._sys_flag[rows],
             store_timestamp=now,
             sizes=plain.sizes[rows],
             queue_id=self._queue_ids[plain.state_of[rows]],

@@ -7,7 +7,7 @@ reads the log.
 from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -15,7 +15,6 @@ from mqtool.records.frames import Frames
 
 MOST = 1 << 18
 """Maximum number of records kept; a dispatcher that lags more than that reads the log."""
-
 
 AT_ONCE = 1 << 13
 """Records after which no further ones are taken with them: their columns stay in the processor's second cache."""
@@ -26,17 +25,17 @@ class WrittenColumns(NamedTuple):
 
     Attributes:
         base: physical offset of the first byte of the buffer to which positions refer.
-        sys_flag, store_timestamp: of each record, or one for all.
+        store_timestamp: of all, ms.
         sizes: bytes of each record.
-        queue_id, queue_offset: of each.
+        sys_flag, queue_id, queue_offset: of each.
         positions: of each record in the buffer.
         topic_start, topic_length, properties_start, properties_length: positions in the buffer, and bytes.
     """
 
     base: int
-    sys_flag: "np.ndarray | int"
-    store_timestamp: "np.ndarray | int"
+    store_timestamp: int
     sizes: np.ndarray
+    sys_flag: np.ndarray
     queue_id: np.ndarray
     queue_offset: np.ndarray
     positions: np.ndarray
@@ -109,8 +108,8 @@ class WrittenRecords:
 
 
 def _frames(parts: list[WrittenColumns], view: memoryview, base: int) -> Frames:
-    def joined(column_of: Callable[[WrittenColumns], Any]) -> np.ndarray:
-        return np.concatenate([np.broadcast_to(column_of(part), len(part.sizes)) for part in parts])
+    def joined(column_of: Callable[[WrittenColumns], np.ndarray]) -> np.ndarray:
+        return np.concatenate([column_of(part) for part in parts])
 
     frames = Frames(
         view, base, joined(lambda part: part.positions + (part.base - base)), joined(lambda part: part.sizes)
@@ -119,10 +118,10 @@ def _frames(parts: list[WrittenColumns], view: memoryview, base: int) -> Frames:
         {
             "total_size": frames.sizes.astype(np.int32),
             "queue_id": joined(lambda part: part.queue_id).astype(np.int32),
-            "sys_flag": joined(lambda part: part.sys_flag).astype(np.int32),
+            "sys_flag": joined(lambda part: part.sys_flag),
             "queue_offset": joined(lambda part: part.queue_offset),
             "physical_offset": frames.positions + base,
-            "store_timestamp": joined(lambda part: part.store_timestamp),
+            "store_timestamp": np.repeat([part.store_timestamp for part in parts], [len(part.sizes) for part in parts]),
             "topic_start": joined(lambda part: part.topic_start + (part.base - base)),
             "topic_length": joined(lambda part: part.topic_length),
             "properties_start": joined(lambda part: part.properties_start + (part.base - base)),

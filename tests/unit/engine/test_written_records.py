@@ -2,12 +2,14 @@
 
 import numpy as np
 import pytest
+from msgspec import structs
 
 from mqtool import kernels
 from mqtool.engine import FlushMode, MessageStore
 from mqtool.engine.dispatch import dispatcher
 from mqtool.engine.write import written_records
 from mqtool.engine.write.columns import MessageColumns
+from mqtool.formats.commit_log import SysFlag
 from tests.support.engine import open_small, tree
 
 SIZES = {"commit_log_file_size": 1 << 16, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 4000}
@@ -89,6 +91,16 @@ def test_what_is_no_longer_needed_is_forgotten(in_memory):
         store._components.log.written = handed
         store.put_many(columns(60, "ü"))
         store.put_many(columns(10))
+
+    check(in_memory, steps)
+
+
+def test_the_caller_may_change_its_arrays_after_the_call(in_memory):
+    def steps(store: MessageStore) -> None:
+        made = structs.replace(columns(60), sys_flag=np.zeros(60, int), flag=np.zeros(60, int))
+        store.put_many(made)
+        for array in (made.topic, made.queue_id, made.sys_flag, made.flag):
+            array[:] = int(SysFlag.TRANSACTION_PREPARED)
 
     check(in_memory, steps)
 
