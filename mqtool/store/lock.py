@@ -56,10 +56,18 @@ def _opener_of(status: os.stat_result) -> int:
     for directory in _PROCESSES.glob("[0-9]*/fdinfo"):
         with suppress(OSError):  # of another user, or ended meanwhile
             for entry in directory.iterdir():
-                is_same = os.path.samestat((directory.parent / "fd" / entry.name).stat(), status)
-                if is_same and "OFDLCK" in entry.read_text("ascii"):
+                if _has_locked(entry, status):
                     return int(directory.parent.name)
     return -1
+
+
+def _has_locked(entry: Path, status: os.stat_result) -> bool:
+    """Whether a descriptor, an entry of `fdinfo`, is of a file and has a lock; False if it is closed meanwhile."""
+    try:
+        is_same = os.path.samestat((entry.parents[1] / "fd" / entry.name).stat(), status)
+        return is_same and "OFDLCK" in entry.read_text("ascii")
+    except OSError:
+        return False
 
 
 def _is_ours(path: Path) -> bool:

@@ -60,6 +60,15 @@ def test_the_lock_of_an_open_file_names_the_process_that_opened_it(tmp_path, mon
     assert lock.lock_holder(tmp_path) is None
 
 
+def test_a_descriptor_that_is_closed_while_they_are_listed_hides_no_other(tmp_path):
+    """That of the list itself is closed by then; it is the first one that is free."""
+    earlier = [os.open(tmp_path, os.O_RDONLY) for _ in range(4)]
+    with open_small(tmp_path):
+        for descriptor in earlier:
+            os.close(descriptor)
+        assert lock.lock_holder(tmp_path) == os.getpid()
+
+
 def test_another_process_may_take_the_lock_after_the_question(tmp_path):
     path = tmp_path / "lock"
     path.write_bytes(b"lock")
