@@ -6,6 +6,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from mqtool import kernels
 from mqtool.engine import FlushMode, PutStatus
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.write import columns, hooks
@@ -149,9 +150,10 @@ def test_a_write_that_fails_ends_the_column_where_it_does(opened):
     files.errors["reserve"] = files.errors["write"] = NO_SPACE
     result = store.put_many(of_bodies([b"b" * 900] * 40))
     files.errors.clear()
-    next_offset = 30 + len(result.physical_offsets)  # some may lie in what is reserved, put one by one
+    next_offset = 30 + len(result.physical_offsets)
     assert result.status is PutStatus.UNKNOWN_ERROR
-    assert next_offset < 70
+    # put one by one, some lie in what is reserved; together, all or none are written
+    assert next_offset == 30 if kernels.kernels() is not None else 30 < next_offset < 70
     assert result.queue_offsets.tolist() == list(range(30, next_offset))
     assert store.put_many(of_bodies([b"c"] * 30)).queue_offsets.tolist() == list(range(next_offset, next_offset + 30))
 
