@@ -86,7 +86,7 @@ class TimerFiles:
         """Adds a message to the slot of a time; it survives a kill of the process after `write`.
 
         Args:
-            time_ms: delivery time, rounded to slots.
+            time_ms: delivery time.
             write_ms: current time, rounded to slots.
             magic: kind of the unit (`TimerMagic`).
             physical_offset, size: location of the record in the timer topic.
