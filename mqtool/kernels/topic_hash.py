@@ -3,7 +3,7 @@
 import numpy as np
 
 MIX, FOLD = np.uint64(0xD6E8FEB86659FD93), np.uint64(32)
-"""A step multiplies by an odd number, and adds the upper half of the product to the lower one."""
+"""A step multiplies by an odd number, and combines the lower half of the product with the upper one by XOR."""
 _ALL = 0xFFFFFFFFFFFFFFFF
 
 

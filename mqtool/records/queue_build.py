@@ -7,7 +7,7 @@ putBatchMessagePositionInfo (5.5.0). Docs page: docs/formats/consume-queue.md.
 import enum
 from collections.abc import Iterator
 from itertools import starmap
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple, TypeVar, overload
 
 import numpy as np
 
@@ -31,7 +31,15 @@ class UnitPlacement(enum.Enum):
     """At the end of the queue, though that offset is further on: from there on units and queue offsets differ."""
 
 
-def is_dispatched(record_end: N, max_physical_offset: int) -> N:
+@overload
+def is_dispatched(record_end: int, max_physical_offset: int) -> bool: ...
+
+
+@overload
+def is_dispatched(record_end: np.ndarray, max_physical_offset: int) -> np.ndarray: ...
+
+
+def is_dispatched(record_end: int | np.ndarray, max_physical_offset: int) -> bool | np.ndarray:
     """Returns whether a queue already has the unit of a record or of a later one; the broker then skips the record.
 
     Args:
