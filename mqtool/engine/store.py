@@ -313,10 +313,7 @@ class MessageStore:
         def put(message: OutgoingMessage) -> PutResult:
             return self.put(*message, wait=False)
 
-        if self._hooks:
-            found = columns.append_one_by_one(messages, put)
-        else:
-            found = columns.append_columns(self._log, messages, put)
+        found = columns.append_columns(self._log, messages, put, None if self._hooks else kernels.kernels())
         if found.end >= 0 and self._loops.count(found.end - int(found.physical_offsets[0])):
             self._use_compiled()
         if found.end >= 0 and self._components.options.sync:

@@ -19,7 +19,7 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.engine.write.written_records import WrittenColumns
 from mqtool.formats import codec, commit_log
-from mqtool.kernels import Kernels, kernels
+from mqtool.kernels import Kernels
 
 _BETWEEN = b"\2"
 """Separates the properties of messages, so that no property name spans two messages."""
@@ -45,10 +45,6 @@ class ArrowBytes(Protocol):
 
     def buffers(self) -> Sequence[Any]:
         """Validity, int32 offsets, and the bytes of all values."""
-        ...
-
-    def to_pylist(self) -> list[bytes]:
-        """The values."""
         ...
 
 
@@ -131,10 +127,6 @@ def _is_arrow(values: Sequence[bytes] | ArrowBytes) -> TypeGuard[ArrowBytes]:
 def _value(values: Sequence[bytes] | ArrowBytes, row: int) -> bytes:
     value: bytes = values[row].as_py() if _is_arrow(values) else values[row]
     return value
-
-
-def _objects(values: Sequence[bytes] | ArrowBytes) -> Sequence[bytes]:
-    return values.to_pylist() if _is_arrow(values) else cast("Sequence[bytes]", values)
 
 
 def _parts(values: ArrowBytes) -> tuple[np.ndarray, np.ndarray]:
@@ -327,7 +319,7 @@ def _length_size(magic_code: int) -> int:
 
 
 def append_columns(
-    log: CommitLog, columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult]
+    log: CommitLog, columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult], compiled: Kernels | None
 ) -> PutManyResult:
     """Appends columns of messages.
 
@@ -336,16 +328,16 @@ def append_columns(
     Args:
         log: to append to.
         columns: the messages.
-        put: stores one message; all of them if one is not plain, or without compiled loops.
+        put: stores one message; it stores all of them if one is not plain, or without kernels.
+        compiled: the kernels; None to use none.
 
     Raises:
         TypeError: bodies or properties are an Arrow array of another type, or with nulls.
     """
     _check(columns)
-    compiled = kernels()
     plain = _plain(log, columns, compiled) if compiled is not None else None
     if plain is None or compiled is None:
-        return append_one_by_one(columns, put)
+        return _append_one_by_one(columns, put)
     records = CompiledRecords(plain, compiled)
     physical, offsets, done = [], [], 0
     status = PutStatus.PUT_OK
@@ -365,13 +357,8 @@ def append_columns(
     return PutManyResult(status, places, np.concatenate(offsets), int(places[-1] + plain.sizes[done - 1]))
 
 
-def append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult]) -> PutManyResult:
-    """Puts the messages one by one until one is refused; durable as after `put`.
-
-    Raises:
-        TypeError: as `append_columns`.
-    """
-    _check(columns)
+def _append_one_by_one(columns: MessageColumns, put: Callable[[OutgoingMessage], PutResult]) -> PutManyResult:
+    """Puts the messages one by one until one is refused; durable as after `put`."""
     physical, offsets, end = [], [], -1
     status = PutStatus.PUT_OK
     for row in range(len(columns)):
@@ -416,7 +403,7 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels) -> PlainM
 def _joined(properties: Sequence[bytes] | ArrowBytes) -> bytes:
     """Returns the properties of all messages, to search them; those of an Arrow array have nothing between them."""
     if not _is_arrow(properties):
-        return _BETWEEN.join(_objects(properties))
+        return _BETWEEN.join(cast("Sequence[bytes]", properties))
     offsets, data = _parts(properties)
     return data[offsets[0] : offsets[-1]].tobytes()
 
