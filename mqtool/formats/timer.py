@@ -5,7 +5,7 @@ TimerCheckpoint (5.5.0).
 """
 
 from enum import IntFlag
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, overload
 
 from msgspec import Struct
 
@@ -222,8 +222,16 @@ def is_log_end(data: Buffer, position: int) -> bool:
     return end.magic == MAGIC_BLANK and end.zero == 0 and end.remaining >= LOG_END_SIZE
 
 
-def is_magic_valid(magic: int) -> bool:
-    """Whether the broker accepts the magic of a log unit (TimerMessageStore.isMagicOK)."""
+@overload
+def is_magic_valid(magic: int) -> bool: ...
+
+
+@overload
+def is_magic_valid(magic: "np.ndarray") -> "np.ndarray": ...
+
+
+def is_magic_valid(magic: "int | np.ndarray") -> "bool | np.ndarray":
+    """Returns whether the broker accepts the magic of a log unit, or of each (TimerMessageStore.isMagicOK)."""
     return magic | 0xF == 0xF
 
 
@@ -243,7 +251,7 @@ def is_unused(data: Buffer, position: int = 0) -> bool:
 def log_rows(data: Buffer) -> "tuple[np.ndarray, np.ndarray]":
     """Returns the places for units in a file, of `LOG_UNIT.dtype`, and a bool for each: `unit_at` finds one there."""
     rows = LOG_UNIT.rows(data)
-    return rows, (rows["size"] == LOG_UNIT_SIZE) & (rows["magic"] | 0xF == 0xF)
+    return rows, (rows["size"] == LOG_UNIT_SIZE) & is_magic_valid(rows["magic"])
 
 
 def last_unit_position(file_size: int) -> int:
