@@ -208,7 +208,7 @@ def property_slices(data: Any, start: int, end: int, is_schedule: bool) -> Any:
     names, values = _equal(data, at, _NAME_END), _equal(data, at, _VALUE_END)
     while at < end:
         passed = np.uint64(at - block)
-        if passed > 0 and (passed >= _BLOCK or values >> passed == 0):  # the property is not whole in this block
+        if passed > 0 and (passed >= _BLOCK or values >> passed == 0):  # the property does not end in this block
             block, passed = at, np.uint64(0)
             names, values = _equal(data, at, _NAME_END), _equal(data, at, _VALUE_END)
         close = at + int(lowest_bit(values >> passed))

@@ -168,7 +168,7 @@ def test_columns_are_what_single_records_give(made, rules):
 
 @pytest.mark.parametrize("odd", one_in(2, ["", "\x7f", "é"]))
 def test_properties_of_any_length_end_where_the_single_record_says(odd):
-    """The compiled form looks at 64 bytes at a time: each end lies at every position of such a block, and beyond it."""
+    """The compiled form reads 64 bytes at a time; these lengths put each end at every position of a block and beyond it."""
     for length in range(1, 140):
         word = ("k" * length)[: length - len(odd)] + odd
         spaced = " ".join(("a" * (length // 2), word))

@@ -38,7 +38,6 @@ WINDOW = 8 << 20
 FEWEST_IN_COLUMNS = 24
 """Below this number of records, dispatching one by one is faster."""
 
-
 BitMapOf = Callable[[DispatchRequest], bytes]
 """Computes the filter bit map of a record, for the extension of its queue."""
 

@@ -79,7 +79,7 @@ class WrittenRecords:
         return None
 
     def take(self, view: memoryview, base: int) -> Frames | None:
-        """Returns records from the start of a view of the log, at most up to the first gap; None if there are none.
+        """Returns the noted records with which a view of the log begins; None if it begins with none.
 
         Args:
             view: bytes of the log; records that do not end in it are left.

@@ -1,4 +1,4 @@
-"""Records that the writer has noted are taken where dispatch stands, and only there."""
+"""Dispatch uses records that the writer has noted only where they begin at its own position."""
 
 import numpy as np
 import pytest
