@@ -80,6 +80,28 @@ def accepts_batch(physical_offset: N, queue_offset: N, messages: N, max_physical
     return (physical_offset > max_physical_offset) & (queue_offset >= 0) & (messages >= 0)
 
 
+def batch_min_offset(units: np.ndarray, min_physical_offset: int) -> int:
+    """Returns the first queue offset of a BatchConsumeQueue whose record is still in the log.
+
+    After a gap in the queue offsets it is the end of the last unit without a record, which no unit contains
+    (BatchConsumeQueue.correctMinOffset).
+
+    Args:
+        units: of the queue's first file, which alone is examined; fields as in `BatchConsumeQueueUnit`.
+        min_physical_offset: of the log.
+
+    Returns:
+        -1 if there is no unit.
+    """
+    if not len(units):
+        return -1
+    kept = units["physical_offset"] >= min_physical_offset
+    expired = int(kept.argmax()) if kept.any() else len(units)
+    if not expired:
+        return int(units[0]["base_queue_offset"])
+    return int(units[expired - 1]["base_queue_offset"]) + int(units[expired - 1]["batch_size"])
+
+
 def batch_units(units: QueueUnits) -> Iterator[BatchConsumeQueueUnit]:
     """Yields the BatchConsumeQueue unit of each record."""
     return starmap(BatchConsumeQueueUnit, units.tuples(*BATCH_FIELDS))

@@ -6,11 +6,11 @@ A model like `queues`, with the same method names. Source: BatchConsumeQueue (5.
 import numpy as np
 from msgspec.structs import astuple
 
-from mqtool.formats import file_names
+from mqtool.formats import file_names, java
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
 from mqtool.formats.config_files import BATCH_QUEUES
 from mqtool.formats.release import V5_5
-from mqtool.records.queue_build import accepts_batch
+from mqtool.records.queue_build import accepts_batch, batch_min_offset
 from mqtool.recovery.action_log import Action, ActionLog
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFiles
@@ -71,25 +71,16 @@ class BatchQueue:
         unit = newest.unit_at(newest.wrote // BATCH_UNIT_SIZE - 1)
         self.max_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
 
-    def _revise_min(self) -> None:
-        first = self.files.files[0] if self.files.files else None
-        if first is None:
-            self.min_offset, self.max_offset = -1, 0
-        else:
-            self.min_offset = int(first.unit_at(0)["base_queue_offset"]) if first.wrote >= BATCH_UNIT_SIZE else -1
-
-    def correct_min(self, min_physical_offset: int) -> None:
-        """Finds the first unit that points into the log, in the first file."""
-        self._revise_min()
+    def _revise_min(self, min_physical_offset: int = java.LONG_MIN) -> None:
         if not self.files.files:
+            self.min_offset, self.max_offset = -1, 0
             return
         first = self.files.files[0]
-        units = first.units()[: first.wrote // BATCH_UNIT_SIZE]
-        inside = units["physical_offset"] >= min_physical_offset
-        expired = len(units) if not inside.any() else int(np.argmax(inside))
-        if expired:
-            unit = units[expired - 1]
-            self.min_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
+        self.min_offset = batch_min_offset(first.units()[: first.wrote // BATCH_UNIT_SIZE], min_physical_offset)
+
+    def correct_min(self, min_physical_offset: int) -> None:
+        """Finds the first queue offset in the log; see `batch_min_offset`."""
+        self._revise_min(min_physical_offset)
 
     def put(self, unit: BatchConsumeQueueUnit) -> None:
         """Adds the unit of a record if `accepts_batch`."""

@@ -14,6 +14,7 @@ import numpy as np
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD
+from mqtool.records.queue_build import batch_min_offset
 from mqtool.store.files import MappedFileList, ReadFile, list_mapped_files
 
 _BLOCK = 1 << 18
@@ -199,12 +200,12 @@ class Queue:
     def min_offset(self) -> int:
         """Queue offset of the first message that the CommitLog still has; equal to max_offset if there is none."""
         limit = self._bounds()[0]
+        if self.is_batch:
+            return batch_min_offset(self.units_of(0), limit) if self.files else -1
         found = self._first_unit(lambda units: units["physical_offset"] >= limit)
         if found is None:
-            return -1 if self.is_batch else self.max_offset
-        number, index, unit = found
-        if self.is_batch:
-            return int(unit["base_queue_offset"])
+            return self.max_offset
+        number, index, _ = found
         return self.files[number].base // self._unit.size + index
 
     def find_file(self, queue_offset: int) -> int | None:

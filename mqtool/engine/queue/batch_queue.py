@@ -4,14 +4,14 @@ Files are named by bytes appended, not by queue offset, so units are found by bi
 Source: BatchConsumeQueue (5.5.0).
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
-from mqtool.records.queue_build import accepts_batch
+from mqtool.records.queue_build import accepts_batch, batch_min_offset
 from mqtool.store.get_message import find_batch_unit
 
 
@@ -75,19 +75,6 @@ class BatchQueue:
             self.min_offset = unit.base_queue_offset
         self._dirty = True
 
-    @property
-    def unit_count(self) -> int:
-        """Number of existing units, numbered from 0 over all files."""
-        return sum(map(len, map(_Units, self.files.files)))
-
-    def unit_at(self, number: int) -> BatchConsumeQueueUnit | None:
-        """Returns a unit by its number over all files."""
-        for units in map(_Units, self.files.files):
-            if number < len(units):
-                return units.unit(number)
-            number -= len(units)
-        return None
-
     def units_from(self, queue_offset: int) -> Iterator[BatchConsumeQueueUnit]:
         """Yields the units from the one that contains a queue offset to the end of its file."""
         files = ((units, units) for units in map(_Units, reversed(self.files.files)))
@@ -96,29 +83,12 @@ class BatchQueue:
             units, first = found
             yield from map(units.unit, range(first, len(units)))
 
-    def _last_number(self, test: Callable[[BatchConsumeQueueUnit], bool]) -> int:
-        """Returns the number of the last unit that passes a test; -1 if none.
-
-        The test must be true for all units up to some unit, and false for all others.
-        """
-        low, high = -1, self.unit_count - 1
-        while low < high:
-            middle = (low + high + 1) // 2
-            unit = self.unit_at(middle)
-            if unit is not None and test(unit):
-                low = middle
-            else:
-                high = middle - 1
-        return low
-
     def correct_min_offset(self, min_physical_offset: int) -> None:
-        """Moves `min_offset` to the first unit whose record is still in the log."""
-        number = self._last_number(lambda unit: unit.physical_offset < min_physical_offset) + 1
-        unit = self.unit_at(number)
-        if unit is not None:
-            self.min_offset = unit.base_queue_offset
-        elif self.unit_count:
-            self.min_offset = self.max_offset
+        """Moves `min_offset` to the first message whose record is still in the log; see `batch_min_offset`."""
+        if self.files.files:
+            file = self.files.files[0]
+            data = file.file.read(0, file.read_position - file.read_position % BATCH_UNIT_SIZE)
+            self.min_offset = batch_min_offset(BATCH_CONSUME_QUEUE_UNIT.rows(data), min_physical_offset)
 
     def set_bounds(self, min_offset: int, max_offset: int, max_physical_offset: int) -> None:
         """Sets the bounds that recovery found; the ends of the files are set already."""

@@ -266,7 +266,7 @@ def test_an_inner_batch_of_no_messages_gets_a_unit(in_memory, opened):
     assert [one.queue_offset for one in put] == [0, 0]
     store.dispatch()
     queue = store._components.queues.get("Batched", 0)
-    assert [queue.unit_at(number).batch_size for number in range(queue.unit_count)] == [0, 2]
+    assert [unit.batch_size for unit in queue.units_from(0)] == [0, 2]
 
 
 def write_topics(root):

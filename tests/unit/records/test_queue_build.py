@@ -12,6 +12,7 @@ from mqtool.records.dispatched import QueueUnits
 from mqtool.records.queue_build import (
     UnitPlacement,
     accepts_batch,
+    batch_min_offset,
     is_dispatched,
     pack,
     placement_of,
@@ -129,3 +130,10 @@ def test_a_batch_queue_takes_later_records_without_negative_numbers():
     expected = [True, True, False, False, False]
     assert [accepts_batch(*record, 100) for record in records] == expected
     assert accepts_batch(*np.array(records).T, 100).tolist() == expected
+
+
+def test_the_minimum_of_a_batch_queue_follows_the_last_expired_unit():
+    fields = [("physical_offset", ">i8"), ("base_queue_offset", ">i8"), ("batch_size", ">i2")]
+    units = np.array([(0, 10, 2), (100, 12, 1), (200, 20, 5)], fields)  # 13 to 19 are missing
+    assert [batch_min_offset(units, at) for at in (0, 1, 100, 101, 200, 201)] == [10, 12, 12, 13, 13, 25]
+    assert batch_min_offset(units[:0], 0) == -1

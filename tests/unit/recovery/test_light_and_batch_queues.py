@@ -98,6 +98,18 @@ def test_messages_of_deleted_segments_have_expired(tmp_path):
     assert bounds_after_start(store, SMALL_SEGMENTS)["Batched/0"] == (first, 30)
 
 
+def test_a_batch_queue_with_a_gap_begins_after_the_last_expired_unit(tmp_path):
+    store = written(tmp_path / "store", SMALL_SEGMENTS)
+    (store / "commitlog" / f"{0:020}").unlink()
+    first = batched(store)[0].queue_offset
+    base_queue_offset = 46 * (first - 1) + 28  # of the last unit that has expired
+    patch(store / "batchconsumequeue/Batched/0" / f"{0:020}", base_queue_offset, (first - 4).to_bytes(8, "big"))
+    with Store(store) as read:
+        queues = {queue.topic: queue.min_offset for queue in read.queues()}
+    assert queues["Batched"] == first - 3
+    assert bounds_after_start(store, SMALL_SEGMENTS)["Batched/0"] == (first - 3, 30)
+
+
 def test_without_a_log_the_files_of_all_queues_are_deleted(store):
     shutil.rmtree(store / "commitlog")
     predicted = predict(store, "5.5", KEYS)
