@@ -77,8 +77,9 @@ class MessageStore:
         self._use_compiled()
 
     def _use_compiled(self) -> None:
-        """Uses the compiled forms of plain puts and gets if there are any."""
+        """Uses the compiled forms of plain puts, gets and queries if there are any."""
         self._components.reader.use_compiled()
+        self._components.searcher.use_compiled()
         compiled = kernels.kernels()
         builtins = self._plain.compiled(compiled) if compiled is not None and self._is_plain else None
         if builtins is not None:

@@ -15,6 +15,7 @@ MODULES = (
     "objects",
     "plain_records",
     "puts",
+    "queries",
     "records",
     "trailers",
     "units",

@@ -27,6 +27,7 @@ call_without_arguments = _function("PyObject_CallNoArgs", _object, _object)
 call = _function("PyObject_Call", _object, _object, _object, _object)
 is_instance = _function("PyObject_IsInstance", types.int32, _object, _object)
 get_attribute = _function("PyObject_GetAttr", _object, _object, _object)
+get_item = _function("PyObject_GetItem", _object, _object, _object)
 set_attribute = _function("PyObject_SetAttr", types.int32, _object, _object, _object)
 dict_item = _function("PyDict_GetItemWithError", _object, _object, _object)
 new_tuple = _function("PyTuple_New", _object, _number)
@@ -36,7 +37,9 @@ tuple_size = _function("PyTuple_Size", _number, _object)
 new_list = _function("PyList_New", _object, _number)
 append = _function("PyList_Append", types.int32, _object, _object)
 list_size = _function("PyList_Size", _number, _object)
+sort = _function("PyList_Sort", types.int32, _object)
 list_item = _function("PyList_GetItem", _object, _object, _number)
+new_slice = _function("PySlice_New", _object, _object, _object, _object)
 new_bytes = _function("PyBytes_FromStringAndSize", _object, types.uint64, _number)
 bytes_address = _function("PyBytes_AsString", types.uint64, _object)
 bytes_size = _function("PyBytes_Size", _number, _object)
@@ -86,6 +89,17 @@ def pair(api: Any, first: Any, second: Any) -> Any:
     if found != 0:
         set_tuple_item(api, found, 0, first)
         set_tuple_item(api, found, 1, second)
+    return found
+
+
+@called
+def part_of(api: Any, sequence: Any, start: Any, end: Any) -> Any:
+    """Returns the part of a sequence between two positions; 0 with an error if it fails."""
+    first, last = from_number(api, start), from_number(api, end)
+    places = new_slice(api, first, last, np.uint64(0))
+    found = get_item(api, sequence, places) if places != 0 else np.uint64(0)
+    for one in (first, last, places):
+        drop(api, one)
     return found
 
 

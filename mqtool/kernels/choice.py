@@ -38,7 +38,8 @@ class Kernels(Struct, frozen=True):
         find_bytes: of `objects`.
         plain_put, plain_batch: of `puts`; they return builtin functions, or None where the interpreter has none.
         plain_get: of `gets`; returns a builtin function, or None where the interpreter has none.
-        join_records, copy_records, hash_key, find_entries: of `gets`; builtin functions, or None.
+        plain_query: of `queries`; as `plain_get`.
+        join_records, copy_records: of `gets`; builtin functions, or None.
         group: of `groups`.
         json_lines: of `json_lines`.
     """
@@ -55,10 +56,9 @@ class Kernels(Struct, frozen=True):
     plain_put: Callable[..., Any]
     plain_batch: Callable[..., Any]
     plain_get: Callable[..., Any]
+    plain_query: Callable[..., Any]
     join_records: Callable[..., Any] | None
     copy_records: Callable[..., Any] | None
-    hash_key: Callable[..., Any] | None
-    find_entries: Callable[..., Any] | None
     group: Callable[..., Any]
     json_lines: Callable[..., Any]
 

@@ -1,14 +1,29 @@
-"""Reads of the engine, as builtin functions: the records of a get, and the entries of a key in an index file."""
+"""Gets of the engine, as builtin functions: the records of a get, and copies of them."""
 
 from typing import Any
 
 import numpy as np
 from numba import types
 
-from mqtool.formats import index_file
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.kernels import capi
-from mqtool.kernels.compiling import array_at, called, compiled, external, inlined, prefetch
+from mqtool.kernels.compiling import array_at, called, compiled, external, prefetch
+from mqtool.kernels.engine_files import (
+    AVAILABLE_NAME,
+    BASE_NAME,
+    FALSE,
+    FILES_NAME,
+    FILES_SINK,
+    LOG,
+    NEW_TUPLE,
+    NONE,
+    TRUE,
+    end_of,
+    file_at,
+    number_of,
+    pin_of,
+    read_end,
+)
 from mqtool.kernels.machine_code import OBJECT
 from mqtool.kernels.numbers import i32_at, i64_at
 
@@ -18,88 +33,24 @@ _AHEAD = 8
 """Records whose first bytes are called for before they are copied."""
 
 _LINE = 64
-_HEADER, _SLOT, _ENTRY = index_file.HEADER_SIZE, index_file.SLOT_SIZE, index_file.ENTRY_SIZE
-_PHYSICAL_AT, _TIME_AT, _PREVIOUS_AT = (
-    index_file.ENTRY.offset(name) for name in ("physical_offset", "time_diff", "previous")
-)
-_INT_MAX = (1 << 31) - 1
 
 _copy = external(types.uint64, types.uint64, types.uint64, types.uint64)
 
 _MOST = 256
 """Maximum number of units that a plain get examines; more are for the slow path."""
 
-_SINK = ("uint64",) * 23
+_SINK = ("uint64",) * (len(FILES_SINK) + 9)
 (
-    _NONE,
-    _FALSE,
-    _TRUE,
     _QUEUES,  # ConsumeQueue or another kind, by topic and queue id
     _KIND,  # ConsumeQueue
-    _LOG,  # MappedFileQueue of the log
     _READER,  # its `limits` are `store.get_message.GetLimits`
     _FOUND,  # the status
     _RESULT,  # GetResult
-    _NEW_TUPLE,  # tuple.__new__
     _VIEWS,  # RecordViews
     _RANGE,
-    _FILES_NAME,
     _MIN_OFFSET_NAME,
-    _BASE_NAME,
-    _SIZE_NAME,
-    _WROTE_NAME,
-    _COMMITTED_NAME,
-    _BUFFER_NAME,
-    _AVAILABLE_NAME,
-    _FILE_NAME,
-    _PIN_NAME,
     _LIMITS_NAME,
-) = range(len(_SINK))
-
-
-@inlined
-def _number(api: Any, owner: Any, name: Any) -> Any:
-    return capi.to_number(api, capi.attribute(api, owner, name))
-
-
-@called
-def _read_end(api: Any, sink: Any, file: Any) -> Any:
-    """Returns the offset up to which a MappedFile may be read."""
-    is_direct = capi.attribute(api, file, sink[_BUFFER_NAME]) == sink[_NONE]
-    position = _number(api, file, sink[_WROTE_NAME] if is_direct else sink[_COMMITTED_NAME])
-    return _number(api, file, sink[_BASE_NAME]) + position
-
-
-@called
-def _file_at(api: Any, sink: Any, files: Any, offset: Any) -> Any:
-    """Returns the MappedFile that contains an offset; 0 if none does, or if one in between is missing."""
-    count = capi.tuple_size(api, files)
-    if count == 0 or offset < 0:
-        return np.uint64(0)
-    first = capi.tuple_item(api, files, 0)
-    size = _number(api, first, sink[_SIZE_NAME])
-    index = offset // size - _number(api, first, sink[_BASE_NAME]) // size
-    if index < 0 or index >= count:
-        return np.uint64(0)
-    file = capi.tuple_item(api, files, index)
-    base = _number(api, file, sink[_BASE_NAME])
-    return file if base <= offset < base + size else np.uint64(0)
-
-
-@called
-def _end_of(api: Any, sink: Any, files: Any) -> Any:
-    """Returns the offset up to which a MappedFileQueue may be read, 0 if it is empty."""
-    count = capi.tuple_size(api, files)
-    return _read_end(api, sink, capi.tuple_item(api, files, count - 1)) if count > 0 else np.int64(0)
-
-
-@called
-def _pin_of(api: Any, sink: Any, file: Any) -> Any:
-    """Returns the pin of a MappedFile's mapping and the address of its first byte; 0 if it was never mapped."""
-    pin = capi.attribute(api, capi.attribute(api, file, sink[_FILE_NAME]), sink[_PIN_NAME])
-    if pin == sink[_NONE]:
-        return np.uint64(0), np.int64(0)
-    return pin, capi.to_number(api, capi.tuple_item(api, pin, 1))
+) = range(len(FILES_SINK), len(_SINK))
 
 
 @called
@@ -170,8 +121,8 @@ def _get_result(api: Any, sink: Any, bounds: Any, views: Any, size: Any, is_old:
     capi.set_tuple_item(api, fields, 4, views)
     capi.set_tuple_item(api, fields, 5, capi.called_with(api, sink[_RANGE], numbers))
     capi.set_tuple_item(api, fields, 6, capi.from_number(api, size))
-    capi.set_tuple_item(api, fields, 7, capi.kept(api, sink[_TRUE] if is_old else sink[_FALSE]))
-    return capi.called_with(api, sink[_NEW_TUPLE], capi.pair(api, capi.kept(api, sink[_RESULT]), fields))
+    capi.set_tuple_item(api, fields, 7, capi.kept(api, sink[TRUE] if is_old else sink[FALSE]))
+    return capi.called_with(api, sink[NEW_TUPLE], capi.pair(api, capi.kept(api, sink[_RESULT]), fields))
 
 
 @compiled(OBJECT, capi.API, _SINK, "int64", "int64")
@@ -190,7 +141,7 @@ def plain_get(api: Any, sink: Any, shortest: Any, longest: Any, arguments: Any) 
     Returns:
         GetResult, or None if the get is not for here.
     """
-    none = capi.kept(api, sink[_NONE])  # returned where the get is not for here, and given back below where it is
+    none = capi.kept(api, sink[NONE])  # returned where the get is not for here, and given back below where it is
     offset, most = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
     most_bytes = capi.to_number(api, arguments[4])
     if (offset == -1 or most == -1 or most_bytes == -1) and capi.has_failed(api):
@@ -199,36 +150,36 @@ def plain_get(api: Any, sink: Any, shortest: Any, longest: Any, arguments: Any) 
     queue = capi.item_of(api, sink[_QUEUES], arguments[0], arguments[1])
     if queue == 0 or capi.is_instance(api, queue, sink[_KIND]) != 1:
         return none
-    files = capi.attribute(api, capi.attribute(api, queue, sink[_FILES_NAME]), sink[_FILES_NAME])
-    lowest, highest = _number(api, queue, sink[_MIN_OFFSET_NAME]), _end_of(api, sink, files) // _UNIT
+    files = capi.attribute(api, capi.attribute(api, queue, sink[FILES_NAME]), sink[FILES_NAME])
+    lowest, highest = number_of(api, queue, sink[_MIN_OFFSET_NAME]), end_of(api, sink, files) // _UNIT
     if offset < lowest or offset >= highest:
         return none
-    file = _file_at(api, sink, files, offset * _UNIT)
+    file = file_at(api, sink, files, offset * _UNIT)
     if file == 0:
         return none
-    count = min(most, _MOST, highest - offset, _read_end(api, sink, file) // _UNIT - offset)
-    pin, start = _pin_of(api, sink, file)
+    count = min(most, _MOST, highest - offset, read_end(api, sink, file) // _UNIT - offset)
+    pin, start = pin_of(api, sink, file)
     if pin == 0 or count <= 0:
         return none
-    start += offset * _UNIT - _number(api, file, sink[_BASE_NAME])
+    start += offset * _UNIT - number_of(api, file, sink[BASE_NAME])
     data = array_at(start, (count * _UNIT,), np.uint8)
-    log = capi.attribute(api, sink[_LOG], sink[_FILES_NAME])
-    segment = _file_at(api, sink, log, i64_at(data, 0))
-    if segment == 0 or capi.attribute(api, segment, sink[_AVAILABLE_NAME]) == sink[_FALSE]:
+    log = capi.attribute(api, sink[LOG], sink[FILES_NAME])
+    segment = file_at(api, sink, log, i64_at(data, 0))
+    if segment == 0 or capi.attribute(api, segment, sink[AVAILABLE_NAME]) == sink[FALSE]:
         return none
     limits = capi.attribute(api, sink[_READER], sink[_LIMITS_NAME])
     memory = capi.tuple_item(api, limits, 5)
-    in_memory_from = _end_of(api, sink, log) - capi.to_number(api, memory) if memory != none else np.int64(0)
+    in_memory_from = end_of(api, sink, log) - capi.to_number(api, memory) if memory != none else np.int64(0)
     bounds = (
         capi.to_number(api, capi.tuple_item(api, limits, 0)),
         capi.to_number(api, capi.tuple_item(api, limits, 1)),
         capi.to_number(api, capi.tuple_item(api, limits, 2)),
         capi.to_number(api, capi.tuple_item(api, limits, 3)),
     )
-    base = _number(api, segment, sink[_BASE_NAME])
-    end = _read_end(api, sink, segment)
+    base = number_of(api, segment, sink[BASE_NAME])
+    end = read_end(api, sink, segment)
     taken, size, last = _take(data, count, most, most_bytes, base, end, in_memory_from, bounds)
-    pin, _ = _pin_of(api, sink, segment)
+    pin, _ = pin_of(api, sink, segment)
     if taken == 0 or taken == _MOST < most or pin == 0:
         return none
     capi.keep(api, pin)
@@ -286,65 +237,3 @@ def copy_records(memcpy: Any, api: Any, arguments: Any) -> Any:
     target = capi.bytearray_address(api, arguments[4]) + np.uint64(at)
     _copy_records(memcpy, capi.bytes_address(api, arguments[0]), count, shift, target)
     return capi.from_number(api, at + capi.to_number(api, arguments[3]))
-
-
-@compiled(OBJECT, capi.API, "@_Py_NoneStruct")
-def hash_key(api: Any, none: Any, arguments: Any) -> Any:
-    """Returns the hash of a key text as `formats.index_file.key_hash`; None if it is not ASCII."""
-    data = capi.text_address(api, arguments[0], np.uint64(0))
-    length = capi.text_length(api, arguments[0]) if data != 0 else np.int64(0)
-    text = array_at(np.int64(data), (length,), np.uint8)
-    value, seen = np.uint32(0), np.uint8(0)
-    for at in range(length):
-        value = value * np.uint32(31) + np.uint32(text[at])
-        seen |= text[at]
-    if data == 0 or seen > 0x7F:
-        capi.clear_error(api)
-        return capi.kept(api, none)
-    signed = np.int64(np.int32(value))
-    found = -signed if signed < 0 else signed
-    return capi.from_number(api, found if found <= _INT_MAX else np.int64(0))
-
-
-@compiled(OBJECT, capi.API)
-def find_entries(api: Any, arguments: Any) -> Any:
-    """Finds entries in an index file, by the rules of `records.index_lookup.offsets_in_chain`.
-
-    The arguments of a call:
-        file: address of the file's mapping.
-        slots: how many slots it has.
-        file_begin, highest: begin timestamp of its header, and the largest number of an entry.
-        key_hash, begin, end: of the key, and store timestamps in ms.
-        most: maximum number of entries.
-
-    Returns:
-        A list of physical offsets, newest first; OverflowError is raised for a number that is no int64.
-    """
-    found = capi.new_list(api, 0)
-    if found == 0:
-        return found
-    slots, file_begin = capi.to_number(api, arguments[1]), capi.to_number(api, arguments[2])
-    highest, key_hash = capi.to_number(api, arguments[3]), capi.to_number(api, arguments[4])
-    begin, end = capi.to_number(api, arguments[5]), capi.to_number(api, arguments[6])
-    most = capi.to_number(api, arguments[7])
-    if capi.error(api) != 0:
-        capi.drop(api, found)
-        return np.uint64(0)
-    entries = _HEADER + slots * _SLOT
-    data = array_at(capi.to_number(api, arguments[0]), (entries + (highest + 1) * _ENTRY,), np.uint8)
-    number, count = i32_at(data, _HEADER + key_hash % slots * _SLOT), np.int64(0)
-    while 0 < number <= highest and count < most:
-        at = entries + number * _ENTRY
-        diff, previous = i32_at(data, at + _TIME_AT), i32_at(data, at + _PREVIOUS_AT)
-        time = file_begin + diff * 1000
-        if diff < 0:
-            break
-        if i32_at(data, at) == key_hash and begin <= time <= end:
-            offset = capi.from_number(api, i64_at(data, at + _PHYSICAL_AT))
-            capi.append(api, found, offset)
-            capi.drop(api, offset)
-            count += 1
-        if time < begin or previous >= number:
-            break
-        number = previous
-    return found

@@ -46,7 +46,7 @@ class IndexWriter:
         self._entries_at = index_file.entry_position(0, slots)
         file.reserve(0, min(file.size, self._entries_at + _STEP))
         self._reserved = min(file.size, self._entries_at + _STEP)
-        self._map = file.mapping
+        self._map, _ = file.mapping, file.pin  # compiled queries need the pin
         self._populated = 0
 
     @property
@@ -128,18 +128,6 @@ class IndexWriter:
         header = self.header
         if header.is_empty:
             return []
-        compiled = kernels()
-        if compiled is not None and compiled.find_entries is not None:
-            pin = self.file.pin  # its view keeps the bytes mapped
-            highest = min(header.index_count, self.entries - 1)
-            try:
-                found: list[int] = compiled.find_entries(
-                    pin[1], self.slots, header.begin_timestamp, highest, key_hash, begin, end, max_num
-                )
-            except OverflowError:  # times that are no int64
-                pass
-            else:
-                return found
         (newest,) = _SLOT.unpack_from(self._map, index_file.slot_position(key_hash % self.slots))
         query = key_hash, begin, end
         return index_lookup.offsets_in_chain(self._entry, newest, header, header.index_count, query, max_num)

@@ -182,10 +182,10 @@ class Index:
 
         Args:
             key_hash: of the key text.
-            max_num: maximum number of offsets; the option `max_query` limits it further.
+            max_num: maximum number of offsets.
             begin, end: store timestamps, both inclusive, ms.
         """
-        return query_offsets(self.files, key_hash, min(max_num, self._options.max_query), begin, end)
+        return query_offsets(self.files, key_hash, max_num, begin, end)
 
     def delete_before(self, min_physical_offset: int) -> list[Path]:
         """Deletes leading files whose last record is deleted from the log, never the last file; returns them."""

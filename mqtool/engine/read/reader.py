@@ -10,7 +10,7 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import UNIT, UNIT_SIZE, ConsumeQueue
 from mqtool.engine.queue.queues import Queues
-from mqtool.engine.read.get_fast_path import FastGet, fast_get_of, no_fast_get
+from mqtool.engine.read.fast_paths import FastGet, fast_get_of, no_fast_get
 from mqtool.engine.statuses import GetResult
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.errors import FormatError

@@ -9,6 +9,7 @@ import numpy as np
 from mqtool.engine.index.index_files import Index
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.queues import AnyQueue, Queues
+from mqtool.engine.read.fast_paths import FastQuery, fast_query_of, no_fast_query
 from mqtool.engine.read.reader import Reader
 from mqtool.engine.statuses import QueryResult
 from mqtool.engine.write.commit_log import CommitLog
@@ -16,7 +17,6 @@ from mqtool.errors import CorruptionError, FormatError
 from mqtool.formats import commit_log, index_file
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.kernels import kernels
 from mqtool.store import by_time
 from mqtool.store.by_time import Boundary
 from mqtool.store.files import MappedFile as FileOnDisk
@@ -32,29 +32,37 @@ class Searcher:
         self._log: CommitLog = reader.log
         self._queues = queues
         self._index = index
+        self._fast_query: FastQuery = no_fast_query
+
+    def use_compiled(self) -> None:
+        """Uses the compiled form of queries by key if there is one."""
+        self._fast_query = fast_query_of(self._index, self._log)
 
     # -- by key --------------------------------------------------------------------------------------------------
 
     def query(self, topic: str, key: str, max_num: int, begin: int, end: int, *, tag: bool = False) -> QueryResult:
         """Returns records by the hash of their key; arguments as for `MessageStore.query_message`."""
-        index = self._index
+        index, most = self._index, min(max_num, self._reader.options.max_query)
+        found = None if tag else self._fast_query(topic, key, most, begin, end)
+        if found is not None:
+            return found
         if index is None or not index.files:
             return QueryResult([], [], 0, 0)
         text = index_file.tag_key_text(topic, key) if tag else index_file.key_text(topic, key)
-        offsets = index.query(_key_hash(text), max_num, begin, end)
+        offsets = index.query(index_file.key_hash(text), most, begin, end)
         if not offsets:
             return QueryResult([], [], 0, 0)
         offsets.sort()
         newest = index.files[-1].header
         # The broker repeats the query up to three times while no entry leads to a record; the result is the same.
         records: list[memoryview] = []
-        found: list[int] = []
+        places: list[int] = []
         for offset in offsets:
             record = self.record_at(offset)
             if record is not None:
                 records.append(record)
-                found.append(offset)
-        return QueryResult(records, found, newest.end_timestamp, newest.end_physical_offset)
+                places.append(offset)
+        return QueryResult(records, places, newest.end_timestamp, newest.end_physical_offset)
 
     def record_at(self, physical_offset: int) -> memoryview | None:
         """Returns the bytes of the record at a physical offset, None if there is no record."""
@@ -103,13 +111,6 @@ class Searcher:
             boundary,
             release=self._reader.options.release,
         )
-
-
-def _key_hash(text: str) -> int:
-    """Returns `index_file.key_hash`, computed by a compiled loop if one is in use and the text is ASCII."""
-    compiled = kernels()
-    found = compiled.hash_key(text) if compiled is not None and compiled.hash_key is not None else None
-    return index_file.key_hash(text) if found is None else found
 
 
 class _LogView:

@@ -9,7 +9,7 @@ from mqtool import kernels
 from mqtool.engine import MessageStore
 from mqtool.engine.queue.consume_queue import UNIT
 from mqtool.engine.read import reader as read
-from mqtool.engine.read.get_fast_path import no_fast_get
+from mqtool.engine.read.fast_paths import no_fast_get
 from mqtool.store.get_message import get_message
 
 pytestmark = pytest.mark.skipif(kernels.load() is None, reason="needs numba")

@@ -1,17 +1,12 @@
 """Compiled loops take what they were compiled for, and nothing else."""
 
 import struct
-import sys
-from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from mqtool import kernels
 from mqtool.errors import FormatError
-from mqtool.formats import java
 from mqtool.kernels import elf, machine_code
 
 compiled = kernels.load()
@@ -85,30 +80,3 @@ def test_distances_inside_an_object_file_are_filled_in():
 def test_an_address_or_something_outside_is_refused(relocation, section):
     with pytest.raises(FormatError, match="'c'"):
         elf.image_of(_object(relocation, section))
-
-
-def test_builtins_give_each_thread_its_own_answer():
-    texts = [f"topic#{number}" for number in range(8)]
-
-    def ask(text: str) -> bool:
-        return all(compiled.hash_key(text) == java.index_hash(text) for _ in range(2000))
-
-    with ThreadPoolExecutor(8) as threads:
-        assert all(threads.map(ask, texts))
-
-
-def test_builtins_keep_no_reference_too_many_and_none_too_few():
-    texts = ["topic#k1", "тема#k1"]
-    before = [sys.getrefcount(one) for one in (*texts, None)]
-    assert [compiled.hash_key(text) for text in texts] == [java.index_hash(texts[0]), None]
-    assert [sys.getrefcount(one) for one in (*texts, None)][:2] == before[:2]
-
-
-@given(st.text(max_size=40))
-def test_keys_are_hashed_as_the_broker_does(text):
-    assert compiled.hash_key(text) == (java.index_hash(text) if text.isascii() else None)
-
-
-def test_numbers_beyond_int64_are_refused():
-    with pytest.raises(OverflowError):
-        compiled.find_entries(0, 1, 0, 0, 0, 1 << 64, 0, 1)
