@@ -94,6 +94,29 @@ def number_at(_context: Any, _address: Any, kind: Any) -> Any:
 
 
 @intrinsic
+def put_number_at(_context: Any, _address: Any, value: Any, kind: Any) -> Any:
+    """Writes the lowest bytes of an integer at an address as an unsigned number of a kind, its highest byte first."""
+    integer = ir.IntType(kind.dtype.bitwidth)
+
+    def generate(_context: Any, builder: Any, _signature: Any, arguments: Any) -> Any:
+        pointer = builder.inttoptr(arguments[0], integer.as_pointer())
+        number = arguments[1] if value.bitwidth == integer.width else builder.trunc(arguments[1], integer)
+        builder.store(builder.bswap(number), pointer, align=1)
+
+    return types.void(types.uint64, value, kind), generate
+
+
+@intrinsic
+def keep_order(_context: Any) -> Any:
+    """Lets no write above be made after one below, as the process may be killed in between; for compiled code."""
+
+    def generate(_context: Any, builder: Any, _signature: Any, _arguments: Any) -> Any:
+        builder.fence("release")
+
+    return types.void(), generate
+
+
+@intrinsic
 def byte_at(_context: Any, _address: Any) -> Any:
     """Reads the byte at an address as a number of 64 bits; for compiled code."""
 

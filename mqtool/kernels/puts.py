@@ -16,9 +16,9 @@ from mqtool.formats import commit_log, message_batch
 from mqtool.formats.checksums import CRC_MASK
 from mqtool.formats.codec import leading_fields, struct_of
 from mqtool.kernels import capi
-from mqtool.kernels.compiling import array_at, called, compiled, external, inlined, word_at
+from mqtool.kernels.compiling import array_at, called, compiled, external, inlined, keep_order, word_at
 from mqtool.kernels.machine_code import CRC32, OBJECT
-from mqtool.kernels.numbers import i16_at, i32_at, put_number
+from mqtool.kernels.numbers import i16_at, i32_at, put_i16, put_i32, put_i64
 
 _LIBRARY = (CRC32, "@memcpy", "@memmem")
 
@@ -152,23 +152,24 @@ def _put_record(library: Any, to: Any, lead: Any, pieces: Any, fields: Any, host
     _copy(library[1], to + np.uint64(_HEAD), body, np.uint64(size))
     _copy(library[1], to + np.uint64(topic_at), lead + np.uint64(_LEAD_TOPIC), np.uint64(topic_size))
     _copy(library[1], to + np.uint64(room_at + _ROOM), held, np.uint64(room))
-    put_number(target, room_at, room, _ROOM)
+    put_i16(target, room_at, room)
     _copy(library[1], to + np.uint64(_BORN_HOST), hosts[0], np.uint64(_HOST))
     _copy(library[1], to + np.uint64(_STORE_HOST), hosts[1], np.uint64(_HOST))
     crc = _crc32(library[0], np.uint32(0), body, np.uint64(size)) & _CRC_BITS
-    put_number(target, _LENGTH, size, 4)
-    put_number(target, _PREPARED, prepared, 8)
-    put_number(target, _RECONSUMED, reconsumed, 4)
-    put_number(target, _STORED, now, 8)
-    put_number(target, _BORN, born, 8)
-    put_number(target, _SYS_FLAG, sys_flag, 4)
-    put_number(target, _PHYSICAL, physical, 8)
-    put_number(target, _OFFSET, number, 8)
-    put_number(target, _FLAG, flag, 4)
-    put_number(target, _QUEUE, np.int64(word_at(lead + np.uint64(_LEAD_QUEUE))), 4)
-    put_number(target, _CRC, np.int64(crc), 4)
-    put_number(target, _MAGIC, np.int64(word_at(lead)), 4)
-    put_number(target, _SIZE, total, 4)
+    put_i32(target, _LENGTH, size)
+    put_i64(target, _PREPARED, prepared)
+    put_i32(target, _RECONSUMED, reconsumed)
+    put_i64(target, _STORED, now)
+    put_i64(target, _BORN, born)
+    put_i32(target, _SYS_FLAG, sys_flag)
+    put_i64(target, _PHYSICAL, physical)
+    put_i64(target, _OFFSET, number)
+    put_i32(target, _FLAG, flag)
+    put_i32(target, _QUEUE, np.int64(word_at(lead + np.uint64(_LEAD_QUEUE))))
+    put_i32(target, _CRC, np.int64(crc))
+    keep_order()
+    put_i32(target, _MAGIC, np.int64(word_at(lead)))
+    put_i32(target, _SIZE, total)
     return total
 
 

@@ -9,7 +9,7 @@ from mqtool.formats import commit_log
 from mqtool.kernels.body_crc import body_crc32
 from mqtool.kernels.compiling import compiled, external, inlined
 from mqtool.kernels.machine_code import BYTES, CRC32, I32, I64, U64
-from mqtool.kernels.numbers import put_number
+from mqtool.kernels.numbers import put_i16, put_i32, put_i64
 
 _HEAD = commit_log.BODY_POSITIONS[0]
 _FIELDS = (
@@ -37,20 +37,20 @@ def _address(data: Any) -> Any:
 
 @inlined
 def _put_fields(crc32: Any, target: Any, at: Any, total: Any, magic_code: Any, queue_id: Any, size: Any) -> None:
-    put_number(target, at + _SIZE, total, 4)
-    put_number(target, at + _MAGIC, magic_code, 4)
-    put_number(target, at + _CRC, np.int64(body_crc32(crc32, target, at + _HEAD, size)), 4)
-    put_number(target, at + _QUEUE, queue_id, 4)
-    put_number(target, at + _LENGTH, size, 4)
+    put_i32(target, at + _SIZE, total)
+    put_i32(target, at + _MAGIC, magic_code)
+    put_i32(target, at + _CRC, np.int64(body_crc32(crc32, target, at + _HEAD, size)))
+    put_i32(target, at + _QUEUE, queue_id)
+    put_i32(target, at + _LENGTH, size)
 
 
 @inlined
 def _put_place(target: Any, at: Any, offset: Any, physical: Any, now: Any, born_now: Any) -> None:
-    put_number(target, at + _OFFSET, offset, 8)
-    put_number(target, at + _PHYSICAL, physical, 8)
-    put_number(target, at + _STORED, now, 8)
+    put_i64(target, at + _OFFSET, offset)
+    put_i64(target, at + _PHYSICAL, physical)
+    put_i64(target, at + _STORED, now)
     if born_now:
-        put_number(target, at + _BORN, now, 8)
+        put_i64(target, at + _BORN, now)
 
 
 _PLACE = ("int64", "int64", "int64", "bool")
@@ -112,7 +112,7 @@ def encode(
         )
         tail = middle + topic_size + _ROOM
         _copy(memcpy, target_data + np.uint64(tail), held[0][row], np.uint64(room))
-        put_number(target, tail - _ROOM, room, _ROOM)
+        put_i16(target, tail - _ROOM, room)
         _put_fields(crc32, target, at, tail + room - at, magic_codes[queue], queue_ids[queue], size)
         _put_place(target, at, next_offsets[queue], base + at, now, born_now)
         positions[count], physical[count], offsets[count] = at, base + at, next_offsets[queue]
