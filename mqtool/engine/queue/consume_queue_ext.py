@@ -10,6 +10,8 @@ from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.errors import FormatError
 from mqtool.formats import consume_queue_ext as layout
 from mqtool.formats.consume_queue_ext import LONGEST_UNIT, ConsumeQueueExtUnit
+from mqtool.store.files import list_mapped_files
+from mqtool.store.get_message import next_file
 
 _CLOSED = layout.END_OF_FILE.to_bytes(2, "big", signed=True)
 
@@ -27,6 +29,12 @@ class ConsumeQueueExt:
         self._files = files
         self.files = MappedFileQueue(files, (directory,), file_size, names_at_flush=True)
         self.dirty = False
+        self._start = 0
+
+    def clear(self) -> None:
+        """Deletes the files that a queue of the same name left when a start cut all of it."""
+        for file in list_mapped_files(self.directory).files:
+            self._files.remove(file.path)
 
     def put(self, tags_code: int, store_timestamp: int, bit_map: bytes) -> int:
         """Appends a unit.
@@ -44,7 +52,7 @@ class ConsumeQueueExt:
             return tags_code
         file = self.files.last
         if file is None or file.is_full:
-            file = self.files.create()
+            file = self.files.create(self._start)
         if unit.size > file.size - file.wrote - layout.END_BLANK_SIZE:
             file.file.write(file.wrote, _CLOSED)
             file.wrote = file.committed = file.size
@@ -69,6 +77,9 @@ class ConsumeQueueExt:
     def load(self, newest: int | None) -> None:
         """Opens the files and sets the end after the last unit that the queue refers to.
 
+        If that unit is damaged or missing, all files are kept and units go to a new file: a unit at an address that the
+        queue already contains would give another message's tags to the filters. The broker writes at such addresses.
+
         Args:
             newest: address of that unit; None if the queue refers to none: then the extension becomes empty.
 
@@ -77,9 +88,12 @@ class ConsumeQueueExt:
         """
         self.files.load()
         end = 0
-        unit = None if newest is None else self.get(newest)
-        if newest is not None and unit is not None:
-            end = layout.ext_offset(newest) + unit.size
+        if newest is not None:
+            offset, unit = layout.ext_offset(newest), self.get(newest)
+            if unit is not None:
+                end = offset + unit.size
+            else:
+                end, self._start = self.files.max_offset, next_file(offset, self.files.file_size)
         for file in self.files.truncate(end):
             file.destroy(self._files, 0, 0)
 

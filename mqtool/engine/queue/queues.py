@@ -63,7 +63,10 @@ class Queues:
         if found is None:
             if not self._is_writable(topic):
                 return None
-            found = self.by_key[topic, queue_id] = self._make(topic, queue_id, is_batch=topic in self._batch_topics)
+            found = self._make(topic, queue_id, is_batch=topic in self._batch_topics)
+            if found.ext is not None:
+                found.ext.clear()
+            self.by_key[topic, queue_id] = found
         return found
 
     def _is_writable(self, topic: str) -> bool:
