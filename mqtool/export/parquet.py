@@ -50,6 +50,9 @@ _DICTIONARY = frozenset(
 )
 """Columns with few distinct values. For the others, building a dictionary wastes time before it is abandoned."""
 
+_NO_STATISTICS = frozenset(("body", "properties.key_value.value"))
+"""Whose smallest and largest value would let a reader skip nothing; to find them takes 2 % of an export."""
+
 
 class WriteOptions(Struct, frozen=True):
     """How to write files.
@@ -139,13 +142,18 @@ class TableWriter:
         if values != self._values or new_file:
             self._end_file()
             self._values = values
-        step = max(1, batch.num_rows * self._options.row_group_bytes // max(1, size_of(batch)))
-        for start in range(0, max(1, batch.num_rows), step):
-            self._take(batch.slice(start, step))
+        size = size_of(batch)
+        step = max(1, batch.num_rows * self._options.row_group_bytes // max(1, size))
+        if step >= batch.num_rows:
+            self._take(batch, size)
+            return
+        for start in range(0, batch.num_rows, step):
+            piece = batch.slice(start, step)
+            self._take(piece, size_of(piece))
 
-    def _take(self, batch: Any) -> None:
+    def _take(self, batch: Any, size: int) -> None:
         self._pieces.append(batch)
-        self._bytes += size_of(batch)
+        self._bytes += size
         if self._bytes >= self._options.row_group_bytes:
             self._flush()
             if self._open is not None and self._open[0].tell() >= self._options.file_bytes:
@@ -212,7 +220,7 @@ def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
         schema: that Arrow readers see; tables are written in the form of `views.writable_schema`.
         level: zstd compression level.
     """
-    leaves = [path for path in _leaves(schema) if path in _DICTIONARY]
+    leaves = _leaves(schema)
     in_order = set(_SORTED) <= set(schema.names)
     sorting = pq.SortingColumn.from_ordering(schema, [(name, "ascending") for name in _SORTED]) if in_order else None
     made = pq.ParquetWriter(
@@ -220,8 +228,8 @@ def parquet_writer(sink: Any, schema: Any, level: int) -> Any:
         writable_schema(schema),
         compression="zstd",
         compression_level=level,
-        use_dictionary=leaves,
-        write_statistics=True,
+        use_dictionary=[path for path in leaves if path in _DICTIONARY],
+        write_statistics=[path for path in leaves if path not in _NO_STATISTICS],
         write_page_index=True,
         sorting_columns=sorting,
         version="2.6",
