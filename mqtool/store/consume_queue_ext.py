@@ -5,7 +5,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue_ext import (
     END_BLANK_SIZE,
@@ -16,7 +16,7 @@ from mqtool.formats.consume_queue_ext import (
     parse_ext_unit,
 )
 from mqtool.formats.java import LONG_MIN
-from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
+from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, recording_unlisted
 
 MOST_PROBLEMS = 1000
 
@@ -28,32 +28,52 @@ class ExtUnits:
         self.path = root / file_names.CONSUME_QUEUE_EXT / topic / str(queue_id)
 
     @cached_property
-    def _units(self) -> tuple[np.ndarray, np.ndarray, list[str]]:
-        """Offsets and tags codes of all units by offset, and what is malformed in words."""
+    def _listed(self) -> tuple[tuple[MappedFile, ...], str]:
+        """The files, and why they cannot be listed."""
+        try:
+            with recording_unlisted(None):
+                return list_mapped_files(self.path).files, ""
+        except UnreadableError as error:
+            return (), str(error)
+
+    @property
+    def files(self) -> tuple[MappedFile, ...]:
+        """The files by offset; none if they cannot be listed."""
+        return self._listed[0]
+
+    @cached_property
+    def _units(self) -> tuple[np.ndarray, np.ndarray, list[str], str]:
+        """Offsets and tags codes of all units by offset, what is malformed in words, and why some are unknown."""
         offsets: list[int] = []
         tags: list[int] = []
         problems: list[str] = []
-        for file in list_mapped_files(self.path).files:
+        files, unread = self._listed
+        for file in files:
             try:
                 with ReadFile(file.path) as opened:
                     data = opened.read(0, min(opened.data_end(), file.size))
             except StoreError as error:
-                problems.append(str(error))
+                unread = unread or str(error)
                 continue
             problem = _read(file, data, offsets, tags)
             if problem:
                 problems.append(f"{file.path.name}: {problem}")
-        return np.array(offsets, np.int64), np.array(tags, np.int64), problems
+        return np.array(offsets, np.int64), np.array(tags, np.int64), problems, unread
 
     @property
     def malformed(self) -> list[str]:
-        """What cannot be read, in words."""
+        """Units that cannot be decoded, in words."""
         return self._units[2]
+
+    @property
+    def unread(self) -> str:
+        """Why a file or the directory cannot be read; "" if all of it can."""
+        return self._units[3]
 
     def unit_at(self, address: int) -> ConsumeQueueExtUnit | None:
         """Returns the unit at an address as ConsumeQueue units store it, None if there is none."""
         offset = ext_offset(address)
-        file = next((one for one in list_mapped_files(self.path).files if one.base <= offset < one.end), None)
+        file = next((one for one in self.files if one.base <= offset < one.end), None)
         if file is None:
             return None
         try:
@@ -63,17 +83,18 @@ class ExtUnits:
             return None
 
     def tags_of(self, addresses: np.ndarray, problems: list[tuple[int, str, str]]) -> np.ndarray:
-        """Returns the tags codes at addresses; 0 and a problem if there is no unit.
+        """Returns the tags codes at addresses; 0 and a problem if there is no unit. If files are unread, 0 alone.
 
         Args:
             addresses: as ConsumeQueue units store them.
             problems: receives (offset, code, evidence).
         """
-        offsets, tags, malformed = self._units
+        offsets, tags, malformed, unread = self._units
         positions = addresses - LONG_MIN
         at = np.minimum(np.searchsorted(offsets, positions), max(0, len(offsets) - 1))
         found = offsets[at] == positions if len(offsets) else np.zeros(len(positions), bool)
-        for index in np.flatnonzero(~found).tolist()[: MOST_PROBLEMS - len(problems)]:
+        absent = [] if unread else np.flatnonzero(~found).tolist()
+        for index in absent[: MOST_PROBLEMS - len(problems)]:
             where = int(positions[index])
             evidence = f"no unit at extension offset {where}" + (f"; {malformed[0]}" if malformed else "")
             problems.append((where, "ext-dangling-address", evidence))

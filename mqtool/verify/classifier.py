@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from mqtool.errors import StoreError, UnavailableError, UnreadableError
+from mqtool.errors import StoreError, UnavailableError
 from mqtool.formats import file_names
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store import Store
@@ -164,7 +164,8 @@ class Classifier:
                 self._store, facts, state, self._losses.messages, self._broker, is_consistent=is_consistent
             )
         timer = [one for one in found if area_of(one) is Area.TIMER and one.severity is Severity.ERROR]
-        start = without_timer(start) if start is not None and timer else start
+        if start is not None and (timer or Area.TIMER in self._unknown):
+            start = without_timer(start, "are damaged" if timer else "cannot be read")
         return Verification(
             str(survey.root), state, survey.live, complete, checks, in_order(found), self._losses, statistics, start
         )
@@ -222,11 +223,7 @@ class Classifier:
         QueueReport(self._survey, self._recovery, self._collector, facts.queues, units, account, dispatched).write()
         self._absent_queues(units, dispatched)
         self._queue_details()
-        try:
-            with recording_unlisted(None):
-                self._extensions()
-        except UnreadableError as error:
-            self._unknown[Area.CONSUME_QUEUE_EXT] = str(error)
+        self._extensions()
 
     def _queue_files(self, behind: set[tuple[str, int]]) -> None:
         """Checks names and lengths of queue files, and the directories around them.
@@ -277,7 +274,9 @@ class Classifier:
 
     def _extensions(self) -> None:
         survey, size = self._survey, self._store.layout.consume_queue_ext_size
-        consume_queue_ext.check_extensions(survey, self._facts.queues, size, self._collector)
+        unread = consume_queue_ext.check_extensions(survey, self._facts.queues, size, self._collector)
+        if unread:
+            self._unknown[Area.CONSUME_QUEUE_EXT] = unread
         if (survey.root / file_names.CONSUME_QUEUE_EXT).is_dir() and not survey.has_dledger:
             bit_maps = bit_maps_of(self._store)
             consume_queue_ext.compare_extensions(survey, bit_maps, self._collector)

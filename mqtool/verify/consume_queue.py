@@ -60,6 +60,8 @@ class QueueFacts(Struct):
         lost: units that point between segments.
         late: units older than the log that follow newer ones.
         chunks: (file number, first unit in it, how many, least and largest physical offset) of each block read.
+        ext_problems: (extension offset, code, evidence) of addresses without a unit in the extension.
+        ext_unread: why tags codes in the extension are unknown; "" if they are known.
         failure, failed_file: why reading stopped, and at which file; "" if it did not.
     """
 
@@ -78,6 +80,7 @@ class QueueFacts(Struct):
     lost: list[Run] = field(default_factory=list)
     late: list[Run] = field(default_factory=list)
     ext_problems: list[tuple[int, str, str]] = field(default_factory=list)
+    ext_unread: str = ""
     chunks: list[tuple[int, int, int, int, int]] = field(default_factory=list)
     failure: str = ""
     failed_file: str = ""
@@ -248,6 +251,7 @@ class _Scan:
         addressed = np.flatnonzero(tags <= MAX_EXT_ADDRESS)
         if len(addressed):
             tags[addressed] = self._ext.tags_of(tags[addressed], self.facts.ext_problems)
+            self.facts.ext_unread = self._ext.unread
         return tags
 
 

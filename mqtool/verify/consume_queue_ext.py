@@ -19,7 +19,7 @@ from mqtool.formats.consume_queue_ext import (
 from mqtool.jobs.throttle import Throttle
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.file_sizes import KnownSize
-from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
+from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.filter_bit_maps import FilterBitMaps
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import QueueFiles, Survey
@@ -32,21 +32,27 @@ _WINDOW = 1 << 20
 
 def check_extensions(
     survey: Survey, facts: "Iterable[QueueFacts]", size: KnownSize | None, collector: FindingCollector
-) -> None:
-    """Reports malformed extension files, addresses without a unit, and units that belong to another record."""
+) -> str:
+    """Reports malformed extension files, addresses without a unit, and units that belong to another record.
+
+    Returns:
+        Why some of it could not be read; "" if all was.
+    """
+    unread = ""
     for queue, found in zip(survey.queues, facts, strict=True):
         units = ExtUnits(survey.root, queue.topic, queue.queue_id)
         if not survey.includes(queue.topic):
             continue
-        if units.path.is_dir():
-            for file in list_mapped_files(units.path).files:
-                if size is not None and file.size != size.value:
-                    words = f"expected {size.value} bytes, found {file.size}"
-                    collector.add("ext-file-size", file.path, words, queue=queue.key)
-            for words in units.malformed:
-                collector.add("ext-bad-unit", units.path, words, queue=queue.key)
+        for file in units.files:
+            if size is not None and file.size != size.value:
+                words = f"expected {size.value} bytes, found {file.size}"
+                collector.add("ext-file-size", file.path, words, queue=queue.key)
+        for words in units.malformed:
+            collector.add("ext-bad-unit", units.path, words, queue=queue.key)
         for _, code, words in found.ext_problems:
             collector.add(code, queue.path, words, queue=queue.key)
+        unread = unread or units.unread
+    return unread
 
 
 def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: FindingCollector) -> None:
@@ -58,11 +64,11 @@ def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: Findi
     log = _Window(survey.segments)
     throttle = Throttle(survey.throttle)
     for queue in survey.queues:
-        directory = ExtUnits(survey.root, queue.topic, queue.queue_id).path
-        if queue.is_batch or not survey.includes(queue.topic) or not directory.is_dir():
+        extension = ExtUnits(survey.root, queue.topic, queue.queue_id)
+        if queue.is_batch or not survey.includes(queue.topic) or not extension.files:
             continue
         times, bits = _Wrong(), _Wrong()
-        for number, unit, record in _pairs(survey, queue, log, _Window(list_mapped_files(directory).files)):
+        for number, unit, record in _pairs(survey, queue, log, _Window(extension.files)):
             throttle.spend(record.total_size)
             if unit.store_timestamp != record.store_timestamp:
                 times.add(number, f"time {unit.store_timestamp}, the record was stored at {record.store_timestamp}")
@@ -74,7 +80,7 @@ def compare_extensions(survey: Survey, bit_maps: FilterBitMaps, collector: Findi
         for code, wrong in (("ext-wrong-unit", times), ("ext-missing-bits", bits)):
             if wrong.count:
                 words = f"{wrong.count} unit(s), the first of queue offset {wrong.first}: {wrong.evidence}"
-                collector.add(code, directory, words, queue=queue.key)
+                collector.add(code, extension.path, words, queue=queue.key)
 
 
 class _Wrong(Struct):

@@ -81,7 +81,12 @@ class Facts(Struct, frozen=True, dict=True):
         for _, _, records in self._differing("units", "queues"):
             detail.compare(records)
         unread = {(facts.topic, facts.queue_id) for facts in self.queues if facts.failure}
-        wrong = [units for units in detail.found.wrong if units.queue not in unread]
+        unknown_tags = {(facts.topic, facts.queue_id) for facts in self.queues if facts.ext_unread}
+        wrong = [
+            units
+            for units in detail.found.wrong
+            if units.queue not in unread and (units.code != "queue-wrong-tags" or units.queue not in unknown_tags)
+        ]
         missing = [run for run in detail.found.missing if not self.survey.is_unlisted(run.queue)]
         return UnitDifferences(wrong, [run for run in missing if run.queue not in unread])
 

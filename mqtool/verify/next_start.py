@@ -108,11 +108,16 @@ def _keeps_all(outcome: Outcome, facts: Facts) -> bool:
     return True
 
 
-def without_timer(start: NextStart) -> NextStart:
-    """Returns a start's prediction for a store with damaged timer files: waiting messages are not counted."""
+def without_timer(start: NextStart, what: str) -> NextStart:
+    """Returns the prediction for a store with damaged or unreadable timer files: waiting messages are not counted.
+
+    Args:
+        start: the prediction without them.
+        what: what is wrong with the files, as the predicate of a sentence.
+    """
     if start.do_not_start is not False:
         return start
-    words = "the timer's files are damaged, and messages that wait there are not counted"
+    words = f"the timer's files {what}, and messages that wait there are not counted"
     return replace(start, verdict=words, lost_messages=None, do_not_start=None)
 
 

@@ -10,7 +10,7 @@ import numpy as np
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, file_names, properties, timer, topics
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
-from mqtool.store.timer import checkpoint_path, read_log_file, read_wheel, saved_checkpoint
+from mqtool.store.timer import checkpoint_path, read_checkpoint, read_log_file, read_wheel, saved_checkpoint
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import Survey
@@ -120,7 +120,7 @@ class TimerCheck:
             return opened.read(physical - segment.base, size)
 
     def _checkpoint(self) -> timer.TimerCheckpoint:
-        path, found = checkpoint_path(self._survey.root), saved_checkpoint(self._survey.root)
+        path, found = checkpoint_path(self._survey.root), read_checkpoint(self._survey.root)
         end = max((file.end for file in self._files), default=0)
         if found.last_timer_log_flush_position > end:
             words = f"lastTimerLogFlushPos {found.last_timer_log_flush_position}, the timer log ends at {end}"

@@ -10,8 +10,9 @@ import mqtool
 from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import index_file
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.verify import Severity, State, Verification, verify
+from mqtool.verify import Options, Severity, State, Verification, verify
 from tests.support.builder import StoreBuilder
+from tests.support.stores import copy_store, store_fixture
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -277,3 +278,90 @@ def test_two_swapped_segments_are_named_and_cost_no_message(long):
         ("log-segment-name", f"commitlog/{segment.name}") for segment in (segments[1], segments[2])
     }
     assert found.losses.messages == 0
+
+
+def test_a_unit_of_a_later_record_without_tags_is_a_duplicate_and_costs_its_own_message(valid_store):
+    """Without the record of its own, the broker would have written this unit into the hole."""
+    _, root = valid_store
+    path = next((root / "consumequeue/Orders/0").iterdir())
+    before = path.read_bytes()
+    path.write_bytes(before[:20] + before[20 * 6 : 20 * 7] + before[40:])  # number 36, without tags, in place of 6
+    try:
+        (found,) = verified(root).findings
+    finally:
+        path.write_bytes(before)
+    assert (found.code, found.position) == ("queue-duplicate-unit", 20)
+    assert found.evidence == "unit 1: queue offset 1 points at the record with queue offset 6"
+
+
+def test_a_unit_that_points_before_the_log_after_others_that_do_not_is_found(tmp_path):
+    builder = built(base=1 << 20)
+    root = builder.write(tmp_path / "store")
+    path = next((root / "consumequeue/Orders/0").iterdir())
+    data = bytearray(path.read_bytes())
+    data[20:28] = (100).to_bytes(8, "big")
+    path.write_bytes(data)
+    found = {one.code: one for one in verified(root).findings}
+    assert set(found) == {"queue-dangling-unit", "queue-missing-units"}
+    words = f"unit 1: 1 unit(s) point before the log's first byte, {1 << 20}"
+    assert (found["queue-dangling-unit"].position, found["queue-dangling-unit"].evidence) == (20, words)
+
+
+def test_an_index_header_that_counts_other_slots_than_are_in_use_is_found(valid_store):
+    _, root = valid_store
+    path = next((root / "index").iterdir())
+    used = int.from_bytes(path.read_bytes()[32:36], "big")
+    with changed(path, 35, 4):
+        (found,) = verified(root).findings
+    assert (used, found.code, found.evidence) == (
+        SLOTS,
+        "index-header",
+        f"counts {used ^ 4} slots in use, found {used}",
+    )
+
+
+def test_two_odd_store_times_are_two_findings(tmp_path):
+    builder = built()
+    root = builder.write(tmp_path / "store")
+    odd = [builder.puts[number].physical_offset for number in (10, 30)]
+    data = bytearray(segment_of(root).read_bytes())
+    for offset in odd:
+        data[offset + 56 : offset + 64] = (1).to_bytes(8, "big")
+    segment_of(root).write_bytes(data)
+    found = verified(root).findings
+    assert [(one.code, one.physical_offset) for one in found] == [("log-bad-time", offset) for offset in odd]
+    assert (
+        found[0].evidence
+        == f"store time 1 between {builder.puts[9].store_timestamp} and {builder.puts[11].store_timestamp}"
+    )
+
+
+def test_an_offset_gap_in_a_topic_that_was_not_asked_for_is_left_out(tmp_path):
+    builder = StoreBuilder(slots=SLOTS, entries=ENTRIES)
+    for number in range(20):
+        builder.put(topic="Orders", queue_offset=number + 7 * (number >= 10), keys=f"k{number}")
+        builder.put(topic="Audit", keys=f"a{number}")
+    root = builder.write(tmp_path / "store", queues=False)
+    with mqtool.open(root, CONFIG) as store:
+        found = {
+            topic: {one.code for one in verify(store, Options(topics=(topic,))).findings}
+            for topic in ("Orders", "Audit")
+        }
+    assert found == {"Orders": {"log-offset-gap", "queue-missing"}, "Audit": {"queue-missing"}}
+
+
+@pytest.mark.parametrize(
+    ("field", "start", "size", "words"),
+    [("time", 20, 8, "7 message(s) stored at {}"), ("count", 36, 2, "{} message(s)")],
+)
+def test_a_batch_unit_that_contradicts_its_record_is_found(field, start, size, words, tmp_path):
+    root = copy_store("bcq-5.5.0", tmp_path)
+    path = root / "batchconsumequeue/BatchTopic/1" / f"{0:020}"
+    data = bytearray(path.read_bytes())
+    value = int.from_bytes(data[start : start + size], "big") + 1
+    data[start : start + size] = value.to_bytes(size, "big")
+    path.write_bytes(data)
+    with mqtool.open(root, store_fixture("bcq-5.5.0").config) as store:
+        (found,) = verify(store).findings
+    assert (found.code, found.position) == ("queue-wrong-batch", 0)
+    assert found.evidence.startswith("unit 0: " + words.format(value))

@@ -16,6 +16,7 @@ from mqtool.repair.salvage import salvage
 from mqtool.store import Message, open_readable
 from mqtool.verify import Area, State, Verification, verify
 from tests.support.builder import StoreBuilder
+from tests.support.stores import copy_store, store_fixture
 from tests.support.unreadable import unlistable, unreadable
 
 SIZE = 1 << 14
@@ -327,3 +328,60 @@ def test_damage_elsewhere_is_still_found(root, monkeypatch):
         ("log-unreadable", f"commitlog/{segments[1].name}"),
     ]
     assert found.state is State.CORRUPT
+
+
+@pytest.mark.parametrize(
+    "what", ["consumequeue_ext/Ext/0/00000000000000000000", "consumequeue_ext/Ext/0", "consumequeue_ext"]
+)
+@pytest.mark.parametrize("name", ["cqext-4.9.7", "cqext-5.5.0"])
+def test_of_tags_in_an_extension_that_cannot_be_read_nothing_is_concluded(name, what, tmp_path, monkeypatch):
+    root = copy_store(name, tmp_path)
+    deny = unlistable if (root / what).is_dir() else unreadable
+    with deny(monkeypatch, root / what), open_readable(root, store_fixture(name).config) as store:
+        found = verify(store)
+    assert (found.findings, found.state) == ((), State.UNKNOWN)
+    (check,) = [one for one in found.checks if one.state is State.UNKNOWN]
+    assert check.area is Area.CONSUME_QUEUE_EXT
+    assert re.match(rf"{re.escape(str(root / what))}\S*: cannot be (listed|opened): Permission denied", check.detail)
+
+
+def test_damage_of_a_queue_whose_extension_cannot_be_read_is_still_found(tmp_path, monkeypatch):
+    root = copy_store("cqext-5.5.0", tmp_path)
+    queue = min((root / "consumequeue/Ext/0").iterdir())
+    units = queue.read_bytes()
+    queue.write_bytes(units[:20] + bytes(20) + units[40:])
+    extension = min((root / "consumequeue_ext/Ext/0").iterdir())
+    with unreadable(monkeypatch, extension), open_readable(root, store_fixture("cqext-5.5.0").config) as store:
+        found = verify(store)
+    assert [(one.code, one.queue_id, one.position) for one in found.findings] == [("queue-hole", 0, 20)]
+
+
+@pytest.mark.parametrize("name", ["timerlog/00000000000000000000", "timerlog", "timerwheel", "config/timercheck"])
+def test_what_waits_in_a_timer_that_cannot_be_read_is_unknown(name, tmp_path, monkeypatch):
+    root = copy_store("timer-5.5.0", tmp_path)
+    deny = unlistable if (root / name).is_dir() else unreadable
+    with deny(monkeypatch, root / name), open_readable(root, store_fixture("timer-5.5.0").config) as store:
+        found = verify(store)
+    assert [one.area for one in found.checks if one.state is State.UNKNOWN] == [Area.TIMER]
+    assert found.next_start is not None
+    assert found.next_start.do_not_start is None
+    assert found.next_start.verdict.startswith("the timer's files cannot be read")
+
+
+def test_batch_queues_are_not_compared_with_a_log_that_cannot_be_listed(tmp_path, monkeypatch):
+    root = copy_store("bcq-5.5.0", tmp_path)
+    with unlistable(monkeypatch, root / "commitlog"):
+        found = verified(root)
+    assert [one.code for one in found.findings] == ["log-not-listed"]
+    details = {one.area: one.detail for one in found.checks if one.state is State.UNKNOWN}
+    assert details[Area.BATCH_CONSUME_QUEUE] == "not compared: the CommitLog could not be read"
+
+
+def test_positions_in_queues_that_cannot_be_read_are_not_judged(tmp_path, monkeypatch):
+    """A group's offset in a queue that is not listed, and a delay level's in one that is not read."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    unlisted, level = root / "consumequeue/Keyed", root / "consumequeue/SCHEDULE_TOPIC_XXXX/1"
+    denied = unlistable(monkeypatch, unlisted), unreadable(monkeypatch, min(level.iterdir()))
+    with denied[0], denied[1], open_readable(root) as store:
+        found = verify(store)
+    assert [one.code for one in found.findings] == ["queue-not-listed", "queue-unreadable"]

@@ -1,5 +1,7 @@
 """What is wrong with whole files and directories: a file in a directory's place, a queue that is gone, swapped names."""
 
+import os
+import re
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +12,7 @@ import mqtool
 from mqtool.recovery import predict
 from mqtool.repair import SetAside, apply, changes_of, finalize, make_plan
 from mqtool.repair.runbooks import RUNBOOKS, Request, run
-from mqtool.verify import State, Verification, verify
+from mqtool.verify import Severity, State, Verification, finding_collector, service_records, verify
 from tests.support.builder import StoreBuilder
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture
@@ -33,6 +35,11 @@ def live(root) -> Iterator[Path]:
 
 def verified(root: Path, **config: str) -> Verification:
     with mqtool.open(root, {"maxHashSlotNum": "20", "maxIndexNum": "40", **config}) as store:
+        return verify(store)
+
+
+def checked(root: Path) -> Verification:
+    with mqtool.open(root) as store:
         return verify(store)
 
 
@@ -154,3 +161,79 @@ def test_swapped_names_of_index_files_are_found_and_rebuilt(tmp_path):
     with mqtool.open(root) as store:
         assert codes(verify(store)) == []
     assert {path.read_bytes() for path in (root / "index").iterdir()} == before
+
+
+def test_the_end_of_a_queue_may_not_lag_behind_records_that_are_dispatched(live):
+    """Dispatch follows the log: Orders has the record before the last one of Audit."""
+    last = max((live / "consumequeue" / "Orders" / "0").iterdir())
+    data = bytearray(last.read_bytes())
+    used = len(data.rstrip(b"\0")) // 20 * 20
+    data[used : used + 20] = bytes(20)
+    last.write_bytes(data)
+    (found,) = verified(live).findings
+    assert (found.code, found.topic, found.position) == ("queue-missing-units", "Orders", used)
+
+
+@pytest.mark.parametrize("sparse", [True, False])
+def test_a_queue_file_of_zeros_between_two_others_is_a_hole(sparse, tmp_path):
+    builder = StoreBuilder(slots=20, entries=400, queue_file_units=50)
+    for number in range(150):
+        builder.put(b"body %d" % number, keys=f"k{number}")
+    root = builder.write(tmp_path / "store")
+    path = root / "consumequeue" / "Topic" / "0" / f"{1000:020}"
+    path.write_bytes(b"" if sparse else bytes(1000))
+    os.truncate(path, 1000)
+    (found,) = verified(root, maxIndexNum="400").findings
+    assert (found.code, found.file, found.position) == ("queue-hole", f"consumequeue/Topic/0/{1000:020}", 0)
+    assert "50 unit(s) of zeros; 50 of their messages are in the CommitLog" in found.evidence
+
+
+def test_two_directories_of_the_log_with_the_same_segment_are_reported(tmp_path):
+    builder = StoreBuilder(segment_size=4096)
+    while len(builder.segments) < 3:
+        builder.put(b"x" * 500, keys=f"k{len(builder.puts)}")
+    root = builder.write(tmp_path / "store")
+    name, other = f"{4096:020}", tmp_path / "other" / "commitlog"
+    other.mkdir(parents=True)
+    shutil.copy(root / "commitlog" / name, other / name)
+    config = {"storePathCommitLog": f"{root / 'commitlog'},{other}", "mappedFileSizeCommitLog": "4096"}
+    with mqtool.open(root, {"maxHashSlotNum": "50", "maxIndexNum": "200", **config}) as store:
+        (found,) = verify(store).findings
+    assert (found.code, found.physical_offset) == ("log-segment-overlap", 4096)
+    assert found.evidence == f"{other / name} reaches to 8192"
+
+
+def test_a_directory_in_the_index_that_no_broker_takes_for_a_file_is_a_note(root):
+    (root / "index" / "notes").mkdir()
+    (found,) = verified(root).findings
+    assert (found.code, found.severity, found.file) == ("index-stray-file", Severity.NOTE, "index/notes")
+
+
+def test_of_compactions_only_those_with_files_were_not_finished(tmp_path):
+    root = copy_store("compaction-5.5.0", tmp_path)
+    work = next(path for path in (root / "compaction/compactionLog").glob("*/*")) / "compacting"
+    work.mkdir()
+    assert codes(checked(root)) == []
+    (work / f"{0:020}").touch()
+    assert codes(checked(root)) == ["compaction-leftover"]
+
+
+def test_of_a_code_so_many_findings_are_kept_and_the_others_counted(root, monkeypatch):
+    monkeypatch.setattr(finding_collector, "MOST_OF_A_CODE", 3)
+    path = min((root / "consumequeue" / "Orders" / "0").iterdir())
+    data = bytearray(path.read_bytes())
+    for number in range(0, 20, 2):
+        data[20 * number + 19] ^= 1  # of the tags code
+    path.write_bytes(data)
+    found = verified(root)
+    assert codes(found) == ["queue-wrong-tags"] * 4
+    assert [(one.position, one.file[-1:]) for one in found.findings if one.file] == [(0, "0"), (40, "0"), (80, "0")]
+    assert [one.evidence for one in found.findings if not one.file] == ["7 more of this code"]
+
+
+def test_messages_that_wait_beyond_what_is_read_are_unknown(tmp_path, monkeypatch):
+    monkeypatch.setattr(service_records, "MAX_PENDING", 3)
+    found = checked(copy_store("orders-5.5.0", tmp_path))
+    (check,) = [one for one in found.checks if one.state is State.UNKNOWN]
+    assert check.area == "commitlog"
+    assert re.fullmatch(r"\S+ queue \d+ from offset \d+ on was not read", check.detail)
