@@ -152,6 +152,23 @@ def test_a_deleted_topic_comes_back_with_its_queues_and_leaves_others_deleted(na
             assert now.get(file) == (None if file.startswith("consumequeue/Payments/") else data), file
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("kept", [True, False], ids=["in topics.json", "without topics.json"])
+def test_a_topic_whose_configuration_is_there_or_of_a_store_without_any_gets_its_queues(kept, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    healthy = contents(root)
+    shutil.rmtree(root / "consumequeue" / "Keyed")
+    if not kept:
+        for path in (root / "config").glob("topics.json*"):
+            path.unlink()
+    apply_changes(root, Undelete(("Keyed",)))
+    now = contents(root)
+    assert {name for name in healthy if name.startswith("consumequeue/") and now.get(name) != healthy[name]} == set()
+    with mqtool.open(root) as store:
+        assert set(store.metadata.topics) >= {"Keyed"}
+    assert (now["config/topics.json"] == healthy["config/topics.json"]) is kept
+
+
 def test_broken_configuration_is_completed_and_sound_files_stay(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     healthy = contents(root)

@@ -1,6 +1,7 @@
 """A purge takes the messages of some topics out of the log, and nothing else of anybody's."""
 
 import os
+import shutil
 
 import pytest
 
@@ -198,3 +199,15 @@ def test_a_queue_that_leads_to_no_record_is_repaired_first(tmp_path):
         file.write((1 << 40).to_bytes(8, "big"))
     with pytest.raises(RefusedError, match="leads to no record"):
         make_plan(root, Purge(("Orders",)))
+
+
+@pytest.mark.slow
+def test_a_store_without_an_index_gets_none_and_one_without_a_checkpoint_gets_none(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    shutil.rmtree(root / "index")
+    (root / "checkpoint").unlink()
+    kept = messages(root, {"Keyed"})
+    apply(make_plan(root, Purge(("Keyed",))), backup_acknowledged=True, verify_after=False)
+    assert messages(root) == kept
+    assert not (root / "index").exists()
+    assert not (root / "checkpoint").exists()

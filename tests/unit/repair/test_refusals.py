@@ -40,6 +40,7 @@ from mqtool.repair import (
 )
 from mqtool.repair.gates import exclusive
 from mqtool.repair.paths import HOME
+from tests.support.builder import StoreBuilder
 from tests.support.damage import held_lock
 from tests.support.rocketmq import sparse_copy
 from tests.support.stores import copy_store, tree_digest
@@ -613,3 +614,28 @@ def test_the_journal_can_be_kept_outside(plan, root, tmp_path):
     assert tree_digest(root) == before
     finalize(root, keep_journal=tmp_path / "kept")
     assert (tmp_path / "kept").read_bytes() == text
+
+
+@pytest.mark.parametrize("names", [("checkpoint",), ("checkpoint", "config/topics.json")])
+def test_two_changes_of_the_same_file(names, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (root / "checkpoint").write_bytes(b"x" * 4096)
+    aside, rebuilt = SetAside(("checkpoint",)), RebuildMetadata(names)
+    for changes in ([aside, rebuilt], [rebuilt, aside], [rebuilt, rebuilt]):
+        with pytest.raises(UsageError, match="two changes affect checkpoint: apply one after the other"):
+            make_plan(root, changes)
+
+
+def test_a_log_with_more_damage_than_a_plan_lists_is_counted(tmp_path):
+    builder = StoreBuilder()
+    for number in range(100):
+        builder.put(b"body %d" % number)
+    root = builder.write(tmp_path / "store", queues=False)
+    for put in builder.puts[:90:3]:
+        segment = put.physical_offset // builder.segment_size * builder.segment_size
+        with (root / "commitlog" / f"{segment:020}").open("r+b") as file:
+            file.seek(put.physical_offset - segment + 4)
+            file.write(b"\1\2\3\4")  # in place of the magic code
+    notes = make_plan(root, RebuildQueues()).notes
+    assert sum(note.startswith("damage: ") for note in notes) == 20
+    assert "10 more damaged ranges" in notes

@@ -154,6 +154,7 @@ def test_a_store_error_names_the_file_that_cannot_be_written(tmp_path):
 
 HARM = {
     "a piece gone": lambda piece, _: piece.unlink(),
+    "a directory in a piece's place": lambda piece, _: (piece.unlink(), piece.mkdir()),
     "a piece cut short": lambda piece, _: os.truncate(piece, piece.stat().st_size // 2),
     "a piece empty": lambda piece, _: os.truncate(piece, 0),
     "a bit of a piece": lambda piece, _: piece.write_bytes(
@@ -205,6 +206,7 @@ FORGED = {
     "a piece that is too long": lambda document: first_piece(document).update(length=PIECE + 1),
     "a piece after the end": lambda document: document["files"][0].update(size=0),
     "a piece without a checksum": lambda document: first_piece(document).update(sha256="../../etc/passwd"),
+    "a file with another checksum than its pieces": lambda document: document["files"][0].update(sha256="0" * 64),
     "a field too many": lambda document: document.update(more=1),
 }
 

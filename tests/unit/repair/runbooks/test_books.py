@@ -17,7 +17,7 @@ from mqtool.store import Message
 from mqtool.verify import CATALOGUE
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
-from tests.support.damage import base_config, base_messages, damage_case, held_lock
+from tests.support.damage import base_config, base_messages, damage_answers, damage_case, held_lock
 from tests.support.stores import copy_store, tree_digest
 
 ROOT = Path(__file__).resolve().parents[4]
@@ -478,3 +478,22 @@ def test_the_command_lists_and_shows(command):
     assert command("show", "RB-04") == (0, page(RUNBOOKS["RB-04"]))
     assert command("show", "RB-99")[0] == 2
     assert command("run", "RB-04")[0] == 2
+
+
+def test_without_topics_it_is_for_a_person_to_choose_what_is_stored_again(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    found = run(RUNBOOKS["RB-16"], root, Request(apply=True, to=tmp_path / "new"))
+    assert (found.applied, found.step("plan").status) == (False, "skipped")
+    assert found.next_steps[0] == f"mqtool runbook run RB-16 {root} --to {tmp_path / 'new'} --topic Exact"
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("base", ["4.9.7-crash", "5.5.0-crash"])
+def test_a_torn_end_is_cut_where_the_broker_cuts_it(base, tmp_path):
+    root = damage_case(f"tail-torn@{base}", tmp_path)
+    found = run(RUNBOOKS["RB-08"], root, Request(apply=True, backup_acknowledged=True))
+    assert found.repaired, found.markdown()
+    assert (found.lost_by_start, found.lost_after) == (1, 1)
+    with mqtool.open(root) as store:
+        assert store.commit_log.max_offset == damage_answers(base[:5])[f"tail-torn@{base}"]["after_start"]["max"]

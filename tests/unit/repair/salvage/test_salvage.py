@@ -10,7 +10,7 @@ import pytest
 
 import mqtool
 from mqtool.cli.app import run as cli
-from mqtool.errors import LayoutError, RefusedError, StoreError, UsageError
+from mqtool.errors import LayoutError, RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
 from mqtool.jobs import atomic
@@ -617,4 +617,31 @@ def test_topics_that_cannot_be_left_out_are_refused(tmp_path, names, compact, wo
     options = SalvageOptions(compact=compact, without_topics=names, map_file=path)
     with pytest.raises(UsageError, match=words):
         salvage(fixture("lives-5.5.0/store"), tmp_path / "new", options)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_host_with_an_impossible_port_becomes_one_that_a_client_can_read(tmp_path):
+    builder = StoreBuilder()
+    for number in range(12):
+        builder.put(b"body %d" % number)
+    root = builder.write(tmp_path / "store", queues=False)
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        for put, name in ((builder.puts[7], "born_host"), (builder.puts[9], "store_host")):
+            file.seek(put.physical_offset + commit_log.field_offset(name) + 4)
+            file.write((1 << 20).to_bytes(4, "big"))
+    assert errors(root) >= {"log-bad-field"}
+    salvage(root, tmp_path / "new")
+    assert "log-bad-field" not in errors(tmp_path / "new")
+    made = records(tmp_path / "new")
+    for put in builder.puts:
+        record = commit_log.parse_record(made[put.physical_offset])
+        ports = [int.from_bytes(host[4:], "big") for host in (record.born_host, record.store_host)]
+        assert ports == [0 if put is builder.puts[7] else 10911, 0 if put is builder.puts[9] else 10911]
+        assert record.body == b"body %d" % put.queue_offset
+
+
+def test_a_dledger_log_is_converted_first(tmp_path):
+    root = copy_store("dledger-5.5.0", tmp_path)
+    with pytest.raises(UnsupportedFormatError, match="mqtool convert makes a plain CommitLog of it first"):
+        salvage(root, tmp_path / "new")
     assert not (tmp_path / "new").exists()
