@@ -69,8 +69,6 @@ class Bounds(Struct, frozen=True):
         return Bounds(max(lows, default=None), min(highs, default=None))
 
     def __or__(self, other: "Bounds") -> "Bounds":
-        if self.is_empty or other.is_empty:
-            return other if self.is_empty else self
         if self.values is not None and other.values is not None:
             return Bounds.of(self.values | other.values)
         low = None if self.low is None or other.low is None else min(self.low, other.low)
@@ -137,7 +135,7 @@ def compared(column: str, operator: str, low: Any, high: Any) -> Facts:
 
     Args:
         column: left of the operator.
-        operator: "==", "<", "<=", ">" or ">="; any other implies none.
+        operator: "==", "<", "<=", ">" or ">=".
         low, high: values next below and above the constant; both the constant itself if the column can contain it.
     """
     match operator:
@@ -145,6 +143,4 @@ def compared(column: str, operator: str, low: Any, high: Any) -> Facts:
             return Facts({column: Bounds.of([low]) if low == high else Bounds(low, high)})
         case "<" | "<=":
             return Facts({column: Bounds(high=high)})
-        case ">" | ">=":
-            return Facts({column: Bounds(low=low)})
-    return NO_FACTS
+    return Facts({column: Bounds(low=low)})

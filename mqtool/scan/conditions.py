@@ -155,8 +155,6 @@ class _Parser:
         return pc.if_else(column.is_null(), pa.scalar(None, pa.bool_()), found)
 
     def _field(self) -> Any:
-        if self._kind != "word":
-            raise self._unexpected("a column")
         name = self._token.lower()
         if name not in self._schema.names:
             raise UsageError(f"unknown column {self._token!r}; known: {', '.join(self._schema.names)}")

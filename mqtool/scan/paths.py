@@ -330,11 +330,13 @@ class _TimeSearch:
     def _halve(self, index: int, time: int, *, upper: bool) -> int:
         """Finds a record start near the bound by bisection: the last known below the time, or the first above it."""
         segment = self._segments[index]
-        low, high = segment.base, segment.end
+        is_last = index == len(self._segments) - 1
+        limit = min(segment.end, self._log.max_offset) if is_last else segment.end  # the rest of the last one is unused
+        low, high = segment.base, limit
         below, above = segment.base, FOREVER
         while high - low > _NEAR:
             middle = (low + high) // 2
-            cut = self._cuts.first_at(middle, segment.end)
+            cut = self._cuts.first_at(middle, limit)
             found = None if cut is None else self._time(cut.physical_offset)
             if cut is None or found is None or found > time or (found == time and not upper):
                 high = middle

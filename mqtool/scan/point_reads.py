@@ -94,6 +94,6 @@ def _read(log: CommitLog, offsets: np.ndarray, sizes: np.ndarray) -> tuple[memor
 def _damage(log: CommitLog, start: int, end: int, detail: str, kind: DamageKind = DamageKind.BAD_HEADER) -> Damage:
     index = log.segment_at(start)
     if index is None:
-        return Damage(start, end, kind, detail)
+        return Damage(start, end, DamageKind.MISSING, "no segment contains the record that a unit names")
     segment = log.segments[index]
     return Damage(start, end, kind, detail, segment.path, start - segment.base)

@@ -18,7 +18,9 @@ TIME = "store_timestamp"
 
 _OPERATORS = {"equal": "==", "lt": "<", "lte": "<=", "gt": ">", "gte": ">="}
 _MIRRORED = {"==": "==", "<": ">", "<=": ">=", ">": "<", ">=": "<="}
-_VARINT, _FIXED64, _BYTES, _FIXED32 = 0, 1, 2, 5
+_VARINT, _BYTES = 0, 2
+_FIXED_SIZES = {1: 8, 5: 4}
+"""Wire types of numbers with a fixed size, and the size in bytes."""
 _MICROS_A_MILLI = 1000
 
 
@@ -70,12 +72,10 @@ def _fields(data: bytes) -> Iterator[tuple[int, Any]]:
             size, at = _varint(data, at)
             yield tag >> 3, data[at : at + size]
             at += size
-        elif kind in (_FIXED64, _FIXED32):
-            size = 8 if kind == _FIXED64 else 4
+        else:
+            size = _FIXED_SIZES[kind]
             yield tag >> 3, data[at : at + size]
             at += size
-        else:
-            raise _UnknownError
 
 
 def _varint(data: bytes, at: int) -> tuple[int, int]:
@@ -99,18 +99,16 @@ class _Reader(Struct):
     used: set[str] = field(default_factory=set)
 
     def condition(self) -> Condition:
-        expressions = []
+        expression = b""
         for number, value in _fields(self.data):
             if number == 2:
                 self._function(value)
             elif number == 3:
-                expressions += [inner for at, inner in _fields(value) if at == 1]
+                expression = dict(_fields(value))[1]
             elif number == 4:
                 self.names = [inner.decode() for at, inner in _fields(value) if at == 1]
-        if len(expressions) != 1:
-            raise _UnknownError
-        self._collect(expressions[0])
-        return Condition(self._facts(expressions[0]), frozenset(self.used))
+        self._collect(expression)
+        return Condition(self._facts(expression), frozenset(self.used))
 
     def _function(self, declaration: bytes) -> None:
         for number, value in _fields(declaration):
@@ -153,10 +151,7 @@ class _Reader(Struct):
         if 11 in parts:
             return self._column(dict(_fields(parts[11]))[2])
         direct = dict(_fields(dict(_fields(parts[2]))[1]))
-        segment = dict(_fields(direct[2]))
-        if 2 in segment:  # a field of a field
-            raise _UnknownError
-        return self.names[segment.get(1, 0)]
+        return self.names[dict(_fields(direct[2])).get(1, 0)]
 
     def _facts(self, expression: bytes) -> Facts:
         parts = dict(_fields(expression))
@@ -196,6 +191,8 @@ class _Reader(Struct):
         fields = list(_fields(in_list))
         value = dict(fields)[1]
         options = [option for number, option in fields if number == 2]
+        if any(isinstance(_literal(dict(_fields(option))[1]), _Null) for option in options):
+            return NO_FACTS  # Arrow lets a null in the list match a null in the column
         return reduce(Facts.__or__, (self._comparison("==", value, option) for option in options), IMPOSSIBLE)
 
     def _comparison(self, operator: str, left: bytes, right: bytes) -> Facts:
@@ -208,16 +205,19 @@ class _Reader(Struct):
             column = self._column(left)
         except KeyError:
             return NO_FACTS
-        parts = dict(_fields(left))
-        if 11 in parts and not _keeps_value(parts[11]):
+        if not _keeps_value(left) or not _keeps_value(right):
             return NO_FACTS
         return bounds_of(column, operator, _literal(literal))
 
 
-def _keeps_value(cast: bytes) -> bool:
-    """Whether the target type of a cast can represent every value of a column: 64-bit integers, or microseconds."""
-    kind = dict(_fields(dict(_fields(cast))[1]))
-    return 7 in kind or 29 in kind
+def _keeps_value(expression: bytes) -> bool:
+    """Whether casts around a column or literal can represent every value: 64-bit integers, or microseconds."""
+    parts = dict(_fields(expression))
+    if 11 not in parts:
+        return True
+    cast = dict(_fields(parts[11]))
+    kind = dict(_fields(cast[1]))
+    return (7 in kind or 29 in kind) and _keeps_value(cast[2])
 
 
 def bounds_of(column: str, operator: str, value: Any) -> Facts:
@@ -265,12 +265,6 @@ def _literal(literal: bytes) -> Any:
                 return value.decode()
             case 27:
                 return _Moment(_signed(value))
-            case 35:
-                parts = dict(_fields(value))
-                precision, count = parts.get(1, 0), _signed(parts.get(2, 0))
-                if precision <= 6:
-                    return _Moment(count * 10 ** (6 - precision))
-                return None
             case 29:
                 return _Null()
     return None

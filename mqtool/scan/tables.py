@@ -11,6 +11,7 @@ from mqtool.errors import StoreError
 from mqtool.export.schema import DAMAGE_SCHEMA, TIMESTAMP
 from mqtool.export.sources import Source
 from mqtool.export.task import damage_batch
+from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.records.damage import Damage
 from mqtool.scan.dataset import MessagesDataset, Stores, TableDataset
 from mqtool.store.consume_queue import Queue, has_record
@@ -217,7 +218,8 @@ def _segments(stores: Stores) -> Rows:
     for source, store in _opened(stores):
         for segment in store.commit_log.segments:
             try:
-                first = store.commit_log.record(segment.base).store_timestamp
+                start = segment.base + (ENTRY_HEADER_SIZE if segment.entries else 0)
+                first = store.commit_log.record(start).store_timestamp
             except StoreError:
                 first = None
             yield {

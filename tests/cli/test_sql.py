@@ -93,6 +93,14 @@ def test_statements_from_stdin():
     assert [json.loads(line) for line in found.stdout.splitlines()] == [{"a": 1}, {"n": 0}]
 
 
+def test_statements_from_stdin_that_cannot_be_split_are_one_line_and_code_2(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdin", io.StringIO("SELECT 1; SELECT 'a"))
+    assert run(["sql", STORE]) == 2
+    said = capsys.readouterr()
+    (line,) = said.err.splitlines()
+    assert (said.out, "unterminated string literal" in line) == ("", True)
+
+
 def test_bad_sql_is_one_line_and_code_2(capsys):
     assert run(["sql", STORE, "SELECT tpoic FROM messages"]) == 2
     (line,) = capsys.readouterr().err.splitlines()

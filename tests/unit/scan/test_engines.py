@@ -218,6 +218,47 @@ def test_damage_and_findings_are_tables(tmp_path):
         assert [one.kind for report in session.reports for one in report.damage] == ["bad-crc"]
 
 
+def test_the_table_pending_counts_the_scripted_lives_that_nobody_got(tmp_path):
+    words = "SELECT kind, topic, consumer_group, count(*), min(origin) FROM pending GROUP BY ALL ORDER BY ALL"
+    with Session(copy_store("lives-5.5.0", tmp_path)) as session:
+        found = [tuple(row.values()) for batch in session.ask(words)[1] for row in batch.to_pylist()]
+    assert found == [
+        ("dead-letter", "%DLQ%LivesGroup", "LivesGroup", 10, "LivesRetry"),
+        ("delay", "LivesDelay", None, 10, None),
+        ("popped", "LivesHang", "LivesHanging", 3, None),
+        ("timer", "LivesTimer", None, 10, None),
+    ]
+
+
+def test_segments_have_the_time_of_their_first_record(tmp_path):
+    """In a DLedger log it follows the header of an entry; where it is damaged, the time is unknown."""
+    builder = StoreBuilder()
+    for _ in range(300):
+        builder.put(b"x" * 100)
+    path = builder.write(tmp_path / "store")
+    firsts = [next(put for put in builder.puts if put.physical_offset == base) for base in builder.segments]
+    times = [put.store_timestamp for put in firsts]
+    with (path / "commitlog" / f"{builder.segment_size:020}").open("r+b") as file:
+        file.write(bytes(8))
+    sql = "SELECT epoch_ms(first_time) AS first FROM segments ORDER BY physical_offset"
+    assert [row["first"] for row in in_duckdb(path, sql)] == [times[0], None, *times[2:]]
+    lines = recorded_answers("dledger-5.5.0", "messages")
+    stored = {line["phyOffset"]: line["storeTimestamp"] for line in lines if line["kind"] == "message"}
+    (first, *_) = in_duckdb(copy_store("dledger-5.5.0", tmp_path / "dledger"), sql)
+    assert first["first"] == stored[min(stored)]
+
+
+def test_an_index_file_without_entries_has_no_rows(tmp_path):
+    builder = StoreBuilder()
+    builder.put(keys="a b")
+    path = builder.write(tmp_path / "store")
+    (file,) = (path / "index").iterdir()
+    (path / "index" / "20990101000000000").write_bytes(bytes(file.stat().st_size))
+    assert in_duckdb(path, "SELECT file, count(*) AS n FROM index_entries GROUP BY ALL") == [
+        {"file": file.name, "n": 2}
+    ]
+
+
 def in_duckdb(path, sql):
     with Session(path) as session:
         return [row for batch in session.ask(sql)[1] for row in batch.to_pylist()]
@@ -313,6 +354,27 @@ def test_a_segment_that_is_cut_meanwhile_is_damage_that_is_logged(engine, shrink
     (line,) = {record.getMessage() for record in caplog.records}
     assert "skipped 2 damaged ranges broker=" in line
     assert "00000000000000655360 position 0: missing at physical offset 655360" in line
+
+
+def test_an_error_in_the_middle_of_a_result_is_named(tmp_path):
+    with Session(copy_store("orders-5.5.0", tmp_path)) as session:
+        _, batches = session.ask(
+            "SELECT CAST(CASE i WHEN 9000 THEN 'no number' ELSE '1' END AS INT) FROM range(10000) t(i)"
+        )
+        with pytest.raises(UsageError, match=r"^DuckDB: .*no number") as failure:
+            list(batches)
+        assert "\n" not in str(failure.value)
+
+
+def test_a_dataset_counts_rows_and_returns_the_first(tmp_path):
+    table = dataset(copy_store("orders-5.5.0", tmp_path))
+    where = F("topic") == "Orders"
+    assert table.count_rows(filter=where) == 96
+    every = table.to_table(columns=["topic", "physical_offset"], filter=where)
+    for count in (0, 5, 95, 96, 1000):
+        assert table.head(count, columns=["topic", "physical_offset"], filter=where).equals(every.slice(0, count))
+    with pytest.raises(StoreError, match="no-store"):
+        dataset(f"b={tmp_path}/no-store").to_table()
 
 
 def test_duckdb_takes_the_dataset_of_python(tmp_path):

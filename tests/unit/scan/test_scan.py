@@ -3,13 +3,14 @@
 import dataclasses
 import os
 import shutil
+from datetime import UTC, datetime
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 from mqtool import kernels
-from mqtool.errors import UsageError
+from mqtool.errors import StoreError, UsageError
 from mqtool.records.damage import DamageKind
 from mqtool.scan.messages import Options, Scan, scan
 from mqtool.scan.zones import Zones
@@ -17,7 +18,7 @@ from mqtool.store import open_store
 from tests.support.builder import FIRST_TIME, StoreBuilder, encode
 from tests.support.damage import damage_case
 from tests.support.questions import committed, moment, questions
-from tests.support.stores import STORES, copy_store
+from tests.support.stores import STORES, answers, copy_store
 from tests.support.tiers import one_in
 
 F = pc.field
@@ -201,12 +202,90 @@ def test_a_record_inside_the_body_of_another_is_no_row_though_an_index_entry_nam
     outer = builder.put(b"<" + data + b">", topic="T", unique_key="u1")
     at = outer.physical_offset + position
     builder.puts.append(dataclasses.replace(outer, physical_offset=at, size=len(data), unique_key="inside"))
-    path = builder.write(tmp_path / "store", queues=False)
+    stores = [builder.write(tmp_path / "last", queues=False)]
+    builder.put(b"after", topic="T", unique_key="u2")
+    stores.append(builder.write(tmp_path / "between", queues=False))
+    for path in stores:
+        with open_store(path) as store:
+            for key, expected in (("inside", []), ("u1", [outer.physical_offset])):
+                where = (F("topic") == "T") & (F("unique_key") == key)
+                found = scan(store, ["physical_offset"], where, trust=["index"])
+                assert (offsets(found), found.report.path) == (expected, "index")
+
+
+def test_a_record_with_a_damaged_body_that_the_index_names_is_damage(tmp_path):
+    builder, path = built(tmp_path)
+    put = builder.puts[300]
+    base = put.physical_offset // builder.segment_size * builder.segment_size
+    patch(path / "commitlog" / f"{base:020}", put.physical_offset - base + 100, b"?")
     with open_store(path) as store:
-        for key, expected in (("inside", []), ("u1", [outer.physical_offset])):
-            where = (F("topic") == "T") & (F("unique_key") == key)
-            found = scan(store, ["physical_offset"], where, trust=["index"])
-            assert (offsets(found), found.report.path) == (expected, "index")
+        found = scan(store, ["physical_offset"], F("unique_key") == "u300", trust=["index"])
+        assert (offsets(found), found.report.path) == ([], "index")
+        assert [(one.kind, one.start, one.end) for one in found.report.damage] == [
+            (DamageKind.BAD_CRC, put.physical_offset, put.end)
+        ]
+    patch(path / "commitlog" / f"{base:020}", put.physical_offset - base + 4, b"?")
+    with open_store(path) as store:  # no record: the entry may have outlived it
+        found = scan(store, ["physical_offset"], F("unique_key") == "u300", trust=["index"])
+        assert (offsets(found), found.report.path, found.report.damage) == ([], "index", [])
+
+
+def test_a_unit_that_leads_to_a_missing_segment_is_damage(tmp_path):
+    builder, path = built(tmp_path)
+    named = [put for put in builder.puts if put.topic == "T1" and put.queue_id == 1]
+    lost = [put for put in named if put.physical_offset // builder.segment_size == 3]
+    assert lost
+    (path / "commitlog" / f"{3 * builder.segment_size:020}").unlink()
+    with open_store(path) as store:
+        found = scan(store, ["physical_offset"], (F("topic") == "T1") & (F("queue_id") == 1), trust=["queues"])
+        assert offsets(found) == [put.physical_offset for put in named if put not in lost]
+        assert found.report.path == "queues"
+        assert [(one.kind, one.detail, one.start, one.end) for one in found.report.damage] == [
+            (DamageKind.MISSING, "no segment contains the record that a unit names", put.physical_offset, put.end)
+            for put in lost
+        ]
+
+
+def test_trust_in_an_index_that_is_missing_is_a_walk(tmp_path):
+    builder = StoreBuilder()
+    builder.put(unique_key="u0")
+    with open_store(builder.write(tmp_path / "store", index=False)) as store:
+        found = scan(store, ["physical_offset"], F("unique_key") == "u0", trust=["index"])
+        assert (offsets(found), found.report.path, found.report.why) == ([0], "walk", "there is no index")
+
+
+def test_queues_without_units_are_followed(tmp_path):
+    """A queue whose files were deleted, and one whose last file was created and not written yet."""
+    builder, path = built(tmp_path, queue_file_units=10)
+    queues = path / "consumequeue" / "T1"
+    (queues / "9").mkdir()
+    last = max((queues / "1").iterdir())
+    (queues / "1" / f"{int(last.name) + 200:020}").write_bytes(bytes(200))
+    with open_store(path) as store:
+        found = scan(store, ["physical_offset"], F("topic") == "T1", trust=["queues"])
+        assert offsets(found) == [put.physical_offset for put in builder.puts if put.topic == "T1"]
+        assert found.report.path == "queues"
+
+
+@pytest.mark.parametrize("damaged", [False, True], ids=["intact", "damaged"])
+def test_a_time_is_found_within_a_large_segment(damaged, tmp_path):
+    """Ten messages of 100 KB with each store time, so that bisection ends on equal times too."""
+    builder = StoreBuilder(segment_size=5 << 20)
+    for number in range(40):
+        builder.put(b"x" * 100_000, topic=f"T{number % 2}", step=1000 * (number % 10 == 0))
+    path = builder.write(tmp_path / "store", queues=not damaged)
+    lost = builder.puts[20] if damaged else None
+    if lost is not None:
+        patch(path / "commitlog" / f"{0:020}", lost.physical_offset + 4, bytes(4))
+    with open_store(path) as store:
+        for time in sorted({put.store_timestamp + more for put in builder.puts for more in (-1, 0, 1)}):
+            for where, matches in (
+                (F("store_timestamp") >= moment(time), lambda put, time=time: put.store_timestamp >= time),
+                (F("store_timestamp") <= moment(time), lambda put, time=time: put.store_timestamp <= time),
+                (F("store_timestamp") == moment(time), lambda put, time=time: put.store_timestamp == time),
+            ):
+                found = scan(store, ["physical_offset"], where, trust=["clock"])
+                assert offsets(found) == [put.physical_offset for put in builder.puts if matches(put) and put != lost]
 
 
 def test_each_path_reads_less_than_a_walk(tmp_path):
@@ -239,6 +318,7 @@ def test_alternatives_and_tags_are_read_by_what_names_them(tmp_path):
         (F("tags").isin(["a", "b"]), "walk"),  # the whole log
         (topic | (F("flag") == 1), "walk"),
         (topic | key | F("topic").isin(["T2", "T3", "T4", "T5"]), "walk"),
+        (topic | key | (F("topic") == "T2") | (F("topic") == "T3") | (F("topic") == "T4"), "walk"),
     ]
     with open_store(path) as store:
         every = pa.Table.from_batches(list(scan(store)))
@@ -295,6 +375,13 @@ def test_a_limit_ends_the_reading(tmp_path):
         assert found.report.segments_skipped > 0
 
 
+def test_a_limit_ends_between_batches(tmp_path):
+    _, path = built(tmp_path)
+    with open_store(path) as store:
+        found = Scan(store, ["body"], options=Options(limit=10, batch_rows=5))
+        assert [len(batch) for batch in found] == [5, 5]
+
+
 def test_an_unknown_column_is_named(tmp_path):
     _, path = built(tmp_path)
     with open_store(path) as store, pytest.raises(UsageError, match="unknown column 'tpoic'; known: broker, "):
@@ -321,6 +408,10 @@ def test_an_unknown_column_is_named(tmp_path):
         (F("queue_offset") < 3) | (F("queue_offset") >= 27),
         ((F("queue_id") > 5) & (F("queue_id") < 3)) | (F("queue_id") == 1),
         F("store_timestamp").isin([moment(FIRST_TIME + 3), moment(FIRST_TIME + 500)]),
+        F("queue_id") == pc.scalar((1 << 32) + 1).cast("int32", safe=False),
+        F("queue_offset").cast("uint64", safe=False) == pa.scalar(3, pa.uint64()),
+        F("queue_offset").isin([1.0, 2.5]),
+        F("body_decoded"),
     ],
     ids=str,
 )
@@ -330,6 +421,101 @@ def test_any_condition_has_the_rows_that_arrow_finds(where, tmp_path):
         every = pa.Table.from_batches(list(scan(store)))
         found = scan(store, ["physical_offset"], where, trust=ALL)
         assert offsets(found) == every.filter(where)["physical_offset"].to_pylist()
+
+
+def test_a_cast_that_changes_the_value_excludes_no_row(tmp_path):
+    builder = StoreBuilder()
+    for number in range(4):
+        builder.put(queue_offset=(1 << 32) + number)
+    narrowed = F("queue_offset").cast("int32", safe=False)
+    with open_store(builder.write(tmp_path / "store")) as store:
+        for value in (narrowed, narrowed.cast("int64", safe=False)):
+            found = scan(store, ["physical_offset"], value.cast("int64", safe=False) == 3)
+            assert offsets(found) == [builder.puts[3].physical_offset]
+
+
+def test_null_in_a_list_matches_messages_without_a_value(tmp_path):
+    """Arrow matches null with null in `isin`, so neither tags code nor index entry names all rows."""
+    builder = StoreBuilder()
+    for number in range(60):
+        tagged = number % 3 == 0
+        builder.put(topic=f"T{number % 5}", tags="a" * tagged, unique_key=f"u{number}" * tagged)
+    path = builder.write(tmp_path / "store")
+    none = [put.physical_offset for put in builder.puts if not put.tags]
+    with open_store(path) as store:
+        keyed = F("unique_key").isin(["u3", None])
+        assert offsets(scan(store, ["physical_offset"], keyed, trust=ALL)) == sorted(
+            [builder.puts[3].physical_offset, *none]
+        )
+        tagged = (F("topic") == "T1") & F("tags").isin([None, "b"])
+        assert offsets(scan(store, ["physical_offset"], tagged, trust=ALL)) == [
+            put.physical_offset for put in builder.puts if put.topic == "T1" and not put.tags
+        ]
+
+
+def test_a_search_by_time_does_not_read_the_unused_rest_of_the_last_segment(tmp_path):
+    builder = StoreBuilder(segment_size=4 << 20)
+    for _ in range(30):
+        builder.put(b"x" * 100_000)
+    path = builder.write(tmp_path / "store")
+    os.truncate(path / "commitlog" / f"{0:020}", 64 << 20)
+    with open_store(path) as store:
+        where = F("store_timestamp") >= moment(builder.puts[29].store_timestamp)
+        found = scan(store, ["physical_offset"], where, trust=["clock"])
+        assert offsets(found) == [builder.puts[29].physical_offset]
+        assert found.report.bytes_read < 3 * builder.end
+
+
+def test_zones_of_single_times_and_of_many_topics(tmp_path):
+    builder = StoreBuilder(segment_size=1 << 20)
+    for number in range(2500):
+        builder.put(b"x" * 400, topic=f"many-{number}")
+    path = builder.write(tmp_path / "store", queues=False, index=False)
+    zones = Zones()
+    with open_store(path) as store:
+        assert len(store.commit_log.segments) == 2
+        for where, expected in (
+            (F("topic") == "many-7", [builder.puts[7]]),
+            (F("topic") == "many-8", [builder.puts[8]]),
+            (F("store_timestamp") == moment(builder.puts[9].store_timestamp), [builder.puts[9]]),
+            (F("store_timestamp") == moment(builder.puts[-9].store_timestamp), [builder.puts[-9]]),
+        ):
+            found = Scan(store, ["physical_offset"], where, zones=zones)
+            assert offsets(found) == [put.physical_offset for put in expected]
+        assert found.report.segments_skipped == 1
+
+
+def test_a_segment_that_is_deleted_between_two_scans_is_named(tmp_path):
+    builder, path = built(tmp_path)
+    zones = Zones()
+    with open_store(path) as store:
+        list(Scan(store, ["topic"], F("topic") == "T1", zones=zones))
+    with open_store(path) as store:
+        segment = path / "commitlog" / f"{builder.segment_size:020}"
+        segment.unlink()
+        with pytest.raises(StoreError, match=f"{segment.name}: cannot be opened"):
+            list(Scan(store, ["topic"], F("topic") == "none", zones=zones))
+
+
+def test_times_outside_the_calendar_are_null_among_plain_columns(tmp_path):
+    builder = StoreBuilder()
+    builder.put()
+    builder.put(born_timestamp=1 << 60)
+    with open_store(builder.write(tmp_path / "store")) as store:
+        rows = [row for batch in scan(store, ["physical_offset", "born_timestamp"]) for row in batch.to_pylist()]
+    assert rows == [
+        {"physical_offset": 0, "born_timestamp": datetime.fromtimestamp(FIRST_TIME / 1000, UTC)},
+        {"physical_offset": builder.puts[1].physical_offset, "born_timestamp": None},
+    ]
+
+
+def test_plain_columns_of_inner_batches_have_a_row_for_each_message(tmp_path):
+    with open_store(copy_store("bcq-5.5.0", tmp_path)) as store:
+        every = pa.Table.from_batches(list(scan(store))).select(["topic", "queue_offset"])
+        plain = pa.Table.from_batches(list(scan(store, ["topic", "queue_offset"])))
+    messages = [line for line in answers("bcq-5.5.0", "batchqueue") if line["kind"] == "unit"]
+    assert plain.num_rows > len(messages) > 0
+    assert plain.to_pylist() == every.to_pylist()
 
 
 def test_columns_that_are_fields_are_those_of_an_export(tmp_path):
