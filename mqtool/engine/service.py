@@ -7,7 +7,8 @@ DefaultMessageStore.start/addScheduleTask, ReputMessageService (4.9.7, 5.5.0).
 import logging
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 
 from mqtool.engine.clock import Clock
 from mqtool.engine.dispatch.dispatcher import Dispatcher
@@ -112,6 +113,12 @@ class DispatchLoop:
             for listener in self.listeners:
                 listener()
         return done
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Keeps records from being dispatched while the block runs."""
+        with self._guard:
+            yield
 
     def wait_until(self, arrived: Callable[[], bool], timeout: float | None) -> bool:
         """Waits for a condition that dispatch makes true; returns whether it is."""

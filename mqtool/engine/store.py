@@ -532,12 +532,20 @@ class MessageStore:
     def delete_topic(self, topic: str) -> int:
         """Deletes every queue of a topic; its records stay in the log. Returns how many queues were deleted.
 
-        The next message of the topic gets queue offset 0.
+        The next message of the topic gets queue offset 0. Records that wait for dispatch are dispatched first; else
+        they would take the places of later ones in the new queues, as in the broker.
+
+        Raises:
+            StoreError: something could not be written; no queue was deleted.
         """
         components = self._open
-        with components.log.lock:
-            components.offsets.forget_topic(topic)
-            return components.cleaner.delete_topic(topic)
+        with named_errors(self.path), components.log.lock:
+            if components.loop.end < components.log.queue.wrote_offset:
+                components.flusher.flush_log()
+            components.loop.turn()
+            with components.loop.paused():
+                components.offsets.forget_topic(topic)
+                return components.cleaner.delete_topic(topic)
 
     def change_reading(self, options: StoreOptions) -> None:
         """Applies the read limits of other options to gets from now on; all other options are unchanged."""

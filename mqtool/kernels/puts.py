@@ -66,7 +66,7 @@ _ROOM = commit_log.PROPERTIES_LENGTH.size
 _LONGEST_PROPERTIES = (1 << 15) - 1
 _HOST = 8
 _INNER_LENGTH = len(b"INNER_")
-_TRANSACTION = int(commit_log.TRANSACTION_MASK)
+_NOT_IN_BATCHES = int(commit_log.TRANSACTION_MASK | commit_log.SysFlag.INNER_BATCH)
 _V6 = int(commit_log.SysFlag.BORN_HOST_V6 | commit_log.SysFlag.STORE_HOST_V6)
 _CRC_BITS = np.uint32(CRC_MASK)
 _TO_INT32 = 1 << 31
@@ -328,17 +328,21 @@ def _rows(api: Any, messages: Any, list_kind: Any, data: Any, start: Any, end: A
 
 @called
 def _batch_size(
-    api: Any, sink: Any, messages: Any, kind: Any, data: Any, place: Any, rows: int, longest_body: Any
+    library: Any, api: Any, sink: Any, messages: Any, kinds: Any, data: Any, place: Any, rows: int, longest_body: Any
 ) -> Any:
     """Returns the bytes of all bodies and properties; -1 if a message is not plain or too long."""
+    kind, inner = kinds
     start, end = place
     total, at = np.int64(0), np.int64(0)
     for row in range(rows):
         if end < 0:
-            _, size, _, room, flag = _batched(api, sink, messages, kind, row)
+            _, size, held, room, flag = _batched(api, sink, messages, kind, row)
         else:
-            _, size, _, room, flag, at = _encoded(data, start, at, end)
+            _, size, held, room, flag, at = _encoded(data, start, at, end)
         if size < 0 or room < 0 or size > longest_body or room > _LONGEST_PROPERTIES or not _is_int32(flag):
+            total = np.int64(-1)
+            break
+        if _search(library[2], held, np.uint64(room), np.uint64(inner), np.uint64(_INNER_LENGTH)) != 0:
             total = np.int64(-1)
             break
         if flag == -1 and capi.has_failed(api):
@@ -350,12 +354,13 @@ def _batch_size(
     return total
 
 
-@compiled(OBJECT, _LIBRARY, capi.API, _SINK, "int64", "uint64", "uint64", "int64", "int64")
+@compiled(OBJECT, _LIBRARY, capi.API, _SINK, "int64", "int64", "uint64", "uint64", "int64", "int64")
 def plain_batch(
     library: Any,
     api: Any,
     sink: Any,
     window: Any,
+    inner: Any,
     list_kind: Any,
     message_kind: Any,
     longest_body: Any,
@@ -365,7 +370,7 @@ def plain_batch(
     """Appends a batch of plain messages for one queue.
 
     Args:
-        library, api, sink, window: as `plain_put`.
+        library, api, sink, window, inner: as `plain_put`.
         list_kind, message_kind: `list` and `BatchMessage`.
         longest_body, longest: maximum bytes of a body, and of all records.
         arguments: objects: topic, queue id, a list of messages or a client's batch as bytes, system flag, born
@@ -382,7 +387,7 @@ def plain_batch(
     born = now if arguments[4] == none else capi.to_number(api, arguments[4])
     if (sys_flag == -1 or reconsumed == -1 or born == -1) and capi.has_failed(api):
         return none
-    if now < 0 or sys_flag & _TRANSACTION != 0 or not (_is_int32(sys_flag) and _is_int32(reconsumed)):
+    if now < 0 or sys_flag & _NOT_IN_BATCHES != 0 or not (_is_int32(sys_flag) and _is_int32(reconsumed)):
         return none
     born_host, host = _host(api, sink, arguments[5], 0), _host(api, sink, arguments[6], 1)
     if born_host == 0 or host == 0:
@@ -396,7 +401,8 @@ def plain_batch(
         return none
     state, lead = _lead(api, sink, topic, queue_id)
     # From here on no other thread runs until the records are complete.
-    total = _batch_size(api, sink, messages, message_kind, data, (start, end), rows, longest_body)
+    kinds = message_kind, inner
+    total = _batch_size(library, api, sink, messages, kinds, data, (start, end), rows, longest_body)
     limit = np.int64(word_at(np.uint64(window + _WINDOW_LIMIT)))
     if total < 0 or state == 0 or limit < 0 or not _is_free(api, sink):
         capi.drop(api, offsets)

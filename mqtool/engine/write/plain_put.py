@@ -86,7 +86,7 @@ class PlainPut:
         log, longest = self._log, (self._longest_body, self._longest)
         sink, window = sink_of(log, self._flags, self._ticks), ctypes.addressof(log.window)
         single = kernels.plain_put(*sink, window, address_of(_INNER), _SLOW_PATH_BITS, *longest)
-        batch = kernels.plain_batch(*sink, window, list, BatchMessage, *longest)
+        batch = kernels.plain_batch(*sink, window, address_of(_INNER), list, BatchMessage, *longest)
         return (single, batch) if single is not None else None
 
     def append(  # noqa: PLR0917 - the fields of a record

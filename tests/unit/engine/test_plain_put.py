@@ -88,6 +88,9 @@ BATCHES = {
     "too large together": (batch_of(*[(bytes(30_000), b"", 0)] * 60),),
     "too long properties": (batch_of(ONE, (BODY, b"k" * 32768, 0)),),
     "inner name": (batch_of((BODY, b"INNER_NUM\0011\2", 0)),),
+    "inner name, encoded, the last": (encoded(ONE, TWO, (BODY, b"INNER_NUM\001x\2INNER_BASE\0010\2", 0)),),
+    "another inner name": (batch_of(ONE, (BODY, b"INNER_BASE\0011\2NOT_INNER_NUM\1x\2", 0)),),
+    "inner batch": (batch_of(ONE), b"", 0x80),
 }
 
 

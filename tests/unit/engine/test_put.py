@@ -1,5 +1,7 @@
 """Putting: limits and statuses, queue offsets, batches, LMQ, inner batches, the record's own CRC, hooks."""
 
+import zlib
+
 import pytest
 
 import mqtool
@@ -170,6 +172,32 @@ def test_4_9_adds_the_properties_of_a_batch_to_each_of_its_messages(opened):
     assert [r.properties for r in records] == [b"KEYS\x01k\x02CLUSTER\x01c", b"CLUSTER\x01c"]
 
 
+@pytest.mark.parametrize("number", [b"abc", b"3", b"40000"])
+@pytest.mark.parametrize("is_encoded", [False, True])
+@pytest.mark.usefixtures("either_way")
+def test_a_batch_with_a_message_at_which_dispatch_would_stop_is_refused(opened, number, is_encoded):
+    store = opened()
+    poison = b"INNER_NUM\x01" + number + b"\x02INNER_BASE\x010\x02"
+    messages = [BatchMessage(b"a"), BatchMessage(b"b", poison)]
+    encoded = b"".join(message_batch.build(message_batch.make(*one)) for one in messages)
+    store.put("T", 0, b"first", b"KEYS\x01k\x02")
+    assert store.put_batch("T", 0, encoded if is_encoded else messages).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put_batch("T", 0, [BatchMessage(b"c", b"NO_INNER_NUM\x01x\x02")]).status is PutStatus.PUT_OK
+    store.dispatch()
+    assert store.queue_bounds("T", 0) == (0, 2)
+
+
+def test_a_message_of_a_batch_may_be_as_long_as_any_other(opened):
+    store = opened(max_message_size=600)
+    batch = [BatchMessage(b"a" * 600), BatchMessage(b"b" * 601)]
+    assert store.put_batch("T", 0, batch[:1]).status is PutStatus.PUT_OK
+    assert store.put_batch("T", 0, batch).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put_batch("T", 0, batch).offset_message_id == ""
+    too_long = BatchMessage(b"", b"p" * 32768)
+    assert store.put_batch("T", 0, [*batch, too_long]).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put_batch("T", 0, [too_long, *batch]).status is PutStatus.PROPERTIES_SIZE_EXCEEDED
+
+
 # -- the record's own CRC
 
 
@@ -180,6 +208,16 @@ def test_a_record_may_end_in_its_own_crc(opened):
     assert record.properties.startswith(b"KEYS\x01k\x02__CRC32#\x01")
     assert properties.with_crc32(data) == data
     assert properties.crc32_tail(1132326231) == b"__CRC32#\x011326232311\x02"
+
+
+def test_the_crc_of_a_batched_record_follows_its_properties_as_they_are(opened):
+    store = opened(append_record_crc=True)
+    result = store.put_batch("T", 0, [BatchMessage(b"a", b"KEYS\x01k"), BatchMessage(b"b", b"TAGS\x01t\x02")])
+    records = [bytes(store.message_at(offset)) for offset in result.physical_offsets]
+    assert [commit_log.parse_record(one).properties[:-20] for one in records] == [b"KEYS\x01k", b"TAGS\x01t\x02"]
+    for one in records:  # the least significant digit comes first, zeros last
+        digits = str(zlib.crc32(one[:-20]) & 0x7FFFFFFF)[::-1].ljust(10, "0")
+        assert one[-20:] == b"__CRC32#\x01" + digits.encode() + b"\x02"
 
 
 # -- LMQ and inner batches
@@ -198,6 +236,56 @@ def test_a_light_message_names_its_offsets_and_reaches_every_queue(opened):
     assert [store.queue_bounds(name, 0)[1] for name in ("%LMQ%a", "%LMQ%b")] == [2, 1]
     assert store.queue_bounds("TopicTest", 1) == (0, 2)
     assert store.get_message("%LMQ%b", 0, 0).records == [store.message_at(first.physical_offset)]
+
+
+def test_messages_of_system_and_retry_topics_reach_no_light_queue(opened):
+    """LmqDispatch skips %RETRY%, rmq_sys_ and SCHEDULE_TOPIC_XXXX (MessageExtBrokerInner.needDispatchLMQ, 5.5.0)."""
+    store = opened(lmq=True, multi_dispatch=True, declared=("log-unusable-message",))
+    held = encode(INNER_MULTI_DISPATCH="%LMQ%a")
+    for topic in ("%RETRY%G", "rmq_sys_x", "SCHEDULE_TOPIC_XXXX"):
+        assert stored(store, store.put(topic, 0, b"x", held)).properties == held
+    store.dispatch()
+    assert store.queue_bounds("%LMQ%a", 0) == (0, 0)
+
+
+def test_the_offsets_of_light_queues_count_towards_the_size_of_a_message(opened):
+    store = opened(lmq=True, multi_dispatch=True, max_message_size=600)
+    held = encode(INNER_MULTI_DISPATCH="%LMQ%a")
+    assert store.put("T", 0, b"x" * 300, held).status is PutStatus.PUT_OK
+    refused = store.put("T", 0, b"x" * 600, held)
+    assert (refused.status, refused.append_status) == (PutStatus.MESSAGE_ILLEGAL, AppendStatus.MESSAGE_SIZE_EXCEEDED)
+    assert store.put("T", 0, b"x" * 600, encode(KEYS="k")).status is PutStatus.PUT_OK
+
+
+def test_a_client_that_states_light_offsets_itself_harms_only_its_own_message(opened, caplog):
+    """With enableMultiDispatch alone, 5.5.0 stores both properties as sent; its dispatch would stop at the last ones."""
+    declared = ("log-offset-gap", "log-offset-repeat", "queue-missing", "queue-shifted-unit")
+    store = opened(multi_dispatch=True, declared=declared)
+    light = {"a": ("%LMQ%a", "0"), "gap": ("%LMQ%a", "5"), "again": ("%LMQ%a", "1")}
+    unusable = {"text": ("%LMQ%a", "soon"), "count": ("%LMQ%a,%LMQ%b", "1"), "name": ("%LMQ%\0", "0")}
+    for names, offsets in (*light.values(), *unusable.values()):
+        held = encode(INNER_MULTI_DISPATCH=names, INNER_MULTI_QUEUE_OFFSET=offsets)
+        assert store.put("T", 0, b"x", held).status is PutStatus.PUT_OK
+    store.put("T", 0, b"last")
+    store.dispatch()
+    assert store.queue_bounds("T", 0) == (0, 7)
+    assert store.queue_bounds("%LMQ%a", 0) == (0, 2)
+    assert store.queues() == [("%LMQ%a", 0), ("T", 0)]
+    assert "unit out of order topic=%LMQ%a queue=0 expected=5 next=1" in caplog.text
+    assert "unit is there already queue=%LMQ%a/0 offset=1" in caplog.text
+    assert "expected a Java long, found 'soon'" in caplog.text
+    assert "2 queues in INNER_MULTI_DISPATCH, 1 in INNER_MULTI_QUEUE_OFFSET" in caplog.text
+
+
+@pytest.mark.parametrize(("letters", "order"), [("ABCDEFGHIP", "PABCDEFGHI"), ("ABCDEFGHIJP", "ABCDEFGHIJP")])
+def test_properties_are_stored_in_the_order_of_a_map_that_doubles_when_it_is_three_quarters_full(
+    opened, letters, order
+):
+    """4.9's map of 16 buckets has P (80) in bucket 0; with two names of light queues and eleven others it has 32."""
+    store = opened(compat=Compat.V4_9, multi_dispatch=True, property_order=PropertyOrder.HASH)
+    held = encode(**dict.fromkeys(letters, "v"), INNER_MULTI_DISPATCH="%LMQ%a")
+    names = properties.decode(stored(store, store.put("T", 0, b"x", held)).properties)
+    assert "".join(name for name in names if len(name) == 1) == order
 
 
 def test_light_offsets_go_on_after_reopening(opened):

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 
 from mqtool import kernels
-from mqtool.engine import GetStatus, PutStatus
+from mqtool.engine import FlushMode, GetStatus, PutStatus
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk import memory
 from mqtool.engine.disk.files import File, Files
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.engine.write.hooks import OutgoingMessage, check_before_put
 from mqtool.errors import ConfigFileError
-from mqtool.formats import config_files
+from mqtool.formats import commit_log, config_files
 from mqtool.formats.release import V4_9, V5_5
 from tests.support.served import until
 
@@ -34,6 +34,20 @@ def test_a_deleted_topic_has_no_queues_and_begins_at_0_again(opened):
     assert store.put("Gone", 0, b"again").queue_offset == 0
     store.dispatch()
     assert store.get_message("Gone", 0, 0).status is GetStatus.FOUND
+
+
+@pytest.mark.parametrize("mode", list(FlushMode))
+def test_records_of_a_deleted_topic_that_wait_for_dispatch_take_no_place_of_later_ones(opened, mode):
+    store = opened(flush_mode=mode, declared=("queue-missing", "queue-missing-units"))
+    for _ in range(3):
+        store.put("T", 0, b"old", wait=False)
+    assert store.delete_topic("T") == 1
+    for number in range(3):
+        assert store.put("T", 0, b"new %d" % number, wait=False).queue_offset == number
+    store.flush()
+    store.dispatch()
+    records = store.get_message("T", 0, 0).records
+    assert [commit_log.parse_record(one).body for one in records] == [b"new 0", b"new 1", b"new 2"]
 
 
 def test_a_topic_that_is_not_there_is_no_error(opened):

@@ -221,3 +221,14 @@ def test_a_batch_that_is_none_is_refused_for_a_topic_of_batch_queues(client, ser
     assert made.code == 0
     answer = client.put("InnerNone", b"no batch", code=320, m=True)
     assert answer.code == 13
+
+
+@pytest.mark.parametrize(
+    "held", [b"INNER_NUM\x01many\x02INNER_BASE\x010\x02", b"INNER_NUM\x013\x02"], ids=["no-number", "number"]
+)
+def test_a_message_in_a_batch_cannot_keep_later_messages_of_others_from_consumers(client, topic, held):
+    message = struct.pack(">iiiii", 23 + len(held), 0, 0, 0, 1) + b"x" + struct.pack(">h", len(held)) + held
+    answer = client.put(topic, batch_of(b"one") + message, code=320, m=True)
+    assert (answer.code, "message is illegal" in answer.remark) == (13, True)
+    assert client.put(topic, b"later").code == 0
+    until(lambda: bodies(client.pull(topic)) == [b"later"])
