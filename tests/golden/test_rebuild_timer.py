@@ -1,5 +1,6 @@
 """Timer wheel, timer log and timer checkpoint from the topic of parked messages: the broker's own bytes."""
 
+import os
 import shutil
 
 import pytest
@@ -109,3 +110,30 @@ def test_the_command_says_what_it_had_to_guess(tmp_path, capsys):
     assert code == 0
     assert "22 of 25 units" in printed
     assert run(["rebuild", "timer", str(source.directory), "--output", str(tmp_path / "made2"), "--jobs", "2"]) == 2
+
+
+@pytest.mark.parametrize(("first_digit", "words"), [(b"x", "expected a Java long"), (b"-", "TIMER_OUT_MS is -")])
+def test_a_message_whose_time_no_broker_writes_gets_no_unit_and_is_reported(first_digit, words, tmp_path):
+    root = copy_store("timer-5.5.0", tmp_path)
+    whole, parked = rebuilt_with_first_time(root, None, tmp_path / "whole"), 25
+    found = rebuilt_with_first_time(root, first_digit, tmp_path / "made")
+    assert (whole.units, found.units, found.parked) == (parked, parked - 1, parked - 1)
+    assert [words in problem for problem in found.problems.items] == [True]
+
+
+def test_a_message_that_was_due_when_the_timer_read_it_gets_no_unit(tmp_path):
+    root = copy_store("timer-5.5.0", tmp_path)
+    found = rebuilt_with_first_time(root, b"0", tmp_path / "made")
+    assert (found.units, found.parked, found.passed, found.problems.count) == (24, 25, 1, 0)
+
+
+def rebuilt_with_first_time(root, first_digit, out):
+    """The timer rebuilt after the first digit of TIMER_OUT_MS of one message was replaced."""
+    if first_digit is not None:
+        parked = [row for row in answers("timer-5.5.0", "messages") if row["topic"] == "rmq_sys_wheel_timer"]
+        with (root / "commitlog/00000000000000000000").open("r+b") as file:
+            record = os.pread(file.fileno(), parked[3]["size"], parked[3]["phyOffset"])
+            file.seek(parked[3]["phyOffset"] + record.index(b"TIMER_OUT_MS\1") + 13)
+            file.write(first_digit)
+    with mqtool.open(root, store_fixture("timer-5.5.0").config) as store:
+        return rebuild_timer(store, out)

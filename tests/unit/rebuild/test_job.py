@@ -1,5 +1,6 @@
 """Whole runs: damage, ranges, several processes, stopping and going on."""
 
+import contextlib
 import json
 import struct
 from itertools import count
@@ -11,8 +12,9 @@ import mqtool
 from mqtool.errors import ConfigFileError, StoreError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
-from mqtool.rebuild import job, parts
+from mqtool.rebuild import job, parts, sink
 from mqtool.rebuild.dispatch_batch import RebuildScope
+from mqtool.rebuild.files import FileSequence
 from mqtool.rebuild.job import Options, rebuild
 from mqtool.rebuild.placement import NoteKind
 from mqtool.rebuild.settings import settings_of
@@ -333,3 +335,48 @@ def test_the_output_of_a_run_that_begins_anew_is_removed(tmp_path):
         rebuild(store, tmp_path / "out", settings_of(store))
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["batchconsumequeue", "index"]
     assert job.KINDS[0] == "consumequeue"
+
+
+@pytest.mark.parametrize("wanted", [None, RebuildScope(index=False)], ids=["all", "queues"])
+@pytest.mark.parametrize("interval", [1, 25_000], ids=["every batch", "some batches"])
+def test_a_run_stopped_at_any_batch_goes_on_to_the_same_bytes(wanted, interval, tmp_path, monkeypatch):
+    """Units that wait for the next one are kept, and queue files from after the saved state are removed."""
+    monkeypatch.setattr(segment_bytes, "WINDOW", 8192)
+    body = bytes(3000)
+    made = [*numbered(4, body=body), *numbered(10, first=9, body=body), *numbered(1, first=40, body=body)]
+    root = make_store(tmp_path / "s", made)
+    settings = {**SIZES, "mappedFileSizeConsumeQueue": 60}
+    with mqtool.open(root, settings) as store:
+        rebuild(store, tmp_path / "whole", settings_of(store), wanted)
+        for stop_after in range(1, 9):
+            state, out = tmp_path / f"state{stop_after}", tmp_path / f"out{stop_after}"
+            options = Options(state=state, state_interval=interval)
+            with contextlib.suppress(Stop):
+                rebuild(store, out, settings_of(store), wanted, options, on_progress=stop_at(stop_after))
+            if state.exists():
+                rebuild(store, out, settings_of(store), wanted, Options(state=state, resume=True))
+                assert tree(out) == tree(tmp_path / "whole"), stop_after
+                assert not state.exists()
+
+
+def test_a_state_is_left_aside_by_a_run_that_does_not_resume_and_refused_where_it_states_nothing(tmp_path):
+    root, state = make_store(tmp_path / "s", numbered(30)), tmp_path / "state"
+    with pytest.raises(Stop):
+        run_rebuild(root, tmp_path / "out", options=Options(state=state, state_interval=1), on_progress=stop_at(2))
+    saved = json.loads(state.read_text())
+    run_rebuild(root, tmp_path / "whole", options=Options(state=state))
+    assert offsets_of(root, tmp_path / "whole") == list(range(30))
+    assert not state.exists()
+    del saved["state"]
+    state.write_text(json.dumps(saved))
+    with pytest.raises(ConfigFileError, match="is not the state of a rebuild: it has no state"):
+        run_rebuild(root, tmp_path / "out", options=Options(state=state, resume=True))
+
+
+def test_files_written_in_small_parts_have_the_same_bytes(tmp_path, monkeypatch):
+    root = make_store(tmp_path / "s", numbered(60))
+    run_rebuild(root, tmp_path / "one")
+    monkeypatch.setattr(sink, "_BUFFERED", 100)
+    monkeypatch.setattr(FileSequence, "BUFFER", 40)
+    run_rebuild(root, tmp_path / "two")
+    assert tree(tmp_path / "two") == tree(tmp_path / "one")

@@ -147,3 +147,15 @@ def test_the_log_is_surveyed_in_the_pass_that_makes_the_files(name, tmp_path):
         apart = survey_log(store, settings.rules)
     assert found == apart
     assert apart.records > 0
+
+
+@pytest.mark.parametrize(("stated", "kept"), [(99, 15), (2, 5), (7, 7)])
+def test_a_position_outside_of_the_queue_of_its_delay_level_is_moved_to_its_end(stated, kept, tmp_path):
+    parked = [record("SCHEDULE_TOPIC_XXXX", 2, 5 + number) for number in range(10)]
+    root = make_store(tmp_path, parked)
+    (root / "config").mkdir()
+    (root / "config" / "delayOffset.json").write_text(f'{{"offsetTable":{{3:{stated}}}}}')
+    _, made = composed(root)
+    assert delays_of(made) == {3: kept}
+    expected = {} if stated == kept else {"level 3": str(kept)}
+    assert guesses_in(made, "delayOffset.json") == expected

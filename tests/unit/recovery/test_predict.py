@@ -413,3 +413,21 @@ def test_verified_properties_end_the_log_at_a_record_whose_properties_changed(tm
     patch(log, at + 9, bytes([log.read_bytes()[at + 9] ^ 1]))
     found = predict(root, "5.5.0", {**shape_keys(config), "forceVerifyPropCRC": force})
     assert found.after_start == (0, end)
+
+
+@pytest.mark.parametrize(("broker_id", "lost"), [(0, {"Orders/0": ((21, 24),)}), (1, None)], ids=["master", "slave"])
+def test_a_slave_of_4_9_waits_for_ever_at_a_record_that_a_master_skips(broker_id, lost, tmp_path):
+    """ReputMessageService.doReput skips the rest of a segment only if brokerId is 0; recovery reads three segments."""
+    writer = StoreWriter(tmp_path / "store")
+    for number in range(100):
+        writer.put(b"%03d" % number + bytes(60))
+    assert [writer.units[number][0] // SEGMENT for number in (24, 25, 99)] == [0, 1, 3]
+    patch(writer.segment(0), writer.units[20][0] + 4, b"\1\2\3\4")
+    found = start(writer, "4.9", keys={"brokerId": broker_id})
+    assert (found.runs, found.lost) == (broker_id == 0, lost)
+    assert (found.hung is None) is (broker_id == 0)
+
+
+def test_the_release_of_a_store_that_does_not_exist_yet_is_assumed(tmp_path):
+    found = predict(tmp_path)
+    assert (found.release, found.release_evidence) == ("5.5", "assumed: unknown from the store")
