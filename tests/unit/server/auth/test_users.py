@@ -155,6 +155,33 @@ def test_a_table_that_cannot_be_written_is_named(tmp_path):
     assert rows(tmp_path / "users") == {b"a": b"b"}
 
 
+def test_a_table_that_another_process_has_open_is_named_and_the_other_one_is_released(tmp_path):
+    (tmp_path / "config").mkdir()
+    taken = Table(tmp_path / "config" / "acls")
+    with pytest.raises(StoreError, match="acls: cannot be opened as a RocksDB"):
+        AuthTables(tmp_path, writable=True)
+    taken.close()
+    AuthTables(tmp_path, writable=True).close()
+
+
+def test_tables_of_a_store_that_is_only_read_change_in_memory(tmp_path):
+    AuthTables(tmp_path, writable=True).close()
+    before = digest(tmp_path)
+    tables = AuthTables(tmp_path, writable=False)
+    tables.create_user(User("u", "p"))
+    policies = [
+        Policy(PolicyType.CUSTOM, (PolicyEntry(Resource.topic(one), (Action.PUB,), Decision.ALLOW),)) for one in "ab"
+    ]
+    for policy in policies:
+        tables.put_acl("u", [policy])
+    tables.delete_acl("u", PolicyType.CUSTOM, Resource.topic("a"))
+    assert tables.acl("u") == Acl("u", (policies[1],))
+    tables.delete_user("u")
+    assert (tables.users, tables.acls) == ({}, {})
+    tables.close()
+    assert digest(tmp_path) == before
+
+
 def test_a_table_that_is_no_database_is_refused(tmp_path):
     (tmp_path / "config" / "users").mkdir(parents=True)
     (tmp_path / "config" / "users" / "CURRENT").write_text("MANIFEST-000001\n")
@@ -197,6 +224,39 @@ def test_a_server_without_users_refuses_to_list_them_and_says_how(tmp_path):
     assert answer.code == 1
     assert "authenticationEnabled=true" in (answer.remark or "")
     assert not (tmp_path / "config" / "users").exists()
+
+
+def test_without_authentication_everyone_may_create_superusers(tmp_path):
+    keys = config(authenticationEnabled="false", authorizationEnabled="true", authorizationWhitelist="3001,3005,3010")
+    created = create_user("root", {"password": "p", "userType": "super"})
+    answers = ask_server(ServeOptions(tmp_path, config=keys), created, ask(R.AUTH_LIST_USER, filter="root"))
+    assert [one.code for one in answers] == [0, 0]
+    assert json.loads(bytes(answers[1].body))[0]["userType"] == "Super"
+
+
+def test_permissions_are_listed_for_the_resources_that_match(tmp_path):
+    options = ServeOptions(tmp_path, config=config())
+    commands = [
+        create_user("u", {"password": "p"}),
+        create_user("v", {"password": "p"}),
+        put_acl("User:u", entry("Topic:Orders", ["Pub"])),
+        put_acl("User:v", entry("Topic:Bills", ["Pub"])),
+        ask(R.AUTH_LIST_ACL, resourceFilter="Orders"),
+        ask(R.AUTH_LIST_ACL, resourceFilter="Nothing"),
+    ]
+    answers = ask_server(options, *(signed(command, ADMIN) for command in commands))
+    assert [one["subject"] for one in json.loads(bytes(answers[4].body))] == ["User:u"]
+    assert (answers[5].code, bytes(answers[5].body)) == (0, b"")
+
+
+@pytest.mark.slow
+def test_a_stored_user_without_type_and_status_is_shown_without_them(tmp_path):
+    ask_server(ServeOptions(tmp_path, config=config()))
+    table = Table(tmp_path / "config" / "users")
+    table.put(b"old", b'{"username":"old","password":"p"}')
+    table.close()
+    (answer,) = ask_server(ServeOptions(tmp_path, config=config()), signed(ask(R.AUTH_GET_USER, username="old"), ADMIN))
+    assert json.loads(bytes(answer.body)) == {"username": "old", "password": "p"}
 
 
 def permissions_of(subject: str | None, policies: Any) -> Command:

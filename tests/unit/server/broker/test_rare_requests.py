@@ -1,5 +1,6 @@
 """Requests that the tests of single services do not make: lists, checks, addresses inside of records, lost answers."""
 
+import base64
 import json
 
 import pytest
@@ -67,6 +68,25 @@ def test_a_consumer_that_does_not_answer_is_said(client, connect, topic, monkeyp
     assert (answer.code, answer.remark) == (207, "consumer <GLate> <late@1> Timeout")
 
 
+def test_what_consumers_report_is_passed_on_and_errors_are_left_out(client, connect, topic):
+    able, unable = connect(), connect()
+    able.heartbeat("able@1", consumers={"GReport": [topic]})
+    unable.heartbeat("unable@1", consumers={"GReport": [topic]})
+    sent = client.send(307, consumerGroup="GReport", clientId="able@1", jstackEnable="false")
+    asked = able.request(307)
+    assert "brokerName" not in asked.fields
+    able.reply(asked, body=b'{"jstack":""}')
+    assert client.answer(sent).body == b'{"jstack":""}'
+    sent = client.send(223, topic=topic, group="GReport")
+    able.reply(able.request(221), body=b'{"messageQueueTable":{{"queueId":0}:7}}')
+    unable.reply(unable.request(221), code=1)
+    assert client.answer(sent).body == b'{"consumerTable":{"able@1":{{"queueId":0}:7}},"messageQueueTable":{}}'
+
+
+def setting(client, name, value):
+    assert client.call(25, f"{name}={value}\n".encode()).code == 0
+
+
 # -- consumers ----------------------------------------------------------------------------------------------------
 
 
@@ -131,6 +151,46 @@ def test_queues_are_dealt_out_in_turn_to_all_or_popped_by_all(client, connect, t
     assert assigned(client, topic, "GTurns", "b@1") == [("POP", -1)]
 
 
+def test_the_queue_of_retries_is_pulled_even_where_a_topic_is_popped(client, topic):
+    client.heartbeat("a@1", consumers={"GRetryMode": [topic]})
+    mode = {"topic": "%RETRY%GRetryMode", "consumerGroup": "GRetryMode", "mode": "POP", "popShareQueueNum": 0}
+    assert ask(client, 401, mode).code in (0, 16)
+    assert assigned(client, "%RETRY%GRetryMode", "GRetryMode", "a@1") == [("PULL", 0)]
+
+
+def test_a_pull_with_a_negative_offset_to_commit_commits_nothing(client, topic):
+    put(client, topic, 1)
+    asked = {"consumerGroup": "GCommit", "topic": topic, "queueId": 0}
+    client.heartbeat("c@1", consumers={"GCommit": [topic]})
+    assert client.pull(topic, group="GCommit", sysFlag=5, commitOffset=-1).code == 0
+    assert client.call(14, **asked, setZeroIfNotFound="false").code == 22
+    assert client.pull(topic, group="GCommit", sysFlag=5, commitOffset=1).code == 0
+    assert client.call(14, **asked).fields["offset"] == "1"
+
+
+def test_a_consumer_of_a_group_that_is_not_created_is_not_registered(client, topic):
+    setting(client, "autoCreateSubscriptionGroup", "false")
+    try:
+        assert client.heartbeat("c@1", consumers={"GUnknown": [topic]}).code == 0
+        assert client.call(38, consumerGroup="GUnknown").code == 1
+    finally:
+        setting(client, "autoCreateSubscriptionGroup", "true")
+    assert client.heartbeat("c@1", consumers={"GUnknown": [topic], "TOOLS_CONSUMER": [topic]}).code == 0
+    assert client.call(38, consumerGroup="GUnknown").json["consumerIdList"] == ["c@1"]
+    assert [client.call(351, topic=f"%RETRY%{one}").code for one in ("GUnknown", "TOOLS_CONSUMER")] == [0, 17]
+
+
+def test_a_heartbeat_without_subscriptions_keeps_those_before_it(client, topic):
+    client.heartbeat("c@1", consumers={"GKept": [topic]}, expression="a")
+    group = {"groupName": "GKept", "consumeType": "CONSUME_PASSIVELY", "messageModel": "CLUSTERING"}
+    body = {"clientID": "c@1", "withoutSub": True, "consumerDataSet": [group], "producerDataSet": []}
+    assert ask(client, 34, body).code == 0
+    (kept,) = [
+        one for name, one in client.call(203, consumerGroup="GKept").json["subscriptionTable"].items() if name == topic
+    ]
+    assert kept["subString"] == "a"
+
+
 @pytest.mark.parametrize("queues", [["T"], [{"brokerName": "b", "queueId": "x", "topic": "T"}], [{"topic": "T"}], 1])
 def test_what_is_no_list_of_queues_cannot_be_locked(client, queues):
     answer = ask(client, 41, {"consumerGroup": "G", "clientId": "c", "mqSet": queues})
@@ -163,6 +223,42 @@ def test_nothing_is_sent_back_of_a_group_without_retries_or_with_a_bad_name(clie
     assert (answer.code, answer.remark) == (26, "subscription group not exist, no name")
 
 
+def test_a_client_before_3_4_9_states_no_limit_of_retries(connect, topic, client):
+    sent = client.put(topic, b"again")
+    offset = int(sent.fields["msgId"][-16:], 16)
+    back = {"group": "GOldClient", "offset": offset, "delayLevel": 1, "maxReconsumeTimes": 0, "originTopic": topic}
+    assert connect(120).call(36, **back).code == 0
+    assert client.call(351, topic="%DLQ%GOldClient").code == 17
+    assert connect(121).call(36, **back).code == 0
+    assert bodies(client.pull("%DLQ%GOldClient")) == [b"again"]
+
+
+def test_a_retry_is_sent_where_topics_are_not_created(client):
+    setting(client, "autoCreateTopicEnable", "false")
+    try:
+        assert client.put("NotCreated").code == 17
+        assert client.put("%RETRY%GNotCreated", b"m", j=1).code == 0
+        found = client.call(351, topic="%RETRY%GNotCreated").json
+        assert (found["readQueueNums"], found["writeQueueNums"], found["perm"]) == (1, 1, 6)
+    finally:
+        setting(client, "autoCreateTopicEnable", "true")
+
+
+def test_a_property_whose_name_only_ends_like_that_of_lite_topics_is_ordinary(client, topic):
+    assert client.put(topic, b"m", properties={"MY__LITE_TOPIC": "a"}).code == 0
+    until(lambda: client.pull(topic).code == 0)
+    ((facts, _),) = records(client.pull(topic))
+    assert facts["properties"]["MY__LITE_TOPIC"] == "a"
+    assert "INNER_MULTI_DISPATCH" not in facts["properties"]
+
+
+@pytest.mark.parametrize("words", ["v2 T broker-a 1 id", "v1 T broker-a 1", "v1 T broker-a soon id"])
+def test_a_recall_handle_that_no_broker_gave_is_refused(client, topic, words):
+    handle = base64.urlsafe_b64encode(words.encode()).decode()
+    answer = client.call(370, topic=topic, recallHandle=handle)
+    assert (answer.code, answer.remark) == (604, "recall failed, handle is invalid")
+
+
 def test_messages_of_another_topic_with_the_same_hash_are_not_found(client):
     """`Aa#k` and `BB#k` have one hash, so the index leads from one to the other."""
     for topic in ("Aa", "BB"):
@@ -172,6 +268,15 @@ def test_messages_of_another_topic_with_the_same_hash_are_not_found(client):
     until(lambda: client.call(12, topic="Aa", **asked).code == 0)
     assert bodies(client.call(12, topic="Aa", **asked)) == [b"m"]
     assert client.call(12, topic="BB", **asked).code == 22
+
+
+def test_a_message_is_found_by_its_tag(client, topic):
+    for tag in ("Aa", "BB", "c"):  # the first two have one hash
+        assert client.put(topic, tag.encode(), properties={"TAGS": tag}).code == 0
+    asked = {"topic": topic, "maxNum": 32, "beginTimestamp": 0, "endTimestamp": 1 << 62, "indexType": "T"}
+    until(lambda: client.call(12, key="c", **asked).code == 0)
+    assert bodies(client.call(12, key="Aa", **asked)) == [b"Aa"]
+    assert client.call(12, key="d", **asked).code == 22
 
 
 # -- replies ------------------------------------------------------------------------------------------------------
@@ -193,6 +298,20 @@ def test_a_reply_that_its_client_refuses_or_does_not_answer_is_an_error(client, 
     answer = client.answer(send_reply(client, topic, "asker@2"))
     assert (answer.code, answer.remark) == (1, "push reply message to <asker@2> fail.")
     assert client.answer(send_reply(client, "bad topic", "asker@2")).code == 29
+
+
+def test_a_reply_need_not_be_stored(client, connect, topic):
+    asker = connect()
+    asker.heartbeat("asker@3", producers=("Q3",))
+    setting(client, "storeReplyMessageEnable", "false")
+    try:
+        sent = send_reply(client, topic, "asker@3")
+        asker.reply(asker.request(326))
+        answer = client.answer(sent)
+        assert (answer.code, answer.fields["msgId"], answer.fields["queueOffset"]) == (0, "", "0")
+        assert client.call(30, topic=topic, queueId=0).fields["offset"] == "0"
+    finally:
+        setting(client, "storeReplyMessageEnable", "true")
 
 
 # -- POP ----------------------------------------------------------------------------------------------------------
@@ -244,3 +363,55 @@ def test_pops_are_refused_without_the_right_to_read_or_a_timer(client, topic):
             assert (answer.code, answer.remark) == (code, said)
         finally:
             client.call(25, f"{name}={before}\n".encode())
+
+
+def committed(client, topic, group):
+    return client.call(14, consumerGroup=group, topic=topic, queueId=0, setZeroIfNotFound="false").fields.get("offset")
+
+
+def test_a_group_whose_offset_is_after_the_end_gets_what_comes_next(client, topic):
+    fill(client, topic)
+    client.heartbeat("c@1", consumers={"GBeyond": [topic]})
+    peek = {"consumerGroup": "GBeyond", "topic": topic, "queueId": 0, "maxMsgNums": 8}
+    assert client.call(15, consumerGroup="GBeyond", topic=topic, queueId=0, commitOffset=1000).code == 0
+    assert client.call(200052, **peek).code == 19
+    assert pop(client, topic, group="GBeyond", queue=0).code == 210
+    assert committed(client, topic, "GBeyond") == "3"
+    assert client.call(15, consumerGroup="GBeyond", topic=topic, queueId=0, commitOffset=1000).code == 0
+    client.put(topic, b"next")
+    until(lambda: client.call(30, topic=topic, queueId=0).fields["offset"] == "4")
+    assert bodies(pop(client, topic, group="GBeyond", queue=0)) == []
+    client.put(topic, b"after")
+    until(lambda: bodies(client.call(200052, **peek)) == [b"after"])
+    assert bodies(pop(client, topic, group="GBeyond", queue=0)) == [b"after"]
+
+
+def test_in_order_an_acknowledgement_of_a_group_that_has_popped_nothing_moves_its_offset(client, topic):
+    fill(client, topic)
+    fields = {"consumerGroup": "GNone", "topic": topic, "queueId": 0, "offset": 1}
+    assert client.call(200051, extraInfo="0 1 60000 999 0 broker-a 0 1", **fields).code == 0
+    assert committed(client, topic, "GNone") == "2"
+
+
+def test_in_order_the_time_of_an_earlier_pop_is_not_changed(client, topic):
+    fill(client, topic, 1)
+    answer = pop(client, topic, group="GEarlier", order=True, queue=0)
+    fields = {"consumerGroup": "GEarlier", "topic": topic, "queueId": 0, "offset": 0, "invisibleTime": 0}
+    given = words(answer, 0)
+    earlier = given.replace(answer.fields["popTime"], str(int(answer.fields["popTime"]) - 1))
+    assert client.call(200053, extraInfo=earlier, **fields).code == 0
+    assert pop(client, topic, group="GEarlier", order=True, queue=0).code == 210
+    assert client.call(200053, extraInfo=given, **fields).code == 0
+    until(lambda: bodies(pop(client, topic, group="GEarlier", order=True, queue=0)) == [b"p0"])
+
+
+def test_an_acknowledgement_outside_of_the_queue_is_not_stored_with_others(client, topic):
+    entry = {"b": "AQ==", "c": "GOutside", "t": topic, "r": "0", "q": 0, "it": 60_000, "rq": 0, "pt": 1}
+    fill(client, topic)
+    assert batch_ack(client, {**entry, "so": 100}, {**entry, "so": 1}).code == 0
+
+    def acknowledged():
+        found = [json.loads(body) for _, body in records(client.pull(REVIVE, 0))]
+        return [one["so"] for one in found if one["c"] == "GOutside"]
+
+    until(lambda: acknowledged() == [1])

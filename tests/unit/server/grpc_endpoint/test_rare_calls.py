@@ -92,6 +92,55 @@ def test_an_end_that_is_refused_can_be_sent_again(server, client):
     until(lambda: [body for _, body in stored_in(server, "Ended", 8)] == [b"half"])
 
 
+def test_a_half_message_that_states_no_time_may_be_checked_at_once(server, client):
+    server.create_topic("Immediate", "TRANSACTION")
+    system = {"message_type": d.TRANSACTION, "orphaned_transaction_recovery_duration": {"seconds": 0}}
+    client.produce("Immediate")
+    assert code(client.send("Immediate", b"half-0", **system)) == "OK"
+    halves = {body: facts["properties"] for facts, body in stored_in(server, "RMQ_SYS_TRANS_HALF_TOPIC", 1)}
+    assert "CHECK_IMMUNITY_TIME_IN_SECONDS" not in halves[b"half-0"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "usual", "size"),
+    [
+        ({"brokerPermission": "4"}, {"brokerPermission": "6"}, 1),
+        ({"maxMessageSize": "1000"}, {"maxMessageSize": "4194304"}, 1001),
+    ],
+    ids=["no right to write", "body"],
+)
+def test_a_send_that_the_broker_refuses_succeeds_once_the_broker_allows_it(server, client, topic, setting, usual, size):
+    """The proxy has no code of its own for these refusals (ResponseBuilder, 5.5.0)."""
+    client.produce(topic)
+    settings = server.broker.settings
+    server.call(lambda: settings.update(setting))
+    try:
+        assert code(client.send(topic, b"x" * size)) == "INTERNAL_SERVER_ERROR"
+        assert stored_in(server, topic, 2) == []
+    finally:
+        server.call(lambda: settings.update(usual))
+    assert code(client.send(topic, b"x" * size)) == "OK"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "fields"),
+    [(None, {}), (None, {"long_polling_timeout": {"seconds": 30}}), (6, {"long_polling_timeout": {"seconds": 30}})],
+    ids=["no deadline", "no deadline, long", "deadline before the end of the poll"],
+)
+def test_a_receive_gets_what_is_there_whatever_its_deadline(client, topic, seconds, fields):
+    client.consume("GDeadline", topic)
+    assert code(client.send(topic, b"here")) == "OK"
+    assert [one.body for one in client.receive("GDeadline", topic, seconds=seconds, **fields)] == [b"here"]
+
+
+def test_a_client_may_leave_twice_and_its_stream_may_report_something_else_than_settings(client, topic):
+    client.consume("GLeaves", topic)
+    client._commands.put(s.TelemetryCommand(thread_stack_trace=s.ThreadStackTrace(nonce="n")))
+    assert code(client.call("Heartbeat", group=named("GLeaves"), client_type=d.SIMPLE_CONSUMER)) == "OK"
+    for _ in range(2):
+        assert code(client.call("NotifyClientTermination", group=named("GLeaves"))) == "OK"
+
+
 @pytest.mark.parametrize(
     ("fields", "expected"),
     [
