@@ -14,7 +14,9 @@ from mqtool.records.damage import Damage
 from mqtool.siblings.registry import recognise
 from mqtool.siblings.tiered.store import TieredStore
 from mqtool.siblings.tiered.verify_index import MAX_INDEX_BYTES, verify_index
+from mqtool.verify import Severity
 from tests.support.stores import answers, copy_store, fixture, tree_digest
+from tests.support.unreadable import unreadable
 
 ROOT = fixture("tieredstore-5.5.0/store/tiered")
 HOME = "212d6b50_DefaultCluster/broker-a"
@@ -257,3 +259,12 @@ def test_the_commands_take_the_directory(capsys):
     assert run(["find", str(ROOT), "--tag", "TagA", "--limit", "2", "--format", "jsonl"]) == 0
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if line.startswith("{")]
     assert [line["queue_offset"] for line in lines if "queue_offset" in line] == [0, 1]
+
+
+@pytest.mark.parametrize("name", [LOG, QUEUE, INDEX])
+def test_a_segment_that_cannot_be_read_is_unknown_and_nothing_is_concluded_from_it(name, tmp_path, monkeypatch):
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    with unreadable(monkeypatch, root / name), opened(root) as store:
+        (found,) = store.verify()
+    assert (found.code, found.severity) == ("tiered-unreadable", Severity.UNKNOWN)
+    assert f"{root / name}: cannot be opened: Permission denied" in found.evidence

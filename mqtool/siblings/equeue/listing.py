@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from mqtool.errors import FormatError, NotAStoreError, StoreError
+from mqtool.errors import FormatError, NotAStoreError
 from mqtool.formats import equeue
 from mqtool.store.files import list_directory, read_file, require_directory, subdirectories
 
@@ -53,12 +53,16 @@ class Listing(Struct, frozen=True):
 
 
 def is_store(path: Path) -> bool:
-    """Whether a directory contains message chunks or queue chunks."""
+    """Whether a directory contains message chunks or queue chunks.
+
+    Raises:
+        UnreadableError: it cannot be listed.
+    """
     try:
         return any(_chunks(path / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)[0]) or (
             (path / equeue.QUEUE_CHUNKS).is_dir() and bool(_queues(path / equeue.QUEUE_CHUNKS)[0])
         )
-    except (StoreError, OSError):
+    except OSError:
         return False
 
 

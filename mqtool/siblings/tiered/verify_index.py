@@ -10,7 +10,7 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import java, properties, tiered
 from mqtool.formats.tiered import INDEX_HEADER, INDEX_ITEM, INDEX_NODE, INDEX_SLOT, TieredIndexHeader
 from mqtool.siblings.base import finding
@@ -44,6 +44,9 @@ def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Fin
                 return
             data, size = file.read(0, end), file.size
         header = INDEX_HEADER.parse(data)
+    except UnreadableError as error:
+        yield finding("tiered-unreadable", Severity.UNKNOWN, path, str(error), "")
+        return
     except (StoreError, FormatError) as error:
         yield _error(path, str(error))
         return
@@ -176,6 +179,8 @@ def _entry(item: Item, topic: str, queues: Queues) -> str:
         return f"points to topic {item.topic_id}, queue {item.queue_id}, which does not exist"
     try:
         message = queue.record(item.offset, item.size)
+    except UnreadableError:
+        return ""  # a finding of the queue
     except (StoreError, FormatError) as error:
         return f"leads to no record: {error}"
     words = [*properties.keys_of(message.properties), message.properties.get(properties.UNIQUE_KEY, "")]

@@ -8,13 +8,16 @@ import sys
 import pyarrow.parquet as pq
 import pytest
 
+from mqtool.cli.app import run
+from mqtool.cli.exits import ExitCode
 from mqtool.errors import CorruptionError, ExportError
 from mqtool.records.damage import Damage
 from mqtool.siblings import export
 from mqtool.siblings.registry import KINDS, VERBS, recognise
 from mqtool.verify.findings import Severity
 from tests.support.chunks import EQUEUE_STORES, TFCHUNK_STORES, damaged, equeue_store, lines, tfchunk_store
-from tests.support.stores import STORES, fixture
+from tests.support.stores import STORES, copy_tree, fixture
+from tests.support.unreadable import unlistable
 
 PYTHON = {"int32": int, "int64": int, "time": int, "boolean": bool, "string": str, "bytes": bytes}
 ROOTS = [equeue_store(name) for name in EQUEUE_STORES] + [tfchunk_store(name) for name in TFCHUNK_STORES]
@@ -134,3 +137,35 @@ def test_the_commands_of_the_page_about_kinds_run(tmp_path):
         arguments = [sys.executable, "-m", *shlex.split(command)]
         result = subprocess.run(arguments, cwd=tmp_path, capture_output=True, check=False, env=environment)
         assert (result.returncode, bool(result.stdout)) == (0, True), command
+
+
+def test_a_store_of_equeue_that_cannot_be_listed_is_not_taken_for_something_else(tmp_path, monkeypatch, capsys):
+    root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
+    with unlistable(monkeypatch, root / "message-chunks"):
+        for command in ("info", "verify", "dump"):
+            assert run([command, str(root)]) == ExitCode.IO_ERROR
+            assert f"{root / 'message-chunks'}: cannot be listed: Permission denied" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("address", ["x", "-1", "1.5"])
+def test_an_address_that_is_no_position_of_a_database_is_of_nothing(address, capsys):
+    assert run(["get", str(tfchunk_store("plain")), "--", address]) == ExitCode.NO
+    assert capsys.readouterr().err == f"mqtool: {address}: nothing found\n"
+
+
+def test_a_directory_between_chunks_is_no_chunk(tmp_path, capsys):
+    root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
+    for name in ("message-chunks/message-chunk-000000009", "queue-chunks/orders/0/queue-chunk-000000009"):
+        (root / name).mkdir()
+    assert run(["verify", str(root)]) == ExitCode.OK
+    assert capsys.readouterr().err == "mqtool: nothing is wrong\n"
+    assert run(["dump", str(root), "--format", "jsonl"]) == ExitCode.OK
+    assert len(capsys.readouterr().out.splitlines()) == len(lines("equeue-small", "messages"))
+
+
+def test_a_file_of_a_store_without_rows_of_its_own_is_refused(tmp_path, capsys):
+    root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
+    path = root / "queue-chunks/orders/0/queue-chunk-notes"
+    path.write_text("x")
+    assert run(["dump", str(path)]) != ExitCode.OK
+    assert str(path) in capsys.readouterr().err

@@ -48,3 +48,11 @@ def test_a_message_id_that_is_no_text_is_kept_as_it_is(tmp_path, message_id):
         assert made.append(replace(message.record, message_id=message_id)).queue_offset == 0
     with EQueueStore(tmp_path / "new") as store:
         assert [message.record.message_id for message in store.messages()] == [message_id]
+
+
+def test_a_record_above_the_limit_is_rejected_and_the_next_one_gets_its_place(tmp_path):
+    settings = EQueueSettings(message_chunk_size=1 << 16, queue_chunk_entries=100, max_record_size=300)
+    with writer.EQueueWriter(tmp_path / "store", settings) as made:
+        with pytest.raises(MessageRejectedError, match="the limit is 300"):
+            made.put("Good", 0, bytes(300))
+        assert (made.put("Good", 0, b"body").position, made.put("Good", 0, b"body").queue_offset) == (0, 1)
