@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 Item = TypeVar("Item")
 Answer = TypeVar("Answer")
 _INTERVAL = 0.3
+_TRACEBACK = "Traceback (most recent call last):"
 
 
 class SparkJobError(WorkerError):
@@ -153,7 +154,21 @@ def last_words(error: BaseException) -> str:
     lines = [line.strip() for line in str(error).splitlines()]
     ours = [line for line in lines if line.startswith("mqtool.")]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
-    raised = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    reasons = [*(raised[:1]), *causes, *ours] or [line for line in lines if line][:1] or [type(error).__name__]
+    told = [cause for cause in causes if ": " in cause and not cause.endswith(_TRACEBACK)]
+    raised = [line.removeprefix(": ").rstrip(": ") for line in lines if line.startswith(": ")]
+    reasons = [*(raised[:1]), *(cause.rstrip(": ") for cause in told), *_raised_in_python(error), *ours]
+    reasons = reasons or [line for line in lines if line][:1] or [type(error).__name__]
     stopped = "stopped SparkContext" in reasons[-1]
     return "no master answers, or it ended the application" if stopped else reasons[-1]
+
+
+def _raised_in_python(error: BaseException) -> list[str]:
+    """Returns the line after each traceback of Python in a failure."""
+    found, is_inside = [], False
+    for line in str(error).splitlines():
+        if line.endswith(_TRACEBACK):
+            is_inside = True
+        elif is_inside and not line.startswith(" "):
+            found.append(line.strip())
+            is_inside = False
+    return found

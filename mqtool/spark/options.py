@@ -1,6 +1,7 @@
 """Parses the options of the data source, which Spark passes as strings, into requests."""
 
 import json
+import re
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 
@@ -226,16 +227,15 @@ class _Values:
         text = self._given.get(name.lower())
         if text is None:
             return None
-        digits = text.lower().rstrip("b").rstrip("kmg")
-        shift = {"k": 10, "m": 20, "g": 30}.get(text.lower().rstrip("b")[len(digits) :], 0)
-        if not digits.isdigit() or int(digits) < 1:
+        parts = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
+        if parts is None or int(parts[1]) < 1:
             raise UsageError(f"option {name!r}: expected bytes, e.g. 67108864 or 64m, found {text!r}")
-        return int(digits) << shift
+        return int(parts[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[parts[2]]
 
     def time(self, name: str) -> int | None:
         """Returns ms since the epoch: a number, or RFC 3339; UTC if no zone is given."""
         text = self._given.get(name.lower())
-        if text is None or text.lstrip("-").isdigit():
+        if text is None or re.fullmatch(r"-?\d+", text):
             return None if text is None else int(text)
         try:
             moment = datetime.fromisoformat(text)

@@ -75,7 +75,7 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         Raises:
             ExportError: a log was truncated, or lost messages that were not read yet.
         """
-        share = limit.max_bytes // len(self._options.sources) if isinstance(limit, ReadMaxBytes) else None
+        share = max(1, limit.max_bytes // len(self._options.sources)) if isinstance(limit, ReadMaxBytes) else None
         return _offset({s.broker: self._next(s, _position_of(start, s.broker), share) for s in self._options.sources})
 
     def _next(self, source: Source, position: Position | None, share: int | None) -> Position:

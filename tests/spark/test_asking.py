@@ -123,6 +123,34 @@ def test_a_question_reads_the_columns_and_records_that_its_plan_names(spark, tmp
     assert leaf.relation().options().get("where") == "((((topic = 'Orders')) AND (queue_id IN (0, 1))))"
 
 
+@pytest.mark.parametrize(
+    ("condition", "pushed"),
+    [
+        ("1 < queue_id", "queue_id > 1"),
+        ("queue_id IN (0, 1) AND topic LIKE 'O%'", "((queue_id IN (0, 1)))"),
+        ("topic = 'Orders' OR length(tags) > 0", None),
+        ("body_decoded = false", None),
+        ("queue_id + 1 = 2", None),
+        ("store_timestamp >= timestamp_millis(1790000000500)", "store_timestamp >= '2026-09-21T14:13:20.500000Z'"),
+    ],
+)
+def test_only_what_a_condition_implies_reaches_the_source(spark, condition, pushed, tmp_path):
+    path = str(copy_store(ORDERS, tmp_path))
+    frame = ask(reader(spark), path, lambda m: m.where(condition).select("topic"))
+    leaf = frame._jdf.queryExecution().optimizedPlan().collectLeaves().apply(0)
+    found = leaf.relation().options().get("where")
+    assert (found is None) if pushed is None else (pushed in found)
+
+
+def test_spark_connect_shows_no_plans_and_is_refused():
+    class Connected:
+        def load(self, _paths):
+            return object()
+
+    with pytest.raises(UsageError, match=r"Spark Connect does not expose plans; .* where\(reader, condition\)"):
+        ask(Connected(), "/data/store", lambda messages: messages)
+
+
 @pytest.mark.night
 def test_a_condition_of_one_part_of_a_question_takes_no_row_from_another(spark, tmp_path):
     path = str(copy_store(ORDERS, tmp_path))

@@ -1,5 +1,7 @@
 """An export on Spark writes the very files of an export on one machine, or nothing."""
 
+import os
+import time
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -7,7 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from mqtool.errors import CorruptionError, UsageError
+from mqtool.errors import CorruptionError, UnavailableError, UsageError
 from mqtool.export import run
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.plain import ExportRequest, export
@@ -85,6 +87,87 @@ def test_a_master_that_is_none_is_named_before_anything_starts(master):
 
     with pytest.raises(UsageError, match="expected local"):
         build(master)
+
+
+def test_yarn_without_a_configuration_is_named_before_anything_starts(monkeypatch):
+    from mqtool.spark.session import build
+
+    monkeypatch.delenv("HADOOP_CONF_DIR", raising=False)
+    monkeypatch.delenv("YARN_CONF_DIR", raising=False)
+    with pytest.raises(UsageError, match="neither HADOOP_CONF_DIR nor YARN_CONF_DIR is set"):
+        build("yarn")
+
+
+@pytest.mark.parametrize(
+    ("java", "found"),
+    [
+        (None, "found none"),
+        ("not a program", "found none"),
+        ("#!/bin/sh\necho 'no version here' >&2", "found none"),
+        ("#!/bin/sh\necho 'java version \"1.8.0_402\"' >&2", "found 8"),
+        ("#!/bin/sh\necho 'openjdk version \"11.0.22\" 2024-01-16' >&2", "found 11"),
+    ],
+    ids=["none", "no program", "no version", "8", "11"],
+)
+def test_a_java_that_is_missing_or_too_old_is_named(java, found, tmp_path, monkeypatch):
+    from mqtool.spark.session import build
+
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    if java is not None:
+        program.write_text(java)
+        program.chmod(0o755)
+    monkeypatch.setenv("JAVA_HOME", str(tmp_path))
+    with pytest.raises(UnavailableError, match=f"needs Java 17 or newer and {found} \\(JAVA_HOME is {tmp_path}\\)"):
+        build("local[2]")
+
+
+def refuse(_items):
+    raise ValueError("not of ours")
+    yield
+
+
+def crash(_items):
+    os._exit(3)
+    yield
+
+
+def wait(items):
+    for item in items:
+        time.sleep(0.5)
+        yield item
+
+
+@pytest.mark.parametrize(
+    ("work", "words"), [(refuse, "ValueError: not of ours"), (crash, "Python worker exited unexpectedly (crashed)")]
+)
+def test_a_job_that_fails_for_another_reason_is_one_line_with_that_reason(spark, work, words):
+    from mqtool.spark.job import SparkJob, SparkJobError
+
+    job = SparkJob(spark, "refused", work, lambda _: 1)
+    with pytest.raises(SparkJobError) as failure:
+        job.run([1, 2], "a job of a test")
+    (line,) = str(failure.value).splitlines()
+    assert line.startswith("the Spark job failed: ")
+    assert line.endswith(words)
+
+
+def test_an_interrupt_cancels_the_job(spark):
+    from mqtool.spark.job import SparkJob
+
+    def interrupt(done, total):
+        raise KeyboardInterrupt
+
+    job = SparkJob(spark, "interrupted", wait, lambda _: 1, interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        job.run(list(range(40)), "a job of a test")
+    tracker = spark.sparkContext.statusTracker()
+    deadline = time.monotonic() + 30
+    while tracker.getActiveJobsIds() and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert list(tracker.getActiveJobsIds()) == []
+    (number,) = tracker.getJobIdsForGroup("interrupted")
+    assert tracker.getJobInfo(number).status == "FAILED"
 
 
 @pytest.mark.parametrize("partition_by", [(), ("topic", "date", "hour")], ids=["flat", "directories"])

@@ -1,12 +1,15 @@
 """The data source gives what the broker said, and only what was asked for."""
 
 import json
+import re
 from collections import Counter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from mqtool.errors import UsageError
+from mqtool.spark.options import parse
 from tests.support import lake
 from tests.support.stores import copy_store
 
@@ -136,6 +139,55 @@ def test_sql_reads_a_view(spark, tmp_path):
 def test_options_that_make_no_sense_are_named(spark, tmp_path, options, words):
     with pytest.raises(Exception, match=words):
         read(spark, copy_store(ORDERS, tmp_path), **options).count()
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({}, "no path: load(PATH), or option 'store'"),
+        ({"paths": "/data/store"}, "option 'paths': expected a JSON list: "),
+        ({"queueId": "one"}, "option 'queueId': expected a whole number, found 'one'"),
+        ({"startTime": "yesterday"}, "option 'startTime': expected ms or RFC 3339, found 'yesterday'"),
+        ({"endTime": "--5"}, "option 'endTime': expected ms or RFC 3339, found '--5'"),
+        ({"splitSize": "64mg"}, "option 'splitSize': expected bytes, e.g. 67108864 or 64m, found '64mg'"),
+        ({"maxBytesPerTrigger": "²"}, "option 'maxBytesPerTrigger': expected bytes"),
+        ({"where": "topic = 'a'", "table": "damage"}, "option 'where' applies to the table messages, not to damage"),
+        ({"where": "keys IS NULL", "redact": "keys"}, "option 'where': column 'keys' is redacted"),
+        ({"trust": "queues,me"}, "option 'trust': expected queues or index or clock, found 'me'"),
+        ({"damageColumn": "Topic"}, "option 'damageColumn': expected a name that no column has, found 'Topic'"),
+        (
+            {"damageColumn": "d", "table": "damage"},
+            "option 'damageColumn' applies to the table messages, not to damage",
+        ),
+    ],
+    ids=lambda value: str(value) if isinstance(value, dict) else "",
+)
+def test_options_are_checked_before_anything_is_read(options, words):
+    where = {"path": "/data/store"} if options and "paths" not in options else {}
+    with pytest.raises(UsageError, match=re.escape(words)):
+        parse({**where, **options})
+
+
+@pytest.mark.parametrize(
+    ("text", "millis"),
+    [
+        ("1790000000000", 1_790_000_000_000),
+        ("-1", -1),
+        ("2026-09-21T14:13:20Z", 1_790_000_000_000),
+        ("2026-09-21T16:13:20+02:00", 1_790_000_000_000),
+        ("2026-09-21 14:13:20", 1_790_000_000_000),
+        ("2026-09-21T14:13:20.000001Z", 1_790_000_000_001),  # the first millisecond that is not before it
+        ("1969-12-31T23:59:59.999900Z", 0),
+    ],
+)
+def test_bounds_of_time_are_milliseconds_or_moments_in_any_zone(text, millis):
+    selection = parse({"path": "/data/store", "startTime": text}).read.selection
+    assert selection.begin_time == millis
+
+
+@pytest.mark.parametrize(("text", "size"), [("3000", 3000), ("64k", 65536), ("8MB", 8 << 20), ("2g", 2 << 30)])
+def test_sizes_may_have_a_suffix(text, size):
+    assert parse({"path": "/data/store", "splitSize": text}).split_bytes == size
 
 
 def test_a_permanent_table_is_refused_since_spark_would_lose_its_options(spark, tmp_path):

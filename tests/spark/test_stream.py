@@ -195,6 +195,36 @@ def test_a_segment_that_goes_away_while_a_batch_is_planned_or_read_is_loss(strea
     assert sorted(found) == kept
 
 
+def test_a_batch_of_less_than_a_byte_for_each_store_has_a_record_of_each(streaming, tmp_path):
+    from mqtool.spark.options import parse
+    from mqtool.spark.stream import StoreStreamReader
+
+    other = copy_store("orders-5.5.0", tmp_path / "other")
+    paths = json.dumps([f"b={streaming.store}", f"o={other}"])
+    reader = StoreStreamReader(parse({"paths": paths, "maxBytesPerTrigger": "1"}), ["physical_offset"])
+    start = reader.initialOffset()
+    end = reader.latestOffset(start, reader.getDefaultReadLimit())
+    first = lake.record_ends("orders-5.5.0")[0]
+    assert [end["stores"][name]["offset"] for name in "bo"] == [ENDS[0], first]
+
+
+def test_a_checkpoint_of_another_version_is_refused(streaming):
+    reader, _ = micro_batch(streaming)
+    end = reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    with pytest.raises(ExportError, match="checkpoint: expected version 1, found 2"):
+        reader.partitions({**end, "version": 2}, end)
+
+
+def test_a_stream_from_the_start_whose_first_segment_expired_is_loss(streaming):
+    reader, _ = micro_batch(streaming)
+    start = reader.initialOffset()
+    first, second = sorted((streaming.store / "commitlog").iterdir())[:2]
+    first.unlink()
+    lost = int(second.name) - int(first.name)
+    with pytest.raises(ExportError, match=f"data loss: {lost} bytes of the log expired unread, from physical offset 0"):
+        reader.latestOffset(start, reader.getDefaultReadLimit())
+
+
 def test_the_parquet_sink_gets_each_record_once(streaming):
     for records in (50, 100):
         streaming.grow(records)
