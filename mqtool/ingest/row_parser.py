@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
-from mqtool.formats import commit_log, hosts, java, properties
+from mqtool.formats import commit_log, compression, hosts, java, properties
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.crc import body_crc
 
@@ -161,10 +161,20 @@ def _from_base64(name: str, value: Any) -> bytes:
 
 def _sys_flag(row: Mapping[str, Any], body: bytes, sys_flag: int) -> int:
     """Clears bits that no longer apply: compression of a decompressed body, inner batch of a single message."""
-    stored = row.get("body_crc")
-    if isinstance(stored, int) and sys_flag & SysFlag.COMPRESSED and body_crc(body) != stored:
+    if sys_flag & SysFlag.COMPRESSED and not _is_packed(row.get("body_crc"), body, sys_flag):
         sys_flag &= ~_PACKED
     return sys_flag & ~_BATCH_BITS if row.get("batch_index") is not None else sys_flag
+
+
+def _is_packed(stored_crc: Any, body: bytes, sys_flag: int) -> bool:
+    """Whether a body is still compressed: it has the CRC of the stored one; if that is unknown, it can be decoded."""
+    if isinstance(stored_crc, int):
+        return body_crc(body) == stored_crc
+    try:
+        compression.decode(body, sys_flag)
+    except FormatError:
+        return False
+    return True
 
 
 def _encoded(found: dict[str, str], options: StoreOptions) -> bytes:

@@ -213,9 +213,9 @@ def _half(message: Message) -> Step:
     group = message.properties.get(properties.PRODUCER_GROUP)
     target = message.properties.get(properties.REAL_TOPIC, "an unknown topic")
     if checks:
-        text = f"half message stored again for check {checks} of producer group {group}"
+        text = f"half message stored again for check {checks} of {transactions.producer(group)}"
         return step_of(message, StepKind.CHECKED, text, group=group, tries=checks, is_of_producer=True)
-    text = f"half message for {target} from producer group {group}"
+    text = f"half message for {target} from {transactions.producer(group)}"
     return step_of(message, StepKind.HALF, text, group=group, is_of_producer=True)
 
 

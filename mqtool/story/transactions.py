@@ -41,6 +41,11 @@ def ends(store: Store, records: Sequence[Message], *, is_complete: bool) -> Iter
     yield _open(store, halves[-1], why)
 
 
+def producer(group: str | None) -> str:
+    """Names a producer group in a sentence."""
+    return f"producer group {group}" if group else "an unknown producer group"
+
+
 def _ended(half: Message, op: Message, *, is_complete: bool) -> Step:
     proof = f"op message at physical offset {op.physical_offset} names half message {half.queue_offset}"
     group = half.properties.get(properties.PRODUCER_GROUP)
@@ -53,7 +58,7 @@ def _ended(half: Message, op: Message, *, is_complete: bool) -> Step:
     }
     place = {"queue_id": op.queue_id, "queue_offset": op.queue_offset, "physical_offset": op.physical_offset}
     if is_complete:
-        text = f"rolled back by producer group {group}: no record of it was committed"
+        text = f"rolled back by {producer(group)}: no record of it was committed"
         return Step(StepKind.ROLLED_BACK, text, proof, **about, **place)  # type: ignore[arg-type]
     reason = f"{proof}, but not all records of the message are known"
     text = "not provable: whether it was committed or rolled back"
@@ -67,7 +72,7 @@ def _open(store: Store, half: Message, why: str) -> Step:
     if half.queue_offset >= position and not why:
         proof = f"{positions_file(store)}: half messages before {position} are settled; no op message names it"
         group = half.properties.get(properties.PRODUCER_GROUP)
-        text = f"open: producer group {group} has neither committed nor rolled back"
+        text = f"open: {producer(group)} has neither committed nor rolled back"
         return Step(
             StepKind.WAITS,
             text,

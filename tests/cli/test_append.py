@@ -1,11 +1,13 @@
 """`mqtool append`: what it stores, what it answers, what it refuses, and that a refusal changes nothing."""
 
+import base64
 import errno
 import io
 import json
 import os
 import re
 import sys
+import zlib
 from types import SimpleNamespace
 
 import pyarrow as pa
@@ -389,3 +391,24 @@ def test_messages_without_a_unique_key_are_appended_and_the_log_before_them_is_r
     assert "already had" not in mqtool("append", root, "--from", source).stderr
     assert "bytes that the log already had" in mqtool("append", root, "--from", source).stderr
     assert len(messages(root)) == 6
+
+
+def test_a_body_is_marked_as_compressed_only_if_it_is(mqtool, tmp_path):
+    """A table without the column body_crc does not state which bytes were stored."""
+    packed = base64.b64encode(zlib.compress(b"packed")).decode()
+    rows = [
+        {"topic": "T", "body": "plain", "sys_flag": 1},
+        {"topic": "T", "body_base64": packed, "sys_flag": 1},
+        {"topic": "T", "body": "plain", "sys_flag": 1, "body_crc": zlib.crc32(zlib.compress(b"plain"))},
+    ]
+    mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", rows))
+    found = messages(tmp_path / "new")
+    assert [(one.sys_flag & 1, one.body) for one in found] == [(0, b"plain"), (1, b"packed"), (0, b"plain")]
+
+
+def test_a_message_of_an_inner_batch_is_stored_without_the_properties_of_its_batch(mqtool, tmp_path):
+    values = {"INNER_NUM": "3", "INNER_BASE": "7", "a": "b"}
+    rows = [{"topic": "T", "body": "x", "batch_index": index, "properties": values} for index in (0, None)]
+    mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", rows[:1]))
+    (found,) = messages(tmp_path / "new")
+    assert {name: value for name, value in found.properties.items() if name in values} == {"a": "b"}

@@ -329,3 +329,21 @@ def test_units_of_batches_that_differ_count_with_their_messages(diff, pair):
         count,
         0,
     )
+
+
+def test_a_batch_queue_that_is_only_on_one_side_is_reported(diff, pair):
+    a, b = pair("bcq-5.5.0")
+    shutil.rmtree(b / "batchconsumequeue" / "BatchTopic" / "1")
+    units = [row for row in answers("bcq-5.5.0", "batchqueue") if row["kind"] == "unit" and row["queueId"] == 1]
+    first, end = units[0]["baseOffset"], units[-1]["baseOffset"] + units[-1]["batchSize"]
+    for left, right, side in ((a, b, "a"), (b, a, "b")):
+        (queue,) = diff(left, right, "--part", "queues")["queues"]
+        assert (queue["topic"], queue["queue_id"]) == ("BatchTopic", 1)
+        assert (queue[f"only_{side}"], queue[f"messages_{side}"]) == ([[first, end - 1]], end - first)
+
+
+def test_a_dledger_log_without_data_files_is_not_called_equal(diff, pair):
+    a, b = pair()
+    (b / "dledger-n0" / "data").mkdir(parents=True)
+    found = diff(a, b)
+    assert (found["equal"], found["not_compared"]) == (False, ["b: the DLedger log has no data file, or is not in use"])

@@ -8,6 +8,7 @@ import pytest
 import mqtool as library
 from mqtool.cli.exits import ExitCode
 from tests.support.browser import Browser
+from tests.support.builder import StoreBuilder
 from tests.support.html_page import Page
 from tests.support.stores import FIXTURES, copy_store, tree_digest
 
@@ -146,3 +147,16 @@ def test_a_key_of_very_many_messages_is_read_up_to_a_limit_that_is_said(mqtool, 
     result = mqtool("story", FIXTURES / "orders-5.5.0" / "store", "blanks", "-f", "json")
     assert "more records have this key and were not read" in result.stderr
     assert len({row["message"] for row in result.document["rows"]}) == 5
+
+
+def test_the_span_of_a_message_without_keys_has_no_attributes_of_keys(mqtool, tmp_path):
+    builder = StoreBuilder()
+    builder.put(b"body", topic="T")
+    result = mqtool("story", builder.write(tmp_path / "store"), "0", "--format", "otlp")
+    (resource,) = json.loads(result.stdout)["resourceSpans"]
+    root, *_ = resource["scopeSpans"][0]["spans"]
+    names = {one["key"] for one in root["attributes"]}
+    assert "messaging.destination.name" in names
+    assert names.isdisjoint(
+        {"messaging.message.id", "messaging.rocketmq.message.tag", "messaging.rocketmq.message.keys"}
+    )

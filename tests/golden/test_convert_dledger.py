@@ -173,3 +173,13 @@ def test_a_commit_record_whose_half_message_is_damaged_keeps_its_address_and_is_
     assert (found.damage.count, found.unresolved) == (1, users)
     with mqtool.open(tmp_path / "plain") as made:
         assert sum(m.prepared_transaction_offset == half for m in made.messages()) == users
+
+
+def test_tables_of_timers_and_transactions_in_rocksdb_are_reported_as_left_behind(tmp_path):
+    """They hold physical offsets of the old log."""
+    root = copy_store("dledger-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        assert convert(store, tmp_path / "without").left_behind == []
+        (root / "rocksdbstore").mkdir(exist_ok=True)
+        (root / "rocksdbstore" / "000007.sst").write_bytes(b"x")
+        assert convert(store, tmp_path / "with").left_behind == ["rocksdbstore"]

@@ -3,6 +3,7 @@
 import base64
 import json
 import shutil
+import zlib
 from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
@@ -332,3 +333,18 @@ def test_a_dledger_log_is_replayed_and_gone_on_with(tmp_path):
     assert len(messages(tmp_path / "target")) == report.replayed
     assert report.replayed + report.skipped.not_committed == len(known)
     assert replayed(store, tmp_path / "target", state=tmp_path / "state").replayed == 0
+
+
+def test_a_body_that_cannot_be_decoded_is_searched_as_it_is_stored(tmp_path):
+    """The row of a damaged message, as `dump` prints it: its body is what is stored, as its CRC says."""
+    row = {"topic": "A", "body": "two", "sys_flag": 1, "body_crc": zlib.crc32(b"two")}
+    (tmp_path / "lines").write_text(json.dumps(row) + "\n")
+    for pattern, count in ((b"t.o", 1), (b"one", 0)):
+        report = replayed(tmp_path / "lines", tmp_path / pattern.hex(), Selection(grep=pattern), dry_run=True)
+        assert report.replayed == count
+
+
+def test_a_dry_run_names_what_the_target_would_not_take(tmp_path):
+    (tmp_path / "lines").write_text('{"topic": "A", "body": "x"}\n{"topic": "A/b", "body": "x"}\n')
+    report = replayed(tmp_path / "lines", tmp_path / "target", dry_run=True)
+    assert (report.replayed, report.refused, [position for position, _ in report.reasons]) == (1, 1, [2])

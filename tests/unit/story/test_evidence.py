@@ -193,3 +193,29 @@ def test_more_messages_than_are_told_are_counted(tmp_path, monkeypatch):
         found, notes = histories_of(store, "same")
     assert [one.unique_key for one in found] == ["U0", "U1"]
     assert notes == ["3 more messages have this key: name one by its id"]
+
+
+def test_a_half_message_that_names_no_group_is_of_an_unknown_one(tmp_path):
+    builder = StoreBuilder()
+    builder.put(topic=topics.HALF_TOPIC, unique_key="U1")
+    assert steps(life(builder.write(tmp_path / "store"))) == [
+        (StepKind.HALF, "half message for an unknown topic from an unknown producer group"),
+        (StepKind.WAITS, "open: an unknown producer group has neither committed nor rolled back"),
+    ]
+
+
+def test_records_of_the_broker_s_own_topics_are_no_steps_of_the_message_that_they_name(tmp_path):
+    builder = StoreBuilder()
+    builder.put(topic="T", unique_key="U1")
+    for topic in (topics.OP_TOPIC, f"{topics.REVIVE_TOPIC_PREFIX}DefaultCluster"):
+        builder.put(b"no record of POP", topic=topic, unique_key="U1")
+    assert steps(life(builder.write(tmp_path / "store"))) == [(StepKind.SENT, "sent to T")]
+
+
+@pytest.mark.parametrize("due", [None, "soon"])
+def test_a_timer_message_without_a_time_waits_for_an_unknown_one(due, tmp_path):
+    builder = StoreBuilder()
+    values = {"UNIQ_KEY": "U1", "REAL_TOPIC": "T"} | ({} if due is None else {"TIMER_DELIVER_MS": due})
+    builder.put(topic=topics.TIMER_TOPIC, unique_key="U1", properties=encoded(**values))
+    found = life(builder.write(tmp_path / "store"))
+    assert [(step.kind, step.due) for step in found.steps] == [(StepKind.TIMED, None), (StepKind.WAITS, None)]
