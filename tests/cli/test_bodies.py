@@ -22,6 +22,7 @@ BINARY = b"\xff\x00\x80"
         (Body.BASE64, b"abc", ("YWJj", "base64")),
         (Body.JSON, b'{"a": [1, null, "x"]}', ({"a": [1, None, "x"]}, "json")),
         (Body.JSON, b"12", (12, "json")),
+        (Body.JSON, b"[1.5, -2e3]", ([1.5, -2000.0], "json")),
         (Body.JSON, b"no json", ("no json", "text")),
         (Body.JSON, b"NaN", ("NaN", "text")),
         (Body.JSON, b"[" * 100_000, ("[" * 100_000, "text")),

@@ -95,6 +95,20 @@ def test_the_configuration_gives_the_rules(mqtool, tmp_path):
     assert [one["goes"] for one in files] == [True, True, False, False, False]
 
 
+@pytest.mark.parametrize("keep", [[], ["--no-keep"]], ids=str)
+def test_at_the_hour_of_deletion_nothing_needs_to_be_asked_for(mqtool, tmp_path, keep):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    config = tmp_path / "broker.conf"
+    config.write_text(f"deleteWhen={';'.join(f'{hour:02d}' for hour in range(24))}\n", "utf-8")
+    said = mqtool("clean", root, "--dry-run", "--config", config, "-f", "json").document
+    going = {one["file"] for one in said["files"] if one["goes"]}
+    assert len(going) == 4
+    result = mqtool("clean", root, "--yes", *keep, "--config", config, "-f", "json")
+    assert going <= set(result.document["removed"])
+    assert not [file for file in going if (root / file).exists()]
+
+
 @pytest.mark.parametrize("name", ["orders-4.9.7", "orders-5.5.0"])
 def test_unread_messages_are_those_at_and_behind_the_committed_offsets(mqtool, tmp_path, name):
     root = copy_store(name, tmp_path)

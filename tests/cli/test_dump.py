@@ -239,6 +239,8 @@ def test_damage_can_stand_among_the_rows(mqtool, tmp_path):
     assert (result.code, result.stderr, len(found)) == (1, "", 1)
     offsets = [row["damage"]["start"] if "damage" in row else row["physical_offset"] for row in result.lines]
     assert offsets == sorted(offsets)
+    one_by_one = mqtool("dump", store, "--format", "jsonl", "--damage", "rows", "--max-bytes", "1G")
+    assert (one_by_one.code, one_by_one.lines) == (1, result.lines)
     document = mqtool("dump", store, "--format", "json", "--damage", "rows").document
     assert document["rows"] == result.lines
     assert document["ok"] is False

@@ -86,6 +86,13 @@ def test_dump_tells_of_damage_and_goes_on(mqtool, tmp_path):
     assert "lengths-differ at physical offset 4949" in result.stderr
 
 
+def test_a_range_from_the_end_counts_from_the_last_message_that_can_be_read(mqtool, tmp_path):
+    store = damaged("done-record-suffix", tmp_path / "store")
+    positions = [row["position"] for row in mqtool("dump", store, "--format", "jsonl").lines]
+    found = mqtool("find", store, "--offset=-2000:end", "--format", "jsonl")
+    assert [row["position"] for row in found.lines] == [one for one in positions if one >= positions[-1] + 1 - 2000]
+
+
 SELECTIONS = [
     (("--topic", "pa*"), lambda a: a["topic"] == "pay"),
     (("--queue", "1"), lambda a: a["queueId"] == 1),

@@ -72,6 +72,23 @@ def test_show_compares_two_replicas(mqtool, store, tmp_path):
     assert set(shown.values()) == {0, 1}
 
 
+def test_show_compares_with_a_replica_without_positions_and_names_what_cannot_be_read(mqtool, store, tmp_path):
+    other = shutil.copytree(store, tmp_path / "other")
+    for path in (other / "config").glob("*onsumerOffset.json*"):
+        path.write_text('{"offsetTable": {}}')
+    words = ("-g", "pull-group", "-t", "Orders")
+    rows = mqtool("offsets", "show", store, *words, "--compare", other, "--format", "jsonl").lines
+    found = {row["queue_id"]: row["offset"] for row in rows if row["kind"] == "committed"}
+    assert found == offsets_of(store)["pull-group"]["Orders"]
+    assert {(row["other_offset"], row["difference"]) for row in rows} == {(None, None)}
+    broken = sorted((other / "config").glob("*onsumerOffset.json*"))
+    for path in broken:
+        path.write_text('{"offsetTable":')
+    result = mqtool("offsets", "show", other, *words)
+    assert result.code == 1
+    assert [path.name for path in broken if f"mqtool: {path.name}: " in result.stderr] == [path.name for path in broken]
+
+
 def test_show_compares_with_a_replica_that_alone_has_a_position(mqtool, store, tmp_path):
     other = shutil.copytree(store, tmp_path / "other")
     position = offsets_of(other)["pull-group"]["Orders"]
@@ -387,6 +404,18 @@ def test_a_plan_for_a_broker_is_applied_and_undone(mqtool, broker, position, tmp
     assert now() == 5
     assert mqtool("apply", undo, "--yes", "--format", "json").document["undo"] == str(redo)
     assert now() == 8
+
+
+def test_an_interrupted_plan_for_a_broker_goes_on_with_its_undo_file(mqtool, broker, position, tmp_path):
+    group, now = position
+    plan, undo = tmp_path / "plan.json", tmp_path / "plan.undo.json"
+    words = ("--broker", broker.broker_address, "--group", group, "--topic", "T", "--shift", "-3", "-o", plan)
+    assert mqtool("plan", "offsets", *words).code == 0
+    assert mqtool("apply", plan, "--yes").code == 0
+    before = undo.read_bytes()
+    again = mqtool("apply", plan, "--yes", "--format", "json")
+    assert (again.code, again.document["moved"], again.document["already"]) == (0, 0, 1), again.stderr
+    assert (now(), undo.read_bytes()) == (5, before)
 
 
 def test_the_undo_file_of_another_plan_is_not_written_over(mqtool, broker, position, tmp_path):

@@ -62,6 +62,23 @@ def test_damage_ends_with_1_and_is_listed(mqtool, tmp_path):
     assert f"physical offset {damage['start']}" in result.stderr
 
 
+def test_of_much_damage_the_first_ranges_are_listed_and_the_others_counted(mqtool, tmp_path):
+    store = copy_store("orders-5.5.0", tmp_path)
+    path = store / "commitlog" / f"{0:020d}"
+    data, position, starts = bytearray(path.read_bytes()), 0, []
+    while len(starts) < 13:  # every second record gets another magic
+        size = int.from_bytes(data[position : position + 4], "big")
+        position += size
+        starts.append(position)
+        data[position + 4] ^= 0xFF
+        position += int.from_bytes(data[position : position + 4], "big")
+    path.write_bytes(data)
+    result = rebuild(mqtool, "consumequeue", store, "--output", tmp_path / "out")
+    assert (result.code, result.document["damage_count"]) == (1, 13)
+    assert [start for start in starts if f"at physical offset {start}, " in result.stderr] == starts[:10]
+    assert "damage: 3 more ranges" in result.stderr
+
+
 def test_damage_ends_metadata_with_1_too(mqtool, tmp_path):
     store = damage_case("flip-magic@5.5.0-clean", tmp_path / "case")
     result = rebuild(mqtool, "metadata", store, "--output", tmp_path / "out")

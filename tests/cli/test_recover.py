@@ -116,6 +116,18 @@ def test_a_store_that_the_broker_would_refuse_is_refused_in_its_words(mqtool, tm
     assert tree_digest(root) == before
 
 
+@pytest.mark.parametrize("mode", ["careful", "compatible"])
+def test_a_store_on_which_a_broker_never_finishes_starting_is_refused(recover, mode):
+    """4.9.7 waits in DefaultMessageStore.start for a dispatch that has nowhere to go on."""
+    case = "segment-missing-last@4.9.7-crash"
+    assert answer_of(case)["hung"]
+    root, result = recover(case, "--mode", mode)
+    assert result.code == ExitCode.REFUSED
+    assert tree(root) == tree(damage_case(case, root.parent.parent / "again"))
+    assert "a broker of 4.9 would never finish starting: start() waits for dispatch" in result.stderr
+    assert "the disk" not in result.stderr
+
+
 def test_a_plan_that_the_broker_would_refuse_names_the_store_and_no_temporary_file(tmp_path):
     root = damage_case("segment-short-last@5.5.0-clean", tmp_path / "damaged")
     with pytest.raises(errors.StoreError, match="length not matched") as caught:

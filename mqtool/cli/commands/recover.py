@@ -24,7 +24,6 @@ from mqtool.errors import (
     NotAStoreError,
     NothingToChangeError,
     RefusedError,
-    StoreError,
     StoreLockedError,
     UnreadableError,
     UnsupportedFormatError,
@@ -182,7 +181,7 @@ def _check(expected: Outcome, path: Path) -> None:
     if expected.refusal is not None:
         raise LayoutError(f"cannot be opened: {expected.refusal}", path)
     if expected.hung is not None:
-        raise StoreError(f"a broker of {expected.release} would never finish starting: {expected.hung}", path)
+        raise LayoutError(f"a broker of {expected.release} would never finish starting: {expected.hung}", path)
 
 
 def _lost(expected: Outcome) -> list[dict[str, Any]]:

@@ -95,7 +95,7 @@ class BrokerPositions:
     @cached_property
     def settings(self) -> dict[str, str]:
         """Configuration of the broker."""
-        return dict(java_properties.parse(bytes(self.call_ok(RequestCode.GET_BROKER_CONFIG).body)))
+        return dict(self._parsed(self.call_ok(RequestCode.GET_BROKER_CONFIG).body, java_properties.parse))
 
     @property
     def name(self) -> str:

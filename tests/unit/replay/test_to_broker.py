@@ -24,6 +24,7 @@ from mqtool.store.selection import Selection
 from tests.support.remoting import Client
 from tests.support.replayed import expected_queues, queues_of
 from tests.support.stores import store_fixture
+from tests.unit.server.test_broker_positions import answering as server_answering
 
 NAME = "orders-5.5.0"
 STORE = Path(store_fixture(NAME).directory)
@@ -225,3 +226,13 @@ def test_a_state_belongs_to_a_store_or_to_a_name_server(server, tmp_path):
     replay(ReplayRequest(Source(path, Selection()), tmp_path / "new", state=tmp_path / "stored"))
     with pytest.raises(UsageError, match="name_server was None"):
         sent(path, server, state=tmp_path / "stored")
+
+
+@pytest.mark.parametrize(("code", "words"), [(1, "SYSTEM_ERROR: no"), (None, "no answer")], ids=["refusal", "silence"])
+def test_a_name_server_that_refuses_or_does_not_answer_is_an_error_and_no_message_is_sent(monkeypatch, code, words):
+    monkeypatch.setattr("mqtool.server.producer.sender._ANSWER_SECONDS", 0.05)
+    with server_answering(code, remark="no") as name_server, BrokerSender(name_server.address) as sender:
+        answers, error = sender.send([OutgoingMessage("T", 0, b"x")])
+    assert answers == []
+    assert isinstance(error, ConnectionError)
+    assert words in str(error)

@@ -1,14 +1,19 @@
 """Positions set on a broker: refusals, an interrupted run, a broker that ignores a position; and the plan's file."""
 
+import asyncio
 import json
+import threading
+from contextlib import contextmanager
 
 import pytest
 from msgspec.structs import replace
 
-from mqtool.errors import RefusedError
+from mqtool.errors import RefusedError, RemoteProtocolError
 from mqtool.protocol import Command
-from mqtool.server.offsets import BrokerPlan, apply_moves, check_broker
+from mqtool.server.net.listener import Listener
+from mqtool.server.offsets import BrokerPlan, BrokerPositions, apply_moves, check_broker
 from mqtool.store.offset_moves import Move
+from tests.support.engine import open_small
 
 MOVES = (Move("g", "T", 0, 8, 5), Move("g", "T", 1, 9, 5), Move("g", "T", 2, None, 4))
 PLAN = BrokerPlan("127.0.0.1:1", "broker-a", "2026-11-21T00:00:00+00:00", MOVES)
@@ -131,3 +136,70 @@ def test_the_file_of_a_plan_cannot_be_edited(tmp_path):
     with pytest.raises(RefusedError, match="plan-unreadable"):
         BrokerPlan.from_json(json.dumps(document).encode(), tmp_path)
     assert BrokerPlan.from_json(b'{"schema": "mqtool.plan"}', tmp_path) is None
+
+
+# -- answers of a broker that cannot be used
+
+
+@contextmanager
+def answering(code=0, body=b"", remark=None, **fields):
+    """A client of a broker that gives every request the same answer."""
+    loop = asyncio.new_event_loop()
+    thread = threading.Thread(target=loop.run_forever)
+    thread.start()
+
+    def answer(command, peer):
+        return command.reply(code, remark, fields, body) if code is not None else asyncio.Future()
+
+    listener = Listener("127.0.0.1", 0, {}, answer)
+    asyncio.run_coroutine_threadsafe(listener.start(), loop).result()
+    try:
+        with BrokerPositions(listener.address) as broker:
+            yield broker
+    finally:
+        asyncio.run_coroutine_threadsafe(listener.stop(0), loop).result()
+        loop.call_soon_threadsafe(loop.stop)
+        thread.join()
+        loop.close()
+
+
+@pytest.mark.parametrize(
+    ("answer", "ask", "words"),
+    [
+        ({"code": 16, "remark": "no"}, lambda broker: broker.name, "GET_BROKER_CONFIG: NO_PERMISSION: no"),
+        ({"body": b"a=\\uZZZZ"}, lambda broker: broker.name, "after .*u, found 'ZZZZ'"),
+        ({"body": b"[]"}, lambda broker: broker.release, "expected a JSON object, found a list"),
+        ({"body": b"{"}, lambda broker: broker.topics(), "127.0.0.1"),
+        ({"body": b'{"offsetTable":7}'}, lambda broker: broker.committed(), "127.0.0.1"),
+        ({"offset": "many"}, lambda broker: broker.bounds("T", 0), "expected offset in SUCCESS"),
+        ({}, lambda broker: broker.at_time("T", 0, 1), "expected offset in SUCCESS"),
+        ({"body": b"no record"}, lambda broker: broker.message("T", 0, 0), "answer to a pull: "),
+        ({"code": 16, "remark": "no"}, lambda broker: broker.message("T", 0, 0), "expected nextBeginOffset in NO_PERM"),
+    ],
+    ids=["refusal", "settings", "runtime", "topics", "offsets", "no number", "no offset", "no record", "refused pull"],
+)
+def test_an_answer_that_cannot_be_used_is_an_error_with_the_broker_s_address(answer, ask, words):
+    with answering(**answer) as broker, pytest.raises(RemoteProtocolError, match=words):
+        ask(broker)
+
+
+def test_a_broker_that_does_not_answer_in_time_is_an_error(monkeypatch):
+    monkeypatch.setattr("mqtool.server.offsets.client._ANSWER_SECONDS", 0.05)
+    with answering(None) as broker, pytest.raises(ConnectionError, match=r"no answer in 0\.05 s"):
+        broker.groups()
+
+
+def test_messages_that_were_not_asked_for_are_left_out_and_a_queue_that_does_not_go_on_ends(in_memory):
+    with open_small(in_memory / "store") as store:
+        found = [store.put("T", 0, b"%d" % number) for number in range(3)]
+        body = b"".join(map(bytes, (store.message_at(one.physical_offset) for one in found)))
+    with answering(body=body, nextBeginOffset="1") as broker:
+        assert [one.queue_offset for one in broker.messages("T", 0, 1, 2)] == [1]
+        assert [one.queue_offset for one in broker.messages("T", 0, 1, 9)] == [1, 2]
+    with answering(body=body, nextBeginOffset="9") as broker:
+        assert broker.message("T", 0, 5) is None
+
+
+def test_a_client_that_asks_nothing_opens_no_connection():
+    with BrokerPositions("127.0.0.1:1"):
+        pass
