@@ -1,6 +1,7 @@
 """Queues and tables in RocksDB: what the real broker kept there, and both ways between RocksDB and files."""
 
 import importlib.util
+import os
 import shutil
 
 import pytest
@@ -14,8 +15,9 @@ from mqtool.store.describe import describe
 from mqtool.store.oddities import oddities
 from mqtool.store.rocksdb import Database
 from mqtool.store.rocksdb_queues import QueueDatabase
-from mqtool.verify.store import verify
+from mqtool.verify.store import Options, verify
 from tests.support.builder import StoreBuilder
+from tests.support.damage import held_lock
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 
 if importlib.util.find_spec("rocksdict") is None:
@@ -334,3 +336,47 @@ def test_tables_that_were_never_counted_up_get_a_version_that_a_broker_takes(tmp
     with mqtool.open(tmp_path / "made") as store:
         assert store.metadata.offset_tables.offsets.data_version.counter == 1
         assert store.metadata.consumer_offsets == {"G": {"T": {0: 5}}}
+
+
+def test_a_unit_of_a_topic_that_was_not_asked_for_is_not_judged(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    put(root, unit_key(b"Rocks", 0, 7), None)
+    with mqtool.open(root) as store:
+        found = {
+            name: [one.code for one in verify(store, Options(topics=(name,))).findings] for name in ("Rocks", "R2*")
+        }
+    assert found == {"Rocks": ["rocksdb-missing-unit"], "R2*": []}
+
+
+def test_while_a_broker_runs_it_may_have_written_rows_that_the_log_had_not(tmp_path):
+    """The last units that are stored, the dispatch position, and units of records that have come since."""
+    root = copy_store(NAME, tmp_path)
+    for harm in ("extra", "bound", "checkpoint"):
+        key, value, family, _ = HARM[harm]
+        put(root, key, value, family)
+    with mqtool.open(root) as store:
+        assert {one.code for one in verify(store).findings} == {"rocksdb-extra-unit", "rocksdb-bound"}
+        (root / "lock").touch()
+        with held_lock(root / "lock"):
+            assert verify(store).findings == ()
+
+
+def test_a_damaged_record_has_no_unit_in_the_log_to_compare(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    with mqtool.open(root) as store:
+        at = next(one.physical_offset for one in store.messages() if one.queue_offset == 3)
+    with min((root / "commitlog").iterdir()).open("r+b") as file:
+        file.seek(at + 4)
+        file.write(bytes(3))
+    with mqtool.open(root) as store:
+        found = verify(store)
+    assert "log-bad-header" in {one.code for one in found.findings}
+    assert "rocksdb-missing-unit" not in {one.code for one in found.findings}
+
+
+def test_what_is_neither_a_file_nor_a_directory_ends_a_conversion_and_leaves_nothing(tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    os.mkfifo(root / "pipe")
+    with mqtool.open(root) as store, pytest.raises(StoreError, match="pipe: is neither a file nor a directory"):
+        into_rocksdb(store, tmp_path / "rocks")
+    assert [path.name for path in tmp_path.iterdir()] == ["store"]
