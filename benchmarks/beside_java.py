@@ -149,8 +149,8 @@ class Sides:
 Job = tuple[Measured, Callable[[Measured], float], Callable[[], float]]
 
 
-def checks(sides: Sides) -> list[Job]:
-    """Returns the jobs that check a log: goal, mqtool's side, Java's side."""
+def checks(sides: Sides, log: str = "") -> list[Job]:
+    """Returns the jobs that check a log, which `log` describes: goal, mqtool's side, Java's side."""
     size, large = sides.size, sides.size >= 1024
 
     def verify(jobs: int) -> Callable[[Measured], float]:
@@ -158,11 +158,11 @@ def checks(sides: Sides) -> list[Job]:
 
     return [
         (
-            Measured("verify, 1 process (Java: recovery)", size, 2 if large else 1),
+            Measured(f"verify, 1 process{log} (Java: recovery)", size, 2 if large else 1),
             verify(1),
             lambda: sides.java("recover"),
         ),
-        (Measured("verify, 2 processes", size, 3 if large else 1.5), verify(2), lambda: sides.java("recover")),
+        (Measured(f"verify, 2 processes{log}", size, 3 if large else 1.5), verify(2), lambda: sides.java("recover")),
     ]
 
 
@@ -387,7 +387,8 @@ def main() -> None:
             large = Sides(Path(directory), size, options.large // share, "-large")
             rebuilt = Sides(Path(directory), size, min(options.large, REBUILT) // share, "-rebuilt")
             sides = Sides(Path(directory), size, options.log)
-            for source, jobs in ((large, checks(large)), (rebuilt, rebuilds(rebuilt)), (sides, jobs_of(sides))):
+            others = [*checks(sides, f", log of {options.log} MiB"), *jobs_of(sides)]
+            for source, jobs in ((large, checks(large)), (rebuilt, rebuilds(rebuilt)), (sides, others)):
                 jobs = [job for job in jobs if options.only in job[0].job]  # noqa: PLW2901 - those that are wanted
                 for _ in range(options.rounds if jobs else 0):
                     source.make()
