@@ -6,6 +6,8 @@ them takes two milliseconds, because offsets are mostly ascending already. `nump
 
 import numpy as np
 
+_AT_ONCE = 1 << 18
+
 
 def distinct(numbers: np.ndarray) -> np.ndarray:
     """Returns the distinct numbers, ascending."""
@@ -25,8 +27,12 @@ def among(numbers: np.ndarray, candidates: np.ndarray) -> np.ndarray:
     if not len(candidates) or not len(numbers):
         return np.zeros(len(numbers), bool)
     ordered = candidates if (candidates[1:] >= candidates[:-1]).all() else np.sort(candidates)
-    at = np.minimum(np.searchsorted(ordered, numbers), len(ordered) - 1)
-    return np.asarray(ordered[at] == numbers)
+    found = np.empty(len(numbers), bool)
+    for start in range(0, len(numbers), _AT_ONCE):  # places need as much memory as the numbers
+        part = numbers[start : start + _AT_ONCE]
+        at = np.minimum(np.searchsorted(ordered, part), len(ordered) - 1)
+        np.equal(ordered[at], part, out=found[start : start + _AT_ONCE])
+    return found
 
 
 def within(numbers: np.ndarray, start: int | None, end: int | None) -> np.ndarray:

@@ -10,7 +10,7 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
-from mqtool.records.number_sets import among, distinct, union
+from mqtool.records.number_sets import among, distinct, stable_order, union
 from mqtool.recovery.proof import Proof
 from mqtool.recovery.queue_files import QueueFile
 from mqtool.recovery.reading import OK, QueueReading
@@ -85,11 +85,11 @@ def losses_of(
         readings: pulls after the start.
         end: physical offset at which the log ends after the start.
     """
-    delivered = np.zeros(len(proof.position), np.int64)
+    delivered = np.zeros(len(proof.position), np.int32)
     others = 0
     for reading in readings.values():
         ok = reading.states == OK
-        delivered += np.bincount(reading.records[ok & (reading.records >= 0)], minlength=len(delivered))
+        np.add.at(delivered, reading.records[ok & (reading.records >= 0)], 1)
         others += len(set(reading.physical[ok & (reading.records < 0)].tolist()))
     lost: dict[QueueKey, Ranges] = {}
     repeated: dict[QueueKey, Ranges] = {}
@@ -217,8 +217,8 @@ def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims:
 
 def rows_by_queue(proof: Proof) -> dict[QueueKey, np.ndarray]:
     """Returns the rows of each queue's records, in the order of the log."""
-    order = np.argsort(proof.queue, kind="stable")
-    edges = np.searchsorted(proof.queue[order], np.arange(len(proof.queues) + 1))
+    order = stable_order(proof.queue)
+    edges = np.concatenate([[0], np.cumsum(np.bincount(proof.queue, minlength=len(proof.queues)))])
     return {key: order[edges[number] : edges[number + 1]] for number, key in enumerate(proof.queues)}
 
 

@@ -53,18 +53,17 @@ class UnitContent:
         return found
 
     def _read(self, first: int, count: int) -> np.ndarray:
-        found = np.empty(count * self.unit.size, np.uint8)
+        found = np.zeros(count * self.unit.size, np.uint8)  # takes memory for what is read only
         start = first * self.unit.size
         with ReadFile(self.path) as file:
             filled = max(0, min(file.data_end() - start, len(found)))
-            filled = file.read_into(start, found.data[:filled])
-        found[filled:] = 0
+            file.read_into(start, found.data[:filled])
         return found.view(self.unit.dtype)
 
     def write(self, position: int, values: tuple[int, ...]) -> None:
         """Sets the unit at a position."""
         if self._written is None:
-            self._written = self.units().copy()
+            self._written = self.units()
         if self.changed_from is None or position < self.changed_from:
             self.changed_from = position
         self._written[position // self.unit.size] = values

@@ -1,9 +1,14 @@
 """A ConsumeQueue while the broker starts."""
 
+import os
+from pathlib import Path
+
 import pytest
 
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.recovery.action_log import Action, ActionLog, StartHung
 from mqtool.recovery.mapped_files import list_entries
+from mqtool.recovery.queue_files import UnitContent
 from mqtool.recovery.queues import SimpleQueue
 from tests.unit.recovery.stores import QUEUE_FILE, patch, settings, unit, write_queue
 
@@ -189,3 +194,25 @@ def test_a_file_that_is_made_anew_begins_as_zeros_whatever_lies_there(tmp_path, 
     made.put(500, 100, 7, 1)
     patch(directory / f"{0:020d}", 0, unit(77))
     assert made.files.files[0].units()["physical_offset"].tolist()[:3] == [0, 500, 0]
+
+
+def resident() -> int:
+    """Bytes of memory that this process occupies."""
+    return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+@pytest.mark.skipif(not Path("/proc/self/statm").exists(), reason="needs Linux")
+@pytest.mark.parametrize("is_new", [True, False])
+def test_files_that_get_a_unit_take_memory_for_their_units_only(tmp_path, is_new):
+    size = 300_000 * 20
+    paths = [tmp_path / f"{number}" for number in range(50)]
+    for path in paths:
+        path.touch()
+        os.truncate(path, size)
+    before = resident()
+    files = [UnitContent(path, CONSUME_QUEUE_UNIT, size, is_new=is_new) for path in paths]
+    for file in files:
+        file.write(20, (100, 100, 7))
+    assert resident() - before < len(paths) * size // 2  # a huge page each is a third
+    assert all(file.unit_at(1).tolist() == (100, 100, 7) for file in files)
+    assert not any(file.units()["size"][[0, 2, -1]].any() for file in files[:3])
