@@ -5,7 +5,7 @@ from collections import OrderedDict
 from pathlib import Path
 from typing import Self
 
-from mqtool.errors import StoreError
+from mqtool.errors import StoreError, UsageError
 from mqtool.formats import file_names
 from mqtool.jobs.atomic import write_all, writing
 
@@ -58,7 +58,11 @@ class OutputFiles:
         return name in self._open or (self.root / name).exists()
 
     def read(self, name: str, position: int, count: int) -> bytes:
-        """Returns bytes that were written before; fewer at the end of the file, none if the file does not exist."""
+        """Returns bytes that were written before; fewer at the end of the file.
+
+        Raises:
+            StoreError: the file cannot be read.
+        """
         try:
             descriptor = self._open.get(name)
             if descriptor is not None:
@@ -66,10 +70,23 @@ class OutputFiles:
             with (self.root / name).open("rb") as file:
                 file.seek(position)
                 return file.read(count)
-        except FileNotFoundError:
-            return b""
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror}", self.root / name) from error
+
+    def require(self, name: str, size: int) -> None:
+        """Checks that a file which an earlier run has written is still there.
+
+        Raises:
+            UsageError: it is missing or has another size.
+        """
+        path = self.root / name
+        found = path.stat().st_size if path.is_file() else None
+        if found != size:
+            words = "it is missing" if found is None else f"found {found} bytes"
+            raise UsageError(
+                f"{path}: the run to resume wrote {size} bytes there, {words}; start again with a new directory, "
+                "without --resume"
+            )
 
     def remove(self, name: str) -> None:
         """Removes a file that this object may have created."""
@@ -171,8 +188,13 @@ class FileSequence:
         Args:
             first: offset of the first byte that was written.
             end: offset at which to continue.
+
+        Raises:
+            UsageError: a file of the earlier run is missing.
         """
         self._bases = list(range(first - first % self.file_size, end, self.file_size))
+        for name in self.names:
+            self._files.require(name, self.file_size)
         later = self._bases[-1] + self.file_size if self._bases else first - first % self.file_size
         while self._files.exists(self._name(later)):
             self._files.remove(self._name(later))

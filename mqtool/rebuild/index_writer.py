@@ -102,8 +102,14 @@ class IndexWriter:
         return {"names": self.names, "header": header}
 
     def resume(self, state: dict[str, Any]) -> None:
-        """Continues after what an earlier run wrote; recomputes the slots from the entries."""
+        """Continues after what an earlier run wrote; recomputes the slots from the entries.
+
+        Raises:
+            UsageError: a file of the earlier run is missing.
+        """
         self.names = list(state["names"])
+        for name in self.names:
+            self._output.require(self._path(name), self._size)
         if state["header"] is None:
             return
         header = IndexHeader(*state["header"])

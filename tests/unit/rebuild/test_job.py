@@ -2,6 +2,8 @@
 
 import contextlib
 import json
+import os
+import shutil
 import struct
 from itertools import count
 from pathlib import Path
@@ -380,3 +382,25 @@ def test_files_written_in_small_parts_have_the_same_bytes(tmp_path, monkeypatch)
     monkeypatch.setattr(FileSequence, "BUFFER", 40)
     run_rebuild(root, tmp_path / "two")
     assert tree(tmp_path / "two") == tree(tmp_path / "one")
+
+
+@pytest.mark.parametrize(
+    ("harm", "words"),
+    [
+        (shutil.rmtree, "wrote 2000 bytes there, it is missing"),
+        (lambda out: next((out / "consumequeue/T/0").iterdir()).unlink(), "wrote 2000 bytes there, it is missing"),
+        (lambda out: os.truncate(next((out / "consumequeue/T/0").iterdir()), 60), "there, found 60 bytes"),
+        (lambda out: next((out / "index").iterdir()).unlink(), "wrote 1440 bytes there, it is missing"),
+    ],
+    ids=["all", "a queue file", "the end of a queue file", "an index file"],
+)
+def test_a_run_whose_files_are_gone_is_not_resumed(harm, words, tmp_path, monkeypatch):
+    monkeypatch.setattr(segment_bytes, "WINDOW", 8192)
+    root, state = make_store(tmp_path / "s", numbered(20, body=bytes(3000))), tmp_path / "state"
+    with pytest.raises(Stop):
+        run_rebuild(root, tmp_path / "out", options=Options(state=state, state_interval=1), on_progress=stop_at(5))
+    before = state.read_bytes()
+    harm(tmp_path / "out")
+    with pytest.raises(UsageError, match=words):
+        run_rebuild(root, tmp_path / "out", options=Options(state=state, resume=True))
+    assert state.read_bytes() == before
