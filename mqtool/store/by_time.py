@@ -74,7 +74,7 @@ class _TimeSearch:
         while low <= high:
             middle = (low + high) // 2
             if int(units[middle]["physical_offset"]) < self._log.min_offset:
-                low = left = middle + 1
+                low, left = middle + 1, middle
                 continue
             found = self.store_time(number, middle)
             if found < 0:

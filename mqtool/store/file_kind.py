@@ -58,8 +58,6 @@ def _is_timer_log(head: bytes) -> bool:
 
 
 def _is_batch_queue(head: bytes) -> bool:
-    if len(head) < BATCH_UNIT_SIZE:
-        return False
     unit = BATCH_CONSUME_QUEUE_UNIT.parse(head)
     return unit.is_valid and unit.compacted_offset == -1 and unit.reserved == 0
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from mqtool.errors import NotAStoreError, StoreError
+from mqtool.errors import StoreError
 from mqtool.formats import file_names
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
@@ -42,13 +42,8 @@ class LogFiles(Store):
 
         Args:
             path: what the user named.
-            files: of kind COMMIT_LOG.
-
-        Raises:
-            NotAStoreError: there are none.
+            files: of kind COMMIT_LOG; at least one.
         """
-        if not files:
-            raise NotAStoreError("holds no CommitLog segment", path)
         segments = tuple(sorted((_segment(file) for file in files), key=lambda segment: segment.base))
         self.path = path
         self.unlisted = {}

@@ -3,6 +3,8 @@
 Source: IndexService.queryOffset, DefaultMessageStore.queryMessage (4.9.7, 5.5.0).
 """
 
+import contextlib
+
 from mqtool.errors import StoreError
 from mqtool.formats import index_file
 from mqtool.records.index_lookup import query_offsets
@@ -12,8 +14,6 @@ from mqtool.store.message import Message, from_record
 
 MAX_PER_QUERY = 64
 """maxMsgsNumBatch: the broker never returns more."""
-
-_ROUNDS = 3
 
 
 def offsets_of_key(files: list[IndexFile], topic: str, key: str, max_num: int, begin: int, end: int) -> list[int]:
@@ -38,24 +38,11 @@ def query_message(
     """Returns the messages with a key, by physical offset.
 
     As in the broker, a hash collision returns a message with another key too: compare `keys` and `unique_key`.
-    Records that are missing or damaged are left out.
+    Records that are missing or damaged are left out. The broker asks up to three times while it finds no message, each
+    time the same, since only a message that it finds changes the question.
     """
-    last = end
-    for _ in range(_ROUNDS):
-        offsets = sorted(offsets_of_key(files, topic, key, max_num, begin, last))
-        if not offsets:
-            break
-        found: list[Message] = []
-        for number, offset in enumerate(offsets):
-            try:
-                message = from_record(log.record(offset))
-            except StoreError:
-                continue
-            if number == 0:
-                last = message.store_timestamp
-            found.append(message)
-        if found:
-            return found
-        if last < begin:
-            break
-    return []
+    found = []
+    for offset in sorted(offsets_of_key(files, topic, key, max_num, begin, end)):
+        with contextlib.suppress(StoreError):
+            found.append(from_record(log.record(offset)))
+    return found

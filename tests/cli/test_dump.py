@@ -308,6 +308,30 @@ def test_each_segment_is_dumped_on_its_own_even_under_another_name(mqtool, tmp_p
     assert found == ROWS
 
 
+def test_a_dledger_segment_under_another_name_keeps_its_physical_offsets(mqtool, tmp_path):
+    segment = fixture("dledger3-5.5.0/store-n0/dledger-n0/data") / f"{65536:020}"
+    (tmp_path / "copy.bin").write_bytes(segment.read_bytes())
+    rows = mqtool("dump", tmp_path / "copy.bin", "--format", "jsonl").lines
+    served = {line["phyOffset"] for line in answers("dledger3-5.5.0", "messages") if line["kind"] == "message"}
+    assert rows
+    assert {row["physical_offset"] for row in rows} == {offset for offset in served if offset >= 65536}
+
+
+def test_damage_in_a_compacted_log_is_reported_and_its_gaps_are_not(mqtool, tmp_path):
+    log = copy_store("compaction-5.5.0", tmp_path) / "compaction" / "compactionLog" / "Compact" / "0"
+    healthy = mqtool("dump", log, "--format", "jsonl")
+    assert (healthy.code, healthy.stderr) == (0, "")
+    first = healthy.lines[0]
+    path = log / f"{0:020}"
+    data = bytearray(path.read_bytes())
+    data[first["physical_offset"] + first["store_size"] - 1] ^= 1  # of the properties' trailer
+    data[first["physical_offset"] + 8] ^= 1  # the body's CRC
+    path.write_bytes(data)
+    damaged = mqtool("dump", log, "--format", "jsonl")
+    assert (damaged.code, damaged.stderr.count("\n")) == (1, 1)
+    assert damaged.lines == healthy.lines[1:]
+
+
 def test_a_log_over_several_directories_is_one_log(mqtool, tmp_path):
     store = copy_store("multipath-5.5.0", tmp_path)
     found = mqtool("dump", store, "--format", "jsonl").lines

@@ -1,11 +1,15 @@
 """`mqtool dump` of files that hold no messages, judged by the real broker's answers."""
 
 import base64
+import os
+import shutil
 from fnmatch import fnmatchcase
 
 import pytest
 
+from mqtool.formats.timer import SLOT, SLOT_SIZE, TimerSlot
 from tests.cli.answers import problems
+from tests.support.builder import StoreBuilder
 from tests.support.stores import answered, answers, copy_store, fixture, summary
 
 QUEUES = [store for store in answered("queues") if store.directory]
@@ -271,6 +275,83 @@ def test_hex_of_units_prints_their_bytes(mqtool, kind):
     for field in found:
         at = field["at"] - base
         assert data[at : at + len(field["bytes"]) // 2].hex() == field["bytes"]
+
+
+def test_hex_of_a_timer_wheel_prints_its_used_slots(mqtool, tmp_path):
+    slots = [
+        TimerSlot(0, 0, 0, 0, 0),
+        TimerSlot(1_790_000_000, 0, 52, 2, 0),
+        TimerSlot(0, 0, 0, 0, 0),
+        TimerSlot(1_790_000_001, 104, 104, 1, 0),
+    ]
+    (tmp_path / "timerwheel").write_bytes(b"".join(map(SLOT.build, slots)))
+    found = lines(mqtool, tmp_path / "timerwheel", "--hex")
+    values = {(field["at"], field["field"]): field["value"] for field in found}
+    assert {at // SLOT_SIZE for at, _ in values} == {1, 3}
+    assert values[SLOT_SIZE, "time"] == 1_790_000_000
+    assert values[3 * SLOT_SIZE + 8, "first_position"] == 104
+
+
+def test_hex_of_an_index_file_that_was_cut_ends_with_its_last_complete_entry(mqtool, tmp_path):
+    builder = StoreBuilder(slots=10, entries=40)
+    for number in range(8):
+        builder.put(keys=f"k{number}")
+    (path,) = (builder.write(tmp_path / "store") / "index").iterdir()
+    place = 40 + 10 * 4 + 20  # header, slots and the unused place 0
+    os.truncate(path, place + 5 * 20 + 7)
+    (tmp_path / "broker.conf").write_text("maxHashSlotNum=10\nmaxIndexNum=40\n")
+    found = lines(mqtool, path, "--hex", "--config", tmp_path / "broker.conf")
+    assert [field["at"] for field in found if field["field"] == "physical_offset"] == [
+        place + number * 20 + 4 for number in range(5)
+    ]
+
+
+def test_configuration_that_is_nested_too_deeply_is_refused(mqtool, tmp_path):
+    for depth, code in ((60, 0), (80, 1)):
+        path = tmp_path / str(depth) / "config" / "topics.json"
+        path.parent.mkdir(parents=True)
+        path.write_text('{"table": ' + '{"a": ' * depth + "1" + "}" * depth + "}")
+        result = mqtool("dump", path, "--format", "jsonl")
+        assert (result.code, "nested more than 64 deep" in result.stderr) == (code, code != 0)
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("store/dledger-n0/snapshot/1/data", "belongs to a snapshot of a DLedger log, which is not read"),
+        ("rocksdbstore/CURRENT", "belongs to a RocksDB, which is not read"),
+        ("short", "is not a known file of a message store; name its kind with --kind"),
+    ],
+)
+def test_files_that_are_not_read_are_named(mqtool, tmp_path, name, words):
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(b"0123456")
+    result = mqtool("dump", path)
+    assert (result.code, words in result.stderr) == (4, True), result.stderr
+
+
+def test_a_part_of_a_store_without_files_is_named(mqtool, tmp_path):
+    (tmp_path / "empty" / "consumequeue").mkdir(parents=True)
+    (tmp_path / "strange" / "consumequeue").mkdir(parents=True)
+    (tmp_path / "strange" / "consumequeue" / "readme").write_text("no file of a store")
+    for directory, words in (
+        (tmp_path / "empty" / "consumequeue", "the directory is empty"),
+        (tmp_path / "strange" / "consumequeue", "holds no file of a message store"),
+        (tmp_path / "strange", "holds no file of kind index-file"),
+    ):
+        kind = ["--kind", "index-file"] if directory == tmp_path / "strange" else []
+        result = mqtool("dump", directory, *kind)
+        assert (result.code, words in result.stderr) == (4, True), result.stderr
+
+
+def test_files_in_directories_deeper_than_a_store_has_are_left_out(mqtool, tmp_path):
+    queues = tmp_path / "consumequeue"
+    shutil.copytree(ORDERS / "consumequeue" / "Orders", queues / "Orders")
+    expected = lines(mqtool, queues)
+    deep = queues / "Orders" / "0" / "a" / "b" / "c"
+    shutil.copytree(ORDERS / "consumequeue" / "Payments", deep)
+    assert lines(mqtool, queues) == expected
 
 
 def test_a_file_of_text_has_no_fields_beside_bytes(mqtool):

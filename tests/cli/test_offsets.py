@@ -58,6 +58,23 @@ def test_show_prints_the_positions_of_a_broadcasting_client(mqtool, store, tmp_p
     ]
 
 
+def test_positions_of_a_broadcasting_client_on_several_brokers_need_the_name_of_this_one(mqtool, store, tmp_path):
+    path = tmp_path / "offsets.json"
+    path.write_bytes(BY_5_5_0.replace(b"broker-a", b"broker-b", 1).replace(b'Top\\"ic', b"Orders"))
+    show = ("offsets", "show", store, "-t", "Orders", "--broadcast", path, "--format", "jsonl")
+    found = mqtool(*show)
+    assert (found.code, "positions on broker-a, broker-b; give --config with the brokerName" in found.stderr) == (
+        2,
+        True,
+    )
+    (tmp_path / "broker.conf").write_text("brokerName=broker-b\n")
+    rows = mqtool(*show, "--config", tmp_path / "broker.conf").lines
+    assert [(row["queue_id"], row["offset"]) for row in rows if row["kind"] == "broadcast"] == [(3, 5)]
+    path.write_text("[]")
+    found = mqtool(*show)
+    assert (found.code, found.stderr.startswith(f"mqtool: {path}: "), found.stderr.count("\n")) == (2, True, 1)
+
+
 def test_show_compares_two_replicas(mqtool, store, tmp_path):
     other = tmp_path / "other"
     shutil.copytree(store, other)

@@ -9,6 +9,7 @@ import pytest
 
 import mqtool
 from mqtool.errors import CorruptionError, StoreClosedError
+from mqtool.formats import commit_log
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
 from mqtool.records.damage import Damage
 from mqtool.store import Message
@@ -289,3 +290,22 @@ def test_messages_are_read_while_others_are_appended(tmp_path):
     writer.join()
     with mqtool.open(root) as store:
         assert read(store) == (offsets, [])
+
+
+def test_a_record_in_the_body_of_a_damaged_one_can_be_read_by_its_offset(tmp_path):
+    builder = StoreBuilder()
+    builder.put(b"first")
+    start = builder.end + commit_log.BODY_POSITIONS[0] + 1
+    put = builder.put(b"<" + encode(start, b"inner") + b">" * 50)
+    path = builder.write(tmp_path / "store", queues=False, index=False)
+    with (
+        mqtool.open(path) as store,
+        pytest.raises(CorruptionError, match=f"inside the one at physical offset {put.physical_offset}"),
+    ):
+        store.commit_log.record_at(start)
+    with (path / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(put.physical_offset + 4)
+        file.write(bytes(4))
+    with mqtool.open(path) as store:
+        assert store.commit_log.record_at(start).body == b"inner"
+        assert [message.body for message in store.messages() if not isinstance(message, Damage)] == [b"first"]

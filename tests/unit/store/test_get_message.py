@@ -5,9 +5,11 @@ import pytest
 import mqtool
 from mqtool.engine import open_store
 from mqtool.formats.consume_queue import is_ext_address
+from mqtool.records.damage import DamageKind
 from mqtool.store.filters import TagFilter
 from mqtool.store.get_message import GetLimits, GetStatus, Unit, find_batch_unit, get_message, next_file
 from tests.support.engine import small_options
+from tests.support.unreadable import unreadable
 
 BROKERS = GetLimits()
 
@@ -103,6 +105,24 @@ def test_tags_are_found_through_the_extension_in_an_engine_and_on_disk(tmp_path)
         found = store.get_message("T", 0, 0, tags="Tag1")
     assert live == [message.queue_offset for message in found.messages] == [1, 4]
     assert TagFilter(" || ").by_unit(0, None) is False
+
+
+def test_where_the_extension_cannot_be_read_records_decide_and_an_unreadable_one_is_damage(tmp_path, monkeypatch):
+    with open_store(tmp_path, small_options(consume_queue_ext=True), background=False) as store:
+        places = [store.put("T", 0, b"x", b"TAGS\x01Tag%d\x02" % (number % 3)) for number in range(6)]
+        store.dispatch()
+    (ext,) = (tmp_path / "consumequeue_ext" / "T" / "0").iterdir()
+    with unreadable(monkeypatch, ext, from_position=0), mqtool.open(tmp_path) as store:
+        found = store.get_message("T", 0, 0, tags="Tag1")
+        assert [message.queue_offset for message in found.messages] == [0, 1, 2, 3, 4, 5]  # the filter is the client's
+    at = places[2].physical_offset
+    with mqtool.open(tmp_path) as store:
+        assert store.commit_log.max_offset > at
+        (segment,) = (file.path for file in store.commit_log.segments if file.base <= at < file.end)
+        with unreadable(monkeypatch, segment, from_position=at, until=at + 1):
+            found = store.get_message("T", 0, 0)
+    assert [message.queue_offset for message in found.messages] == [0, 1, 3, 4, 5]
+    assert [(one.start, one.kind) for one in found.damage] == [(at, DamageKind.UNREADABLE)]
 
 
 @pytest.mark.parametrize(("offset", "expected"), [(0, 100), (99, 100), (100, 200), (-1, 100), (-101, 0)])

@@ -8,18 +8,20 @@ import pytest
 
 import mqtool
 from mqtool.engine.start.detect import options_for
-from mqtool.errors import LayoutError
+from mqtool.errors import LayoutError, StoreError
 from mqtool.formats import index_file
 from mqtool.formats.index_file import ENTRY, HEADER, IndexEntry
 from mqtool.formats.release import V5_5
 from mqtool.rebuild import settings as rebuild_settings
 from mqtool.recovery.settings import settings_of
 from mqtool.store import broker_config
-from mqtool.store.index_file import IndexFile, list_index_files
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.index_file import IndexFile, list_index_files, shape_of
 from mqtool.verify import verify
 from mqtool.verify.index_shape import plan_index
 from tests.support.builder import FIRST_TIME, Put, index_bytes
 from tests.support.stores import copy_store
+from tests.support.unreadable import unreadable
 
 EVER = (0, 1 << 62)
 SHAPES = [(1, 2), (50, 200), (7, 300), (499, 100), (5000, 20_000), (1000, 17)]
@@ -219,3 +221,21 @@ def test_a_configuration_that_states_one_number_has_the_brokers_default_for_the_
     assert (started.index_slots, started.index_entries) == (100, 20_000_000)
     with pytest.raises(LayoutError, match="maxIndexNum 20000000 make index files of"):
         options_for(root, config)
+
+
+def test_a_file_of_the_default_size_without_entries_has_the_default_slots(tmp_path):
+    path = tmp_path / "20231114221320000"
+    path.touch()
+    os.truncate(path, index_file.DEFAULT_FILE_SIZE)
+    file = IndexFile(path)
+    assert (file.slot_count, file.max_entries, len(file.entries)) == (5_000_000, 20_000_000, 0)
+
+
+def test_a_file_that_cannot_be_read_says_nothing_about_the_shape_of_others(tmp_path, monkeypatch):
+    names = ("20231114221320000", "20231114221320001")
+    files = [written(tmp_path, index_bytes(keyed(10), 50, 200), name) for name in names]
+    with unreadable(monkeypatch, files[0].path, from_position=0):
+        with pytest.raises(StoreError):
+            shape_of(files, BrokerConfig())
+        shape = shape_of(files, BrokerConfig(), may_be_damaged=True)
+    assert (shape.slots, shape.places) == (50, 200)

@@ -5,10 +5,12 @@ import os
 import numpy as np
 import pytest
 
+import mqtool
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
 from mqtool.store import consume_queue, start_index
 from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.start_index import QueueStartIndex
+from tests.support.builder import FIRST_TIME, StoreBuilder
 
 UNIT = CONSUME_QUEUE_UNIT
 PER_FILE = 50
@@ -195,3 +197,41 @@ def test_a_queue_file_that_cannot_be_read_says_nothing(tmp_path):
     path.unlink()
     path.mkdir()
     assert [asked(number * 1000) for number in (1, 2, 3, 4)] == [None, True, True, None]
+
+
+# --- by store time -----------------------------------------------------------------------------------------------
+
+
+def test_a_search_by_time_goes_on_after_a_unit_of_an_expired_record(tmp_path):
+    """As ConsumeQueue.binarySearchInQueueByTime (5.5.0): the unit counts as one with an earlier time."""
+    builder = StoreBuilder(base=1 << 14)
+    for _ in range(3):
+        builder.put(step=10)
+    path = builder.write(tmp_path / "store")
+    with (path / "consumequeue" / "Topic" / "0" / f"{0:020}").open("r+b") as file:
+        file.seek(UNIT.size)
+        file.write(UNIT.build(ConsumeQueueUnit(100, 100, 0)))
+    with mqtool.open(path) as store:
+        middle = builder.puts[1].store_timestamp
+        assert store.offset_in_queue_by_time("Topic", 0, middle, "UPPER", version="5.5") == 1
+        assert store.offset_in_queue_by_time("Topic", 0, middle, "LOWER", version="5.5") == 2
+
+
+def test_a_batch_queue_without_units_has_no_offset_for_a_time(tmp_path):
+    path = StoreBuilder().write(tmp_path / "store")
+    (path / "batchconsumequeue" / "Batch" / "0").mkdir(parents=True)
+    (path / "batchconsumequeue" / "Batch" / "0" / f"{0:020}").write_bytes(bytes(46 * 10))
+    with mqtool.open(path) as store:
+        assert store.offset_in_queue_by_time("Batch", 0, FIRST_TIME) == -1
+
+
+def test_a_get_where_a_file_of_the_queue_is_missing_sends_to_the_next_file(tmp_path):
+    builder = StoreBuilder(queue_file_units=10)
+    for _ in range(30):
+        builder.put()
+    path = builder.write(tmp_path / "store")
+    (path / "consumequeue" / "Topic" / "0" / f"{10 * UNIT.size:020}").unlink()
+    with mqtool.open(path) as store:
+        found = store.get_message("Topic", 0, 12)
+        assert (found.status.name, found.next_begin_offset, found.messages) == ("OFFSET_FOUND_NULL", 20, [])
+        assert len(store.get_message("Topic", 0, 20).messages) == 10
