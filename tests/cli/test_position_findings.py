@@ -12,6 +12,7 @@ from mqtool.verify.config import check_delay_offsets
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import survey
+from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store, tree_digest
 
 
@@ -155,3 +156,14 @@ def test_a_position_of_a_missing_queue_names_the_command_that_shows_it(mqtool, s
     words = shlex.split(found[0].next_step)[1:]
     rows = mqtool(*words, "--format", "jsonl").lines
     assert {(row["topic"], row["max_offset"]) for row in rows if row["kind"] == "committed"} == {("Gone", None)}
+
+
+def test_no_delivery_is_proved_of_messages_without_a_unique_key(tmp_path):
+    builder = StoreBuilder()
+    for number in range(5):
+        builder.put(b"body %d" % number, topic="SCHEDULE_TOPIC_XXXX", queue_id=1, keys=f"k{number}")
+        builder.put(b"body %d" % number, topic="Orders", keys=f"k{number}")
+    root = builder.write(tmp_path / "store")
+    (root / "config").mkdir()
+    (root / "config" / "delayOffset.json").write_text('{"offsetTable":{2:1}}')
+    assert findings(root) == []

@@ -72,3 +72,36 @@ def test_a_filter_that_cannot_be_evaluated_leaves_the_bits_unknown(passed):
     (check,) = (check for check in found.checks if check.area == "consumequeue_ext")
     assert (found.findings, check.state) == ((), State.UNKNOWN)
     assert "filter of ExtHigh on Ext" in check.detail
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_units_with_the_same_fault_are_one_finding_and_an_address_of_nothing_has_its_own(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    path = root / "consumequeue_ext" / "Ext" / "1" / ("0" * 20)
+    every = list(units(path))
+    for at, unit in every:
+        patch(path, at + TIME, (unit.store_timestamp + 1).to_bytes(8, "big"))
+    (one,) = checked(root, name).findings
+    assert (one.code, one.queue_id) == ("ext-wrong-unit", 1)
+    assert one.evidence.startswith(f"{len(every)} unit(s), the first of queue offset 0: time ")
+    address = -(1 << 63) + 5_000_000  # ConsumeQueueExt.decorate
+    patch(min((root / "consumequeue/Ext/1").iterdir()), 12, address.to_bytes(8, "big", signed=True))
+    found = {one.code: one.evidence for one in checked(root, name).findings}
+    assert found.keys() >= {"ext-wrong-unit", "ext-dangling-address"}
+    assert found["ext-wrong-unit"].startswith(f"{len(every) - 1} unit(s), the first of queue offset 1: ")
+    assert found["ext-dangling-address"] == "no unit at extension offset 5000000"
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_bits_of_a_record_that_is_damaged_are_not_compared(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    path = root / "consumequeue_ext" / "Ext" / "1" / ("0" * 20)
+    at, unit = next(units(path))
+    patch(path, at + TIME, (unit.store_timestamp + 1).to_bytes(8, "big"))
+    with mqtool.open(root, store_fixture(name).config) as store:
+        record = int(store.queue("Ext", 1).units()[0]["physical_offset"])
+    segment = max(path for path in (root / "commitlog").iterdir() if int(path.name) <= record)
+    patch(segment, record - int(segment.name) + 4, bytes(4))
+    found = {one.code for one in checked(root, name).findings}
+    assert "ext-wrong-unit" not in found
+    assert any(code.startswith("log-") for code in found)

@@ -8,7 +8,7 @@ import pytest
 
 import mqtool
 from mqtool.formats import checkpoint as checkpoint_format
-from mqtool.formats import index_file
+from mqtool.formats import commit_log, index_file
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.verify import Options, Severity, State, Verification, verify
 from tests.support.builder import StoreBuilder
@@ -365,3 +365,39 @@ def test_a_batch_unit_that_contradicts_its_record_is_found(field, start, size, w
         (found,) = verify(store).findings
     assert (found.code, found.position) == ("queue-wrong-batch", 0)
     assert found.evidence.startswith("unit 0: " + words.format(value))
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "code"),
+    [
+        ("body_length", (5).to_bytes(4, "big"), "log-bad-lengths"),
+        ("physical_offset", (1 << 40).to_bytes(8, "big"), "log-bad-offset"),
+        ("magic_code", (1).to_bytes(4, "big"), "log-bad-header"),
+    ],
+)
+def test_records_in_a_row_with_the_same_damage_are_one_finding(field, value, code, tmp_path):
+    builder = built()
+    root = builder.write(tmp_path / "store", queues=False)
+    data = bytearray(segment_of(root).read_bytes())
+    for put in builder.puts[10:13]:
+        at = put.physical_offset + commit_log.field_offset(field)
+        data[at : at + len(value)] = value
+    segment_of(root).write_bytes(data)
+    found = [one for one in verified(root).findings if one.file.startswith("commitlog/")]
+    assert [(one.code, one.position) for one in found] == [(code, builder.puts[10].physical_offset)]
+    assert verified(root).statistics.records == 57
+
+
+def test_findings_come_back_from_a_state_as_they_were(tmp_path):
+    builder = built()
+    root = builder.write(tmp_path / "store")
+    data = bytearray(segment_of(root).read_bytes())
+    at = builder.puts[10].physical_offset + 56
+    data[at : at + 8] = (1).to_bytes(8, "big")
+    segment_of(root).write_bytes(data)
+    options = Options(state=tmp_path / "state")
+    with mqtool.open(root, CONFIG) as store:
+        first, again = verify(store, options), verify(store, options)
+    assert [(one.code, one.severity) for one in first.findings] == [("log-bad-time", Severity.WARNING)]
+    assert again.findings == first.findings
+    assert all(isinstance(one.severity, Severity) for one in again.findings)

@@ -5,7 +5,7 @@ import pytest
 import mqtool
 from mqtool.formats import timer
 from mqtool.verify.store import verify
-from tests.support.stores import copy_store
+from tests.support.stores import answers, copy_store, store_fixture
 
 EXTREMES = (-(1 << 63), -1, 0, (1 << 31) - 1, 1 << 62, (1 << 63) - 1)
 
@@ -42,3 +42,14 @@ def test_a_wheel_of_another_length_is_a_finding(tmp_path, size):
     with (root / "timerwheel").open("r+b") as file:
         file.truncate(size)
     assert "timer-wheel-size" in timer_codes(root)
+
+
+def test_a_unit_of_a_damaged_record_proves_nothing_about_the_timer(tmp_path):
+    root = copy_store("timer-5.5.0", tmp_path)
+    parked = [row for row in answers("timer-5.5.0", "messages") if row["topic"] == "rmq_sys_wheel_timer"]
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(parked[3]["phyOffset"] + 4)
+        file.write(bytes(4))
+    with mqtool.open(root, store_fixture("timer-5.5.0").config) as store:
+        found = verify(store)
+    assert [one.code for one in found.findings] == ["log-bad-header"]
