@@ -11,6 +11,7 @@ import gc
 import logging
 import signal
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
@@ -153,19 +154,13 @@ class Server:
         shape = await loop.run_in_executor(None, self._shape)
         if isinstance(self._guard, Acl):
             self._guard.since_5 = shape.release >= (5, 5)
-        messages = await loop.run_in_executor(None, self._open, shape)
-        try:
+        async with AsyncExitStack() as started:  # a start that fails stops what it has started
+            messages = await loop.run_in_executor(None, self._open, shape)
+            started.callback(self._store.close)
+            started.callback(self._close_users)
             await loop.run_in_executor(None, self._open_users)
-            await self._listen(messages, settings)
-        except BaseException:
-            await self._listener.stop(0)
-            if self._grpc is not None:
-                await self._grpc.stop(0)
-            if self.name_server is not None:
-                await self.name_server.stop()
-            self._close_users()
-            self._store.close()
-            raise
+            await self._listen(messages, settings, started)
+            started.pop_all()
 
     def _shape(self) -> StoreOptions:
         options = self.options
@@ -190,15 +185,19 @@ class Server:
         if isinstance(self._guard, Auth):
             self._guard.tables.close()
 
-    async def _listen(self, messages: MessageStore | ReadOnlyMessages, settings: Settings) -> None:
+    async def _listen(
+        self, messages: MessageStore | ReadOnlyMessages, settings: Settings, started: AsyncExitStack
+    ) -> None:
         options = self.options
         if options.name_server_port is not None:
-            await self._start_name_server(options.name_server_port)
+            started.push_async_callback((await self._start_name_server(options.name_server_port)).stop)
         await self._listener.start()
+        started.push_async_callback(self._listener.stop, 0)
         address = self.addresses["broker"] = with_port(options.advertised, self._listener.port)
         if options.grpc_port is not None:
             self._grpc = self._new_listener(options.grpc_port)
             await self._grpc.start()
+            started.push_async_callback(self._grpc.stop, 0)
             self.addresses["grpc"] = with_port(options.advertised, self._grpc.port)
         settings.values |= {
             "brokerIP1": options.advertised,
@@ -209,10 +208,12 @@ class Server:
             settings.values["brokerPermission"] = "4"
         self.service = BrokerService(messages, settings, address, fast_sends=options.fast_sends)
         self.broker = self.service.broker
-        await self._listen_for_slaves(settings)
+        started.push_async_callback(self.service.stop)
+        await self._listen_for_slaves(settings, started)
         near = self._register if self.name_server is not None else None
         others, slaves = listed(settings.text("namesrvAddr")), self.addresses.get("ha", "")
         self._registration = Registration(self.broker, near, others, slaves, signing(own_user(options.config)))
+        started.push_async_callback(self._registration.close)
         await self.service.start()
         for name, kind in options.topics.items():
             config = typed_topic(name, kind)
@@ -226,17 +227,18 @@ class Server:
         if options.admin_port is not None:
             await self._start_admin(options.admin_port)
 
-    async def _start_name_server(self, port: int) -> None:
+    async def _start_name_server(self, port: int) -> NameServer:
         options = self.options
-        self.name_server = NameServer(
+        self.name_server = found = NameServer(
             options.host,
             port,
             guard=self._guard.check_routes if self._guard is not None else None,
             tls=self._tls,
             tls_mode=options.tls_mode,
         )
-        await self.name_server.start()
-        self.addresses["namesrv"] = with_port(options.advertised, self.name_server.port)
+        await found.start()
+        self.addresses["namesrv"] = with_port(options.advertised, found.port)
+        return found
 
     async def _start_admin(self, port: int) -> None:
         options = self.options
@@ -283,13 +285,14 @@ class Server:
             self._endpoint = GrpcEndpoint(self.service, self._handlers, self._guard)
         return self._endpoint.connection(peer, endpoint)
 
-    async def _listen_for_slaves(self, settings: Settings) -> None:
+    async def _listen_for_slaves(self, settings: Settings, started: AsyncExitStack) -> None:
         """Listens for slaves if `haListenPort` is set; a real slave queries topics on the port two below."""
         port = self.options.config.integer("haListenPort")
         if port is None or not isinstance(self._store, MessageStore):
             return
         self._slaves = HaListener(self._store, self.options.host, port)
         await self._slaves.start()
+        started.push_async_callback(self._slaves.stop)
         settings.values["haListenPort"] = str(self._slaves.port)
         self.addresses["ha"] = with_port(self.options.advertised, self._slaves.port)
         fast = self._new_listener(self._listener.port - 2)
@@ -304,6 +307,7 @@ class Server:
             _LOG.warning("real slaves will not get topics: %s", error)
         else:
             self._fast = fast
+            started.push_async_callback(fast.stop, 0)
 
     def _opened(self, peer: Peer) -> None:
         peer.on_close(self._closed)

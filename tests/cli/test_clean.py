@@ -223,3 +223,12 @@ def test_clean_counts_messages_that_the_broker_has_not_delivered_yet(mqtool, tmp
     assert going == {f"commitlog/{bases[0]:020d}": 14, f"commitlog/{bases[1]:020d}": 8}
     assert document["waiting_going"] == 22
     assert {one["kind"] for one in document["waiting"]} == {"delay", "timer"}
+
+
+def test_without_an_hour_that_exists_no_time_of_deletion_is_stated(mqtool, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [10] * count)
+    config = tmp_path / "broker.conf"
+    config.write_text("deleteWhen=25\n", "utf-8")
+    files = mqtool("clean", root, "--dry-run", "--used", "10", "--config", config, "-f", "json").document["files"]
+    assert {(one["goes"], one["goes_at"]) for one in files} == {(False, None)}

@@ -10,6 +10,7 @@ import pytest
 
 from mqtool.engine import Compat, open_store
 from mqtool.engine.disk.files import Files
+from mqtool.engine.start.detect import options_for
 from mqtool.errors import LayoutError, StoreClosedError, StoreLockedError, UnsupportedFormatError
 from mqtool.formats import commit_log
 from tests.support.damage import held_lock
@@ -228,3 +229,55 @@ def test_a_file_appears_with_its_size_or_not_at_all(tmp_path, monkeypatch, call)
     Files().create(tmp_path / "file", 8192).close()
     assert (tmp_path / "file").read_bytes() == b"kept".ljust(8192, b"\0")
     assert (tmp_path / "file").stat().st_mode & 0o111 == 0
+
+
+class Restarted(Files):
+    """The machine after another start."""
+
+    def boot_id(self):
+        return "another"
+
+
+@pytest.mark.parametrize("compat", list(Compat))
+def test_a_record_whose_properties_a_power_cut_tore_ends_the_log_and_after_a_kill_does_not(opened, compat, in_memory):
+    for name, files in (("killed", Files()), ("power lost", Restarted())):
+        store = opened(name, compat=compat)
+        first = store.put("T", 0, b"a", b"KEYS\x01" + b"k" * 600 + b"\x02")
+        store.flush()
+        torn = store.put("T", 0, b"b", b"other\x01" + b"k" * 600 + b"\x02")
+        last = store.put("T", 0, b"c")
+        store.dispatch()
+        kill(store)
+        log = store.path / "commitlog" / f"{0:020d}"
+        data = bytearray(log.read_bytes())
+        data[torn.end - 1] = 0  # the CRC is that of the body
+        log.write_bytes(data)
+        again = opened(name, compat=compat, files=files)
+        expected = (2, 3, last.end) if name == "killed" else (0, 1, first.end)
+        assert (again.queue_bounds("T", 0)[1], again.max_physical_offset) == expected[1:]
+
+
+def test_after_a_power_cut_a_4_9_store_whose_records_are_all_flushed_keeps_them(opened):
+    store = opened(compat=Compat.V4_9)
+    end = store.put("T", 0, b"a").end
+    store.flush()
+    kill(store)
+    path = store.path / "checkpoint"
+    later = (1_700_000_000_001).to_bytes(8, "big")
+    path.write_bytes(later * 2 + path.read_bytes()[16:])
+    again = opened(compat=Compat.V4_9, files=Restarted(), declared=("checkpoint-ahead",))
+    assert (again.queue_bounds("T", 0), again.max_physical_offset) == ((0, 1), end)
+
+
+def test_an_index_of_which_nothing_states_the_slots_is_refused_before_a_store_is_opened(opened):
+    store = opened()
+    store.put("T", 0, b"x")  # an index file without entries
+    store.close()
+    with pytest.raises(LayoutError, match="how many slots it has: set maxHashSlotNum and maxIndexNum"):
+        options_for(store.path)
+    found = options_for(store.path, {"maxHashSlotNum": 10, "maxIndexNum": 20})
+    assert (found.index_slots, found.index_entries, found.commit_log_file_size) == (10, 20, 4096)
+
+
+def test_the_disk_of_a_directory_that_is_missing_is_used_to_an_unknown_part(tmp_path):
+    assert Files().used_ratio(tmp_path / "missing") == -1.0

@@ -235,3 +235,9 @@ def test_a_batch_queue_whose_segments_are_all_deleted_ends_where_it_ended(filled
     store.clean()
     assert store.queue_bounds("B", 0) == (18, 18)
     assert store.get_message("B", 0, 17).status is GetStatus.OFFSET_TOO_SMALL
+
+
+def test_ratios_of_the_configuration_are_per_cent():
+    keys = {"diskSpaceCleanForciblyRatio": "80", "diskSpaceWarningLevelRatio": "85", "diskMaxUsedSpaceRatio": "60"}
+    found = policy_from_config(broker_config.load(keys))
+    assert (found.force, found.warning, found.max_used) == (0.80, 0.85, 0.60)

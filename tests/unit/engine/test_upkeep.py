@@ -11,11 +11,13 @@ from mqtool.engine import FlushMode, GetStatus, PutStatus
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk import memory
 from mqtool.engine.disk.files import File, Files
+from mqtool.engine.service import Periodic
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.engine.write.hooks import OutgoingMessage, check_before_put
 from mqtool.errors import ConfigFileError
 from mqtool.formats import commit_log, config_files
 from mqtool.formats.release import V4_9, V5_5
+from tests.support.engine_faults import BAD_DISK, FailingFiles
 from tests.support.served import until
 
 
@@ -251,3 +253,71 @@ def test_a_next_file_that_a_broker_removed_is_made_again(opened):
     assert second.physical_offset == 4096
     store.close()
     assert b"y" * 3000 in (store.path / "commitlog" / f"{4096:020d}").read_bytes()
+
+
+def test_an_index_file_is_never_created_where_something_has_its_name(opened):
+    store = opened()
+    taken = store.path / "index" / "20231114221320000"  # the held clock's
+    taken.mkdir(parents=True)
+    store.put("T", 0, b"x", b"KEYS\x01k\x02")
+    store.dispatch()
+    assert sorted(path.name for path in taken.parent.iterdir()) == [taken.name, "20231114221320001"]
+    assert len(store.query_message("T", "k").records) == 1
+    taken.rmdir()
+
+
+def test_a_full_index_file_that_cannot_be_flushed_is_logged_and_flushed_at_the_end(opened, caplog):
+    files = FailingFiles("index/")
+    store = opened(files=files)
+    files.errors["sync"] = BAD_DISK
+    for number in range(20):  # a file has 19 entries
+        store.put("T", 0, b"x", b"KEYS\x01k%d\x02" % number)
+    store.dispatch()
+    assert caplog.text.count("index file not flushed") == 1
+    files.errors.clear()
+    assert all(len(store.query_message("T", f"k{number}").records) == 1 for number in range(20))
+
+
+def test_a_topic_that_has_queues_keeps_their_kind(opened):
+    store = opened(declared=("log-inner-batch",))
+    store.put("Has", 0, b"x")
+    for name in ("Has", "New", "New"):
+        store.add_batch_topic(name)
+    inner = (b"x", b"INNER_NUM\x013\x02", 0, 0xC0)
+    assert store.put("Has", 0, *inner).status is PutStatus.MESSAGE_ILLEGAL
+    assert store.put("New", 0, *inner).status is PutStatus.PUT_OK
+    store.dispatch()
+    assert [store.queue_bounds(name, 0) for name in ("Has", "New")] == [(0, 1), (0, 3)]
+
+
+def test_what_is_not_in_the_log_cannot_be_held(opened):
+    store = opened()
+    end = store.put("T", 0, b"x").end
+    for offset, expected in ((0, True), (end + 4096, False)):
+        with store.hold(offset) as held:
+            assert held is expected
+
+
+def test_work_at_intervals_goes_on_after_an_error(caplog):
+    runs, done = [], threading.Event()
+
+    def task():
+        runs.append(len(runs))
+        if runs == [0]:
+            raise ValueError("first")
+        done.set()
+
+    periodic = Periodic("task", 1, task)
+    periodic.start()
+    assert done.wait(10)
+    periodic.stop()
+    assert "task failed name=mqtool-task" in caplog.text
+
+
+def test_properties_of_any_number_of_lengths_are_stored(opened):
+    store = opened(commit_log_file_size=1 << 22)
+    for size in range(1100):
+        assert store.put("T", 0, b"", b"k" * size).queue_offset == size
+    store.dispatch()
+    units = store.units("T", 0, 0, 1100)
+    assert [size - units[0][1] for _, size, _ in units] == list(range(1100))

@@ -1,12 +1,16 @@
 """The pages as a browser without a screen gets them: figures are the broker's, and nothing can be smuggled in."""
 
+import json
 import re
 import zlib
 from urllib.parse import quote
 
 import pytest
 
-from mqtool.server.admin import lookup
+from mqtool.errors import StoreClosedError, StoreError
+from mqtool.server.admin import lookup, pages
+from mqtool.store.broker_config import BrokerConfig
+from tests.support.engine import open_small
 from tests.support.html_page import Page
 from tests.support.remoting import records
 from tests.unit.server.broker.conftest import until
@@ -217,3 +221,58 @@ def test_long_lists_come_in_parts(site, client):
     assert ("Part 1 of 2" in first.text, "Part-100" in first.text) == (True, False)
     following = next(link for link in first.links() if "page=2" in link)
     assert "Part-100" in Page(site.get(following).text).text
+
+
+def test_a_group_without_offsets_is_listed_with_its_members(site, client, put):
+    topic, _ = put(b"a")
+    group = {"groupName": "GIdle", "retryMaxTimes": 1}
+    assert client.call(200, json.dumps(group).encode()).code == 0
+    assert "GIdle no offsets – 0 0.0" in Page(site.get("/groups?q=gidle").text).text
+    client.heartbeat("idle@1", consumers={"GIdle": [topic]})
+    assert "GIdle no offsets – 1 0.0" in Page(site.get("/groups?q=gidle").text).text
+
+
+def test_offsets_of_a_topic_that_does_not_exist_are_not_shown(site, client, put):
+    topic, _ = put(b"a")
+    client.heartbeat("c@1", consumers={"GHalf": [topic]})
+    client.call(15, consumerGroup="GHalf", topic=topic, queueId=0, commitOffset=1)
+    site.run(commit(site, "GHalf", "NoSuchTopic"))
+    page = Page(site.get("/group?name=GHalf").text)
+    assert f"{topic} 0 1 1 0" in page.text
+    assert "NoSuchTopic" not in page.text
+
+
+async def commit(site, group, topic):
+    site.server.broker.offsets.commit(group, topic, 0, 5)
+
+
+def test_in_place_of_a_damaged_message_the_next_one_is_shown(serve, tmp_path):
+    with open_small(tmp_path / "store") as store:
+        sent = [store.put("T", 0, b"body %d" % number) for number in range(3)]
+    path = tmp_path / "store" / "commitlog" / f"{0:020d}"
+    data = bytearray(path.read_bytes())
+    data[sent[1].physical_offset + 88] ^= 0xFF
+    path.write_bytes(data)
+    config = BrokerConfig({"maxHashSlotNum": "10", "maxIndexNum": "20"}, source="test")
+    site = serve(tmp_path / "store", read_only=True, config=config)
+    page = Page(site.get("/messages?topic=T&queue=0&offset=1").text).text
+    assert "The message at 1 is damaged or gone; this is the next one." in page
+    assert ("body 2" in page, "body 1" in page) == (True, False)
+
+
+@pytest.mark.parametrize(
+    ("error", "status", "said"),
+    [
+        (StoreError("cannot be read", "commitlog"), 500, "The store could not be read: commitlog: cannot be read"),
+        (OSError(5, "Input/output error"), 500, "The store could not be read: [Errno 5] Input/output error"),
+        (StoreClosedError("used after close", "store"), 503, "The broker stops."),
+    ],
+    ids=["store", "disk", "closed"],
+)
+def test_a_page_about_a_store_that_cannot_be_read_says_why(site, monkeypatch, error, status, said):
+    def fails(_):
+        raise error
+
+    monkeypatch.setitem(pages.ROUTES, "/topics", fails)
+    got = site.get("/topics")
+    assert (got.status, said in Page(got.text).text) == (status, True)

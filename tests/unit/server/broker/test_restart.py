@@ -2,12 +2,17 @@
 
 import asyncio
 import json
+import socket
 
 import pytest
 
+from mqtool.errors import UsageError
 from mqtool.formats import config_files
+from mqtool.protocol import Command
+from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
+from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.store import open_store
 from mqtool.verify import State, verify
 from tests.support.damage import damage_case
@@ -146,3 +151,66 @@ def test_consumers_move_on_past_what_is_damaged(tmp_path, case):
     whole, damaged = read_only(sound, consume), read_only(store, consume)
     assert 0 < len(damaged) < len(whole)
     assert damaged.items() <= whole.items()
+
+
+def free_port():
+    with socket.socket() as one:
+        one.bind(("127.0.0.1", 0))
+        return one.getsockname()[1]
+
+
+@pytest.mark.parametrize("taken", ["admin", "namesrv", "broker", "grpc", "ha"])
+def test_a_start_that_fails_leaves_ports_and_store_free_and_nothing_running(tmp_path, taken):
+    ports = {name: free_port() for name in ("broker", "namesrv", "grpc", "admin", "ha")}
+    options = ServeOptions(
+        tmp_path / "store",
+        port=ports["broker"],
+        name_server_port=ports["namesrv"],
+        grpc_port=ports["grpc"],
+        admin_port=ports["admin"],
+        config=BrokerConfig({"haListenPort": str(ports["ha"])}, source="test"),
+    )
+
+    async def main():
+        with socket.socket() as one:
+            one.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            one.bind(("127.0.0.1", ports[taken]))
+            one.listen()
+            with pytest.raises(UsageError, match=f"cannot listen on 127.0.0.1:{ports[taken]}"):
+                await Server(options).start()
+        assert asyncio.all_tasks() == {asyncio.current_task()}
+        async with Server(options) as server:
+            return {name: address.rpartition(":")[2] for name, address in server.addresses.items()}
+
+    assert asyncio.run(main()) == {name: str(port) for name, port in ports.items()}
+
+
+def test_where_the_port_of_real_slaves_is_taken_others_are_served(tmp_path, caplog):
+    port = free_port()
+    config = BrokerConfig({"haListenPort": "0"}, source="test")
+
+    async def main():
+        with socket.socket() as one:
+            one.bind(("127.0.0.1", port - 2))
+            one.listen()
+            async with Server(ServeOptions(tmp_path, port=port, config=config)) as server:
+                connection = await Connection.open(server.addresses["broker"])
+                answer = await connection.call(Command(28), 20)
+                connection.close()
+                return answer.code
+
+    assert asyncio.run(main()) == 0
+    assert f"real slaves will not get topics: cannot listen on 127.0.0.1:{port - 2}" in caplog.text
+
+
+def test_a_name_server_that_is_down_is_logged_and_the_broker_serves(tmp_path, caplog):
+    address = f"127.0.0.1:{free_port()}"
+    config = BrokerConfig({"namesrvAddr": address}, source="test")
+
+    async def main():
+        async with Server(ServeOptions(tmp_path, config=config)) as server:
+            await server._registration.wait_done()
+
+    asyncio.run(main())
+    assert f"not registered name_server={address}" in caplog.text
+    assert f"not unregistered name_server={address}" in caplog.text

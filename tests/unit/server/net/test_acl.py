@@ -5,6 +5,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import grpc
 import pytest
 
 from mqtool.errors import ConfigFileError
@@ -15,6 +16,7 @@ from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
 from tests.support.acl import ACCOUNTS, refusal, requests, signed
+from tests.support.grpc_client import GrpcClient
 from tests.support.stores import copy_store
 
 pytest.importorskip("yaml")
@@ -189,3 +191,20 @@ def test_a_server_refuses_requests_as_a_broker_of_the_store_s_release(name, code
             return answer.code
 
     assert asyncio.run(main()) == code
+
+
+def test_a_grpc_client_of_a_server_with_accounts_is_refused_and_the_log_says_how_to_serve_it(tmp_path, caplog):
+    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+
+    def produce(address: str) -> Any:
+        with GrpcClient(address) as client:
+            return client.produce("T")
+
+    async def main() -> Any:
+        async with Server(ServeOptions(tmp_path / "store", acl=tmp_path / "plain_acl.yml")) as server:
+            return await asyncio.to_thread(produce, server.addresses["broker"])
+
+    answer = asyncio.run(main())
+    assert isinstance(answer, grpc.RpcError)
+    assert answer.code() is grpc.StatusCode.UNAVAILABLE
+    assert "set authenticationEnabled and migrateAuthFromV1Enabled to import them" in caplog.text

@@ -82,3 +82,12 @@ def test_records_that_do_not_follow_or_are_none_are_not_stored(tmp_path):
         with pytest.raises(StoreError, match="the master sent an invalid record"):
             copy.append(Piece(len(first), bytes(broken)))
         assert copy.end == len(first)
+
+
+def test_a_record_that_the_copy_would_store_elsewhere_is_refused(tmp_path):
+    with open_replica(tmp_path / "copy", StoreOptions(commit_log_file_size=1 << 16)) as copy:
+        first = encode(0, b"body", topic=b"T")
+        copy.append(Piece(0, first))
+        too_long = encode(len(first), bytes((1 << 16) - 200), topic=b"T")
+        with pytest.raises(StoreError, match=f"its record at {len(first)} would be at 65536"):
+            copy.append(Piece(len(first), too_long))
