@@ -20,8 +20,10 @@ from mqtool.formats import index_file
 from mqtool.formats.delay_levels import DELAY_LEVELS
 from mqtool.formats.hosts import Host
 from mqtool.formats.release import V4_9, V5_5, Release
+from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.store import file_sizes
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.recovery_rules import recovery_rules
 
 DEFAULT_HOST = Host("127.0.0.1", 10911)
 
@@ -87,6 +89,7 @@ class StoreOptions(Struct, frozen=True):
             compiled after 512 MiB put as columns, which takes half a minute.
         max_query: maximum number of messages that a query returns (maxMsgsNumBatch).
         store_host: store host of records whose caller gives none.
+        rules: other keys that decide what recovery does; None for the defaults of the release.
         zone: time zone of index file names and of `delete_hours`, None for the local one.
     """
 
@@ -138,6 +141,7 @@ class StoreOptions(Struct, frozen=True):
     compiled_loops: bool = True
     max_query: int = 64
     store_host: Host = DEFAULT_HOST
+    rules: RecoveryRules | None = None
     zone: tzinfo | None = None
 
     def __post_init__(self) -> None:
@@ -238,4 +242,6 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
     for key, name in (("storePathCommitLog", "commit_log_dirs"), ("readOnlyCommitLogStorePaths", "read_only_dirs")):
         if config.paths(key):
             found[name] = config.paths(key)
-    return replace(base or StoreOptions(), **found)
+    base = base or StoreOptions()
+    rules = recovery_rules(config, base.release)
+    return replace(base, **found | {"rules": rules, "index": rules.index_enabled and found.get("index", base.index)})

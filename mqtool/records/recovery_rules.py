@@ -19,7 +19,9 @@ class RecoveryRules(Struct, frozen=True, kw_only=True):
         release: release whose rules apply.
         check_crc, force_property_crc: checkCRCOnRecover, forceVerifyPropCRC (5.5).
         check_offset_on_recover: checkCommitLogOffsetOnRecover (5.5).
+        index_enabled: messageIndexEnable, and indexFileWriteEnable (5.5).
         index_safe: messageIndexEnable and messageIndexSafe.
+        recheck_reput: recheckReputOffsetFromCq (5.5).
         recover_max: commitLogRecoverMaxNum (5.5): maximum number of segments that are tested as starting point.
         delay_levels_ms: delay of levels 1, 2, …
         heap_bytes: heap of the broker; an array of half of it is assumed not to fit.
@@ -29,7 +31,9 @@ class RecoveryRules(Struct, frozen=True, kw_only=True):
     check_crc: bool = True
     force_property_crc: bool = False
     check_offset_on_recover: bool = False
+    index_enabled: bool = True
     index_safe: bool = False
+    recheck_reput: bool = False
     recover_max: int = DEFAULT_RECOVER_MAX
     delay_levels_ms: tuple[int, ...] = ()
     heap_bytes: int = DEFAULT_HEAP

@@ -43,9 +43,7 @@ class Settings(RecoveryRules, frozen=True, kw_only=True):
         segment_size, queue_file_size, batch_file_size: bytes of a file of each kind.
         index_slots, index_entries: maxHashSlotNum, maxIndexNum; None where neither configuration nor files tell.
         whole_broker: also the tables in config/ are loaded, as a broker does; the bare store does not.
-        index_enabled: messageIndexEnable (and indexFileWriteEnable).
         sync_flush: flushDiskType is SYNC_FLUSH.
-        recheck_reput: recheckReputOffsetFromCq (5.5).
         is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
         multi_dispatch, lmq: enableMultiDispatch, enableLmq.
         evidence: where sizes came from.
@@ -61,9 +59,7 @@ class Settings(RecoveryRules, frozen=True, kw_only=True):
     index_slots: int | None
     index_entries: int | None
     whole_broker: bool = True
-    index_enabled: bool = True
     sync_flush: bool = False
-    recheck_reput: bool = False
     is_master: bool = True
     is_slave: bool = False
     multi_dispatch: bool = False
@@ -109,11 +105,8 @@ def settings_of(
 def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
     """Returns the keys that are flags or names; 4.9 ignores keys that it does not know."""
     flag = partial(config.flag_or_default, release=release)
-    index = flag("messageIndexEnable", default=True)
     return {
-        "index_enabled": index and flag("indexFileWriteEnable", default=True, since=(5, 5)),
         "sync_flush": config.text("flushDiskType", release) == "SYNC_FLUSH",
-        "recheck_reput": flag("recheckReputOffsetFromCq", since=(5, 5)),
         "is_slave": config.text("brokerRole", release) == "SLAVE",
         "multi_dispatch": flag("enableMultiDispatch"),
         "lmq": flag("enableLmq"),

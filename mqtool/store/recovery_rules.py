@@ -25,12 +25,15 @@ def recovery_rules(config: BrokerConfig, release: Release, heap: int | None = No
     flag = partial(config.flag_or_default, release=release)
     recover_max = config.integer("commitLogRecoverMaxNum")
     delays = parse_delay_levels(config.text("messageDelayLevel") or DELAY_LEVELS)
+    index = flag("messageIndexEnable", default=True)
     return RecoveryRules(
         release=release,
         check_crc=flag("checkCRCOnRecover", default=True),
         force_property_crc=flag("forceVerifyPropCRC", since=(5, 5)),
         check_offset_on_recover=flag("checkCommitLogOffsetOnRecover", since=(5, 5)),
-        index_safe=flag("messageIndexEnable", default=True) and flag("messageIndexSafe"),
+        index_enabled=index and flag("indexFileWriteEnable", default=True, since=(5, 5)),
+        index_safe=index and flag("messageIndexSafe"),
+        recheck_reput=flag("recheckReputOffsetFromCq", since=(5, 5)),
         recover_max=recover_max if recover_max is not None and recover_max > 0 else DEFAULT_RECOVER_MAX,
         delay_levels_ms=delays,
         heap_bytes=heap or DEFAULT_HEAP,

@@ -29,6 +29,7 @@ from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.release import MEASURED
 from mqtool.records.dispatched import IndexKeys
 from mqtool.records.record_search import holds_record
+from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery.action_log import Action
 from mqtool.recovery.index import SimulatedIndex, read_header
 from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
@@ -259,8 +260,14 @@ class RecoveryExecutor:
 
 def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> Settings:
     """Returns the model's settings for a store that is opened with these options."""
-    return Settings(
+    rules = structs.replace(
+        options.rules or RecoveryRules(release=options.release),
         release=options.release,
+        index_enabled=options.index,
+        delay_levels_ms=parse_delay_levels(options.delay_levels),
+    )
+    return Settings(
+        **structs.asdict(rules),
         root=root,
         commit_log_dirs=directories,
         segment_size=options.commit_log_file_size,
@@ -269,11 +276,9 @@ def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]
         index_slots=options.index_slots,
         index_entries=options.index_entries,
         whole_broker=(root / file_names.CONFIG).is_dir(),
-        index_enabled=options.index,
         sync_flush=options.sync,
         multi_dispatch=options.multi_dispatch,
         lmq=options.lmq,
-        delay_levels_ms=parse_delay_levels(options.delay_levels),
     )
 
 
