@@ -95,7 +95,7 @@ class Journal:
         try:
             data = read_file(self.path, LARGEST)
         except StoreError as error:
-            raise RefusedError("journal", f"cannot be read: {error}", self.path) from error
+            raise RefusedError("journal", f"cannot be read: {error.reason}", self.path) from error
         for line in data.splitlines(keepends=True):
             if not line.endswith(b"\n"):
                 if data.endswith(b"\n"):

@@ -517,3 +517,27 @@ def test_groups_that_the_broker_does_not_know_or_that_differ_by_case_are_named(m
     notes = mqtool(*ask, "--to", "earliest", "-o", tmp_path / "plan.json", "--format", "json").document["notes"]
     assert "group Ghost has no configuration: brokers since 5.0 refuse its position" in notes
     assert "group Ghost: ghost differs by case only and is another group for the broker" in notes
+
+
+def test_positions_in_rocksdb_are_planned_as_a_file_that_the_next_start_takes_over(mqtool, tmp_path):
+    """RocksDBOffsetSerializeWrapper: a file with a higher counter of its data version is the newer one."""
+    pytest.importorskip("rocksdict")
+    store, plan = copy_store("rocksdb-cq-5.5.0", tmp_path), tmp_path / "plan.json"
+    words = ("--group", "g", "--topic", "Rocks", "--to", 5)
+    planned = mqtool("plan", "offsets", store, *words, "-o", plan, "--format", "json")
+    assert planned.code == 0
+    assert any("`mqtool undo` is then no longer possible" in note for note in planned.document["notes"])
+    assert mqtool("apply", plan, "--yes").code == 0
+    assert offsets_of(store) == {"g": {"Rocks": {0: 5, 1: 5}}}
+    text = (store / "config" / "consumerOffset.json").read_text()
+    assert '"counter":1,' in text
+    assert mqtool("undo", store).code == 0
+    assert offsets_of(store) == {}
+
+
+@pytest.mark.parametrize(("name", "words"), [("commitlog", "Is a directory"), ("nothing", "No such file or directory")])
+def test_a_file_of_places_that_cannot_be_read_is_named(mqtool, tmp_path, name, words):
+    store = copy_store("rollover-5.5.0", tmp_path)
+    result = mqtool("plan", "offsets", store, "--group", "g", "--through", store / name, "-o", tmp_path / "plan.json")
+    assert result.code == 74
+    assert f"{store / name}: cannot be read: {words}" in result.stderr

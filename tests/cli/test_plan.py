@@ -493,3 +493,17 @@ def test_what_to_type_next_opens_the_store_with_the_configuration_of_the_plan(mq
     assert next_step("apply", plan, "--yes") == ["mqtool", "explain-start", *opened]
     config.rename(tmp_path / "elsewhere.conf")
     assert next_step("finalize", store, "--yes") == ["mqtool", "explain-start", str(store)]
+
+
+def test_findings_of_a_store_that_is_repaired_meanwhile_leave_nothing_to_change(mqtool, tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    path = min((root / "consumequeue" / "Roll" / "0").iterdir())
+    whole = path.read_bytes()
+    path.write_bytes(whole[:20] + bytes(20) + whole[40:])
+    (tmp_path / "findings.json").write_bytes(mqtool("verify", root, "--format", "json").stdout)
+    path.write_bytes(whole)
+    before = tree_digest(root)
+    result = mqtool("plan", "--from", tmp_path / "findings.json", root, "-o", tmp_path / "plan.json")
+    assert (result.code, result.stdout) == (1, b"")
+    assert "nothing to change: every file already has the content that the plan would write" in result.stderr
+    assert (tree_digest(root), (tmp_path / "plan.json").exists()) == (before, False)

@@ -639,3 +639,22 @@ def test_a_log_with_more_damage_than_a_plan_lists_is_counted(tmp_path):
     notes = make_plan(root, RebuildQueues()).notes
     assert sum(note.startswith("damage: ") for note in notes) == 20
     assert "10 more damaged ranges" in notes
+
+
+def test_a_journal_that_is_too_large_to_be_one_is_not_read(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    (root / HOME).mkdir()
+    (root / HOME / "journal").touch()
+    os.truncate(root / HOME / "journal", 1 << 40)
+    for action in (undo, finalize):
+        refused = check_refused_quickly("journal", lambda action=action: action(root))
+        assert str(refused).count(str(root)) == 1
+        assert f"expected at most {1 << 30} bytes, found {1 << 40}" in str(refused)
+
+
+def check_refused_quickly(gate, action):
+    """An action on a store whose files are too large to compare is refused for a gate."""
+    with pytest.raises(RefusedError) as caught:
+        action()
+    assert caught.value.gate == gate, caught.value
+    return caught.value

@@ -645,3 +645,16 @@ def test_a_dledger_log_is_converted_first(tmp_path):
     with pytest.raises(UnsupportedFormatError, match="mqtool convert makes a plain CommitLog of it first"):
         salvage(root, tmp_path / "new")
     assert not (tmp_path / "new").exists()
+
+
+def test_a_store_without_a_checkpoint_gets_one(tmp_path):
+    builder = StoreBuilder()
+    for number in range(5):
+        builder.put(b"body %d" % number)
+    root = builder.write(tmp_path / "store")
+    (root / "checkpoint").unlink()
+    salvage(root, tmp_path / "new")
+    assert records(tmp_path / "new") == records(root)
+    with mqtool.open(tmp_path / "new") as store:
+        assert store.checkpoint is not None
+        assert store.checkpoint.physic_msg_timestamp == builder.puts[-1].store_timestamp
