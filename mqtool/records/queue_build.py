@@ -5,6 +5,7 @@ putBatchMessagePositionInfo (5.5.0). Docs page: docs/formats/consume-queue.md.
 """
 
 import enum
+import struct
 from collections.abc import Iterator
 from itertools import starmap
 from typing import NamedTuple, TypeVar, overload
@@ -18,6 +19,9 @@ from mqtool.records.dispatched import BATCH_FIELDS, QueueUnits
 from mqtool.records.number_sets import run_starts, stable_order
 
 N = TypeVar("N", int, np.ndarray)
+
+_PHYSICAL_OFFSET = struct.Struct(">q")
+"""The first field of a unit of either kind."""
 
 
 class UnitPlacement(enum.Enum):
@@ -100,6 +104,23 @@ def batch_min_offset(units: np.ndarray, min_physical_offset: int) -> int:
     if not expired:
         return int(units[0]["base_queue_offset"])
     return int(units[expired - 1]["base_queue_offset"]) + int(units[expired - 1]["batch_size"])
+
+
+def is_file_expired(last_unit: bytes, min_physical_offset: int) -> bool:
+    """Returns whether retention deletes a queue file that is not the last of its queue.
+
+    Only the last unit counts. One of zeros names physical offset 0: its file is deleted, even if other units in it name
+    records that the log has (MappedFileQueue.deleteExpiredFileByOffset, 4.9.7 and 5.5.0).
+
+    Args:
+        last_unit: bytes of the last unit for which the file has room, of either kind of queue; empty if the file ends
+            before it.
+        min_physical_offset: of the log.
+    """
+    if not last_unit:
+        return False
+    (physical_offset,) = _PHYSICAL_OFFSET.unpack_from(last_unit)
+    return bool(physical_offset < min_physical_offset)
 
 
 def batch_units(units: QueueUnits) -> Iterator[BatchConsumeQueueUnit]:

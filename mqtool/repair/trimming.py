@@ -21,11 +21,9 @@ from mqtool.store.waiting import waiting_by_segment
 def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:
     """Removes the oldest segments, and files of queues and index that point to nothing else.
 
-    It keeps what the broker's own cleaning keeps: the last file of each queue and of the index, and every other file
-    with an entry that is still valid (CleanCommitLogService, ConsumeQueue.deleteExpiredFile,
-    IndexService.deleteExpiredFile,
-    4.9.7 and
-    5.5.0).
+    It keeps what the broker's own cleaning keeps: the last file of each queue and of the index, and every file from the
+    first on whose last entry is still valid (CleanCommitLogService, ConsumeQueue.deleteExpiredFile,
+    IndexService.deleteExpiredFile, 4.9.7 and 5.5.0).
     """
     check_queues(store)
     log = store.commit_log

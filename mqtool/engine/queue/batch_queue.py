@@ -43,6 +43,7 @@ class BatchQueue:
     """
 
     is_batch = True
+    unit_size = BATCH_UNIT_SIZE
     ext = None
 
     def __init__(self, topic: str, queue_id: int, files: Files, directory: Path, file_size: int) -> None:
@@ -96,13 +97,6 @@ class BatchQueue:
         self.max_offset = max_offset
         self.max_physical_offset = max_physical_offset
         self._dirty = self.files.flushed_offset < self.files.wrote_offset
-
-    def last_physical_offset_of(self, file: MappedFile) -> int:
-        """Returns the physical offset in the last unit of a file, -1 if it holds none."""
-        at = file.read_position - file.read_position % BATCH_UNIT_SIZE - BATCH_UNIT_SIZE
-        if at < 0:
-            return -1
-        return BATCH_CONSUME_QUEUE_UNIT.parse(file.file.read(at, BATCH_UNIT_SIZE)).physical_offset
 
     def flush(self, least_pages: int = 0) -> bool:
         """Flushes units if at least `least_pages` pages are dirty; as `ConsumeQueue.flush`."""

@@ -33,6 +33,7 @@ class ConsumeQueue:
     """
 
     is_batch = False
+    unit_size = UNIT_SIZE
 
     def __init__(self, topic: str, queue_id: int, files: Files, directory: Path, file_size: int) -> None:
         self.topic = topic
@@ -160,11 +161,6 @@ class ConsumeQueue:
             else:
                 low = middle + 1
         self.min_offset = low
-
-    def last_physical_offset_of(self, file: MappedFile) -> int:
-        """Returns the physical offset in the last unit of a file, -1 if it holds none."""
-        data = file.file.read(file.read_position - UNIT_SIZE, UNIT_SIZE) if file.read_position >= UNIT_SIZE else b""
-        return int(UNIT.unpack(data)[0]) if data else -1
 
     def set_bounds(self, min_offset: int, max_offset: int, max_physical_offset: int) -> None:
         """Sets the bounds that recovery found, and those of the extension; the ends of the files are set already."""

@@ -13,6 +13,7 @@ from mqtool.engine.queue.queues import Queues
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import Candidate, DiskState, EarlyDeletion, RetentionPolicy, Verdict
 from mqtool.engine.write.commit_log import CommitLog
+from mqtool.records.queue_build import is_file_expired
 
 _LOG = logging.getLogger(__name__)
 
@@ -158,7 +159,8 @@ class Cleaner:
         for queue in self._queues.all():
             deleted = []
             for file in queue.files.files[:-1]:
-                if queue.last_physical_offset_of(file) >= lowest or not self._destroy(file, _QUEUE_GRACE_MS):
+                last_unit = file.file.read((file.size // queue.unit_size - 1) * queue.unit_size, queue.unit_size)
+                if not is_file_expired(last_unit, lowest) or not self._destroy(file, _QUEUE_GRACE_MS):
                     break
                 queue.files.drop(file)
                 deleted.append(file.file.path)

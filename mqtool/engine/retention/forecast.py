@@ -14,8 +14,9 @@ from msgspec import Struct
 from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
+from mqtool.records.queue_build import is_file_expired
 from mqtool.store import Store
-from mqtool.store.consume_queue import has_record, units_from
+from mqtool.store.consume_queue import units_from
 from mqtool.store.files import MappedFile
 from mqtool.store.waiting import Undelivered, waiting_by_segment
 
@@ -172,15 +173,15 @@ def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tupl
 
 
 def derived_files_before(store: Store, lowest: int) -> list[Path]:
-    """Returns files of queues and index that refer only to records before a physical offset, except the last of each.
+    """Returns files of queues and index that retention deletes once the log begins at a physical offset.
 
     Source: ConsumeQueue.deleteExpiredFile, IndexService.deleteExpiredFile (4.9.7, 5.5.0).
     """
     found = []
     for queue in store.disk_queues():
         for number, file in enumerate(queue.files[:-1]):
-            units = queue.units_of(number)
-            if (units["physical_offset"][has_record(units)] >= lowest).any():
+            last_unit = queue.unit_at(number, file.size // queue.unit_size - 1).tobytes()
+            if not is_file_expired(last_unit, lowest):
                 break
             found.append(file.path)
     for index in store.disk_index_files()[:-1]:

@@ -6,8 +6,10 @@ from datetime import UTC
 
 import pytest
 
+import mqtool
 from mqtool.engine import GetStatus, PutStatus
 from mqtool.engine.disk.files import Files
+from mqtool.engine.retention.forecast import derived_files_before
 from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, disk_state, policy_from_config, trigger_of
 from mqtool.errors import UsageError
 from mqtool.store import broker_config
@@ -35,12 +37,12 @@ def policy(**more):
 def filled(opened, clock, in_memory):
     """A store of six log files, each an hour older than the next; the newest is as old as `age` hours."""
 
-    def fill(age, used=0.1, *, topic="T", **rules):
+    def fill(age, used=0.1, *, topic="T", declared=(), **rules):
         config = in_memory / "store" / "config"
         config.mkdir(parents=True)
         topics = {"T": {"topicName": "T"}, "B": {"topicName": "B", "attributes": {"queue.type": "BatchCQ"}}}
         (config / "topics.json").write_text(json.dumps({"topicConfigTable": topics}))
-        store = opened(files=Disks(used), policy=policy(**rules))
+        store = opened(files=Disks(used), policy=policy(**rules), declared=declared)
         clock.time = MIDNIGHT + 12 * HOUR_MS
         for number in range(36):
             clock.time += 1
@@ -241,3 +243,20 @@ def test_ratios_of_the_configuration_are_per_cent():
     keys = {"diskSpaceCleanForciblyRatio": "80", "diskSpaceWarningLevelRatio": "85", "diskMaxUsedSpaceRatio": "60"}
     found = policy_from_config(broker_config.load(keys))
     assert (found.force, found.warning, found.max_used) == (0.80, 0.85, 0.60)
+
+
+@pytest.mark.parametrize(("topic", "folder", "unit"), [("T", "consumequeue", 20), ("B", "batchconsumequeue", 46)])
+def test_only_the_last_unit_of_a_queue_file_decides_whether_it_goes(filled, topic, folder, unit):
+    """One of zeros names physical offset 0, though others name records that stay (deleteExpiredFileByOffset)."""
+    # The first segment has expired; its messages end in the first file of each queue.
+    store = filled(67, topic=topic, declared=["queue-missing-units", "queue-file-missing"])
+    directory = store.path / folder / topic
+    damaged, healthy = (directory / str(queue_id) / f"{0:020d}" for queue_id in range(2))
+    with damaged.open("r+b") as file:
+        file.seek(9 * unit)
+        file.write(bytes(unit))
+    with mqtool.open(store.path) as read:
+        assert derived_files_before(read, 4096) == [damaged]
+    store.clean_soon()
+    assert store.clean() == [store.path / "commitlog" / f"{0:020d}", damaged]
+    assert healthy.exists()
