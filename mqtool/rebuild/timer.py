@@ -22,12 +22,10 @@ from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.listing import Listing
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
-from mqtool.store.files import list_mapped_files
 from mqtool.store.store import Store
-from mqtool.store.timer import saved_checkpoint
+from mqtool.store.timer import log_file_size, roll_window, saved_checkpoint
 
 TOPIC = topics.TIMER_TOPIC.encode()
-_BLANK_SLOTS = 60
 _ENQUEUED = properties.TIMER_ENQUEUE_MS.encode()
 
 
@@ -108,13 +106,8 @@ class _Rebuild:
         self._store = store
         self._on_progress = on_progress
         self._precision = config.timer_precision
-        window = config.integer("timerRollWindowSlot") or timer.DEFAULT_ROLL_WINDOW
-        most = timer.WHEEL_SLOTS - _BLANK_SLOTS
-        self._window = window if 2 <= window <= most else most
-        files = list_mapped_files(store.path / file_names.TIMER_LOG).files
-        self._file_size = config.integer("mappedFileSizeTimerLog") or max(
-            (file.size for file in files), default=timer.DEFAULT_LOG_FILE_SIZE
-        )
+        self._window = roll_window(config)
+        self._file_size = log_file_size(store.path, config)
         self._parked: dict[int, Parked] = {}
         self._enqueued: dict[tuple[str, int], int] = {}
         self._cancelled: set[str] = set()

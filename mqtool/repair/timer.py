@@ -11,6 +11,7 @@ from mqtool.repair.changes import RebuildTimer
 from mqtool.repair.staged_files import StagedFiles
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.store import Store
+from mqtool.store.timer import known_log_file_size
 
 _LISTED = 20
 """Of each kind of note."""
@@ -39,7 +40,7 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, staged: Staged
     for path in (*old, *snapshots):
         if path.relative_to(store.path).as_posix() not in made:
             staged.remove(path)
-    if not old and "mappedFileSizeTimerLog" not in store.config.values:
+    if known_log_file_size(store.path, store.config) is None:
         staged.notes.append(
             f"timer: the size of timer log files is unknown; assuming {DEFAULT_LOG_FILE_SIZE} bytes; if the "
             "broker's mappedFileSizeTimerLog differs, add --config"

@@ -11,7 +11,7 @@ from itertools import pairwise
 from msgspec import Struct
 
 from mqtool.errors import UsageError
-from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, java
+from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, java, timer
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile
 
@@ -115,3 +115,4 @@ CONSUME_QUEUE_EXT = FileSize(
 BATCH_CONSUME_QUEUE = FileSize(
     "batchconsumequeue", "mapperFileSizeBatchConsumeQueue", batch_consume_queue.BATCH_UNIT_SIZE
 )
+TIMER_LOG = FileSize("timerlog", "mappedFileSizeTimerLog", timer.LOG_UNIT_SIZE + timer.LOG_END_SIZE)

@@ -6,7 +6,12 @@ import numpy as np
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names, timer
-from mqtool.store.files import ReadFile, read_file
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.file_sizes import TIMER_LOG, KnownSize
+from mqtool.store.files import ReadFile, list_mapped_files, read_file
+
+_BLANK_SLOTS = 60
+"""Slots of the wheel that a roll window leaves free (TimerMessageStore.TIMER_BLANK_SLOTS)."""
 
 
 def read_wheel(root: Path) -> np.ndarray:
@@ -27,6 +32,37 @@ def read_log_file(path: Path) -> bytes:
     """
     with ReadFile(path) as file:
         return file.read(0, min(file.data_end(), file.size))
+
+
+def known_log_file_size(root: Path, config: BrokerConfig) -> KnownSize | None:
+    """Returns the size of the timer log's files; None if neither files nor configuration show it.
+
+    Args:
+        root: of the store.
+        config: of the broker.
+
+    Raises:
+        UsageError: the configured size is impossible.
+    """
+    return TIMER_LOG.decide(config, list_mapped_files(root / file_names.TIMER_LOG).files, [])
+
+
+def log_file_size(root: Path, config: BrokerConfig) -> int:
+    """Returns the size of the timer log's files in bytes, the broker's default if nothing shows it."""
+    known = known_log_file_size(root, config)
+    return timer.DEFAULT_LOG_FILE_SIZE if known is None else known.value
+
+
+def roll_window(config: BrokerConfig) -> int:
+    """Returns after how many slots a message is rolled; the largest window if the configured one is impossible.
+
+    Source: the constructor of TimerMessageStore (5.5.0).
+    """
+    window = config.integer("timerRollWindowSlot")
+    if window is None:
+        return timer.DEFAULT_ROLL_WINDOW
+    largest = timer.WHEEL_SLOTS - _BLANK_SLOTS
+    return window if 2 <= window <= largest else largest
 
 
 def checkpoint_path(root: Path) -> Path:

@@ -330,11 +330,10 @@ class Classifier:
         checkpoint.check_shutdown(survey, collector)
         self._details[Area.CHECKPOINT] = "fields against log and index"
         self._details[Area.SHUTDOWN] = "a broker is running" if survey.live else "abort file"
-        precision = self._config.integer("timerPrecisionMs")
         try:
             with recording_unlisted(None):
                 timer = TimerCheck(
-                    survey, self._by_key().get((TIMER_TOPIC, 0)), self._facts.newest, precision, collector
+                    survey, self._by_key().get((TIMER_TOPIC, 0)), self._facts.newest, self._config, collector
                 )
                 if survey.is_unlisted((TIMER_TOPIC, 0)):
                     self._unknown[Area.TIMER] = f"the queue of {TIMER_TOPIC} cannot be listed"

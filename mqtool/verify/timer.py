@@ -9,8 +9,16 @@ import numpy as np
 
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, file_names, properties, timer, topics
+from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
-from mqtool.store.timer import checkpoint_path, read_checkpoint, read_log_file, read_wheel, saved_checkpoint
+from mqtool.store.timer import (
+    checkpoint_path,
+    log_file_size,
+    read_checkpoint,
+    read_log_file,
+    read_wheel,
+    saved_checkpoint,
+)
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.survey import Survey
@@ -26,7 +34,7 @@ class TimerCheck:
     """Checks a store's timer."""
 
     def __init__(
-        self, survey: Survey, queue: QueueFacts | None, newest: int, precision: int | None, collector: FindingCollector
+        self, survey: Survey, queue: QueueFacts | None, newest: int, config: BrokerConfig, collector: FindingCollector
     ) -> None:
         """Prepares the check.
 
@@ -34,13 +42,14 @@ class TimerCheck:
             survey: the store.
             queue: facts about the queue of parked messages, None if there is none.
             newest: latest store timestamp in the log, 0 if it contains no record.
-            precision: timerPrecisionMs; None if it is not configured, in which case it is inferred from the slots.
+            config: of the broker; a timerPrecisionMs that it does not state is inferred from the slots.
             collector: receives the findings.
         """
         self._survey = survey
         self._queue = queue
         self._newest = newest
-        self._precision = precision
+        self._config = config
+        self._precision = config.integer("timerPrecisionMs")
         self._collector = collector
         listed = list_mapped_files(survey.root / file_names.TIMER_LOG)
         self._files = listed.files
@@ -55,7 +64,7 @@ class TimerCheck:
 
     def run(self) -> str:
         """Checks all parts; returns a text about what was checked."""
-        size = max((file.size for file in self._files), default=0)
+        size = log_file_size(self._survey.root, self._config)
         parts = [_NO_UNITS]
         for number, file in enumerate(self._files):
             if file.size != size:

@@ -125,6 +125,10 @@ class Settings:
         """Returns a value as a Boolean."""
         return java.parse_boolean(self.values.get(key, "").strip())
 
+    def store_config(self) -> BrokerConfig:
+        """Returns the current values as the configuration of a store."""
+        return BrokerConfig(dict(self.values), None, "configuration")
+
     def update(self, changes: Mapping[str, str]) -> None:
         """Changes values.
 

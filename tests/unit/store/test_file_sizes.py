@@ -6,10 +6,18 @@ import pytest
 
 from mqtool.errors import UsageError
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, KnownSize
+from mqtool.store.file_sizes import (
+    BATCH_CONSUME_QUEUE,
+    COMMIT_LOG,
+    CONSUME_QUEUE,
+    CONSUME_QUEUE_EXT,
+    TIMER_LOG,
+    KnownSize,
+)
 from mqtool.store.files import MappedFile
+from mqtool.store.timer import roll_window
 
-KINDS = [COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE]
+KINDS = [COMMIT_LOG, CONSUME_QUEUE, CONSUME_QUEUE_EXT, BATCH_CONSUME_QUEUE, TIMER_LOG]
 
 
 def decided(kind, *files, configured=None):
@@ -51,6 +59,13 @@ def test_the_configuration_decides_within_limits(kind):
     for value in (0, -1, kind.minimum - 1, 1 << 31, 10**30):
         with pytest.raises(UsageError, match=f"{kind.key}: expected "):
             decided(kind, configured=value)
+
+
+@pytest.mark.parametrize(
+    ("configured", "slots"), [(None, 172_800), (2, 2), (1_209_540, 1_209_540), (0, 1_209_540), (1_209_541, 1_209_540)]
+)
+def test_an_impossible_roll_window_is_the_largest(configured, slots):
+    assert roll_window(BrokerConfig({} if configured is None else {"timerRollWindowSlot": str(configured)})) == slots
 
 
 @pytest.mark.slow

@@ -14,7 +14,7 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties, service_records
 from mqtool.formats.commit_log import is_queued
-from mqtool.formats.timer import CHECKPOINT, DEFAULT_ROLL_WINDOW, TimerLogUnit, TimerMagic, time_in_wheel
+from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic, time_in_wheel
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -24,6 +24,7 @@ from mqtool.server.broker.delay.recall_handle import RecallHandle, parse_handle
 from mqtool.server.broker.delay.timer_files import TimerFiles
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
 from mqtool.server.net.peer import Handler, Peer
+from mqtool.store.timer import log_file_size, roll_window
 
 _PERIOD_S = 0.1
 _EXPIRY_PERIOD_S = 30
@@ -44,7 +45,9 @@ class Timer:
         """Creates the timer; `start` opens the files."""
         self._broker = broker
         self._files: TimerFiles | None = None
+        self._config = broker.settings.store_config()
         self._precision = max(1, broker.settings.number("timerPrecisionMs"))
+        self._window = roll_window(self._config)
         self._read_ms = 0
         self._queue_offset = 0
         self._slot_done = 0
@@ -157,11 +160,16 @@ class Timer:
     # -- delivery ------------------------------------------------------------------------------------------------
 
     def start(self) -> None:
-        """Opens the files and determines where to continue."""
+        """Opens the files and determines where to continue.
+
+        Raises:
+            LayoutError: a file has a size that the broker does not start with.
+        """
         self._broker.writer.rewrites.insert(0, (b"TIMER_", self.rewrite))
         if not self._broker.settings.flag("timerWheelEnable") or self._broker.release < (5, 5):
             return
-        self._files = files = TimerFiles(self._broker.root, self._precision)
+        root = self._broker.root
+        self._files = files = TimerFiles(root, self._precision, log_file_size(root, self._config))
         now = self._floor(time.time_ns() // 1_000_000)
         self._read_ms = self._floor(files.checkpoint.last_read_time_ms) or now
         self._queue_offset = files.checkpoint.last_timer_queue_offset
@@ -265,7 +273,7 @@ class Timer:
             return bool(magic & TimerMagic.DELETE) or self._deliver(message, write, now)
         if not magic & TimerMagic.DELETE:
             service_records.destination(found, default_queue="0")
-        due, is_rolled = time_in_wheel(due, write, DEFAULT_ROLL_WINDOW, self._precision)
+        due, is_rolled = time_in_wheel(due, write, self._window, self._precision)
         if is_rolled:
             magic |= TimerMagic.ROLL
         record = message.record

@@ -9,6 +9,7 @@ import os
 from pathlib import Path
 
 from mqtool.engine.disk.files import open_more
+from mqtool.errors import LayoutError
 from mqtool.formats import file_names, timer
 from mqtool.formats.timer import NO_POSITION, TimerCheckpoint, TimerLogUnit, TimerSlot
 from mqtool.store.files import read_file
@@ -22,7 +23,7 @@ class TimerFiles:
         end: timer log position after the last unit.
     """
 
-    def __init__(self, root: Path, precision_ms: int, file_size: int = timer.DEFAULT_LOG_FILE_SIZE) -> None:
+    def __init__(self, root: Path, precision_ms: int, file_size: int) -> None:
         """Opens the files, creates missing ones, and makes wheel and log consistent.
 
         Args:
@@ -31,6 +32,7 @@ class TimerFiles:
             file_size: size of a file of the log in bytes.
 
         Raises:
+            LayoutError: an existing file has another size; no broker starts on it, and it is not changed.
             OSError: a file cannot be written.
         """
         self._precision = precision_ms
@@ -41,9 +43,12 @@ class TimerFiles:
         self._units: list[bytes] = []
         self._slots: dict[int, TimerSlot] = {}
         self._directory.mkdir(parents=True, exist_ok=True)
-        self._wheel = open_more(root / file_names.TIMER_WHEEL, os.O_RDWR | os.O_CREAT)
-        if os.fstat(self._wheel).st_size != timer.WHEEL_FILE_SIZE:
-            os.ftruncate(self._wheel, timer.WHEEL_FILE_SIZE)
+        for base in self._bases():
+            _check_size(self._path(base), file_size, "mappedFileSizeTimerLog")
+        wheel = root / file_names.TIMER_WHEEL
+        _check_size(wheel, timer.WHEEL_FILE_SIZE)
+        self._wheel = open_more(wheel, os.O_RDWR | os.O_CREAT)
+        os.ftruncate(self._wheel, timer.WHEEL_FILE_SIZE)
         data = read_file(self._check_path) if self._check_path.is_file() else b""
         self.checkpoint = timer.parse_checkpoint(data)
         self.end = self._recover()
@@ -136,17 +141,19 @@ class TimerFiles:
         base = position - position % self._size
         descriptor = self._logs.get(base)
         if descriptor is None:
-            path = self._directory / file_names.mapped_file_name(base)
-            descriptor = self._logs[base] = open_more(path, os.O_RDWR | os.O_CREAT)
-            if os.fstat(descriptor).st_size != self._size:
+            descriptor = self._logs[base] = open_more(self._path(base), os.O_RDWR | os.O_CREAT)
+            if os.fstat(descriptor).st_size < self._size:
                 os.ftruncate(descriptor, self._size)
         return descriptor
+
+    def _path(self, base: int) -> Path:
+        return self._directory / file_names.mapped_file_name(base)
 
     def _unit(self, position: int) -> TimerLogUnit | None:
         if position < 0:  # a damaged slot or unit may state any position
             return None
         base = position - position % self._size
-        if base not in self._logs and not (self._directory / file_names.mapped_file_name(base)).is_file():
+        if base not in self._logs and not self._path(base).is_file():
             return None
         return timer.unit_at(os.pread(self._log(position), timer.LOG_UNIT_SIZE, position % self._size))
 
@@ -225,4 +232,12 @@ class TimerFiles:
             descriptor = self._logs.pop(base, None)
             if descriptor is not None:
                 os.close(descriptor)
-            (self._directory / file_names.mapped_file_name(base)).unlink()
+            self._path(base).unlink()
+
+
+def _check_size(path: Path, expected: int, key: str = "") -> None:
+    """Raises LayoutError if a file exists and has another size; an empty one was created just before a kill."""
+    size = path.stat().st_size if path.is_file() else 0
+    if size not in (0, expected):
+        where = f" ({key})" if key else ""
+        raise LayoutError(f"expected {expected} bytes{where}, found {size}; a broker does not start with it", path)

@@ -51,8 +51,15 @@ def short_log(root):
         file.truncate(500)
 
 
+def grown_log(root):
+    """Extends the first file of the timer log, as a program with another file size does."""
+    with (root / PARTS[2]).open("r+b") as file:
+        file.truncate(4096)
+
+
 FAULTS = {
     "log file too short": (short_log, "timer-log-size"),
+    "log file too long": (grown_log, "timer-log-size"),
     "wheel too short": (short_wheel, "timer-wheel-size"),
     "log file gone": (lost_log, "timer-bad-slot"),
     "older log file gone": (lambda root: (root / PARTS[2]).unlink(), "timer-missing-unit"),

@@ -8,11 +8,13 @@ import pytest
 from msgspec.structs import replace
 
 from mqtool.engine import Compat, StoreOptions, open_store
+from mqtool.errors import LayoutError
 from mqtool.formats import timer
 from mqtool.formats.timer import TimerMagic
 from mqtool.server.broker.delay.recall_handle import RecallHandle
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.delay.timer_files import TimerFiles
+from mqtool.server.broker.settings import Settings
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
@@ -158,6 +160,50 @@ def test_hostile_numbers_in_slots_units_and_checkpoint_end_no_service(tmp_path, 
     second.close()
 
 
+def test_serve_continues_timer_log_files_of_another_size_than_the_default(tmp_path):
+    due = now_ms() // 1000 * 1000 + 3_600_000
+    files = TimerFiles(tmp_path / "store", 1000, SMALL_LOG)
+    for number in range(25):
+        files.add(due, due - 3_600_000, TimerMagic.DEFAULT, number, 100, 7)
+    files.close()
+    with MqServer(tmp_path / "store"):
+        pass
+    log = tmp_path / "store" / "timerlog"
+    assert {path.stat().st_size for path in log.iterdir()} == {SMALL_LOG}
+    again = TimerFiles(tmp_path / "store", 1000, SMALL_LOG)
+    assert [unit.physical_offset for unit in again.units(due)] == list(range(25))
+    again.close()
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [("timerlog/00000000000000000000", SMALL_LOG), ("timerwheel", timer.WHEEL_FILE_SIZE)],
+    ids=["log", "wheel"],
+)
+@pytest.mark.parametrize("more", [-8, 8], ids=["shorter", "longer"])
+def test_a_file_of_another_size_than_the_others_is_refused_and_not_changed(tmp_path, name, expected, more):
+    first = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    for number in range(25):
+        first.add(60_000, 50_000, TimerMagic.DEFAULT, number, 100, 7)
+    first.close()
+    os.truncate(tmp_path / name, expected + more)
+    with pytest.raises(LayoutError, match=f"expected {expected} bytes.*, found {expected + more}"):
+        TimerFiles(tmp_path, 1000, SMALL_LOG)
+    assert (tmp_path / name).stat().st_size == expected + more
+
+
+def test_a_file_that_was_created_and_not_filled_is_used(tmp_path):
+    first = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    first.add(60_000, 50_000, TimerMagic.DEFAULT, 3, 100, 7)
+    first.close()
+    (tmp_path / "timerlog" / f"{SMALL_LOG:020}").touch()
+    second = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    for number in range(20):
+        second.add(60_000, 50_000, TimerMagic.DEFAULT, number, 100, 7)
+    assert [unit.physical_offset for unit in second.units(60_000)] == [3, *range(20)]
+    second.close()
+
+
 def test_files_of_the_log_go_when_their_messages_are_gone(files, tmp_path):
     for number in range(30):
         files.add(60_000, 50_000, TimerMagic.DEFAULT, number * 100, 100, 7)
@@ -168,14 +214,13 @@ def test_files_of_the_log_go_when_their_messages_are_gone(files, tmp_path):
 
 
 def test_a_turn_deletes_files_of_the_log_whose_messages_have_expired(tmp_path, monkeypatch):
-    monkeypatch.setattr("mqtool.server.broker.delay.timer.TimerFiles", lambda *options: TimerFiles(*options, SMALL_LOG))
     with open_store(tmp_path, StoreOptions(compat=Compat.V5_5)) as store:
         messages = SimpleNamespace(
             get_message=lambda *_: store.get_message("none", 0, 0, 1),
             message_at=lambda _: None,
             min_physical_offset=0,
         )
-        settings = SimpleNamespace(number=lambda _: 1000, flag=lambda _: True)
+        settings = Settings({"mappedFileSizeTimerLog": str(SMALL_LOG)})
         writer = SimpleNamespace(rewrites=[])
         timed = Timer(
             SimpleNamespace(messages=messages, settings=settings, writer=writer, root=tmp_path, release=(5, 5))
@@ -265,9 +310,9 @@ def test_a_broker_without_a_timer_refuses_messages_for_later(tmp_path):
 
 
 def test_a_message_beyond_the_wheel_goes_round_until_its_time_is_within(tmp_path, monkeypatch):
-    monkeypatch.setattr("mqtool.server.broker.delay.timer.DEFAULT_ROLL_WINDOW", 3)
     monkeypatch.setattr("mqtool.server.broker.delay.timer._PERIOD_S", 0.02)
-    with MqServer(tmp_path / "store", timerPrecisionMs="100") as server, Client(server.broker_address) as client:
+    keys = {"timerPrecisionMs": "100", "timerRollWindowSlot": "3"}
+    with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
         due = now_ms() + 900
         assert client.put("Later", b"round", properties={"TIMER_DELIVER_MS": str(due)}).code == 0
         ((facts, body),) = records(client.pull("Later", hold_ms=20_000))
