@@ -170,7 +170,7 @@ def _move_queue(
         if is_purged.any() and queue.topic not in names:
             staged.notes.append(
                 f"{queue.topic}/{queue.queue_id}: {int(is_purged.sum())} messages of the topics are in this queue too, "
-                "and go from it"
+                "and are removed from it"
             )
         _patch_physical_offsets(file.path, units, new, out, staged)
 

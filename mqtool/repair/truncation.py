@@ -156,7 +156,7 @@ def _cut_queue(queue: Queue, cut: Cut, out: Path, staged: StagedFiles) -> int | 
             staged.notes.append(f"{queue.topic}/{queue.queue_id}: no message is left, the queue will begin at 0 again")
             is_empty = True
     if first is not None:
-        staged.notes.append(f"{queue.topic}/{queue.queue_id}: {count} units from queue offset {first} on go")
+        staged.notes.append(f"{queue.topic}/{queue.queue_id}: {count} units from queue offset {first} on are removed")
     return 0 if is_empty else first
 
 

@@ -10,6 +10,7 @@ import pytest
 from jsonschema import Draft202012Validator
 
 from tests.support import lake
+from tests.support.builder import StoreBuilder
 from tests.support.environment import without_coverage
 from tests.support.stores import copy_store, fixture, store_fixture, tree_digest
 
@@ -246,3 +247,14 @@ def test_following_needs_a_state(mqtool, tmp_path):
     result = mqtool("export", STORE, "--output", tmp_path / "lake", "--follow")
     assert result.code == 2
     assert "--follow needs a state file" in result.stderr
+
+
+def test_an_empty_topic_has_the_directory_of_null(mqtool, tmp_path):
+    """As in Hive."""
+    builder = StoreBuilder()
+    builder.put(b"a", topic="")
+    builder.put(b"b", topic="T")
+    root = builder.write(tmp_path / "store", queues=False)
+    assert mqtool("export", root, "-o", tmp_path / "lake", "--partition-by", "topic").code == 0
+    found = {path.parent.name for path in (tmp_path / "lake" / "messages").rglob("*.parquet")}
+    assert found == {"topic=__HIVE_DEFAULT_PARTITION__", "topic=T"}

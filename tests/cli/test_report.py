@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from mqtool.verify import timeline
 from tests.cli.answers import problems
 from tests.support import chromium
 from tests.support.builder import StoreBuilder
@@ -204,3 +205,13 @@ def test_it_prints(report, tmp_path, damaged):
     data = out.read_bytes()
     assert data.startswith(b"%PDF")
     assert 1 <= data.count(b"/Type /Page\n") <= 12
+
+
+def test_the_times_of_topics_beyond_what_is_counted_are_not_known(report, tmp_path, monkeypatch):
+    monkeypatch.setattr(timeline, "MOST_SLOTS", 1)
+    builder = StoreBuilder()
+    for topic in ("Counted", "Later"):
+        builder.put(topic=topic, keys="k")
+    page = report(builder.write(tmp_path / "store"))
+    assert page.count("when is not known") == 1
+    assert "1 message, all at " in page

@@ -404,3 +404,22 @@ def test_a_run_whose_files_are_gone_is_not_resumed(harm, words, tmp_path, monkey
     with pytest.raises(UsageError, match=words):
         run_rebuild(root, tmp_path / "out", options=Options(state=state, resume=True))
     assert state.read_bytes() == before
+
+
+def test_a_delay_that_is_no_number_is_reported_and_the_message_keeps_its_unit(tmp_path, monkeypatch):
+    monkeypatch.setattr(segment_bytes, "WINDOW", 8192)
+    delays = ["2", "soon", "2", "2"]
+    made = [
+        record("SCHEDULE_TOPIC_XXXX", 1, n, props={"DELAY": delay, "REAL_TOPIC": "T"}, body=bytes(3000))
+        for n, delay in enumerate(delays)
+    ]
+    root, state = make_store(tmp_path / "s", made), tmp_path / "state"
+    whole = run_rebuild(root, tmp_path / "whole")
+    (odd,) = whole.oddities.items
+    assert (odd.physical_offset, odd.detail) == (made[0].total_size, "DELAY is not a number: b'soon'")
+    assert (whole.is_complete, whole.units) == (False, 4)
+    with pytest.raises(Stop):
+        run_rebuild(root, tmp_path / "out", options=Options(state=state, state_interval=1), on_progress=stop_at(2))
+    resumed = run_rebuild(root, tmp_path / "out", options=Options(state=state, resume=True))
+    assert (resumed.oddities.items, resumed.oddities.count) == ([odd], 1)
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")

@@ -11,6 +11,7 @@ from mqtool.repair import Purge, RebuildIndex, apply, finalize, make_plan, undo
 from mqtool.store.pending import pending_counts
 from mqtool.store.store import open_store
 from mqtool.verify import verify
+from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store, store_fixture, tree_digest
 from tests.support.tiers import one_in
 
@@ -211,3 +212,22 @@ def test_a_store_without_an_index_gets_none_and_one_without_a_checkpoint_gets_no
     assert messages(root) == kept
     assert not (root / "index").exists()
     assert not (root / "checkpoint").exists()
+
+
+def test_messages_of_the_topic_are_removed_from_light_queues_that_have_them_too(tmp_path):
+    builder = StoreBuilder()
+    for number in range(6):
+        more = f"UNIQ_KEY\1u{number}\2INNER_MULTI_DISPATCH\1%LMQ%light\2INNER_MULTI_QUEUE_OFFSET\1{number}\2"
+        builder.put(b"purged", topic="Purged", unique_key=f"u{number}", properties=more.encode())
+        builder.put(b"kept %d" % number, topic="Kept", unique_key=f"v{number}")
+    root = builder.write(tmp_path / "store")
+    shutil.copytree(root / "consumequeue/Purged", root / "consumequeue/%LMQ%light")
+    config = {"maxHashSlotNum": "50", "maxIndexNum": "200"}
+    plan = make_plan(root, Purge(("Purged",)), config=config)
+    words = "%LMQ%light/0: 6 messages of the topics are in this queue too, and are removed from it"
+    assert [note for note in plan.notes if note.startswith("%LMQ%")] == [words]
+    apply(plan, backup_acknowledged=True, verify_after=False)
+    assert bounds(root, config) == {("%LMQ%light", 0): (6, 6), ("Purged", 0): (6, 6), ("Kept", 0): (0, 6)}
+    assert [one[3] for one in messages(root, config=config)] == [b"kept %d" % number for number in range(6)]
+    with open_store(root, config) as store:
+        assert verify(store).findings == ()

@@ -127,7 +127,7 @@ def test_a_queue_whose_first_files_had_expired_begins_at_0_again_if_no_message_i
     assert {one.topic for one in messages(root)[:-5]} == {"U"}
     plan = make_plan(root, Truncate(found[30].physical_offset))
     assert "T/0: no message is left, the queue will begin at 0 again" in plan.notes
-    assert "T/0: 5 units from queue offset 20 on go" in plan.notes
+    assert "T/0: 5 units from queue offset 20 on are removed" in plan.notes
     apply(plan, backup_acknowledged=True)
     assert list((root / "consumequeue" / "T" / "0").iterdir()) == []
     with open_small(root) as store:
