@@ -51,7 +51,7 @@ class ExtUnits:
         for file in files:
             try:
                 with ReadFile(file.path) as opened:
-                    data = opened.read(0, min(opened.data_end(), file.size))
+                    data = opened.read(0, min(opened.data_end() + LONGEST_UNIT, file.size))
             except StoreError as error:
                 unread = unread or str(error)
                 continue

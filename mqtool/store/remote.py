@@ -151,6 +151,10 @@ class RemotePath:
         """The parent directory."""
         return RemotePath(self._url.rpartition("/")[0], self._tree)
 
+    def with_name(self, name: str) -> "RemotePath":
+        """Returns the place of this name in the same directory."""
+        return self.parent / name
+
     def listed(self) -> "RemotePath":
         """Returns the same place with a new listing of everything below it.
 

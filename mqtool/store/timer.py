@@ -25,13 +25,14 @@ def read_wheel(root: Path) -> np.ndarray:
 
 
 def read_log_file(path: Path) -> bytes:
-    """Returns a file of the timer log up to the end of its data; only zeros follow.
+    """Returns a file of the timer log with all its units; only zeros follow.
 
     Raises:
         StoreError: the file cannot be read.
     """
     with ReadFile(path) as file:
-        return file.read(0, min(file.data_end(), file.size))
+        end = file.data_end() + timer.LOG_UNIT_SIZE  # the last unit ends with zeros, which may be a hole
+        return file.read(0, min(end, file.size))
 
 
 def known_log_file_size(root: Path, config: BrokerConfig) -> KnownSize | None:

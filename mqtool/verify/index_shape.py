@@ -56,12 +56,13 @@ def plan_index(store: Store) -> IndexPlan:
     well as the others.
     """
     files, strays = [], []
-    for entry in list_directory(store.path / file_names.INDEX):
+    directory = store.path / file_names.INDEX
+    for entry in list_directory(directory):
         is_index = file_names.is_index_file_name(entry.name) and entry.is_file()
         if is_index:
-            files.append((Path(entry.path), entry.stat().st_size))
+            files.append((directory / entry.name, entry.stat().st_size))
         else:
-            strays.append(Path(entry.path))
+            strays.append(directory / entry.name)
     shape = shape_of(store.disk_index_files(), store.config, may_be_damaged=True) if files else None
     firsts = sorted(first for path, _ in files if shape and (first := _first_entry(path, shape)))
     columns = np.array(firsts, np.int64).reshape(-1, 2)

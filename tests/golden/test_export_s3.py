@@ -10,6 +10,7 @@ import mqtool
 from mqtool.errors import ExportError, NotAStoreError, StoreError
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.request import ReadRequest
+from mqtool.store import Message
 from mqtool.store.selection import Selection
 from tests.support import lake
 from tests.support.object_storage import ObjectStorage, object_storage
@@ -47,8 +48,9 @@ def test_it_opens_like_any_other(s3, tmp_path):
         ]
         assert remote.metadata.consumer_offsets == store.metadata.consumer_offsets
         assert remote.version == store.version
-        keys = [m.physical_offset for m in store.query_message("Keyed", "k0")]
-        assert [m.physical_offset for m in remote.query_message("Keyed", "k0")] == keys
+        key = next(message.unique_key for message in store.messages() if isinstance(message, Message))
+        found = [m.physical_offset for m in remote.query_message("Orders", key)]
+        assert found == [m.physical_offset for m in store.query_message("Orders", key)] == [0]
 
 
 def big_store(tmp_path: Path) -> Path:

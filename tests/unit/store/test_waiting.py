@@ -1,10 +1,13 @@
 """Messages that the broker keeps until later, against what real brokers said about the recorded stores."""
 
 import json
+import os
 
 import pytest
 
 import mqtool
+from mqtool.formats.timer import LOG_UNIT, TimerLogUnit
+from mqtool.store.timer import read_log_file
 from mqtool.store.waiting import WaitingKind, waiting_messages
 from tests.support.stores import FIXTURES, copy_store
 
@@ -60,3 +63,14 @@ def test_without_the_timers_own_files_no_waiting_timer_is_left_out(tmp_path, los
 @pytest.mark.parametrize(("name", "expected"), [("orders-4.9.7", set()), ("metadata-4.9.7", {(0, 0), (0, 1)})])
 def test_half_messages_wait_until_an_op_message_ends_them(name, expected):
     assert offsets_of(FIXTURES / name / "store", WaitingKind.TRANSACTION) == expected
+
+
+def test_a_timer_log_whose_last_unit_ends_in_a_hole_is_read_with_it(tmp_path):
+    """As in a copy by `cp --sparse=always`: the unit's last bytes are zeros and in a page of their own."""
+    unit = LOG_UNIT.build(TimerLogUnit(52, -1, 1, 1_790_000_000_000, 5000, 100, 200, 7, 0))
+    data = unit * 709
+    assert len(data) % 4096 == 4
+    path = tmp_path / f"{0:020}"
+    path.write_bytes(data[:-4])
+    os.truncate(path, 100 * 4096)
+    assert read_log_file(path).startswith(data)
