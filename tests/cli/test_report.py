@@ -213,5 +213,4 @@ def test_the_times_of_topics_beyond_what_is_counted_are_not_known(report, tmp_pa
     for topic in ("Counted", "Later"):
         builder.put(topic=topic, keys="k")
     page = report(builder.write(tmp_path / "store"))
-    assert page.count("when is not known") == 1
-    assert "1 message, all at " in page
+    assert page.count("when is not known") == page.count("1 message, all at ") > 0
