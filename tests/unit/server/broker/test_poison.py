@@ -203,3 +203,22 @@ def test_what_is_wrong_with_a_revive_record_is_reported_in_words():
         "JSON of another shape",
         "a number of too many digits",
     ]
+
+
+@pytest.mark.slow
+def test_check_points_without_a_message_or_a_topic_do_not_keep_others_from_coming_again(server, client, topic):
+    """As a broker leaves them that was stopped for long: topics and messages may be deleted meanwhile."""
+    assert client.put(topic, b"again").code == 0
+    until(lambda: client.pull(topic).code == 0)
+    server.create_group("GOnce")
+    now = time.time_ns() // 1_000_000 - 5000
+    points = [("GOnce", "Deleted", 0), ("GOnce", topic, 77), ("GOnce", topic, 0)]
+    for number, (group, where, start) in enumerate(points):
+        point = POINT | {"c": group, "t": where, "so": start, "pt": now + number, "d": [0]}
+        poison(server, REVIVE_TOPIC, {"TAGS": "ck"}, json.dumps(point).encode())
+    retries = f"%RETRY%GOnce_{topic}"
+    until(lambda: client.call(351, topic=retries).code == 0)
+    assert bodies(client.pull(retries, hold_ms=20_000)) == [b"again"]
+    offset = client.call(14, consumerGroup="GOnce", topic=retries, queueId=0, setZeroIfNotFound="false")
+    assert (offset.code, offset.fields["offset"]) == (0, "0")
+    assert client.call(351, topic="%RETRY%GOnce_Deleted").code == 17

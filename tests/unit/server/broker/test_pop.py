@@ -16,6 +16,7 @@ from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.support.stores import answers, copy_store, tree_digest
 from tests.unit.server.broker.conftest import until
+from tests.unit.server.broker.test_send import batch_of
 
 REVIVE = "rmq_sys_REVIVE_LOG_DefaultCluster"
 
@@ -456,3 +457,40 @@ def test_many_consumers_at_once_get_each_message_until_it_is_acknowledged(mode):
     assert set(acknowledged) == {b"m%d" % number for number in range(count)}
     assert 10 < len(left) < count
     assert len(set(left)) == len(left)
+
+
+def acknowledged_by(client, group):
+    """Queue offsets in acknowledgements, which wait in the timer topic until their messages would come again."""
+    found = records(client.pull("rmq_sys_wheel_timer"))
+    own = [json.loads(body) for facts, body in found if facts["properties"]["TAGS"] in ("ack", "bAck")]
+    return sorted(offset for one in own if one["c"] == group for offset in one.get("aol") or [one["ao"]])
+
+
+def test_acknowledgements_of_many_check_points_are_stored_however_few_are_gathered(monkeypatch):
+    monkeypatch.setattr("mqtool.server.broker.pop.acks._MAX_GATHERED", 2)
+    monkeypatch.setattr("mqtool.server.broker.pop.acks._MAX_BUSY", 1)
+    commands = []
+    with MqServer() as server, Client(server.broker_address) as client:
+        server.create_topic("Few", queues=1)
+        fill(client, "Few", 15)
+        for start in (0, 5, 10):
+            answer = pop(client, "Few", group="GFew", count=5)
+            for offset in range(start, start + 5):
+                command = acknowledging("Few", answer, offset, "GFew")
+                command.fields["extraInfo"] = words(answer, offset, start=start)
+                commands.append(command)
+        assert pipelined(server.broker_address, commands) == [0] * 15
+        until(lambda: acknowledged_by(client, "GFew") == list(range(15)))
+
+
+def test_with_synchronous_flushes_batches_are_sent_and_acknowledged(tmp_path):
+    with MqServer(flushDiskType="SYNC_FLUSH") as server, Client(server.broker_address) as client:
+        server.create_topic("Sync", queues=1)
+        sent = client.put("Sync", batch_of(b"a", b"b"), code=320, m=True)
+        assert (sent.code, sent.fields["queueOffset"]) == (0, "0")
+        until(lambda: client.call(30, topic="Sync", queueId=0).fields["offset"] == "2")
+        answer = pop(client, "Sync", group="GSync")
+        found = answer.fields
+        entry = {"b": "Aw==", "c": "GSync", "t": "Sync", "r": "0", "so": 0, "q": 0, "it": int(found["invisibleTime"])}
+        assert acks(client, {**entry, "rq": int(found["reviveQid"]), "pt": int(found["popTime"])}).code == 0
+        until(lambda: acknowledged_by(client, "GSync") == [0, 1])

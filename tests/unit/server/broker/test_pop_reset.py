@@ -90,3 +90,14 @@ def test_an_offset_outside_of_the_queue_is_refused(client, topic):
     pop(client, topic, group="GRange", queue=0, count=1)
     answer = client.call(222, topic=topic, group="GRange", queueId=0, timestamp=-1, offset=9, isForce=True)
     assert (answer.code, answer.remark) == (1, "Target offset 9 not in consume queue range [0-2]")
+
+
+@pytest.mark.parametrize("order", [False, True], ids=["any-order", "in-order"])
+def test_an_acknowledgement_after_a_reset_does_not_undo_it(client, topic, order):
+    fill(client, topic, 10)
+    group = f"G-{topic}"
+    answer = pop(client, topic, group=group, queue=0, count=1, order=order)
+    assert reset(client, topic, 5, group).code == 0
+    asked = {"consumerGroup": group, "topic": topic, "queueId": 0, "offset": 0}
+    assert client.call(200051, extraInfo=ack_words(answer, 0), **asked).code == 0
+    assert bodies(pop(client, topic, group=group, queue=0, count=1, order=order)) == [b"p5"]

@@ -19,6 +19,7 @@ from tests.support.damage import damage_case
 from tests.support.remoting import Client, bodies, records
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 from tests.unit.server.broker.conftest import until
+from tests.unit.server.broker.test_pop import pop
 
 
 @pytest.mark.slow
@@ -214,3 +215,27 @@ def test_a_name_server_that_is_down_is_logged_and_the_broker_serves(tmp_path, ca
     asyncio.run(main())
     assert f"not registered name_server={address}" in caplog.text
     assert f"not unregistered name_server={address}" in caplog.text
+
+
+@pytest.mark.slow
+def test_positions_of_services_after_the_end_of_their_queues_are_corrected(tmp_path):
+    """As after a crash that cut the log: what is sent then is delivered, and what was popped comes again."""
+    store = tmp_path / "store"
+    with MqServer(store) as server, Client(server.broker_address) as client:
+        client.put("Later", b"x")
+        client.heartbeat("c@1", consumers={"GLater": ["Later"]})
+    path = store / "config" / "timercheck"
+    data = bytearray(path.read_bytes())
+    data[16:24] = (1000).to_bytes(8, "big")
+    path.write_bytes(data)
+    path = store / "config" / "consumerOffset.json"
+    document = json.loads(path.read_text("utf-8"))
+    revive = "rmq_sys_REVIVE_LOG_DefaultCluster"
+    document["offsetTable"][f"{revive}@CID_RMQ_SYS_REVIVE_GROUP"] = dict.fromkeys(map(str, range(8)), 1000)
+    path.write_text(json.dumps(document), "utf-8")
+    with MqServer(store) as server, Client(server.broker_address) as client:
+        client.put("Later", b"timed", properties={"TIMER_DELAY_MS": "1000"})
+        until(lambda: bodies(pop(client, "Later", group="GLater", invisible=1500)) == [b"x"])
+        found = []
+        until(lambda: found.extend(bodies(pop(client, "Later", group="GLater"))) or len(found) == 2)
+        assert set(found) == {b"x", b"timed"}

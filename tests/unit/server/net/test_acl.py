@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from mqtool.errors import ConfigFileError
+from mqtool.errors import ConfigFileError, RemoteProtocolError
 from mqtool.protocol import Command
 from mqtool.server.net.acl import ROUTE_CHANGES, Acl, sign
 from mqtool.server.net.acl_config import AclConfig, Right, address_matches, load
@@ -208,3 +208,10 @@ def test_a_grpc_client_of_a_server_with_accounts_is_refused_and_the_log_says_how
     assert isinstance(answer, grpc.RpcError)
     assert answer.code() is grpc.StatusCode.UNAVAILABLE
     assert "set authenticationEnabled and migrateAuthFromV1Enabled to import them" in caplog.text
+
+
+@pytest.mark.parametrize("body", [b'{"consumerDataSet":[5]}', b'{"consumerDataSet":[{}]}', b'{"consumerDataSet":7}'])
+def test_a_heartbeat_that_cannot_be_read_is_not_let_through(config, body):
+    command = signed(Command(34, body=body), "ReaderKey")
+    with pytest.raises(RemoteProtocolError, match="heartbeat: "):
+        check(Acl(config), command)
