@@ -36,11 +36,10 @@ def binary_view(data: np.ndarray, starts: np.ndarray, lengths: np.ndarray) -> "p
     if len(short):
         rest = words[at[short] + 4] & _HEADS[np.clip(size[short] - 4, 0, _WORD)]
         views[short, 1] = rest
-    for index in np.flatnonzero(at != starts).tolist():  # a word would have left the buffer
-        if size[index] <= _INLINE:
-            value = data[starts[index] : starts[index] + size[index]].tobytes().ljust(_INLINE, b"\0")
-            low = int.from_bytes(value[:4], "little") << 32
-            views[index] = int(size[index]) | low, int.from_bytes(value[4:], "little")
+    for index in np.flatnonzero(at != starts).tolist():  # a word would have left the buffer, so the value is short
+        value = data[starts[index] : starts[index] + size[index]].tobytes().ljust(_INLINE, b"\0")
+        low = int.from_bytes(value[:4], "little") << 32
+        views[index] = int(size[index]) | low, int.from_bytes(value[4:], "little")
     validity = pa.array(~null).buffers()[1] if has_null else None
     buffers = [validity, pa.py_buffer(views), pa.py_buffer(data)]
     return pa.Array.from_buffers(pa.binary_view(), len(starts), buffers)

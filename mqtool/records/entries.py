@@ -6,7 +6,6 @@ valid if its header states its own place and agrees with the size of its record,
 
 import struct
 from collections.abc import Generator, Iterator
-from itertools import repeat
 
 import numpy as np
 
@@ -66,7 +65,7 @@ def scan_entries(view: memoryview, start: int) -> FrameScan:
     positions: list[int] = []
     sizes: list[int] = []
     at, stop = start, Stop.END
-    for _ in repeat(None):
+    while True:
         if at > last:
             stop = _stop_at_end(view, at, is_first=at == start)
             break

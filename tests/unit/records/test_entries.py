@@ -5,6 +5,7 @@ import pytest
 from mqtool.formats.dledger import BLANK_ENTRY, ENTRY, BlankEntry, EntryHeader
 from mqtool.records.damage import Damage
 from mqtool.records.entries import walk_of
+from mqtool.records.segment_bytes import WINDOW
 from mqtool.records.walk import SegmentSpan
 from tests.support.builder import FIRST_TIME, encode
 
@@ -54,6 +55,45 @@ def test_a_blank_entry_ends_the_file():
     data, places = ledger_file(BODIES, blank=True)
     records, damage, made = walk(data, is_last=False)
     assert (records, damage, made.ended_by_blank, made.end) == (places, [], True, BASE + SIZE)
+
+
+def test_a_blank_entry_that_does_not_end_at_the_file_s_end_is_damage():
+    data, places = ledger_file(BODIES, blank=True)
+    at = data.index(BLANK_ENTRY.build(BlankEntry(-1, SIZE - END)))
+    harmed = data[:at] + BLANK_ENTRY.build(BlankEntry(-1, SIZE - END - 4)) + data[at + BLANK_ENTRY.size :]
+    records, damage, made = walk(harmed, is_last=False)
+    assert (records, made.ended_by_blank) == (places, False)
+    assert [(start, kind) for start, _, kind in damage] == [(END, "bad-blank")]
+
+
+def test_entries_of_an_earlier_life_of_the_last_file_are_its_tail():
+    """Whole entries with right offsets after zeros, older than the newest one before them."""
+    old = [b"old %d" % number for number in range(9)]
+    earlier, before = ledger_file(old)
+    new = encode(BASE + ENTRY.size, b"new", store_timestamp=FIRST_TIME + 1000)
+    header = ENTRY.build(EntryHeader(1, ENTRY.size + len(new), 0, 1, BASE, 0, 0, 0, len(new)))
+    end = ENTRY.size + len(new)
+    rest = next(place - ENTRY.size for place in before if place - ENTRY.size >= end + 8)
+    records, damage, made = walk(header + new + bytes(rest - end) + earlier[rest:])
+    assert (records, damage, made.end) == ([ENTRY.size], [], BASE + end)
+    assert (made.tail.kind, made.tail.detail) == ("stale", "entries of an earlier life of this file")
+
+
+def test_an_entry_larger_than_a_window_is_read():
+    """RocketMQ limits bodies to 4 MiB by default; maxMessageSize may allow more."""
+    large = b"x" * (WINDOW + 1000)
+    data, at, places = b"", 0, []
+    for index, body in enumerate([b"before", large, b"after"]):
+        record = encode(BASE + at + ENTRY.size, body)
+        data += (
+            ENTRY.build(EntryHeader(1, ENTRY.size + len(record), index, 0, BASE + at, 0, 0, 0, len(record))) + record
+        )
+        places.append(at + ENTRY.size)
+        at = len(data)
+    assert walk(data)[0] == places
+    harmed = bytearray(data)
+    harmed[places[1] + 84 : places[1] + 88] = bytes(4)  # the length of the body
+    assert walk(bytes(harmed))[0] == [places[0], places[2]]
 
 
 @pytest.mark.parametrize("left", [8, 9, 47, 48, 55, 56, 100])

@@ -7,8 +7,8 @@ import pytest
 
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MAGIC_BLANK, MAGIC_V1, build_blank
-from mqtool.records.frame_scan import Stop, scan_frames
-from mqtool.records.frames import Frames
+from mqtool.records.frame_scan import Stop, scan_frames, scan_some
+from mqtool.records.frames import Frames, frames_at
 from tests.support.builder import encode, record_of
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -181,3 +181,20 @@ def test_frames_are_found_by_topic_and_by_a_word():
     assert frames.select(slice(0, 2)).rows_with(b"word") == []
     inside = Frames(memoryview(data)[int(frames.positions[1]) :], 0, frames.positions[:1], frames.sizes[1:2])
     assert inside.rows_with(b"wo") == [0]
+
+
+def test_more_topics_than_a_table_of_compiled_loops_holds_are_numbered():
+    names = [f"t{number % 5000}" for number in range(6000)]
+    data, _ = chain(*({"topic": name.encode(), "body": b""} for name in names))
+    frames = frames_at(memoryview(data), 0, 0)[1]
+    codes, topics = frames.coded_topics
+    assert [topics[code] for code in codes.tolist()] == names
+    assert len(topics) == 5000
+
+
+def test_a_scan_of_some_frames_ends_before_one_that_is_incomplete():
+    data, records = chain({}, {}, {})
+    cut = memoryview(data)[:-1]
+    last = records[0].total_size + records[1].total_size
+    assert scan_some(cut, 0, 2) == ([0, records[0].total_size], last, None)
+    assert scan_some(cut, 0, 3) == ([0, records[0].total_size, last], last, Stop.MORE)

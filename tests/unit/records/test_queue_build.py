@@ -137,3 +137,10 @@ def test_the_minimum_of_a_batch_queue_follows_the_last_expired_unit():
     units = np.array([(0, 10, 2), (100, 12, 1), (200, 20, 5)], fields)  # 13 to 19 are missing
     assert [batch_min_offset(units, at) for at in (0, 1, 100, 101, 200, 201)] == [10, 12, 12, 13, 13, 25]
     assert batch_min_offset(units[:0], 0) == -1
+
+
+def test_a_queue_offset_whose_position_overflows_is_where_java_puts_it():
+    """Java multiplies by 20 in 64 bits: 20 * 2**62 is 0 there."""
+    assert placement_of((1 << 62) + 3, 60) is UnitPlacement.NEXT
+    assert placement_of((1 << 62) + 3, 80) is UnitPlacement.PRESENT
+    assert placement_of((1 << 62) + 3, 40) is UnitPlacement.AFTER_GAP

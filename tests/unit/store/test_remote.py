@@ -6,8 +6,10 @@ import sys
 import pytest
 
 import mqtool
+from mqtool import kernels
 from mqtool.duckdb import Session
 from mqtool.errors import NotAStoreError, StoreError, UsageError
+from mqtool.scan.dataset import dataset
 from mqtool.store import Message
 from mqtool.store.lock import lock_holder
 from mqtool.verify import verify
@@ -48,6 +50,16 @@ def test_messages_are_found_by_their_keys(tmp_path):
         for asked in queries:
             found = store.query_message(asked["topic"], asked["key"], asked["max"], asked["begin"], asked["end"])
             assert [message.physical_offset for message in found] == asked["physicalOffsets"]
+
+
+def test_columns_that_are_fields_are_those_of_a_local_store(tmp_path):
+    """Compiled loops read local files by themselves; there they do not."""
+    path = copy_store("orders-5.5.0", tmp_path)
+    columns = ["topic", "queue_id", "queue_offset", "physical_offset"]
+    expected = dataset(f"b={path}").to_table(columns=columns)
+    assert expected.num_rows > 500
+    with kernels.use(kernels.LARGE):
+        assert dataset(f"b={uploaded(path)}").to_table(columns=columns).equals(expected)
 
 
 def test_damage_is_found(tmp_path):
