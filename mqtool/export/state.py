@@ -17,7 +17,7 @@ from mqtool.values import asdict
 HEAD_BYTES, TAIL_BYTES = 4096, 65536
 VERSION = 1
 _WHAT = "an export"
-_REMEDY = "add --rewind to remove those rows, or export into a new directory with a new --state"
+_REMEDY = "Add --rewind to remove those rows, or export into a new directory with a new --state"
 
 
 class Mark(Struct, frozen=True):

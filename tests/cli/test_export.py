@@ -258,3 +258,19 @@ def test_an_empty_topic_has_the_directory_of_null(mqtool, tmp_path):
     assert mqtool("export", root, "-o", tmp_path / "lake", "--partition-by", "topic").code == 0
     found = {path.parent.name for path in (tmp_path / "lake" / "messages").rglob("*.parquet")}
     assert found == {"topic=__HIVE_DEFAULT_PARTITION__", "topic=T"}
+
+
+@pytest.mark.slow
+def test_damage_outside_of_the_range_is_not_of_the_export(mqtool, tmp_path):
+    store = copy_store(NAME, tmp_path)
+    segment = min((store / "commitlog").iterdir())
+    data = bytearray(segment.read_bytes())
+    at = COMMITTED[3]["physical_offset"]
+    data[at + 4 : at + 8] = bytes(4)
+    segment.write_bytes(data)
+    before, inside = (("--offset", f"{first}:{first + 5000}") for first in (at + COMMITTED[3]["store_size"], at))
+    found = [
+        mqtool("export", store, "-o", tmp_path / name, *words, "--jobs", 1, "--format", "json").document["damage"]
+        for name, words in (("a", before), ("b", inside))
+    ]
+    assert found == [0, 1]

@@ -13,8 +13,10 @@ from mqtool.export.commit import load_state
 from mqtool.export.parquet import WriteOptions
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import ALL_COLUMNS
+from mqtool.export.sources import resolve
 from mqtool.store.selection import Selection
 from tests.support import lake
+from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store
 
 NAME = "rollover-5.5.0"
@@ -359,3 +361,28 @@ def test_nothing_is_ever_written_into_a_store(growing, place):
     with pytest.raises(UsageError, match="is inside the store"):
         growing.export()
     assert not inside.exists()
+
+
+def test_a_log_of_another_segment_size_is_refused(tmp_path):
+    for name, size, count in (("store", 4096, 200), ("other", 12288, 300)):
+        builder = StoreBuilder(segment_size=size)
+        for number in range(count):
+            builder.put(b"body %d" % number, keys=f"k{number}")
+        builder.write(tmp_path / name)
+    export = {"read": ALL, "state": str(tmp_path / "state")}
+    assert lake.run_export(f"b={tmp_path / 'store'}", tmp_path / "lake", **export).committed
+    shutil.rmtree(tmp_path / "store")
+    (tmp_path / "other").rename(tmp_path / "store")
+    with pytest.raises(ExportError, match=r"expected a segment at \d+, found one at \d+: another log"):
+        lake.run_export(f"b={tmp_path / 'store'}", tmp_path / "lake", **export)
+
+
+@pytest.mark.parametrize("selection", [Selection(limit=5), Selection(keys=("k",))])
+def test_an_export_selects_by_what_a_log_knows_of_each_record(selection):
+    with pytest.raises(UsageError, match="selects only by topic, queue, offset and time"):
+        ReadRequest(selection)
+
+
+def test_an_export_of_no_store_is_refused():
+    with pytest.raises(UsageError, match="at least one store"):
+        resolve([])

@@ -110,6 +110,7 @@ REDACTED = [
     ("keys", lambda row: row["keys"]),
     ("unique_key", lambda row: [row["unique_key"]]),
     ("born_host", lambda row: [row["born_host"], row["unique_key"]]),
+    ("store_host", lambda row: [row["store_host"], row["offset_message_id"]]),
     ("properties", lambda row: list(row["properties"].values())),
 ]
 

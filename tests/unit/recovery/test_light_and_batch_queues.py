@@ -14,6 +14,7 @@ from mqtool.formats.properties import encode
 from mqtool.recovery import predict
 from mqtool.recovery.settings import read_config
 from mqtool.store import Message, Store
+from tests.support.stores import answers, copy_store, store_fixture
 from tests.unit.recovery.stores import patch
 
 KEYS = {
@@ -119,3 +120,19 @@ def test_without_a_log_the_files_of_all_queues_are_deleted(store):
         path for name in ("consumequeue", "batchconsumequeue") for path in (store / name).rglob("0*/") if path.is_file()
     ]
     assert kept == []
+
+
+@pytest.mark.parametrize("part", ["BatchTopic", "BatchTopic/1"])
+def test_a_batch_queue_whose_directory_is_a_file_gets_no_units(part, tmp_path):
+    root = copy_store("bcq-5.5.0", tmp_path)
+    path = root / "batchconsumequeue" / part
+    shutil.rmtree(path)
+    path.touch()
+    found = predict(root, "5.5", store_fixture("bcq-5.5.0").config)
+    words = f"queue BatchTopic/1 gets no file, as batchconsumequeue/{part} is not a directory"
+    assert sum(one.startswith(words) for one in found.accepted) == 1
+    units = [row for row in answers("bcq-5.5.0", "batchqueue") if row["kind"] == "unit" and row["queueId"] == 1]
+    last = units[-1]["baseOffset"] + units[-1]["batchSize"] - 1
+    assert found.lost is not None
+    assert found.lost["BatchTopic/1"] == ((units[0]["baseOffset"], last),)
+    assert ("BatchTopic/0" in found.lost) is (part == "BatchTopic")
