@@ -41,8 +41,6 @@ if TYPE_CHECKING:
     from mqtool.engine.dispatch.dispatcher import BitMapOf
     from mqtool.engine.flush.async_commit import AsyncCommit
 
-_WAIT_MARK = property_format.mark(property_format.WAIT)
-
 
 class MessageStore:
     """One store, open for writing. Use `open_store`, and close it, or use it as a context manager.
@@ -237,7 +235,7 @@ class MessageStore:
             prepared_transaction_offset,
             wait=False,
         )
-        if not self._sync or not result.ok or not _waits(properties):
+        if not self._sync or not result.ok or not property_format.waits(properties):
             return result
         status = await self.wait_flushed_async(result.end)
         return result if status is PutStatus.PUT_OK else result._replace(status=status)
@@ -335,7 +333,7 @@ class MessageStore:
         """Wakes dispatch, and waits for the flush if SYNC_FLUSH and the message's WAIT property require it."""
         if not result.ok:
             return result
-        if wait and self._sync and _waits(properties):
+        if wait and self._sync and property_format.waits(properties):
             status = self._components.flusher.group.wait(result.end)
             result = result if status is PutStatus.PUT_OK else result._replace(status=status)
         if self._loop.idle:
@@ -620,11 +618,3 @@ def open_store(
 
 def _not_plain(*_message: object) -> None:
     """Replaces the plain append in a store in which every message needs the slow path."""
-
-
-def _waits(properties: bytes) -> bool:
-    """Whether a put waits for the flush of this message: true without the property (Message.isWaitStoreMsgOK)."""
-    if _WAIT_MARK not in properties:
-        return True
-    found = property_format.decode(properties).get(property_format.WAIT)
-    return found is None or java.parse_boolean(found)

@@ -116,19 +116,38 @@ def without(encoded: bytes, name: str) -> bytes:
 def mark(name: str) -> bytes:
     """Returns the bytes before a property's value; a string that does not contain them does not have the property.
 
-    A string that contains them need not have it, because they may be part of another property; only `decode` is
-    exact.
+    A string that contains them need not have it, because they may be part of another property; `value` and `decode`
+    are exact.
     """
     return name.encode() + b"\x01"
 
 
-def value_after(encoded: bytes, name_mark: bytes) -> bytes:
-    """Returns the value after the first occurrence of a `mark`; b"" if there is none."""
-    start = encoded.find(name_mark)
-    if start < 0:
-        return b""
-    end = encoded.find(b"\x02", start)
-    return encoded[start + len(name_mark) : end if end >= 0 else len(encoded)]
+def value(encoded: bytes, name_mark: bytes) -> bytes:
+    """Returns the value that `decode` finds for a name; b"" if there is none.
+
+    Args:
+        encoded: properties string.
+        name_mark: `mark` of the name.
+    """
+    at = encoded.rfind(name_mark)
+    while at >= 0:
+        if at == 0 or encoded[at - 1] == VALUE_END:
+            start = at + len(name_mark)
+            end = encoded.find(b"\x02", start)
+            found = encoded[start:end] if end >= 0 else encoded[start:]
+            if found:
+                return found
+        at = encoded.rfind(name_mark, 0, at)
+    return b""
+
+
+_WAIT_MARK = mark(WAIT)
+
+
+def waits(encoded: bytes) -> bool:
+    """Whether a put waits for the flush of a message: true without the property (Message.isWaitStoreMsgOK)."""
+    found = value(encoded, _WAIT_MARK)
+    return not found or java.parse_boolean(java.decode_utf8(found))
 
 
 def keys_of(properties: dict[str, str]) -> tuple[str, ...]:

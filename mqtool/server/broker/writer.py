@@ -21,7 +21,6 @@ _REFUSED = frozenset(
     {PutStatus.MESSAGE_ILLEGAL, PutStatus.PROPERTIES_SIZE_EXCEEDED, PutStatus.LMQ_CONSUME_QUEUE_NUM_EXCEEDED}
 )
 """Put statuses caused by the message, not by the store; a retry would not help."""
-_NO_WAIT = properties.mark(properties.WAIT) + b"false"
 
 Rewrite = Callable[[OutgoingMessage], OutgoingMessage | PutStatus]
 Arrived = Callable[[str, int, int], None]
@@ -144,9 +143,9 @@ class Writer:
         self._waiting.append((result.end, future))
         self._wake.set()
 
-    def flushed(self, result: PutResult, properties: bytes = b"") -> asyncio.Future[PutStatus] | None:
+    def flushed(self, result: PutResult, encoded: bytes = b"") -> asyncio.Future[PutStatus] | None:
         """Returns a future for the status of a put after its flush; None if the answer need not wait for a flush."""
-        if not (self._sync and result.ok) or _NO_WAIT in properties:
+        if not (self._sync and result.ok) or not properties.waits(encoded):
             return None
         future: asyncio.Future[PutStatus] = asyncio.get_running_loop().create_future()
         self._flush_soon(result, future)

@@ -100,6 +100,8 @@ def test_a_synchronous_put_returns_when_its_record_is_on_disk(opened):
         (b"WAIT\x01true\x02", True),
         (b"WAIT\x01false\x02", False),
         (b"WAIT\x01yes\x02", False),
+        (b"DONT_WAIT\x01false\x02", True),
+        (b"WAIT\x01false\x02WAIT\x01TRUE\x02", True),
     ],
 )
 def test_a_message_may_say_that_it_does_not_wait(opened, held, waits):

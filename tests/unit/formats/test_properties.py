@@ -122,10 +122,17 @@ def test_every_real_crc_of_a_whole_record_is_rebuilt():
         (b"TAGS\x01a\x02UNIQ_KEY\x01abc", b"abc"),
         (b"TAGS\x01a\x02", b""),
         (b"UNIQ_KEY\x01\x02", b""),
+        (b"MY_UNIQ_KEY\x01abc\x02", b""),
+        (b"UNIQ_KEY\x01abc\x02MY_UNIQ_KEY\x01no\x02", b"abc"),
+        (b"a\x01UNIQ_KEY\x01no\x02", b""),
+        (b"UNIQ_KEY\x01a\x01UNIQ_KEY\x01b\x02", b"a\x01UNIQ_KEY\x01b"),
+        (b"UNIQ_KEY\x01first\x02UNIQ_KEY\x01last\x02", b"last"),
+        (b"UNIQ_KEY\x01first\x02UNIQ_KEY\x01\x02", b"first"),
     ],
 )
-def test_the_value_after_a_mark_ends_where_its_property_does(data, expected):
-    assert properties.value_after(data, properties.mark(properties.UNIQUE_KEY)) == expected
+def test_the_value_of_a_name_is_the_one_that_decode_finds(data, expected):
+    assert properties.value(data, properties.mark(properties.UNIQUE_KEY)) == expected
+    assert properties.decode(data).get(properties.UNIQUE_KEY, "").encode() == expected
 
 
 @pytest.mark.parametrize(("data", "expected"), [(b"", b""), (b"a\x01b", b"a\x01b\x02"), (b"a\x01b\x02", b"a\x01b\x02")])

@@ -34,7 +34,6 @@ _ON_THE_WAY_MS = 1000
 _SLOTS_AT_ONCE = 2000
 _RECALL_TAG = "_RECALL_TAG_"
 _WANTS = (properties.TIMER_DELAY_SEC, properties.TIMER_DELAY_MS, properties.TIMER_DELIVER_MS)
-_OUT_MARK = properties.mark(properties.TIMER_OUT_MS)
 _topic_hash = lru_cache(1024)(java.string_hash)
 
 
@@ -70,16 +69,11 @@ class Timer:
         A 4.9 broker has no timer, so its messages are unchanged. Half messages are unchanged too: their delivery time
         applies when the transaction is committed.
         """
-        if (
-            self._broker.release < (5, 5)
-            or _OUT_MARK in message.properties
-            or message.topic == names.TIMER_TOPIC
-            or not is_queued(message.sys_flag)
-        ):
+        if self._broker.release < (5, 5) or message.topic == names.TIMER_TOPIC or not is_queued(message.sys_flag):
             return message
         found = properties.decode(message.properties)
         property_name = next((name for name in _WANTS if name in found), None)
-        if property_name is None:
+        if property_name is None or properties.TIMER_OUT_MS in found:
             return message
         if found.get(properties.DELAY_LEVEL, "0") not in ("", "0"):
             for name in _WANTS:

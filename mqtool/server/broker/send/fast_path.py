@@ -247,7 +247,7 @@ class SendFastPath:
         message = self._message(prepared, fields.get(_TOPIC, ""), numbers, fields.get(_PROPERTIES), body, peer)
         if message is None:
             return None
-        key = properties.value_after(message.properties, _KEY_MARK)
+        key = properties.value(message.properties, _KEY_MARK)
         if not key.isalnum():  # the JSON answer would need escapes
             return None
         if is_batch == "true":

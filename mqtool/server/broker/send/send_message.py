@@ -289,9 +289,10 @@ def stored_properties(text: str, settings: Settings, *, needs_key: bool) -> byte
         for name in BROKER_PROPERTIES:
             found.pop(name, None)
         text = properties.encode_text(found.items())
-    if needs_key and f"{properties.UNIQUE_KEY}\x01" not in text:
-        text += properties.encode_text([(properties.UNIQUE_KEY, secrets.token_hex(16).upper())])
-    encoded = java.encode_utf8(text + added_properties(settings))
+    encoded = java.encode_utf8(text)
+    if needs_key and not properties.value(encoded, _UNIQUE_KEY_MARK):
+        encoded += properties.encode([(properties.UNIQUE_KEY, secrets.token_hex(16).upper())])
+    encoded += java.encode_utf8(added_properties(settings))
     if len(encoded) > MAX_PROPERTIES:
         raise RefusalError(*REFUSED[PutStatus.PROPERTIES_SIZE_EXCEEDED])
     return encoded
@@ -366,4 +367,4 @@ def _without_delay(given: str) -> str:
 
 def unique_key_of(encoded: bytes) -> str:
     """Returns the unique key in encoded properties; "" if there is none."""
-    return properties.value_after(encoded, _UNIQUE_KEY_MARK).decode("utf-8", "replace")
+    return java.decode_utf8(properties.value(encoded, _UNIQUE_KEY_MARK))

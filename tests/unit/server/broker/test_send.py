@@ -5,6 +5,7 @@ import struct
 
 import pytest
 
+from mqtool.engine import MessageStore, PutStatus
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
@@ -61,6 +62,29 @@ def test_a_message_without_a_unique_key_gets_one(client, topic):
     answer = client.call(310, b"x", a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, i="", j=0)
     until(lambda: client.pull(topic).code == 0)
     assert records(client.pull(topic))[0][0]["properties"]["UNIQ_KEY"] == answer.fields["transactionId"] != ""
+
+
+def test_of_two_unique_keys_the_last_one_is_that_of_the_message(client, topic):
+    answer = client.call(
+        310, b"x", a="P", b=topic, c="TBW102", d=4, e=0, f=0, g=1, h=0, i="UNIQ_KEY\x01A\x02UNIQ_KEY\x01B\x02", j=0
+    )
+    assert answer.fields["transactionId"] == "B"
+
+
+@pytest.mark.parametrize(
+    ("named", "waits"),
+    [
+        ({}, True),
+        ({"DONT_WAIT": "false"}, True),
+        ({"WAIT": "TRUE"}, True),
+        ({"WAIT": "false"}, False),
+        ({"WAIT": "no"}, False),
+    ],
+)
+def test_a_send_waits_for_the_flush_unless_its_own_property_says_no(monkeypatch, named, waits):
+    monkeypatch.setattr(MessageStore, "wait_flushed", lambda *_: PutStatus.FLUSH_DISK_TIMEOUT)
+    with MqServer(flushDiskType="SYNC_FLUSH") as server, Client(server.broker_address) as client:
+        assert client.put("T", properties=named).code == (10 if waits else 0)
 
 
 def test_a_compressed_body_stays_as_it_came(client, topic):

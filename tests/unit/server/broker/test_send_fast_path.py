@@ -39,12 +39,15 @@ USUAL: dict[str, dict[str, Any]] = {
     "no body": {"body": b""},
     "empty property": {"i": KEY + "p\x01\x02"},
     "old time": {"g": 0},
+    "two unique keys": {"i": "UNIQ_KEY\x01A1\x02UNIQ_KEY\x01B2\x02"},
+    "a key beside another": {"i": "MY_UNIQ_KEY\x01abc\x02" + KEY},
     "lone surrogate": {"i": KEY + "p\x01\ud800\x02"},
     "a batch": {"code": 320, "m": "true", "body": batch_of(b"one", b"two")},
     "what is not a batch": {"code": 320, "m": "true", "body": b"nothing of the kind"},
 }
 UNUSUAL: dict[str, dict[str, Any]] = {
     "no unique key": {"i": "TAGS\x01t\x02"},
+    "the key of another property": {"i": "MY_UNIQ_KEY\x01abc\x02"},
     "open end": {"i": KEY[:-1]},
     "no properties": {"i": ""},
     "a key to escape": {"i": 'UNIQ_KEY\x01a"b\x02'},
@@ -73,7 +76,7 @@ UNUSUAL: dict[str, dict[str, Any]] = {
 }
 CASES = USUAL | UNUSUAL
 
-MADE_UP = {"no unique key", "no properties"}
+MADE_UP = {"no unique key", "no properties", "the key of another property"}
 """Cases in which the broker makes a unique key."""
 
 CLIENTS_CHOICE = [name for name in CASES if name not in MADE_UP | {"any queue", "no body of a batch"}]

@@ -42,6 +42,12 @@ def test_a_time_that_is_over_means_now(client, topic):
     assert bodies(client.pull(topic)) == [b"late already"]
 
 
+def test_a_property_whose_name_ends_like_one_of_the_timer_changes_nothing(client, topic):
+    answer = client.put(topic, b"later", properties={"MY_TIMER_OUT_MS": "1", "TIMER_DELAY_SEC": "60"})
+    assert (answer.code, "recallHandle" in answer.fields) == (0, True)
+    assert client.pull(topic).code != 0
+
+
 def test_more_than_three_days_is_refused(client, topic):
     assert client.put(topic, properties={"TIMER_DELAY_SEC": str(3 * 86_400 + 10)}).code == 13
 
