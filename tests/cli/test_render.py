@@ -185,3 +185,7 @@ def test_a_listing_is_written_row_by_row():
         written = [renderer.row(row) for row in rows]
         assert written[-1].strip(), f"{output_format.value} keeps rows back"
         assert len(written[-1]) < 40
+
+
+def test_a_value_inside_of_others_that_is_missing_is_a_dash():
+    assert cells.plain({"a": None, "b": [1, None, True]}) == "a=- b=1, -, yes"

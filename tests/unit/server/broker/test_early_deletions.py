@@ -1,12 +1,15 @@
 """A disk so full that unexpired messages go: the log, the metrics and the page say so, and a setting refuses instead."""
 
 import logging
+from pathlib import Path
 
 import pytest
 
 from mqtool.engine.disk.files import Files
+from mqtool.engine.retention.rules import EarlyDeletion
 from mqtool.server.admin import content, metrics
 from mqtool.server.admin.snapshot import take
+from mqtool.server.broker.tables.early_deletions import EarlyDeletions
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client
 from tests.unit.server.broker.conftest import until
@@ -84,3 +87,28 @@ def test_with_the_setting_new_messages_are_refused_and_old_ones_stay(served, cap
     served.broker.messages.clean()
     assert "new messages are taken again" in caplog.text
     assert served.call(lambda: served.broker.problem) is None
+
+
+class Offsets:
+    """Twelve groups that have read two messages of T/0, one that has read all of them, and one of another topic."""
+
+    def __init__(self):
+        self.table = {("T", f"G{number}"): {0: 2} for number in range(12)}
+        self.table |= {("T", "All"): {0: 9}, ("U", "Other"): {0: 0}}
+
+    def pairs(self):
+        return list(self.table)
+
+    def of(self, group, topic):
+        return self.table[topic, group]
+
+
+def test_of_many_groups_that_lose_messages_ten_are_named_and_the_others_counted(caplog):
+    deletions = EarlyDeletions(Offsets())
+    queues = {("T", 0): (1, 6), ("T", 1): (0, 1), ("V", 0): (0, 7)}
+    deletions.add([EarlyDeletion(0, (Path("00000000000000000000"),), queues)])
+    assert (deletions.files, deletions.messages) == (1, 13)
+    assert deletions.unread == {("T", "All"): 1} | {("T", f"G{number}"): 5 for number in range(12)}
+    logged = [record.getMessage() for record in caplog.records]
+    assert len([line for line in logged if line.endswith(" topic=T messages=5")]) == 10
+    assert logged[-1] == "UNREAD MESSAGES WERE DELETED of 3 more groups; /metrics has all"

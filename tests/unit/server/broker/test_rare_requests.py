@@ -5,7 +5,9 @@ import json
 
 import pytest
 
-from tests.support.remoting import bodies, records
+from mqtool.errors import UsageError
+from mqtool.server.testing import MqServer
+from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
 from tests.unit.server.broker.test_admin import put
 from tests.unit.server.broker.test_pop import REVIVE, ack, fill, pop, words
@@ -415,3 +417,37 @@ def test_an_acknowledgement_outside_of_the_queue_is_not_stored_with_others(clien
         return [one["so"] for one in found if one["c"] == "GOutside"]
 
     until(lambda: acknowledged() == [1])
+
+
+# -- topics -------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("prefix", "longest"), [("", 127), ("%RETRY%", 255), ("%DLQ%", 255)])
+def test_a_topic_is_as_long_as_the_broker_allows(client, prefix, longest):
+    name = prefix.ljust(longest, "x")
+    assert client.create_topic(name).code == 0
+    answer = client.create_topic(name + "x")
+    assert (answer.code, f"longer than topic max length: {longest}" in answer.remark) == (29, True)
+
+
+def test_a_topic_is_created_by_a_send_only_like_one_that_may_be_inherited(client, topic):
+    """The default topic of a send must exist and have the permission INHERIT (1)."""
+    assert client.create_topic("Pattern", 2, perm=7).code == 0
+    for default in (topic, "Missing"):
+        assert client.put("LikeOther", c=default).code == 17
+    assert client.put("LikePattern", c="Pattern").code == 0
+    found = client.call(351, topic="LikePattern").json
+    assert (found["writeQueueNums"], found["perm"]) == (2, 6)
+
+
+def test_a_program_cannot_create_a_topic_with_a_bad_name_or_type(server):
+    for name, kind, said in (("no name", "NORMAL", "illegal characters"), ("Typed", "ODD", "found 'ODD'")):
+        with pytest.raises(UsageError, match=said):
+            server.create_topic(name, kind)
+
+
+def test_the_topic_for_traces_is_created_if_it_is_enabled(client):
+    assert client.call(351, topic="RMQ_SYS_TRACE_TOPIC").code == 17
+    with MqServer(traceTopicEnable="true") as server, Client(server.broker_address) as other:
+        found = other.call(351, topic="RMQ_SYS_TRACE_TOPIC").json
+        assert (found["readQueueNums"], found["writeQueueNums"]) == (1, 1)

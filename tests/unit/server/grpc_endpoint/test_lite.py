@@ -403,3 +403,13 @@ def test_silent_clients_and_old_lite_topics_are_forgotten():
             assert (count(), server.call(queues)) == (0, {"%LMQ%$Kept$a"})
             assert admin.call(Code.DELETE_TOPIC_IN_BROKER, topic="Kept").code == 0
             assert server.call(queues) == set()
+
+
+@pytest.mark.parametrize(("minutes", "ttl"), [("60", 60), ("soon", -1), ("", -1)])
+def test_lite_topics_never_expire_by_an_attribute_that_is_not_a_number(lite_server, minutes, ttl):
+    create(lite_server, "Timed", "GTimed")
+    config = lite_server.broker.topics.table["Timed"]
+    attributes = {**(config.attributes or {}), "lite.topic.expiration": minutes}
+    lite_server.call(lambda: lite_server.broker.topics.put(replace(config, attributes=attributes)))
+    with Client(lite_server.broker_address) as admin:
+        assert admin.call(Code.GET_PARENT_TOPIC_INFO, topic="Timed").json["ttl"] == ttl
