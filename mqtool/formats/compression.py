@@ -81,9 +81,7 @@ def decompress(data: Buffer, kind: CompressionType, max_size: int = DEFAULT_MAX_
 def _zlib_pieces(data: bytes, bound: int) -> Iterator[bytes]:
     decoder = zlib.decompressobj()
     try:
-        yield decoder.decompress(data, bound)
-        while not decoder.eof and decoder.unconsumed_tail:
-            yield decoder.decompress(decoder.unconsumed_tail, _PIECE)
+        yield decoder.decompress(data, bound)  # where that leaves input over, it is more than the maximum
     except zlib.error as error:
         raise FormatError(str(error), layout="zlib body") from error
     if not decoder.eof:

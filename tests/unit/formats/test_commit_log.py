@@ -7,6 +7,7 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from mqtool.errors import BadMagicError, FormatError, TruncatedError
 from mqtool.formats import codec, commit_log, hosts, java, message_id, properties
@@ -218,3 +219,9 @@ def test_random_bytes_behind_a_good_head_never_raise_anything_else(shape, tail):
     raw = struct.pack(">iI", 8 + len(tail), 0xDAA320A7) + tail
     with suppress(FormatError):
         assert build_record(parse_record(raw)) == raw
+
+
+@pytest.mark.parametrize("changes", [{"flag": 1 << 31}, {"queue_offset": 1 << 63}, {"topic_length": 200}])
+def test_a_value_that_does_not_fit_its_field_is_refused(changes):
+    with pytest.raises(FormatError, match="cannot be written"):
+        build_record(replace(parse_record(WORKED_RECORD), **changes))

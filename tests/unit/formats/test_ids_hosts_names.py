@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from mqtool.errors import FormatError, TruncatedError
-from mqtool.formats import file_names, hosts, java, message_id
+from mqtool.formats import file_names, hosts, java, message_id, topics
 from mqtool.formats.hosts import Host
 from mqtool.formats.message_id import UniqueKey
 from tests.support.stores import answered, answers
@@ -171,3 +171,40 @@ def test_names_of_real_index_files_are_moments():
 )
 def test_other_names_are_no_index_files(name):
     assert file_names.parse_index_file_name(name, UTC) is None
+
+
+@pytest.mark.parametrize(
+    ("topic", "groups", "group"),
+    [
+        ("%RETRY%g", [], "g"),
+        ("%DLQ%g+T", ["g"], "g+T"),
+        ("%RETRY%g+T", [], "g"),  # KeyBuilder.buildPopRetryTopicV2
+        ("%RETRY%g+T_1", ["g_x"], "g"),
+        ("%RETRY%g_T", ["g", "x"], "g"),  # buildPopRetryTopicV1
+        ("%RETRY%a_b_T", ["a", "a_b"], "a_b"),
+        ("%RETRY%a_b_T", ["c"], "a_b_T"),
+    ],
+)
+def test_the_group_of_a_retry_topic(topic, groups, group):
+    assert topics.group_of_retry(topic, groups) == group
+
+
+@pytest.mark.parametrize(
+    ("queue", "parts"),
+    [
+        ("%LMQ%$parent$child", ("parent", "child")),
+        ("%LMQ%queue", None),
+        ("%LMQ%$parent$", None),
+        ("%LMQ%$parent$a$b", None),
+        ("topic$child", None),
+    ],
+)
+def test_a_light_queue_of_a_lite_topic_has_the_names_of_both(queue, parts):
+    assert topics.parts_of_lite_queue(queue) == parts
+
+
+def test_an_offset_id_that_cannot_be_written_is_refused():
+    with pytest.raises(FormatError, match="expected a host of 8 or 20 bytes, found 4"):
+        message_id.format_offset_id(bytes(4), 0)
+    with pytest.raises(FormatError, match="cannot be written"):
+        message_id.format_offset_id(bytes(8), 1 << 63)

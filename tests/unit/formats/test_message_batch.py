@@ -90,3 +90,8 @@ def test_hostile_properties_lengths_are_errors(value):
 
 def test_an_empty_batch_has_no_messages():
     assert list(message_batch.split(b"")) == []
+
+
+def test_a_message_whose_value_does_not_fit_its_field_is_refused():
+    with pytest.raises(FormatError, match="flag"):
+        message_batch.build(message_batch.make(b"body", b"", flag=1 << 31))

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from mqtool.errors import RefusedError, StoreError
 from mqtool.jobs import atomic
-from mqtool.jobs.atomic import NewFile, create_file, leftovers, replace_file
+from mqtool.jobs.atomic import NewFile, create_file, leftovers, replace_file, staged_directory
 
 CALLS = ("open", "write", "fchmod", "fsync", "rename", "link", "unlink")
 _LOW = 256
@@ -232,3 +233,26 @@ def test_a_file_is_opened_after_the_limit_was_raised():
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
     assert tries == [_LOW, hard]
+
+
+def test_a_directory_that_cannot_be_created_is_named(tmp_path):
+    (tmp_path / "file").touch()
+    with (
+        pytest.raises(StoreError, match="cannot be created: Not a directory"),
+        staged_directory(tmp_path / "file" / "new"),
+    ):
+        pytest.fail("there is nowhere to build")
+
+
+def test_a_target_that_another_process_creates_meanwhile_is_left_alone(tmp_path):
+    target = tmp_path / "new"
+
+    def build():
+        with staged_directory(target) as work:
+            (work / "store" / "ours").touch()
+            target.mkdir()
+            (target / "theirs").touch()
+
+    with pytest.raises(RefusedError, match="it was created by another process"):
+        build()
+    assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == ["new", "new/theirs"]

@@ -189,6 +189,11 @@ def test_an_id_by_address_has_the_address_in_network_order_and_the_port_little_e
     assert equeue_message.build_id(MessageId("10.0.0.5:5000", 3 << 30, by_address=True)).decode() == text
 
 
+def test_an_address_that_could_be_the_length_of_a_name_is_an_address():
+    """2.0.0.0 is also the length of a name of two bytes, after which two bytes would be left."""
+    assert equeue_message.parse_id("02000000881300000700000000000000") == MessageId("2.0.0.0:5000", 7, by_address=True)
+
+
 @pytest.mark.parametrize("text", ["", "zz", "00", "0a000005", b"\xff"])
 def test_a_text_that_is_no_id_is_refused(text):
     with pytest.raises(FormatError):
