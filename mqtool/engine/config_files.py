@@ -38,8 +38,9 @@ class ConfigFiles:
             None if neither file nor backup exists, or both are empty.
 
         Raises:
-            ConfigFileError: neither file nor backup can be parsed. The broker then exits, and overwrites consumer
-                offsets as it does; here nothing is written.
+            ConfigFileError: neither file nor backup can be parsed. A broker overwrites such a table sooner or later: it
+                exits, and writes empty tables as it does, or without a backup it starts with an empty table. Here
+                nothing is written.
         """
         path = self._directory / name
         broken: FormatError | None = None

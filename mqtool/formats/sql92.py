@@ -106,7 +106,7 @@ class _Parser:
             return node
         if node.is_property:
             return values.cast(node)
-        raise self._unexpected("a condition, not a value, before what stands")
+        raise self._unexpected("a condition, not a value, before this token")
 
     def _or(self) -> Node:
         self._depth += 1
@@ -140,9 +140,9 @@ class _Parser:
     def _equal(self, left: Node, right: Node) -> Node:
         for node in (left, right):
             if node.is_constant and node.constant is None:
-                raise self._unexpected("something that can be compared, not NULL, before what stands")
+                raise self._unexpected("something that can be compared, not NULL, before this token")
         if left.is_constant and right.is_constant and left.is_boolean and not right.is_boolean:
-            raise self._unexpected("TRUE or FALSE next to the other, before what stands")
+            raise self._unexpected("TRUE or FALSE next to the other, before this token")
         return values.equal(left, right)
 
     def _comparison(self) -> Node:
@@ -159,7 +159,7 @@ class _Parser:
         for node in (left, right):
             is_number = isinstance(node.constant, int | float) and not isinstance(node.constant, bool)
             if node.is_boolean or (node.is_constant and not is_number):
-                raise self._unexpected("values that have an order before what stands")
+                raise self._unexpected("values that have an order before this token")
         return values.ordered(left, right, sign)
 
     def _membership(self, left: Node, *, inverted: bool) -> Node:
@@ -168,7 +168,7 @@ class _Parser:
             return self._between(left, inverted=inverted)
         if word == "IN":
             if not left.is_property:
-                raise self._unexpected("a property before IN, before what stands")
+                raise self._unexpected("a property before IN, before this token")
             return values.member(left, self._strings(), inverted=inverted)
         if not word:
             raise self._unexpected("BETWEEN, IN, CONTAINS, STARTSWITH or ENDSWITH")
@@ -182,7 +182,7 @@ class _Parser:
             below, above = self._ordered(node, low, "<"), self._ordered(node, high, ">")
             return values.either(below, above, decisive=True)
         if low.is_constant and high.is_constant and not values.in_order(low.constant, high.constant):
-            raise self._unexpected("a lower and a higher value before what stands")
+            raise self._unexpected("a lower and a higher value before this token")
         return values.either(self._ordered(node, low, ">="), self._ordered(node, high, "<="), decisive=False)
 
     def _strings(self) -> frozenset[str]:

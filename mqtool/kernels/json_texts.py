@@ -1,4 +1,4 @@
-"""What stands between the values of a line of JSON; a separate module, so that callers need not load the kernels."""
+"""Separators between the values of a line of JSON; a separate module, so that callers need not load the kernels."""
 
 FRAGMENTS = (
     b'{"physical_offset":',

@@ -21,7 +21,7 @@ from mqtool.repair.undo_executor import changed_file, remove_barrier, restore_al
 from mqtool.store.store import Store, open_store
 from mqtool.verify import Verification, verify
 
-_WARNING = b"mqtool was changing this store and did not come to its end: mqtool apply PLAN or mqtool undo STORE\n"
+_WARNING = b"mqtool was interrupted while it changed this store: mqtool apply PLAN or mqtool undo STORE\n"
 
 
 class ApplyResult(Struct, frozen=True):

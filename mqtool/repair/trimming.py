@@ -57,7 +57,7 @@ def _note_unread(store: Store, begins: int, staged: StagedFiles) -> None:
         unread = _first_at(queue, begins) - max(lag.consumer_offset, lag.min_offset)
         if unread > 0:
             staged.notes.append(
-                f"group {lag.group} has not read {unread} messages of {lag.topic}/{lag.queue_id} that go"
+                f"group {lag.group} has not read {unread} messages of {lag.topic}/{lag.queue_id} that will be deleted"
             )
 
 

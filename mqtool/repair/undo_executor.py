@@ -134,7 +134,7 @@ def restore_all(root: Path, begin: Begin, places: Places, files: RepairFiles) ->
     if begin.barrier is not None:
         barrier = inside(root, begin.barrier)
         if barrier.parent.is_dir() and not barrier.exists():
-            files.write_whole(barrier, b"mqtool undo STORE has not come to its end: run it again\n")
+            files.write_whole(barrier, b"mqtool undo STORE was interrupted: run it again\n")
             files.sync_directory(barrier.parent)
     for step in reversed(begin.plan.steps):
         places.swap_out(step)

@@ -27,7 +27,7 @@ def _log(store: Store) -> Iterator[str]:
         yield f"the log from physical offset {entries[0].base} on is a DLedger log, {entries[0].path.parent}"
     elif store.layout.dledger_dirs:
         yield f"{store.layout.dledger_dirs[0].name}/ is there, and no data file of a DLedger log in use"
-    if log.tail.kind not in ("clean", "unreadable"):  # the latter is told first, with what else is not known
+    if log.tail.kind not in ("clean", "unreadable"):  # "unreadable" was reported before, with the other unknowns
         yield f"after the last record: {log.tail.kind}, {log.tail.length} bytes: {log.tail.detail}"
     for before, after in pairwise(store.layout.commit_log.files):
         if before.end < after.base:

@@ -1,4 +1,4 @@
-"""`mqtool clean`: what it says would go is what goes, and what consumers would miss is counted message by message."""
+"""`mqtool clean`: what a dry run lists is what is deleted, and what consumers would miss is counted message by message."""
 
 import os
 import time
@@ -33,7 +33,7 @@ def store_files(root):
 
 @pytest.mark.parametrize("keep", [[], ["--no-keep"]], ids=str)
 @pytest.mark.parametrize("name", NAMES)
-def test_what_a_dry_run_says_is_what_goes(mqtool, tmp_path, name, keep):
+def test_what_a_dry_run_lists_is_what_is_deleted(mqtool, tmp_path, name, keep):
     root = copy_store(name, tmp_path)
     aged(root, lambda count: [100 - 40 * (number > count // 2) for number in range(count)])
     before = store_files(root)
@@ -42,7 +42,7 @@ def test_what_a_dry_run_says_is_what_goes(mqtool, tmp_path, name, keep):
     assert tree_digest(root) == digest
     result = mqtool("clean", root, "--now", "--yes", *keep, "-f", "json")
     after = store_files(root)
-    going = {one["file"] for one in said["files"] if one["goes"]}
+    going = {one["file"] for one in said["files"] if one["is_deleted"]}
     assert going
     assert before - after == going | set(said["followers"]) == set(result.document["removed"])
     found = mqtool("verify", root, "-f", "json").document["findings"]
@@ -53,9 +53,9 @@ def test_files_go_from_the_front_when_they_have_expired_and_never_the_last(mqtoo
     root = copy_store("orders-5.5.0", tmp_path)
     aged(root, lambda count: [80, 10, 80, 80, 80][:count])
     files = mqtool("clean", root, "--dry-run", "--now", "-f", "json").document["files"]
-    assert [one["goes"] for one in files] == [True, False, False, False, False]
-    assert [one["goes_at"] is None for one in files] == [False] * 4 + [True]
-    times = [one["goes_at"] for one in files[:-1]]
+    assert [one["is_deleted"] for one in files] == [True, False, False, False, False]
+    assert [one["deleted_at"] is None for one in files] == [False] * 4 + [True]
+    times = [one["deleted_at"] for one in files[:-1]]
     assert times == sorted(times)
     assert times[1] >= files[1]["modified"] + 72 * HOUR
 
@@ -83,7 +83,7 @@ def test_hour_disk_age_and_request_decide(mqtool, tmp_path, arguments, goes, wor
         for segment in store.commit_log.segments:
             os.utime(segment.path, (1_795_221_000, 1_795_221_000))  # the morning of 2026-11-21
     first = mqtool("clean", root, "--dry-run", *arguments, "-f", "json").document["files"][0]
-    assert (first["goes"], words in first["reason"]) == (goes, True)
+    assert (first["is_deleted"], words in first["reason"]) == (goes, True)
 
 
 def test_the_configuration_gives_the_rules(mqtool, tmp_path):
@@ -92,7 +92,7 @@ def test_the_configuration_gives_the_rules(mqtool, tmp_path):
     config = tmp_path / "broker.conf"
     config.write_text("fileReservedTime=4\ndeleteWhen=00;12\ndeleteFileBatchMax=2\n", "utf-8")
     files = mqtool("clean", root, "--dry-run", "--now", "--config", config, "-f", "json").document["files"]
-    assert [one["goes"] for one in files] == [True, True, False, False, False]
+    assert [one["is_deleted"] for one in files] == [True, True, False, False, False]
 
 
 @pytest.mark.parametrize("keep", [[], ["--no-keep"]], ids=str)
@@ -102,7 +102,7 @@ def test_at_the_hour_of_deletion_nothing_needs_to_be_asked_for(mqtool, tmp_path,
     config = tmp_path / "broker.conf"
     config.write_text(f"deleteWhen={';'.join(f'{hour:02d}' for hour in range(24))}\n", "utf-8")
     said = mqtool("clean", root, "--dry-run", "--config", config, "-f", "json").document
-    going = {one["file"] for one in said["files"] if one["goes"]}
+    going = {one["file"] for one in said["files"] if one["is_deleted"]}
     assert len(going) == 4
     result = mqtool("clean", root, "--yes", *keep, "--config", config, "-f", "json")
     assert going <= set(result.document["removed"])
@@ -115,7 +115,7 @@ def test_unread_messages_are_those_at_and_behind_the_committed_offsets(mqtool, t
     said = mqtool("clean", root, "--dry-run", "--used", "95", "-f", "json").document
     reported = {
         (one["file"], one["group"], one["topic"], one["queue_id"], offset)
-        for kind in ("unread", "unread_staying")
+        for kind in ("unread", "kept_unread")
         for one in said[kind]
         for offset in range(one["first"], one["last"] + 1)
     }
@@ -177,7 +177,7 @@ def test_nothing_is_deleted_without_consent(mqtool, tmp_path):
     assert (result.code, result.document["removed"]) == (ExitCode.REFUSED, [])
     assert "--yes" in result.stderr
     assert result.document["next_step"] == f"mqtool clean {root} --yes --now"
-    assert result.document["unread_going"] > 0
+    assert result.document["deleted_unread"] > 0
     assert tree_digest(root) == before
 
 
@@ -207,7 +207,7 @@ def test_clean_can_be_undone(mqtool, tmp_path):
 def test_a_timer_whose_messages_were_all_deleted_is_not_past_its_queue(mqtool, tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     aged(root, lambda count: [100] * count)
-    assert mqtool("clean", root, "--now", "--yes", "-f", "json").document["waiting_going"] == 22
+    assert mqtool("clean", root, "--now", "--yes", "-f", "json").document["deleted_waiting"] == 22
     found = mqtool("verify", root, "-f", "json").document["findings"]
     assert not [one for one in found if one["code"].startswith("timer-")]
 
@@ -218,10 +218,10 @@ def test_clean_counts_messages_that_the_broker_has_not_delivered_yet(mqtool, tmp
     document = mqtool("clean", root, "--dry-run", "--now", "-f", "json").document
     size = document["files"][0]["size"]
     # delays of the levels 6 to 18 lie at the physical offsets 337496 to 341917, eight timers at 474454 to 479540
-    going = {one["file"]: one["waiting"] for one in document["files"] if one["goes"] and one["waiting"]}
+    going = {one["file"]: one["waiting"] for one in document["files"] if one["is_deleted"] and one["waiting"]}
     bases = [offset // size * size for offset in (337_496, 474_454)]
     assert going == {f"commitlog/{bases[0]:020d}": 14, f"commitlog/{bases[1]:020d}": 8}
-    assert document["waiting_going"] == 22
+    assert document["deleted_waiting"] == 22
     assert {one["kind"] for one in document["waiting"]} == {"delay", "timer"}
 
 
@@ -231,4 +231,4 @@ def test_without_an_hour_that_exists_no_time_of_deletion_is_stated(mqtool, tmp_p
     config = tmp_path / "broker.conf"
     config.write_text("deleteWhen=25\n", "utf-8")
     files = mqtool("clean", root, "--dry-run", "--used", "10", "--config", config, "-f", "json").document["files"]
-    assert {(one["goes"], one["goes_at"]) for one in files} == {(False, None)}
+    assert {(one["is_deleted"], one["deleted_at"]) for one in files} == {(False, None)}

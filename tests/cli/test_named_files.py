@@ -280,4 +280,4 @@ def test_a_path_that_is_no_utf8_is_refused_where_rocksdb_would_have_to_take_it(m
 def test_files_that_are_kept_longer_than_any_calendar_go_never(mqtool, more):
     result = mqtool("clean", ORDERS, "--dry-run", "--reserved-hours", "9" * 20, "--format", "json", *more)
     assert result.code == 0, result.stderr
-    assert {one["goes_at"] for one in result.document["files"]} == {None}
+    assert {one["deleted_at"] for one in result.document["files"]} == {None}

@@ -60,15 +60,17 @@ CLEAN = OutputSchema(
     (
         Column("path", "string", "the store's root directory", show=TABLE),
         Column("dry_run", "boolean", "nothing was removed", show=TABLE),
-        Column("at", "int64", "time of the judgement, ms since epoch", show=TABLE, time=True),
+        Column("at", "int64", "time for which retention was evaluated, ms since epoch", show=TABLE, time=True),
         Column("used", "number", "usage of the fullest disk, 0 to 1; -1 if unknown", show=TABLE),
-        Column("trigger", "string", "why files go, or that none does", show=TABLE),
-        Column("going", "integer", "files of the log that go", show=TABLE),
-        Column("unread_going", "int64", "messages in them that some group has not read, counted by group", show=TABLE),
+        Column("trigger", "string", "why files are deleted, or why none is", show=TABLE),
+        Column("deleted_files", "integer", "files of the log that are deleted", show=TABLE),
         Column(
-            "waiting_going",
+            "deleted_unread", "int64", "messages in them that some group has not read, counted by group", show=TABLE
+        ),
+        Column(
+            "deleted_waiting",
             "int64",
-            "messages in them that wait: delays, timers, open transactions, popped messages without an ack",
+            "messages in them that are not delivered: delays, timers, open transactions, popped messages without ack",
             show=TABLE,
         ),
         Column(
@@ -83,9 +85,9 @@ CLEAN = OutputSchema(
                 Column(
                     "modified", "int64", "last change; its age counts from it; ms since epoch", show=TABLE, time=True
                 ),
-                Column("goes", "boolean", "it is deleted in this run", show=TABLE),
+                Column("is_deleted", "boolean", "it is deleted in this run", show=TABLE),
                 Column(
-                    "goes_at",
+                    "deleted_at",
                     "int64",
                     "when it is deleted if disk usage does not change; null: never, it is the last",
                     show=TABLE,
@@ -105,20 +107,20 @@ CLEAN = OutputSchema(
         Column(
             "unread",
             "array",
-            "messages in files that go, which groups have not read",
+            "messages in deleted files that groups have not read",
             show=TABLE,
             fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
         ),
         Column(
-            "unread_staying",
+            "kept_unread",
             "array",
-            "the same in files that stay",
+            "the same in files that are kept",
             fields=(Column("file", "string", "relative to the root", show=TABLE), *_UNREAD),
         ),
         Column(
             "waiting",
             "array",
-            "messages in files that go, which the broker has not delivered yet",
+            "messages in deleted files that the broker has not delivered yet",
             show=TABLE,
             fields=(
                 Column("file", "string", "relative to the root", show=TABLE),
@@ -128,7 +130,7 @@ CLEAN = OutputSchema(
                 Column("messages", "int64", "how many", show=TABLE),
             ),
         ),
-        Column("followers", "array", "files of queues and index that go with them", show=TABLE),
+        Column("followers", "array", "files of queues and index that are deleted with them", show=TABLE),
         Column("removed", "array", "files that were deleted", show=TABLE),
         Column("quarantine", "string", "directory that keeps the deleted files; null: none", show=TABLE, nullable=True),
         Column("undo", "string", "the command that restores the deleted files", show=TABLE, nullable=True),
@@ -204,17 +206,17 @@ def clean(
         _check_writable(store, config)
     with mqtool.open(store, config) as opened_store:
         found = forecast(opened_store, policy, at, used=None if used is None else used / 100, manual=now)
-    going = [one for one in found.files if one.is_deleted]
+    deleted = [one for one in found.files if one.is_deleted]
     output = Output(ctx.obj, CLEAN, output_format)
-    if dry_run or not going:
+    if dry_run or not deleted:
         return output.document(_document(options, found, at, (), ""))
-    if not is_confirmed(_question(options, going, found), yes=yes):
+    if not is_confirmed(_question(options, deleted, found), yes=yes):
         code = output.document(_document(options, found, at, (), ""), ExitCode.REFUSED)
-        note(f"nothing was deleted: add --yes to delete {len(going)} segment(s)")
+        note(f"nothing was deleted: add --yes to delete {len(deleted)} segment(s)")
         return code
     if not keep:
         return output.document(_document(options, found, at, _delete(options, policy), ""))
-    done = _set_aside(options, going[-1])
+    done = _set_aside(options, deleted[-1])
     removed = [store / step.path for step in done.steps]
     return output.document(_document(options, found, at, removed, str(done.quarantine)))
 
@@ -234,12 +236,12 @@ def _check_writable(root: Path, config: Path | None) -> None:
         raise RefusedError("unclean", f"the store was not shut down cleanly: run {recover} first", root)
 
 
-def _question(options: _Options, going: list[FileForecast], forecast: Forecast) -> str:
-    unread, waiting = sum(map(_count, going)), sum(map(_waiting, going))
-    size = sum(one.size for one in going)
+def _question(options: _Options, deleted: list[FileForecast], forecast: Forecast) -> str:
+    unread, waiting = sum(map(_count, deleted)), sum(map(_waiting, deleted))
+    size = sum(one.size for one in deleted)
     how = "They are kept for `mqtool undo`." if options.keep else "This cannot be undone."
     return (
-        f"Delete {len(going)} of {len(forecast.files)} segments ({size} bytes, {unread} unread and {waiting} "
+        f"Delete {len(deleted)} of {len(forecast.files)} segments ({size} bytes, {unread} unread and {waiting} "
         f"undelivered message(s)) and "
         f"{len(forecast.followers)} file(s) of queues and index of {options.store}? {how}"
     )
@@ -291,25 +293,25 @@ def _document(
     def name(path: Path) -> str:
         return path.relative_to(options.store).as_posix() if path.is_relative_to(options.store) else str(path)
 
-    going = [one for one in forecast.files if one.is_deleted]
+    deleted = [one for one in forecast.files if one.is_deleted]
     return {
         "path": str(options.store),
         "dry_run": options.dry_run,
         "at": now,
         "used": forecast.used,
         "trigger": forecast.trigger.value,
-        "going": len(going),
-        "unread_going": sum(map(_count, going)),
-        "waiting_going": sum(map(_waiting, going)),
+        "deleted_files": len(deleted),
+        "deleted_unread": sum(map(_count, deleted)),
+        "deleted_waiting": sum(map(_waiting, deleted)),
         "files": [_file(name(one.path), one) for one in forecast.files],
-        "unread": [_unread(name(one.path), unread) for one in going for unread in one.unread],
-        "unread_staying": [
+        "unread": [_unread(name(one.path), unread) for one in deleted for unread in one.unread],
+        "kept_unread": [
             _unread(name(one.path), unread) for one in forecast.files if not one.is_deleted for unread in one.unread
         ],
         "waiting": [
             {"file": name(one.path), "kind": unread.kind.value, "topic": unread.topic, "queue_id": unread.queue_id}
             | {"messages": unread.messages}
-            for one in going
+            for one in deleted
             for unread in one.waiting
         ],
         "followers": list(forecast.followers),
@@ -326,8 +328,8 @@ def _file(name: str, file: FileForecast) -> dict[str, Any]:
         "base": file.base,
         "size": file.size,
         "modified": file.modified,
-        "goes": file.is_deleted,
-        "goes_at": file.deleted_at,
+        "is_deleted": file.is_deleted,
+        "deleted_at": file.deleted_at,
         "unread": _count(file),
         "waiting": _waiting(file),
         "reason": file.reason,

@@ -141,7 +141,7 @@ REBUILD = OutputSchema(
             "entries of configuration files that no file states",
             show=TABLE,
             fields=(
-                Column("file", "string", "in which it stands", show=TABLE),
+                Column("file", "string", "file that contains the value", show=TABLE),
                 Column("item", "string", "topic, group, queue or level", show=TABLE),
                 Column("value", "string", "what was written", show=TABLE),
                 Column("reason", "string", "why that", show=TABLE),

@@ -110,7 +110,7 @@ class Trigger(Enum):
     NONE = "neither the hour nor the disk asks for it"
     HOUR = "it is the hour of deletion"
     SPACE = "the disk is fuller than allowed"
-    IMMEDIATE = "the disk is so full that unexpired files go too"
+    IMMEDIATE = "the disk is so full that unexpired files are deleted too"
     MANUAL = "it was asked for"
 
 
@@ -231,8 +231,8 @@ def verdicts_of(policy: RetentionPolicy, candidates: list[Candidate], now: int, 
     return verdicts
 
 
-_LAST = "the last file always stays"
-_BEHIND = "files go from the front, and one before it stays"
+_LAST = "the last file is always kept"
+_BEHIND = "files are deleted in order, and an earlier one is kept"
 
 
 def _expires(policy: RetentionPolicy, file: Candidate) -> int:

@@ -89,7 +89,7 @@ def health(snapshot: Snapshot, messages: Messages) -> list[tuple[str, str]]:
         ("Up for", _duration((now - snapshot.began_ms) // _SECOND_MS)),
         ("Producers", words.number(snapshot.producers)),
         ("Consumers", words.number(sum(len(one.members) for one in snapshot.online.values()))),
-        ("Pulls that wait", words.number(snapshot.held)),
+        ("Pull requests held (long polling)", words.number(snapshot.held)),
     ]
 
 

@@ -1,5 +1,6 @@
 """What requests need is what the annotations of the real broker's request headers say."""
 
+import ast
 import json
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from mqtool.formats.auth_records import Action, Resource
 from mqtool.protocol import Command, RequestCode
 from mqtool.server.auth.needs import _SPECIAL, BY_FIELDS, OF_CLUSTER, STRICTER, Need, needs_of
 from mqtool.server.auth.tables import AuthError
+from tests.house.modules import ROOT
 
 RECORDED: list[dict[str, Any]] = [
     json.loads(line)
@@ -21,6 +23,35 @@ ANNOTATED = [row for row in RECORDED if row["code"] not in _SPECIAL]
 OWN = {RequestCode.LITE_PULL_MESSAGE, RequestCode.POP_LITE_MESSAGE} | STRICTER
 """Requests for which 5.5.0 has no rule."""
 CLUSTER = "MyCluster"
+OPEN = [
+    "BATCH_ACK_MESSAGE",
+    "CHECK_CLIENT_CONFIG",
+    "CLEAN_EXPIRED_CONSUMEQUEUE",
+    "CLEAN_UNUSED_TOPIC",
+    "DELETE_EXPIRED_COMMITLOG",
+    "GET_ALL_CONSUMER_OFFSET",
+    "GET_ALL_DELAY_OFFSET",
+    "GET_ALL_MESSAGE_REQUEST_MODE",
+    "GET_ALL_SUBSCRIPTIONGROUP_CONFIG",
+    "GET_ALL_TOPIC_CONFIG",
+    "GET_BROKER_CONFIG",
+    "GET_BROKER_HA_STATUS",
+    "GET_BROKER_LITE_INFO",
+    "GET_BROKER_RUNTIME_INFO",
+    "GET_LITE_CLIENT_INFO",
+    "GET_LITE_GROUP_INFO",
+    "GET_LITE_TOPIC_INFO",
+    "GET_PARENT_TOPIC_INFO",
+    "GET_SYSTEM_TOPIC_LIST_FROM_BROKER",
+    "GET_TIMER_CHECK_POINT",
+    "LITE_SUBSCRIPTION_CTL",
+    "QUERY_ASSIGNMENT",
+    "SEND_REPLY_MESSAGE",
+    "SEND_REPLY_MESSAGE_V2",
+    "SET_MESSAGE_REQUEST_MODE",
+    "TRIGGER_LITE_DISPATCH",
+]
+"""Requests that `serve` answers and 5.5.0 allows to every user, because their headers name no resource."""
 
 
 def needs(code: int, **fields: str) -> list[tuple[str, list[str]]]:
@@ -30,6 +61,20 @@ def needs(code: int, **fields: str) -> list[tuple[str, list[str]]]:
 
 def key(kind: str, name: str) -> str:
     return f"{kind.capitalize()}:{name}"
+
+
+def test_every_request_that_is_answered_needs_something_or_is_open_as_in_the_broker():
+    answered = {
+        node.attr
+        for path in (ROOT / "mqtool" / "server" / "broker").rglob("*.py")
+        for function in ast.walk(ast.parse(path.read_text("utf-8")))
+        if isinstance(function, ast.FunctionDef) and function.name == "handlers"
+        for node in ast.walk(function)
+        if isinstance(node, ast.Attribute) and node.attr in RequestCode.__members__
+    }
+    assert len(answered) >= 80
+    ruled = {code.name for code in (*_SPECIAL, *BY_FIELDS, *STRICTER, *frozenset().union(*OF_CLUSTER.values()))}
+    assert sorted(answered - ruled) == sorted(OPEN)
 
 
 @pytest.mark.parametrize("row", ANNOTATED, ids=[row["header"] for row in ANNOTATED])
