@@ -172,6 +172,18 @@ class ReadFile:
         self.close()
 
 
+def is_file(path: Path) -> bool:
+    """Whether a path is a regular file or a link to one.
+
+    Raises:
+        UnreadableError: the system does not tell, for example because a directory on the way cannot be searched.
+    """
+    try:
+        return path.is_file()
+    except OSError as error:
+        raise UnreadableError(f"cannot be looked at: {_reason(error)}", path) from error
+
+
 def open_regular(path: Path, flags: int) -> int:
     """Opens a regular file and refuses anything else: a FIFO would block, a device might react to being opened.
 

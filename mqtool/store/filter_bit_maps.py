@@ -80,14 +80,15 @@ def bit_maps_of(store: Store) -> FilterBitMaps:
     if store.config.flag("enableCalcFilterBitMap") is False:
         return found
     path = store.path / file_names.CONFIG / file_names.CONSUMER_FILTERS
-    if not path.exists():
-        return found
     try:
+        if not path.exists():
+            return found
         topics = config_json.parse(read_file(path)).get("filterDataByTopic") or {}
         for topic, data in topics.items():
             _add_topic(found, str(topic), data.get("groupFilterData") or {})
-    except (FormatError, StoreError, AttributeError, TypeError) as error:
-        found.problems.append(f"{path.name}: {error}")
+    except (FormatError, StoreError, AttributeError, TypeError, OSError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        found.problems.append(f"{path.name}: {reason}")
         found.filters.clear()
     return found
 

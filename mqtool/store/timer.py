@@ -8,7 +8,7 @@ from mqtool.errors import StoreError
 from mqtool.formats import file_names, timer
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.file_sizes import TIMER_LOG, KnownSize
-from mqtool.store.files import ReadFile, list_mapped_files, read_file
+from mqtool.store.files import ReadFile, is_file, list_mapped_files, read_file
 
 _BLANK_SLOTS = 60
 """Slots of the wheel that a roll window leaves free (TimerMessageStore.TIMER_BLANK_SLOTS)."""
@@ -78,7 +78,7 @@ def read_checkpoint(root: Path) -> timer.TimerCheckpoint:
         StoreError: the file cannot be read.
     """
     path = checkpoint_path(root)
-    return timer.parse_checkpoint(read_file(path)) if path.is_file() else timer.TimerCheckpoint()
+    return timer.parse_checkpoint(read_file(path)) if is_file(path) else timer.TimerCheckpoint()
 
 
 def saved_checkpoint(root: Path) -> timer.TimerCheckpoint:

@@ -10,17 +10,16 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mqtool.errors import StoreError
-from mqtool.formats import file_names, java, timer, topics
+from mqtool.formats import java, topics
 from mqtool.formats.service_records import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, Ack, CheckPoint
 from mqtool.store import kv_popped, pull
 from mqtool.store.consume_queue import Queue
-from mqtool.store.files import read_file
 from mqtool.store.find import messages_by_key
 from mqtool.store.get_message import Unit
 from mqtool.store.message import Message
 from mqtool.store.popped import revive_record_at
 from mqtool.store.store import Store
+from mqtool.store.timer import saved_checkpoint
 from mqtool.story.steps import Step, StepKind
 
 MAX_POINTS = 5_000
@@ -161,8 +160,4 @@ def _ack(store: Store, message: Message, point: CheckPoint) -> Message | None:
 
 def timer_read_to(store: Store) -> int:
     """Returns the time up to which the timer has delivered, in ms since epoch; 0 if there is no timer."""
-    path = store.path / file_names.CONFIG / file_names.TIMER_CHECKPOINT
-    try:
-        return timer.parse_checkpoint(read_file(path)).last_read_time_ms if path.is_file() else 0
-    except StoreError:
-        return 0
+    return saved_checkpoint(store.path).last_read_time_ms

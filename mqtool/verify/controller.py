@@ -6,7 +6,7 @@ Source: EpochFileCache, CheckpointFile (5.5.0).
 from itertools import pairwise
 from pathlib import Path
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import epoch, file_names
 from mqtool.formats.epoch import EpochEntry
 from mqtool.store.files import read_file
@@ -34,10 +34,11 @@ def check_controller(survey: Survey, enabled: bool | None, collector: FindingCol
         collector.add("epoch-missing", path, f"neither it nor its .bak; {reason}, the log ends at {survey.end}")
         return "0 epochs"
     entries, problem = _read(path)
-    if problem:
+    if problem is not None:
         _, of_backup = _read(backup)
         words = f"{problem}; {backup.name}: {of_backup or 'can be read'}"
-        collector.add("epoch-unreadable", path, words, severity=None if of_backup else Severity.WARNING)
+        severity = Severity.UNKNOWN if isinstance(problem, UnreadableError) else None if of_backup else Severity.WARNING
+        collector.add("epoch-unreadable", path, words, severity=severity)
         return "0 epochs"
     for before, after in pairwise(entries):
         if after.epoch <= before.epoch or after.start_offset < before.start_offset:
@@ -51,8 +52,8 @@ def check_controller(survey: Survey, enabled: bool | None, collector: FindingCol
     return f"{len(entries)} epoch(s)"
 
 
-def _read(path: Path) -> tuple[tuple[EpochEntry, ...], str]:
+def _read(path: Path) -> tuple[tuple[EpochEntry, ...], FormatError | StoreError | None]:
     try:
-        return epoch.parse(read_file(path)), ""
+        return epoch.parse(read_file(path)), None
     except (FormatError, StoreError) as error:
-        return (), str(error)
+        return (), error

@@ -9,13 +9,14 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import dledger
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.store.log_walk import walk_file
 from mqtool.verify.finding_collector import FindingCollector
+from mqtool.verify.findings import Severity
 from mqtool.verify.survey import Survey
 
 _HEADS = dledger.ENTRY.dtype
@@ -131,7 +132,7 @@ class LedgerCheck:
                         "dledger-checkpoint-ahead", path, f"{name} {value}, the last entry is {self._index}"
                     )
         except (FormatError, StoreError) as error:
-            self._collector.add("dledger-text", path, str(error))
+            self._text(path, error)
         path = directory / dledger.CURRENT_TERM
         try:
             term = dledger.parse_current_term(read_file(path))
@@ -140,7 +141,11 @@ class LedgerCheck:
                     "dledger-term-behind", path, f"currTerm {term}, the last entry is of term {self._term}"
                 )
         except (FormatError, StoreError) as error:
-            self._collector.add("dledger-text", path, str(error))
+            self._text(path, error)
+
+    def _text(self, path: Path, error: FormatError | StoreError) -> None:
+        severity = Severity.UNKNOWN if isinstance(error, UnreadableError) else None
+        self._collector.add("dledger-text", path, str(error), severity=severity)
 
 
 def _heads_of(frames: Frames) -> np.ndarray:

@@ -14,7 +14,7 @@ from mqtool.cli.exits import ExitCode
 from mqtool.errors import UnreadableError
 from mqtool.repair.salvage import salvage
 from mqtool.store import Message, open_readable
-from mqtool.verify import Area, State, Verification, verify
+from mqtool.verify import Area, Severity, State, Verification, verify
 from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store, store_fixture
 from tests.support.unreadable import unlistable, unreadable
@@ -385,3 +385,29 @@ def test_positions_in_queues_that_cannot_be_read_are_not_judged(tmp_path, monkey
     with denied[0], denied[1], open_readable(root) as store:
         found = verify(store)
     assert [one.code for one in found.findings] == ["queue-not-listed", "queue-unreadable"]
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+@pytest.mark.parametrize("name", ["orders-5.5.0", "cqext-4.9.7"])
+def test_a_store_whose_configuration_cannot_be_searched_is_checked_without_it(name, code, tmp_path, monkeypatch):
+    """With a timer, whose checkpoint is there, and with filters of consumers."""
+    root = copy_store(name, tmp_path)
+    with unlistable(monkeypatch, root / "config", code), open_readable(root, store_fixture(name).config) as store:
+        found = verify(store)
+    assert {one.code for one in found.findings} == {"config-not-read"}
+    assert found.state is State.UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "code"),
+    [
+        ("controller-5.5.0/store-x", "epochFileCheckpoint", "epoch-unreadable"),
+        ("dledger-5.5.0", "dledger-n0/checkpoint", "dledger-text"),
+        ("dledger-5.5.0", "dledger-n0/currterm", "dledger-text"),
+    ],
+)
+def test_small_files_that_cannot_be_read_are_unknown(name, path, code, tmp_path, monkeypatch):
+    root = copy_store(name, tmp_path)
+    with unreadable(monkeypatch, root / path), open_readable(root, store_fixture(name).config) as store:
+        (found,) = verify(store).findings
+    assert (found.code, found.severity) == (code, Severity.UNKNOWN)
