@@ -13,7 +13,7 @@ from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, P
 from mqtool.engine.write import record
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.errors import FormatError
-from mqtool.formats import codec, commit_log, java, message_batch, properties
+from mqtool.formats import commit_log, java, message_batch, properties
 from mqtool.formats.checksums import CRC_MASK
 from mqtool.formats.commit_log import SysFlag
 from mqtool.records.crc import crc32
@@ -25,7 +25,6 @@ _ILLEGAL = PutResult(PutStatus.MESSAGE_ILLEGAL)
 _TOO_LONG = PutResult(PutStatus.PROPERTIES_SIZE_EXCEEDED)
 _NEVER = commit_log.TRANSACTION_MASK | SysFlag.INNER_BATCH
 _INNER_MARK = properties.mark(properties.INNER_NUM)
-_BATCH_HEAD = codec.struct_of(codec.leading_fields(message_batch.BATCHED_MESSAGE))
 
 
 class BatchMessage(NamedTuple):
@@ -66,36 +65,9 @@ def columns_of(batch: "bytes | Iterable[BatchMessage]") -> tuple[Sequence[bytes]
         FormatError: the bytes are not a batch.
     """
     if isinstance(batch, bytes | bytearray | memoryview):
-        return _split(bytes(batch))
+        batch = [BatchMessage(one.body, one.properties, one.flag) for one in message_batch.split(batch)]
     messages = list(batch)
     return tuple(zip(*messages, strict=True)) if messages else ((), (), ())  # type: ignore[return-value]
-
-
-def _split(data: bytes) -> tuple[list[bytes], list[bytes], list[int]]:
-    """Splits a client's batch, as `message_batch.split` does."""
-    bodies: list[bytes] = []
-    properties: list[bytes] = []
-    flags: list[int] = []
-    position, end = 0, len(data)
-    unpack, unpack_length = _BATCH_HEAD.unpack_from, commit_log.PROPERTIES_LENGTH.unpack_from
-    while position < end:
-        if position + message_batch.MIN_SIZE > end:
-            break
-        total, _, _, flag, size = unpack(data, position)
-        body_at = position + _BATCH_HEAD.size
-        length_at = body_at + size
-        if size < 0 or length_at + 2 > end:
-            break
-        (room,) = unpack_length(data, length_at)
-        position = length_at + 2 + room
-        if room < 0 or position > end or position != body_at - _BATCH_HEAD.size + total:
-            break
-        bodies.append(data[body_at:length_at])
-        properties.append(data[length_at + 2 : position])
-        flags.append(flag)
-    else:
-        return bodies, properties, flags
-    raise FormatError(f"not a message at byte {position} of {end}", layout="batch")
 
 
 def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
