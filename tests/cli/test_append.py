@@ -153,6 +153,21 @@ def test_all_or_nothing_stores_nothing_if_one_row_is_refused(mqtool, tmp_path):
     assert tree_digest(root) == before
 
 
+def test_light_queues_are_checked_alike_before_and_during_the_run(mqtool, tmp_path):
+    config = tmp_path / "broker.conf"
+    config.write_text("enableLmq=true\nenableMultiDispatch=true\nmaxMessageSize=200\n", "utf-8")
+    light = [("ok", "%LMQ%a"), ("x", "plain"), ("x" * 150, "%LMQ%a")]  # the last is too long with its light offsets
+    rows = [{"topic": "T", "body": text, "properties": {"INNER_MULTI_DISPATCH": queue}} for text, queue in light] + [
+        {"topic": "T", "body": "x" * 150}
+    ]
+    ask = ("append", tmp_path / "new", "--from", write(tmp_path / "in", rows), "--config", config)
+    checked = mqtool(*ask, "--all-or-nothing")
+    assert [(row["row"], row["status"]) for row in checked.lines] == [(2, "MESSAGE_ILLEGAL"), (3, "MESSAGE_ILLEGAL")]
+    assert not (tmp_path / "new").exists()
+    stored = mqtool(*ask)
+    assert [(row["row"], row["stored"]) for row in stored.lines] == [(1, True), (2, False), (3, False), (4, True)]
+
+
 def test_a_dry_run_answers_and_writes_nothing(mqtool, tmp_path):
     result = mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", GOOD), "--dry-run")
     assert [(answer["status"], answer["stored"]) for answer in result.lines] == [("PUT_OK", False)] * 3

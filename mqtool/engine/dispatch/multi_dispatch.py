@@ -51,9 +51,12 @@ def light_queues(options: StoreOptions, topic: str, encoded: bytes) -> list[str]
 
 
 def with_light_offsets(options: StoreOptions, offsets: QueueOffsets, encoded: bytes, names: list[str]) -> bytes:
-    """Returns properties with the next offset of each light queue; call it under the append lock."""
+    """Returns properties with the next offset of each light queue; call it under the append lock.
+
+    The names are those of light queues (`refusal`).
+    """
     found = properties.decode(encoded)
-    numbers = (str(offsets.lmq.get(name, 0)) if is_lmq(name) else "" for name in names)
+    numbers = (str(offsets.lmq.get(name, 0)) for name in names)
     found[properties.INNER_MULTI_QUEUE_OFFSET] = SEPARATOR.join(numbers)
     wait = found.pop(properties.WAIT, None)
     if wait is not None and options.release >= (
@@ -67,8 +70,7 @@ def with_light_offsets(options: StoreOptions, offsets: QueueOffsets, encoded: by
 def advance(offsets: QueueOffsets, names: list[str]) -> None:
     """Counts a message in each of its light queues; call it under the append lock."""
     for name in names:
-        if is_lmq(name):
-            offsets.lmq[name] = offsets.lmq.get(name, 0) + 1
+        offsets.lmq[name] = offsets.lmq.get(name, 0) + 1
 
 
 def refusal(names: list[str]) -> str:

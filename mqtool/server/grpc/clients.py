@@ -67,11 +67,6 @@ class ClientPeer(Peer):
         super().__init__(_NOWHERE)
         self.client = client
 
-    @property
-    def closed(self) -> bool:
-        """Whether the client has no telemetry stream."""
-        return self.client.stream is None
-
     def send(self, command: Command) -> None:
         """Passes a one-way request of the broker on to the client."""
         self.client.deliver(self.client, command)

@@ -260,3 +260,19 @@ def test_only_the_last_unit_of_a_queue_file_decides_whether_it_goes(filled, topi
     store.clean_soon()
     assert store.clean() == [store.path / "commitlog" / f"{0:020d}", damaged]
     assert healthy.exists()
+
+
+def test_without_an_index_files_of_log_and_queues_are_deleted(opened, clock):
+    store = opened(index=False, files=Disks(), policy=policy())
+    for number in range(36):
+        clock.time += 1
+        store.put("T", 0, b"x" * 500, b"KEYS\x01k%d\x02" % number)
+    store.dispatch()
+    for path in (store.path / "commitlog").iterdir():
+        os.utime(path, (0, 0))
+    store.clean_soon()
+    found = store.clean()
+    assert names(found) == [0, 4096, 8192, 12288, 16384]
+    assert [path.name for path in found if path.parent.name == "0"] == [f"{base:020d}" for base in (0, 200, 400)]
+    assert not (store.path / "index").exists()
+    assert store.query_message("T", "k35").records == []

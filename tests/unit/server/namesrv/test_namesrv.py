@@ -99,6 +99,12 @@ def test_a_heartbeat_keeps_a_broker_known():
     assert [live.registration.address for live in routes.expired()] == ["10.0.0.1:10911"]
 
 
+def test_a_heartbeat_of_a_broker_that_is_not_registered_registers_nothing():
+    routes = Routes(Clock())
+    routes.heard_of("C1", "10.0.0.1:10911")
+    assert (routes.live, routes.brokers) == ({}, {})
+
+
 def test_a_broker_chooses_how_long_it_may_be_silent():
     clock = Clock()
     routes = Routes(clock)
