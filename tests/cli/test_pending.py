@@ -85,6 +85,14 @@ def lives_of(*kinds):
     return [name.split("-") for name in names if name.partition("-")[0] in kinds]
 
 
+def test_what_is_no_check_point_in_a_revive_queue_is_no_popped_message(mqtool, tmp_path):
+    builder = StoreBuilder()
+    for tags, body in (("other", b"{}"), ("ck", b"no JSON"), ("ack", b"[]")):
+        builder.put(body, topic="rmq_sys_REVIVE_LOG_DefaultCluster", tags=tags)
+    rows = mqtool("pending", builder.write(tmp_path / "store"), "-f", "json").document["rows"]
+    assert rows == []
+
+
 def test_topic_and_group_select(mqtool, lives):
     rows = mqtool("pending", lives, "--topic", "Lives[DT]*", "-f", "json").document["rows"]
     assert {row["topic"] for row in rows} == {"LivesDelay", "LivesTimer"}

@@ -11,9 +11,14 @@ import pytest
 
 import mqtool
 from mqtool.errors import ConfigFileError, LayoutError, MqtoolError, NotAStoreError, UsageError
+from mqtool.store import Message
+from mqtool.store.copies import copy_tree
+from mqtool.store.describe import describe
+from mqtool.store.oddities import oddities
 from tests.support.builder import StoreBuilder
 from tests.support.exercise import ask_everything
 from tests.support.stores import STORES, answered, copy_store, tree_digest
+from tests.support.unreadable import unreadable
 
 SIZE = 1 << 12
 
@@ -338,3 +343,55 @@ def test_a_store_of_a_less_common_feature_answers_everything_and_is_not_written_
     before = tree_digest(root)
     assert ask_everything(root)
     assert tree_digest(root) == before
+
+
+# --- next to the store's files ---------------------------------------------------------------------------------------
+
+
+def test_directories_of_other_names_are_part_of_the_log_only_if_they_hold_records(tmp_path, monkeypatch):
+    builder = small(tmp_path / "store")
+    root = tmp_path / "store"
+    for name, data in (
+        ("short", b"1234"),
+        ("text", b"x" * 100),
+        ("denied", (root / "commitlog" / f"{0:020}").read_bytes()),
+    ):
+        (root / name).mkdir()
+        (root / name / f"{SIZE:020}").write_bytes(data)
+    with unreadable(monkeypatch, root / "denied" / f"{SIZE:020}"), mqtool.open(root) as store:
+        assert store.layout.commit_log_dirs == (root / "commitlog",)
+        assert sum(isinstance(message, Message) for message in store.messages()) == len(builder.puts)
+
+
+def test_a_ledger_without_data_and_a_timer_checkpoint_that_cannot_be_read_are_described(tmp_path, monkeypatch):
+    root = tmp_path / "store"
+    small(root)
+    (root / "dledger-n0" / "index").mkdir(parents=True)
+    (root / "timerlog").mkdir()
+    (root / "timerlog" / f"{0:020}").write_bytes(bytes(520))
+    (root / "config" / "timercheck").write_bytes(bytes(56))
+    with mqtool.open(root) as store:
+        assert "dledger-n0/ is there, and no data file of a DLedger log in use" in oddities(store)
+        assert describe(store)["timer"]["last_read_time"] == 0
+    with unreadable(monkeypatch, root / "config" / "timercheck"), mqtool.open(root) as store:
+        assert describe(store)["timer"] == {
+            "log_files": 1,
+            "waiting": None,
+            "last_read_time": None,
+            "last_queue_offset": None,
+        }
+
+
+def test_a_copy_of_a_directory_has_its_files_and_nothing_else(tmp_path):
+    source, target = tmp_path / "source", tmp_path / "target"
+    (source / "inner").mkdir(parents=True)
+    (source / "inner" / "file").write_bytes(b"content")
+    (source / "link").symlink_to("inner/file")
+    (source / "loop").symlink_to(".")
+    (source / "gone").symlink_to("nowhere")
+    os.mkfifo(source / "fifo")
+    target.mkdir()
+    copy_tree(source, target)
+    assert {path.relative_to(target).as_posix() for path in target.rglob("*")} == {"inner", "inner/file", "link"}
+    assert (target / "link").read_bytes() == b"content"
+    assert not (target / "link").is_symlink()

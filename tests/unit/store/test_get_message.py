@@ -98,7 +98,10 @@ def test_tags_are_found_through_the_extension_in_an_engine_and_on_disk(tmp_path)
         for number in range(6):
             store.put("T", 0, b"x", b"TAGS\x01Tag%d\x02" % (number % 3))
         store.dispatch()
-        live = store.get_message("T", 0, 0, 32, TagFilter("Tag1")).queue_offsets
+        answer = store.get_message("T", 0, 0, 32, TagFilter("Tag1"))
+        live, target = answer.queue_offsets, bytearray(b"before")
+        assert answer.copy_to(target, 6) == len(target)
+        assert bytes(target) == b"before" + b"".join(bytes(record) for record in answer.records)
         store.flush()
     with mqtool.open(tmp_path) as store:
         assert any(is_ext_address(code) for code in store.queue("T", 0).units()["tags_code"].tolist())

@@ -1,10 +1,13 @@
 """An uncleanly stopped store shows what a broker's start will make of it, and what lies on disk beside that."""
 
+import shutil
+
 import pytest
 
 import mqtool
 from mqtool.store import recovered
 from mqtool.store.overlay import OverlaidFile
+from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, damage_answers, damage_case
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 
@@ -129,3 +132,58 @@ def test_patches_lie_over_a_file_and_behind_its_end(tmp_path):
         assert file.data_end() == 11
     with OverlaidFile(tmp_path / "none", 4, [(1, b"x")], exists=False) as file:
         assert file.read(0, 4) == b"\0x\0\0"
+
+
+@pytest.mark.parametrize("limit", [1 << 30, 30_000], ids=["from the start", "from the largest end"])
+def test_units_after_a_segment_that_the_queues_have_completely_are_found(limit, tmp_path, monkeypatch):
+    """The last unit on disk is of the record before a BLANK, so the next record is in the next segment."""
+    monkeypatch.setattr(recovered, "MOST_QUEUE_BYTES", limit)
+    builder = StoreBuilder(queue_file_units=200)
+    for _ in range(300):
+        builder.put(b"x" * 100)
+    path = builder.write(tmp_path / "store", index=False)
+    kept = sum(put.physical_offset < 2 * builder.segment_size for put in builder.puts)
+    assert builder.end - 2 * builder.segment_size < 30_000 < builder.end
+    for file in (path / "consumequeue" / "Topic" / "0").iterdir():
+        data = file.read_bytes()
+        units = max(0, min(200, kept - int(file.name) // 20)) * 20
+        file.write_bytes(data[:units].ljust(len(data), b"\0"))
+    (path / "abort").touch()
+    with mqtool.open(path) as store:
+        assert [queue.max_offset for queue in store.disk_queues()] == [kept]
+        (queue,) = store.queues()
+        assert queue.max_offset == 300
+        found = queue.units()["physical_offset"].tolist()
+    assert found[:300] == [put.physical_offset for put in builder.puts]
+
+
+def test_a_record_with_a_queue_offset_that_the_queue_has_gets_no_unit(tmp_path):
+    """ConsumeQueue.putMessagePositionInfo: "Build consume queue repeatedly", and nothing is written."""
+    builder = StoreBuilder()
+    for queue_offset in (0, 1, 1, 2):
+        builder.put(queue_offset=queue_offset)
+    path = builder.write(tmp_path / "store", queues=False, index=False)
+    (path / "abort").touch()
+    with mqtool.open(path) as store:
+        (queue,) = store.queues()
+        places = queue.units()["physical_offset"][: queue.max_offset].tolist()
+    assert places == [builder.puts[number].physical_offset for number in (0, 1, 3)]
+
+
+@pytest.mark.parametrize("name", ["dledger-4.9.7", "dledger-5.5.0"])
+def test_queues_of_a_dledger_log_are_completed_after_a_crash(name, tmp_path):
+    root = copy_store(name, tmp_path)
+    (root / "abort").touch()
+    with mqtool.open(root) as store:
+        whole = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
+    expected = {
+        (line["topic"], line["queueId"]): line["maxOffset"]
+        for line in answers(name, "messages")
+        if line["kind"] == "queue"
+    }
+    assert {key: whole[key] for key in expected} == expected
+    if name.endswith("4.9.7"):  # which scans from the start of the log
+        shutil.rmtree(root / "consumequeue")
+        with mqtool.open(root) as store:
+            found = {(queue.topic, queue.queue_id): queue.max_offset for queue in store.queues()}
+        assert {key: found[key] for key in expected} == expected
