@@ -181,7 +181,7 @@ def is_file(path: Path) -> bool:
     try:
         return path.is_file()
     except OSError as error:
-        raise UnreadableError(f"cannot be looked at: {_reason(error)}", path) from error
+        raise UnreadableError(f"cannot be inspected: {_reason(error)}", path) from error
 
 
 def open_regular(path: Path, flags: int) -> int:
