@@ -1,7 +1,7 @@
 """What consumers get after a start: one pull of one message at every queue offset.
 
-Follows DefaultMessageStore.getMessage and CommitLog.getMessage (4.9.7, 5.5.0) over the positions that the start
-left. The bytes of proven records are not read again.
+The form of `store.get_message` for whole queues, as columns, over the positions that the start left. The bytes of
+proven records are not read again. Source: DefaultMessageStore.getMessage, CommitLog.getMessage (4.9.7, 5.5.0).
 """
 
 from collections.abc import Iterator
@@ -18,13 +18,13 @@ from mqtool.recovery.mapped_files import F, MappedFiles, SimulatedFile
 from mqtool.recovery.proof import Proof
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.state import AnyQueue, StoreState
-from mqtool.store.get_message import next_file
+from mqtool.store.get_message import DEFAULT_LIMITS, next_file
 
 STATES = tuple(Delivery)
 _NUMBER = {state: number for number, state in enumerate(STATES)}
 OK = _NUMBER[Delivery.OK]
-_SCAN_UNITS = 800
-"""A pull looks at that many units at most (maxFilterMessageSize 16,000 bytes)."""
+_SCAN_UNITS = DEFAULT_LIMITS.filter_bytes // UNIT_SIZE
+"""A pull looks at that many units at most."""
 _NONE = -1
 
 

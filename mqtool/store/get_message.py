@@ -102,11 +102,15 @@ class LogView(Protocol[R]):
     """The records of a log, in the form that the caller wants."""
 
     @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte; not positive if there is none."""
+
+    @property
     def max_offset(self) -> int:
         """Physical offset after the last byte that can be read."""
 
     def record(self, physical_offset: int, size: int) -> R | None:
-        """Returns a record, None if its bytes are not complete."""
+        """Returns a record, of 0 bytes too; None if its bytes are not complete."""
 
     def after_missing(self, physical_offset: int) -> int:
         """Returns the physical offset at which to continue after a missing record."""
@@ -338,7 +342,9 @@ class _Get(Generic[R]):
 
     def _take(self, number: int, count: int, physical_offset: int, size: int, code: int) -> bool:
         """Handles one unit; returns False if the get ends before it."""
-        if self._messages and self._is_full(count, size, in_memory=physical_offset >= self._in_memory_from):
+        # Records of 0 bytes do not make the answer one that has messages (getBufferTotalSize, isTheBatchFull).
+        is_first = not self._messages or not self._size
+        if not is_first and self._is_full(count, size, in_memory=physical_offset >= self._in_memory_from):
             return False
         if self._size >= self._max_bytes:
             return False
@@ -348,9 +354,10 @@ class _Get(Generic[R]):
             return True
         if self._filter is not None and not self._filter.by_unit(code, self._ext(code)):
             return self._unmatched()
-        record = self._log.record(physical_offset, size)
+        # Once the segment with offset 0 is deleted, 0 means the oldest one (CommitLog.getMessage).
+        record = self._log.record(physical_offset or max(0, self._log.min_offset), size)
         if record is None:
-            if not self._records:
+            if not self._size:
                 self._status = GetStatus.MESSAGE_WAS_REMOVING
             self._skip_to = self._log.after_missing(physical_offset)
             return True
@@ -365,7 +372,7 @@ class _Get(Generic[R]):
         return True
 
     def _unmatched(self) -> bool:
-        if not self._records:
+        if not self._size:
             self._status = GetStatus.NO_MATCHED_MESSAGE
         return True
 

@@ -72,6 +72,10 @@ class _LogOnDisk:
         self._log = log
 
     @property
+    def min_offset(self) -> int:
+        return self._log.min_offset
+
+    @property
     def max_offset(self) -> int:
         return self._log.max_offset
 
@@ -104,8 +108,15 @@ class QueueOnDisk:
         self.min_offset, self.max_offset, self.unit_size = queue.min_offset, queue.max_offset, queue.unit_size
 
     def units_from(self, queue_offset: int, count: int, limit: int) -> Iterator[Unit]:  # noqa: ARG002 - all are read
-        """Yields units to the end of the file that holds an offset."""
-        return units_from(self._queue, queue_offset, limit)
+        """Yields units to the end of the file that holds an offset, also zeros after its last unit in use."""
+        number = queue_offset
+        for unit in units_from(self._queue, queue_offset, limit):
+            yield unit
+            number += 1
+        file = None if self._queue.is_batch else self._queue.find_file(queue_offset)
+        if file is not None:
+            end = min(queue_offset + limit, self._queue.files[file].end // self.unit_size)
+            yield from (Unit(zeros, 1, 0, 0, 0) for zeros in range(number, end))
 
     def ext_unit(self, address: int) -> ConsumeQueueExtUnit | None:
         """Returns the unit of the queue's extension at an address, None if there is none."""

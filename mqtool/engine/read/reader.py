@@ -83,20 +83,18 @@ class Reader:
     # -- the log as a view (`store.get_message.LogView`) ---------------------------------------------------------
 
     @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte of the log; -1 if it has no segment."""
+        return self.log.queue.min_offset
+
+    @property
     def max_offset(self) -> int:
         """Physical offset after the last byte of the log."""
         return self.log.queue.max_offset
 
     def record(self, physical_offset: int, size: int) -> memoryview | None:
-        """Returns the bytes of a record, None if the log does not contain all of them (CommitLog.getMessage).
-
-        As in the broker, offset 0 means the oldest segment once the segment that contained it is deleted.
-        """
-        log = self.log
-        found = log.read(physical_offset, size)
-        if found is None and physical_offset == 0 and log.queue.min_offset > 0:
-            return log.read(log.queue.min_offset, size)
-        return found
+        """Returns the bytes of a record, None if the log does not contain all of them (CommitLog.getMessage)."""
+        return self.log.read(physical_offset, size)
 
     def after_missing(self, physical_offset: int) -> int:
         """Returns where the next file of the log begins (CommitLog.rollNextFile)."""
@@ -107,7 +105,7 @@ class Reader:
         try:
             return properties.decode(commit_log.parse_record(record).properties)
         except FormatError:
-            # A unit that points to 0 after the first file was deleted refers to the start of the oldest remaining file.
+            # A unit of zeros names 0 bytes of the oldest segment.
             return {}
 
 

@@ -53,6 +53,11 @@ class ReadOnlyMessages:
     # -- the log as a view (`store.get_message.LogView`) ---------------------------------------------------------
 
     @property
+    def min_offset(self) -> int:
+        """Physical offset of the first byte."""
+        return self._store.commit_log.min_offset
+
+    @property
     def max_offset(self) -> int:
         """Physical offset after the last readable byte."""
         return self._store.commit_log.max_offset

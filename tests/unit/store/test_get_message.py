@@ -30,7 +30,7 @@ class Units:
 class Log:
     """Its records, some of them missing; `even` and `odd` is what their properties say."""
 
-    max_offset = 1000
+    min_offset, max_offset = 0, 1000
 
     def __init__(self, *missing, skips=0):
         self.missing = missing
