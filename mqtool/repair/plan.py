@@ -14,7 +14,7 @@ from mqtool.commands import opened
 from mqtool.errors import RefusedError, UsageError
 from mqtool.repair.changes import Change, change_from_json, change_to_json
 from mqtool.repair.paths import check_name
-from mqtool.store.plan_file import canonical, check_version, digest_of, edited, wrong_field
+from mqtool.store.plan_file import canonical, check_version, digest_of, edited, sealed, wrong_field
 from mqtool.values import asdict
 
 SCHEMA = "mqtool.plan"
@@ -159,7 +159,7 @@ class Plan(Struct, frozen=True):
 
     def to_json(self) -> str:
         """Returns the plan as the text of a plan file."""
-        return json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n"
+        return sealed(self._body())
 
     @classmethod
     def from_json(cls, text: "str | bytes", where: "str | Path" = "plan") -> "Plan":

@@ -1,7 +1,7 @@
 """The file of a plan: a JSON document with a digest, and the errors that refuse it.
 
 Changes of a store (`mqtool.repair.plan`) and consumer offsets on a running broker (`mqtool.server.offsets.plan`) are
-planned in such files.
+planned in such files. Manifests of backups have the same digest.
 """
 
 import hashlib
@@ -21,6 +21,11 @@ def canonical(value: Any) -> str:
 def digest_of(body: Mapping[str, Any]) -> str:
     """Returns the SHA-256 of all fields of a plan but the digest."""
     return hashlib.sha256(canonical(body).encode()).hexdigest()
+
+
+def sealed(body: Mapping[str, Any]) -> str:
+    """Returns the text of a file: all fields, then the digest of them."""
+    return json.dumps({**body, "digest": digest_of(body)}, indent=1) + "\n"
 
 
 def check_version(document: Mapping[str, Any], expected: int, path: Path) -> None:

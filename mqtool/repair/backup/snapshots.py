@@ -1,6 +1,5 @@
 """Manifests: the content of a snapshot as JSON, named after the start time of the backup."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -12,6 +11,7 @@ from mqtool.jobs.atomic import replace_file
 from mqtool.repair.backup.pieces import PIECE
 from mqtool.repair.paths import check_name
 from mqtool.store.files import read_file
+from mqtool.store.plan_file import digest_of, sealed
 from mqtool.values import asdict
 
 SCHEMA = "mqtool.snapshot"
@@ -85,14 +85,12 @@ class Snapshot(Struct, frozen=True):
     @property
     def digest(self) -> str:
         """Returns the SHA-256 over all other fields."""
-        text = json.dumps(self._body(), sort_keys=True, separators=(",", ":"))
-        return hashlib.sha256(text.encode()).hexdigest()
+        return digest_of(self._body())
 
     def write(self, destination: Path) -> Path:
         """Writes the manifest durably and returns its path. The snapshot exists from then on."""
         path = destination / DIRECTORY / f"{self.name}.json"
-        text = json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n"
-        replace_file(path, text.encode())
+        replace_file(path, sealed(self._body()).encode())
         return path
 
 

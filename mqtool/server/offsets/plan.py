@@ -8,7 +8,7 @@ from msgspec import Struct
 
 from mqtool.errors import UsageError
 from mqtool.store.offset_moves import Move, move_from_json
-from mqtool.store.plan_file import check_version, digest_of, edited, wrong_field
+from mqtool.store.plan_file import check_version, digest_of, edited, sealed, wrong_field
 from mqtool.values import asdict
 
 SCHEMA = "mqtool.broker-offsets"
@@ -48,7 +48,7 @@ class BrokerPlan(Struct, frozen=True):
 
     def to_json(self) -> str:
         """Returns the plan as the content of its file."""
-        return json.dumps({**self._body(), "digest": self.digest}, indent=1) + "\n"
+        return sealed(self._body())
 
     def undo(self) -> "BrokerPlan":
         """Returns the plan that restores the previous offsets."""
