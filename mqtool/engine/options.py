@@ -58,7 +58,6 @@ class StoreOptions(Struct, frozen=True):
         consume_queue_file_size: mappedFileSizeConsumeQueue; rounded up to whole units.
         consume_queue_ext: enableConsumeQueueExt.
         consume_queue_ext_file_size: mappedFileSizeConsumeQueueExt.
-        bit_map_bits: bitMapLengthConsumeQueueExt.
         batch_consume_queue_file_size: mapperFileSizeBatchConsumeQueue.
         index: whether keys are indexed (messageIndexEnable).
         index_tags: whether TAGS are indexed too; None for the release's default: 5.5 indexes them, 5.0 to 5.4 did not.
@@ -101,7 +100,6 @@ class StoreOptions(Struct, frozen=True):
     consume_queue_file_size: int = queue_format.DEFAULT_FILE_SIZE
     consume_queue_ext: bool = False
     consume_queue_ext_file_size: int = ext_format.DEFAULT_FILE_SIZE
-    bit_map_bits: int = 112
     batch_consume_queue_file_size: int = batch_queue_format.DEFAULT_FILE_SIZE
     index: bool = True
     index_tags: bool | None = None

@@ -13,7 +13,6 @@ STARTED_FROM_OUTSIDE = {
     "mqtool.__main__",  # python -m mqtool
     "mqtool.server.pytest_plugin",  # pyproject.toml
     "mqtool.kernels.build",  # the wheel's build
-    "mqtool.engine.dispatch.bit_maps",  # for callers that open a store with extended queues
     "mqtool.polars",  # docs/library.md
     "mqtool.cli.meanings",  # docs/generate_cli.py
 }
@@ -24,8 +23,6 @@ USED_FROM_OUTSIDE = {
     "mqtool.polars.scan_store",
     "mqtool.scan.messages.scan",
     "mqtool.server.pytest_plugin.mqtool_server",
-    "mqtool.engine.dispatch.bit_maps.BitMaps",
-    "mqtool.engine.dispatch.bit_maps.filters_of",
     "mqtool.cli.app.leaves",  # docs/generate_cli.py
     "mqtool.cli.exits.MEANINGS",
     "mqtool.cli.meanings.MEANINGS",

@@ -9,11 +9,12 @@ import shutil
 
 import pytest
 
+import mqtool
 from mqtool.engine import AppendStatus, PutStatus, open_store
 from mqtool.engine.dispatch import dispatcher as dispatch
-from mqtool.engine.dispatch.bit_maps import BitMaps, filters_of
-from mqtool.formats import config_json, hosts
+from mqtool.formats import hosts, properties
 from mqtool.store import broker_config, layout
+from mqtool.store.filter_bit_maps import bit_maps_of
 from tests.support.engine import HeldClock, open_small, options_of, replay, tree
 from tests.support.stores import STORES, acks, copy_store
 
@@ -56,11 +57,16 @@ def test_a_replayed_store_is_byte_identical(fixture, in_columns, tmp_path, monke
     if (source / "config" / "topics.json").is_file():  # tells which queues are BatchCQ
         shutil.copy(source / "config" / "topics.json", tmp_path / "new" / "config")
     clock, options = HeldClock(), options_of(fixture.config, fixture.version)
-    bit_maps = None
-    if options.consume_queue_ext:
-        text = (source / "config" / "consumerFilter.json").read_bytes()
-        bit_maps = BitMaps(filters_of(config_json.parse(text)), options.bit_map_bits)
-    with open_store(tmp_path / "new", options, clock=clock, background=False, bit_map_of=bit_maps) as store:
+    with mqtool.open(source, config=fixture.config) as read:
+        bit_maps = bit_maps_of(read)
+    assert bit_maps.problems == []
+    assert bit_maps.filters or not options.consume_queue_ext
+
+    def bit_map_of(request):
+        encoded = properties.encode(request.properties.items())
+        return bit_maps(request.topic, [encoded], [request.store_timestamp])[0]
+
+    with open_store(tmp_path / "new", options, clock=clock, background=False, bit_map_of=bit_map_of) as store:
         assert replay(store, clock, list(directories)) > 0
     ours, theirs = parts_of(tmp_path / "new", [tmp_path / "new" / "commitlog"]), parts_of(source, directories)
     assert different(ours, theirs) == []
