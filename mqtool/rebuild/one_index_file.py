@@ -42,9 +42,10 @@ def rebuild_index_file(
     if not file_names.is_index_file_name(name):
         raise UsageError(f"{name!r}: expected the 17 digits of an index file's name")
     check(store, out, resume=False)
-    earlier = [file for file in store.disk_index_files() if file.path.name < name]
-    before = max(earlier, key=lambda file: file.path.name, default=None)
-    builder, start, skip = _beginning(before, settings)
+    earlier = sorted(
+        (file for file in store.disk_index_files() if file.path.name < name), key=lambda file: file.path.name
+    )
+    builder, start, skip = _beginning(earlier, settings)
     scope = RebuildScope(queues=False, start=start)
     result, total = Result(index_files=[name]), store.commit_log.bytes_in_use
     with OutputFiles(out) as output:
@@ -63,29 +64,41 @@ def rebuild_index_file(
     return result
 
 
-def _beginning(before: IndexFile | None, settings: Settings) -> tuple[IndexFileBuilder, int | None, int]:
-    """Returns the empty file, its first record, and how many keys of that record are in the previous file."""
-    if before is None:
+def _beginning(earlier: list[IndexFile], settings: Settings) -> tuple[IndexFileBuilder, int | None, int]:
+    """Returns the empty file, its first record, and how many keys of that record are in earlier files."""
+    if not earlier:
         return IndexFileBuilder(settings.index_slots, settings.index_entries), None, 0
+    before = earlier[-1]
     head = before.header
     if before.size != index_file.file_size(settings.index_slots, settings.index_entries) or (
         before.entry_count != settings.index_entries - 1
     ):
         raise UsageError(f"{before.path}: expected a full file before the one to be made; rebuild the whole index")
     builder = IndexFileBuilder(settings.index_slots, settings.index_entries, head)
-    return builder, head.end_physical_offset, _trailing(before, settings)
+    return builder, head.end_physical_offset, _keys_before(earlier, head.end_physical_offset, settings)
 
 
-def _trailing(before: IndexFile, settings: Settings) -> int:
-    """Returns how many of a full file's last entries belong to its last record."""
+def _keys_before(earlier: list[IndexFile], physical_offset: int, settings: Settings) -> int:
+    """Returns how many keys of a record end the last of some full files, and those before it that have no others."""
+    found = 0
+    for file in reversed(earlier):
+        count = _trailing(file, physical_offset, settings)
+        found += count
+        if count < settings.index_entries - 1:
+            break
+    return found
+
+
+def _trailing(file_before: IndexFile, physical_offset: int, settings: Settings) -> int:
+    """Returns how many of a full file's last entries belong to a record."""
     found, end = 0, settings.index_entries
-    with ReadFile(before.path) as file:
+    with ReadFile(file_before.path) as file:
         while end > 1:
             first = max(1, end - _STEP)
             at = index_file.entry_position(first, settings.index_slots)
             data = file.read(at, (end - first) * index_file.ENTRY_SIZE)
             entries = np.frombuffer(data, index_file.ENTRY.dtype)
-            others = np.flatnonzero(entries["physical_offset"] != before.header.end_physical_offset)
+            others = np.flatnonzero(entries["physical_offset"] != physical_offset)
             if len(others):
                 return found + len(entries) - 1 - int(others[-1])
             found, end = found + len(entries), first

@@ -18,6 +18,7 @@ from mqtool.rebuild import job, parts, sink
 from mqtool.rebuild.dispatch_batch import RebuildScope
 from mqtool.rebuild.files import FileSequence
 from mqtool.rebuild.job import Options, rebuild
+from mqtool.rebuild.one_index_file import rebuild_index_file
 from mqtool.rebuild.placement import NoteKind
 from mqtool.rebuild.settings import settings_of
 from mqtool.records import segment_bytes
@@ -423,3 +424,20 @@ def test_a_delay_that_is_no_number_is_reported_and_the_message_keeps_its_unit(tm
     resumed = run_rebuild(root, tmp_path / "out", options=Options(state=state, resume=True))
     assert (resumed.oddities.items, resumed.oddities.count) == ([odd], 1)
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def test_each_index_file_of_a_record_with_more_keys_than_a_file_has_room_for_is_rebuilt_alone(tmp_path):
+    sizes = {**SIZES, "maxHashSlotNum": 5, "maxIndexNum": 5}  # four entries
+    many = record("T", 0, 1, props={"KEYS": " ".join(f"m{number}" for number in range(14))})
+    made = [record("T", 0, 0, props={"KEYS": "a b"}), many, record("T", 0, 2, props={"KEYS": "c d e"})]
+    root = make_store(tmp_path / "s", made)
+    with mqtool.open(root, sizes) as store:
+        rebuild(store, tmp_path / "whole", settings_of(store), RebuildScope(queues=False))
+    shutil.copytree(tmp_path / "whole" / "index", root / "index")
+    whole = tree(tmp_path / "whole")
+    assert len(whole) == 5
+    with mqtool.open(root, sizes) as store:
+        for path in whole:
+            name = path.removeprefix("index/")
+            rebuild_index_file(store, tmp_path / name, settings_of(store), name)
+            assert tree(tmp_path / name) == {path: whole[path]}
