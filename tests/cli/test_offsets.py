@@ -423,6 +423,17 @@ def test_a_plan_for_a_broker_is_applied_and_undone(mqtool, broker, position, tmp
     assert now() == 8
 
 
+def test_a_plan_for_a_broker_that_is_cut_off_is_refused(mqtool, broker, position, tmp_path):
+    group, now = position
+    plan = tmp_path / "plan.json"
+    words = ("--broker", broker.broker_address, "--group", group, "--topic", "T", "--shift", "-3", "-o", plan)
+    assert mqtool("plan", "offsets", *words).code == 0
+    plan.write_bytes(plan.read_bytes()[:-9])
+    result = mqtool("apply", plan, "--yes")
+    assert (result.code, now()) == (4, 8)
+    assert f"{plan}: plan-unreadable: expected a plan in JSON" in result.stderr
+
+
 def test_an_interrupted_plan_for_a_broker_goes_on_with_its_undo_file(mqtool, broker, position, tmp_path):
     group, now = position
     plan, undo = tmp_path / "plan.json", tmp_path / "plan.undo.json"
