@@ -8,7 +8,7 @@ TransactionalMessageServiceImpl, PopReviveService (5.5.0).
 """
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -125,6 +125,28 @@ def deliver_ms(values: Mapping[str, str]) -> int:
 def roll_times(values: Mapping[str, str]) -> int:
     """Returns how often a timer message was rolled; raises FormatError if that is not a number."""
     return _number(values, properties.TIMER_ROLL_TIMES, "0", java.parse_int)
+
+
+def recall_name(topic: str | None, key: str, *, with_topic: bool) -> str:
+    """Returns the name by which a request recalls a timer message (TimerMessageStore.buildDeleteKey).
+
+    Args:
+        topic, key: destination and unique key of the message.
+        with_topic: appendTopicForTimerDeleteKey; releases before it had the topic always or never.
+    """
+    return f"{topic}+{key}" if with_topic else key
+
+
+def is_recalled(topic: str | None, key: str | None, named: Collection[str]) -> bool:
+    """Whether the timer drops a message because a request names it, by the rule of any release.
+
+    Args:
+        topic, key: destination and unique key of the message; one without a key cannot be recalled.
+        named: TIMER_DEL_UNIQKEY of the requests in the message's slot (`timer.is_recall`), stored before or after it.
+    """
+    if not key or not named:
+        return False
+    return any(recall_name(topic, key, with_topic=with_topic) in named for with_topic in (False, True))
 
 
 def lenient_number(text: str | None) -> int:

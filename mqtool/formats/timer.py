@@ -248,6 +248,14 @@ def is_unused(data: Buffer, position: int = 0) -> bool:
     return is_log_end(data, position) or not any(data[position : position + LOG_UNIT_SIZE])
 
 
+def is_recall(magic: int) -> bool:
+    """Whether the message of a unit recalls others in its slot; one that is rolled from there does not yet.
+
+    Source: TimerMessageStore.dequeue.
+    """
+    return bool(magic & TimerMagic.DELETE) and not magic & TimerMagic.ROLL
+
+
 def log_rows(data: Buffer) -> "tuple[np.ndarray, np.ndarray]":
     """Returns the places for units in a file, of `LOG_UNIT.dtype`, and a bool for each: `unit_at` finds one there."""
     rows = LOG_UNIT.rows(data)

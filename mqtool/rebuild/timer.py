@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import FormatError
-from mqtool.formats import commit_log, file_names, java, properties, timer, topics
+from mqtool.formats import commit_log, file_names, java, properties, service_records, timer, topics
 from mqtool.formats.commit_log import Record, SysFlag
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.files import FileSequence, OutputFiles
@@ -30,7 +31,7 @@ _ENQUEUED = properties.TIMER_ENQUEUE_MS.encode()
 
 
 class Parked(Struct, frozen=True):
-    """A message in the timer topic: position of its record, deliver time, and identity."""
+    """A message in the timer topic: position of its record, deliver time, identity, and the name that it recalls."""
 
     queue_offset: int
     physical_offset: int
@@ -39,7 +40,7 @@ class Parked(Struct, frozen=True):
     due: int
     key: str
     rolls: int
-    is_delete: bool
+    recalls: str | None
     topic: str | None
 
 
@@ -110,7 +111,6 @@ class _Rebuild:
         self._file_size = log_file_size(store.path, config)
         self._parked: dict[int, Parked] = {}
         self._enqueued: dict[tuple[str, int], int] = {}
-        self._cancelled: set[str] = set()
         self._slots: dict[int, timer.TimerSlot] = {}
         self._found = TimerResult()
 
@@ -127,7 +127,8 @@ class _Rebuild:
         ordered = [self._parked[number] for number in sorted(self._parked)]
         found.parked = len(ordered)
         old = saved_checkpoint(self._store.path)
-        placed = self._settle([self._place(message, time) for message, time in self._timed(ordered)], old)
+        placed = self._without_recalled([self._place(message, time) for message, time in self._timed(ordered)])
+        placed = self._settle(placed, old)
         with OutputFiles(out) as output:
             end = self._write_log(output, placed)
             self._write_wheel(output)
@@ -165,8 +166,6 @@ class _Rebuild:
             due = java.parse_long(named.get(properties.TIMER_OUT_MS, ""))
             if due < 0:
                 raise FormatError(f"{properties.TIMER_OUT_MS} is {due}", layout="timer message")
-            # the topic comes first if the broker has appendTopicForTimerDeleteKey
-            self._cancelled.add(named.get(properties.TIMER_DEL_UNIQUE_KEY, "").rpartition("+")[2])
             self._parked[record.queue_offset] = Parked(
                 record.queue_offset,
                 record.physical_offset,
@@ -175,7 +174,7 @@ class _Rebuild:
                 due,
                 key,
                 rolls,
-                properties.TIMER_DEL_UNIQUE_KEY in named,
+                named.get(properties.TIMER_DEL_UNIQUE_KEY),
                 named.get(properties.REAL_TOPIC),
             )
 
@@ -212,11 +211,23 @@ class _Rebuild:
         due, is_rolled = timer.time_in_wheel(message.due, write_time, self._window, self._precision)
         if is_rolled:
             magic |= timer.TimerMagic.ROLL
-        if message.is_delete:
+        if message.recalls is not None:
             magic |= timer.TimerMagic.DELETE
         # delivery of a message without a key cannot be determined: it must not be delivered twice
-        left = not message.key or message.is_delete or (message.key, message.rolls) in self._enqueued
-        return Placed(message, write_time, due, int(magic), left or message.key in self._cancelled)
+        left = not message.key or message.recalls is not None or (message.key, message.rolls) in self._enqueued
+        return Placed(message, write_time, due, int(magic), left)
+
+    def _without_recalled(self, placed: list[Placed]) -> list[Placed]:
+        """Returns the messages, those as done that a request in the same slot recalls."""
+        named: dict[int, set[str]] = {}
+        for one in placed:
+            if timer.is_recall(one.magic) and one.message.recalls is not None:
+                named.setdefault(self._slot_time(one), set()).add(one.message.recalls)
+        return [replace(one, done=one.done or self._is_recalled(one, named)) for one in placed] if named else placed
+
+    def _is_recalled(self, placed: Placed, named: dict[int, set[str]]) -> bool:
+        message = placed.message
+        return service_records.is_recalled(message.topic, message.key, named.get(self._slot_time(placed), ()))
 
     def _settle(self, placed: list[Placed], old: timer.TimerCheckpoint) -> list[Placed]:
         """Determines the read time; returns the messages that get a unit: all, unless the read time has to move back.

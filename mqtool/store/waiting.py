@@ -153,7 +153,7 @@ def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
         opened_files = [(file, stack.enter_context(ReadFile(file.path))) for file in files]
         for last in slots["last_position"][unread].tolist():
             parked: list[int] = []
-            deletions: list[int] = []
+            recalls: list[int] = []
             position, below = last, last + 1
             while 0 <= position < below:  # a chain leads backwards; else it is damaged and says nothing
                 file = next(((file, one) for file, one in opened_files if file.base <= position < file.end), None)
@@ -161,29 +161,30 @@ def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
                 unit = timer.unit_at(unit_bytes)
                 if unit is None:
                     return None
-                (deletions if unit.magic & timer.TimerMagic.DELETE else parked).append(unit.physical_offset)
+                if timer.is_recall(unit.magic):
+                    recalls.append(unit.physical_offset)
+                elif not unit.magic & timer.TimerMagic.DELETE:
+                    parked.append(unit.physical_offset)
                 below, position = position, unit.previous_position
-            found += _not_recalled(store, parked, deletions) if deletions else parked
+            found += _not_recalled(store, parked, recalls) if recalls else parked
     return np.array(found, np.int64)
 
 
-def _not_recalled(store: Store, parked: list[int], deletions: list[int]) -> list[int]:
-    """Returns the messages of a slot that no deletion in it names (TimerMessageStore.TimerDequeuePutMessageService)."""
-    named = {_property(store, one, properties.TIMER_DEL_UNIQUE_KEY) for one in deletions} - {""}
-    return [one for one in parked if not named & set(_recall_names(store, one))]
+def _not_recalled(store: Store, parked: list[int], recalls: list[int]) -> list[int]:
+    """Returns the messages of a slot that no recall request in it names."""
+    named = {_properties(store, one).get(properties.TIMER_DEL_UNIQUE_KEY, "") for one in recalls}
+    return [one for one in parked if not _is_recalled(_properties(store, one), named)]
 
 
-def _recall_names(store: Store, physical_offset: int) -> tuple[str, str]:
-    """Returns the names that a deletion may use for a timer message: its unique key, alone or after its topic."""
-    key = _property(store, physical_offset, properties.UNIQUE_KEY)
-    return key, f"{_property(store, physical_offset, properties.REAL_TOPIC)}+{key}"
+def _is_recalled(values: dict[str, str], named: set[str]) -> bool:
+    return service_records.is_recalled(values.get(properties.REAL_TOPIC), values.get(properties.UNIQUE_KEY), named)
 
 
-def _property(store: Store, physical_offset: int, name: str) -> str:
-    """Returns a property of a record, "" if it is missing or unreadable."""
+def _properties(store: Store, physical_offset: int) -> dict[str, str]:
+    """Returns the properties of a record, {} if it is unreadable."""
     with contextlib.suppress(FormatError, StoreError):
-        return properties.decode(store.commit_log.record(physical_offset).properties).get(name, "")
-    return ""
+        return properties.decode(store.commit_log.record(physical_offset).properties)
+    return {}
 
 
 def _is_due_later(store: Store, physical_offset: int, read_to: int) -> bool:

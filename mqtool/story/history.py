@@ -284,7 +284,7 @@ def _of_waiting(store: Store, records: Sequence[Message]) -> Iterator[Step]:
             position = store.metadata.delay_offsets.get(message.queue_id + 1, 0)
             proof = f"delayOffset.json: level {message.queue_id + 1} at {position}"
             yield _parked(store, message, proof, is_past=message.queue_offset < position)
-        elif message.topic == topics.TIMER_TOPIC and not _is_recalled(message, records):
+        elif message.topic == topics.TIMER_TOPIC and not _is_recalled(store, message, records):
             due = _due(message)
             proof = f"{file_names.TIMER_CHECKPOINT}: slots before {read_to} are delivered"
             yield _parked(store, message, proof, is_past=due is not None and due < read_to)
@@ -301,13 +301,22 @@ def _parked(store: Store, message: Message, proof: str, *, is_past: bool) -> Ste
     return replace(waits, proof=proof)
 
 
-def _is_recalled(message: Message, records: Sequence[Message]) -> bool:
-    """Whether a recall request is in the same timer slot, so that the timer drops the message."""
-    return any(
-        properties.TIMER_DEL_UNIQUE_KEY in one.properties and _due(one) == _due(message)
+def _is_recalled(store: Store, message: Message, records: Sequence[Message]) -> bool:
+    """Whether a recall request that names a message is in the same timer slot, so that the timer drops the message."""
+    slot = _slot(store, message)
+    if slot is None:
+        return False
+    named = {
+        one.properties.get(properties.TIMER_DEL_UNIQUE_KEY, "")
         for one in records
-        if one.physical_offset > message.physical_offset
-    )
+        if one.topic == topics.TIMER_TOPIC and _slot(store, one) == slot
+    }
+    return service_records.is_recalled(message.properties.get(properties.REAL_TOPIC), message.unique_key, named)
+
+
+def _slot(store: Store, message: Message) -> int | None:
+    due = _due(message)
+    return None if due is None else due // store.config.timer_precision
 
 
 # -- consumers ----------------------------------------------------------------------------------------------------

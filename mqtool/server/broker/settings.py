@@ -13,6 +13,7 @@ from mqtool.formats import java
 from mqtool.store.broker_config import BrokerConfig
 
 DEFAULTS = {
+    "appendTopicForTimerDeleteKey": "false",
     "autoCreateSubscriptionGroup": "true",
     "autoCreateTopicEnable": "true",
     "brokerClusterName": "DefaultCluster",

@@ -14,7 +14,7 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties, service_records
 from mqtool.formats.commit_log import is_queued
-from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic, time_in_wheel
+from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic, is_recall, time_in_wheel
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -126,7 +126,9 @@ class Timer:
         found = {
             properties.TAGS: _RECALL_TAG,
             properties.UNIQUE_KEY: handle.message_id,
-            properties.TIMER_DEL_UNIQUE_KEY: f"{handle.topic}+{handle.message_id}",
+            properties.TIMER_DEL_UNIQUE_KEY: service_records.recall_name(
+                handle.topic, handle.message_id, with_topic=broker.settings.flag("appendTopicForTimerDeleteKey")
+            ),
             properties.TIMER_DELIVER_MS: str(handle.time_ms),
         }
         result = await broker.writer.store(
@@ -291,15 +293,15 @@ class Timer:
 
     def _deliver_units(self, units: list[TimerLogUnit], now: int) -> bool:
         """Delivers the messages of a slot; returns False if the store refuses one, which the next run then delivers."""
-        deleted = set()
+        recalled = set()
         for unit in units:
-            if unit.magic & TimerMagic.DELETE:
+            if is_recall(unit.magic):
                 message = self._parked(unit)
                 if message is not None:
-                    deleted.add(message.properties.get(properties.TIMER_DEL_UNIQUE_KEY, ""))
+                    recalled.add(message.properties.get(properties.TIMER_DEL_UNIQUE_KEY, ""))
         for unit in units[self._slot_done :]:
-            message = None if unit.magic & TimerMagic.DELETE else self._parked(unit)
-            if message is not None and not self._is_deleted(message, deleted):
+            message = None if is_recall(unit.magic) else self._parked(unit)
+            if message is not None and not self._is_recalled(message, recalled):
                 is_done = True
                 with self._broker.skipped.guard("timer", names.TIMER_TOPIC, 0, message.record.queue_offset):
                     roll = unit.magic & TimerMagic.ROLL
@@ -310,9 +312,9 @@ class Timer:
         return True
 
     @staticmethod
-    def _is_deleted(message: ParsedRecord, deleted: set[str]) -> bool:
-        key = message.unique_key
-        return key in deleted or f"{message.properties.get(properties.REAL_TOPIC)}+{key}" in deleted
+    def _is_recalled(message: ParsedRecord, recalled: set[str]) -> bool:
+        topic = message.properties.get(properties.REAL_TOPIC)
+        return service_records.is_recalled(topic, message.unique_key, recalled)
 
     def _parked(self, unit: TimerLogUnit) -> ParsedRecord | None:
         """Returns the message of a timer log unit; None if it was deleted, or the unit does not point to a record."""

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from mqtool.engine import Compat, StoreOptions, open_store
 from mqtool.errors import LayoutError
-from mqtool.formats import timer
+from mqtool.formats import commit_log, properties, timer
 from mqtool.formats.timer import TimerMagic
 from mqtool.server.broker.delay.recall_handle import RecallHandle
 from mqtool.server.broker.delay.timer import Timer
@@ -58,6 +58,31 @@ def test_a_message_that_is_recalled_does_not_come(client, topic):
     assert client.call(370, producerGroup="P", topic=topic, recallHandle=handle).code == 0
     client.put(topic, b"witness", properties={"TIMER_DELAY_MS": "2600"})
     assert bodies(client.pull(topic, hold_ms=20_000)) == [b"witness"]
+
+
+@pytest.mark.parametrize(("with_topic", "name"), [("false", "{key}"), ("true", "{topic}+{key}")])
+def test_a_recall_names_its_message_as_the_configured_broker_does(with_topic, name):
+    keys = {"recallMessageEnable": "true", "appendTopicForTimerDeleteKey": with_topic}
+    with MqServer(**keys) as server, Client(server.broker_address) as client:
+        sent = client.put("T", b"never", properties={"TIMER_DELAY_SEC": "60"})
+        assert client.call(370, producerGroup="P", topic="T", recallHandle=sent.fields["recallHandle"]).code == 0
+        until(lambda: server.call(lambda: server.broker.messages.dispatch_behind) == 0)
+        found = server.call(lambda: server.broker.messages.get_message("rmq_sys_wheel_timer", 0, 1, 1).records)
+    named = properties.decode(commit_log.parse_record(found[0]).properties)["TIMER_DEL_UNIQKEY"]
+    assert named == name.format(topic="T", key=sent.fields["transactionId"])
+
+
+@pytest.mark.slow
+def test_a_recall_is_rolled_with_its_message(tmp_path, monkeypatch):
+    monkeypatch.setattr("mqtool.server.broker.delay.timer._PERIOD_S", 0.02)
+    keys = {"timerPrecisionMs": "100", "timerRollWindowSlot": "3", "recallMessageEnable": "true"}
+    with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
+        handle = client.put("Later", b"never", properties={"TIMER_DELAY_MS": "1500"}).fields["recallHandle"]
+        time.sleep(0.15)
+        assert client.call(370, producerGroup="P", topic="Later", recallHandle=handle).code == 0
+        client.put("Later", b"witness", properties={"TIMER_DELAY_MS": "2000"})
+        until(lambda: client.pull("Later").code == 0)
+        assert bodies(client.pull("Later")) == [b"witness"]
 
 
 @pytest.mark.parametrize(
