@@ -114,8 +114,14 @@ class Database:
             raise
         except Exception as error:  # the library raises nothing more precise
             self._remove()
-            reason = _reason(error).replace(str(self._links), str(path))
-            raise StoreError(f"cannot be opened as a RocksDB: {reason}", path) from error
+            raise StoreError(f"cannot be opened as a RocksDB: {self._named(error)}", path) from error
+
+    def _named(self, error: Exception) -> str:
+        """Returns the library's reason, with the database's own path instead of that of the links to its files."""
+        return _reason(error).replace(str(self._links), str(self.path))
+
+    def _damaged(self, error: Exception) -> StoreError:
+        return StoreError(f"cannot be read: {self._named(error)}", self.path)
 
     def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yields keys and values of a column family in order, from `start` on; none if the family does not exist.
@@ -133,7 +139,7 @@ class Database:
                 found.next()
             found.status()
         except Exception as error:  # the library raises nothing more precise
-            raise StoreError(f"cannot be read: {_reason(error)}", self.path) from error
+            raise self._damaged(error) from error
 
     def last_before(self, family: str, key: bytes) -> bytes | None:
         """Returns the last key of a column family that is not greater than `key`, None if there is none."""
@@ -142,7 +148,7 @@ class Database:
             found.seek_for_prev(key)
             return bytes(found.key()) if found.valid() else None
         except Exception as error:  # the library raises nothing more precise
-            raise StoreError(f"cannot be read: {_reason(error)}", self.path) from error
+            raise self._damaged(error) from error
 
     def close(self) -> None:
         """Closes the database; may be called again."""

@@ -161,6 +161,18 @@ def test_a_damaged_database_is_reported_and_the_log_is_read(file, tmp_path):
         assert "rocksdb-unreadable" in {finding.code for finding in verify(store).findings}
 
 
+def test_a_damaged_block_is_named_by_its_place_in_the_store(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    for path in (root / "consumequeue").glob("*.sst"):
+        data = bytearray(path.read_bytes())
+        data[100] ^= 0xFF
+        path.write_bytes(data)
+    with mqtool.open(root) as store:
+        assert store.queues() == []
+        assert "block checksum mismatch" in store.rocksdb.problem
+        assert f"in {root}/consumequeue/000011.sst offset 0" in store.rocksdb.problem
+
+
 def test_queues_become_files_that_a_rebuild_from_the_log_would_make(tmp_path):
     config = store_fixture(NAME).config
     before = tree_digest(ROOT)
