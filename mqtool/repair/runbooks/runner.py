@@ -6,7 +6,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from mqtool.commands import salvage_command
-from mqtool.errors import MqtoolError, NothingToChangeError, RefusedError, StoreError, UsageError
+from mqtool.errors import MqtoolError, NothingToChangeError, RefusedError
 from mqtool.repair.changes import change_to_json
 from mqtool.repair.gates import check_backup
 from mqtool.repair.outlook import LOSSES, Comparison, Preview
@@ -231,7 +231,7 @@ def _prove(
         case = Case(store, replace(request, broker=protocol.broker))
         try:
             detection = runbook.detect(case)
-        except (StoreError, UsageError, MqtoolError) as error:
+        except MqtoolError as error:
             protocol.add("verify", FAILED, f"the store cannot be read: {error}")
             return
         loses_more = forecast is not None and not forecast.is_repaired
