@@ -1,5 +1,6 @@
 """ConsumeQueueExt, open for reading: its units, and the tags codes for addresses in a ConsumeQueue."""
 
+from collections.abc import Iterator
 from functools import cached_property
 from pathlib import Path
 
@@ -9,7 +10,6 @@ from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue_ext import (
     END_BLANK_SIZE,
-    HEAD_SIZE,
     LONGEST_UNIT,
     ConsumeQueueExtUnit,
     ext_offset,
@@ -19,6 +19,29 @@ from mqtool.formats.java import LONG_MIN
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, recording_unlisted
 
 MOST_PROBLEMS = 1000
+_PIECE = 1 << 20
+
+
+def ext_units(file: ReadFile) -> Iterator[tuple[int, ConsumeQueueExtUnit]]:
+    """Yields position and unit of each unit of a file.
+
+    Raises:
+        FormatError: the bytes at a position are no unit; the units before it have been yielded.
+        StoreError: the file cannot be read.
+    """
+    data, start, at = b"", 0, 0
+    while file.size - at > END_BLANK_SIZE:
+        if at + LONGEST_UNIT > start + len(data) < file.size:
+            start, data = at, file.read(at, _PIECE)
+        try:
+            unit = parse_ext_unit(data, at - start)
+        except FormatError as error:
+            reason = str(error).partition(": ")[2]
+            raise FormatError(reason, layout=error.layout, field=error.field, position=at) from error
+        if unit is None:
+            return
+        yield at, unit
+        at += unit.size
 
 
 class ExtUnits:
@@ -51,13 +74,13 @@ class ExtUnits:
         for file in files:
             try:
                 with ReadFile(file.path) as opened:
-                    data = opened.read(0, min(opened.data_end() + LONGEST_UNIT, file.size))
+                    for position, unit in ext_units(opened):
+                        offsets.append(file.base + position)
+                        tags.append(unit.tags_code)
             except StoreError as error:
                 unread = unread or str(error)
-                continue
-            problem = _read(file, data, offsets, tags)
-            if problem:
-                problems.append(f"{file.path.name}: {problem}")
+            except FormatError as error:
+                problems.append(f"{file.path.name}: {error}")
         return np.array(offsets, np.int64), np.array(tags, np.int64), problems, unread
 
     @property
@@ -99,21 +122,3 @@ class ExtUnits:
             evidence = f"no unit at extension offset {where}" + (f"; {malformed[0]}" if malformed else "")
             problems.append((where, "ext-dangling-address", evidence))
         return np.where(found, tags[at] if len(tags) else 0, 0)
-
-
-def _read(file: MappedFile, data: bytes, offsets: list[int], tags: list[int]) -> str:
-    """Reads one file's units; returns why reading ended early, "" if it did not."""
-    at = 0
-    while at + HEAD_SIZE <= len(data):
-        if file.size - at <= END_BLANK_SIZE:
-            break
-        try:
-            unit = parse_ext_unit(data, at)
-        except FormatError as error:
-            return str(error)
-        if unit is None:
-            break
-        offsets.append(file.base + at)
-        tags.append(unit.tags_code)
-        at += unit.size
-    return ""

@@ -15,8 +15,9 @@ from mqtool.formats import checkpoint, config_json, dledger, epoch, index_file, 
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK
-from mqtool.formats.consume_queue_ext import END_BLANK_SIZE, ext_address, parse_ext_unit
+from mqtool.formats.consume_queue_ext import ext_address
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.consume_queue_ext import ext_units
 from mqtool.store.files import ReadFile, read_file
 from mqtool.store.index_file import IndexFile
 from mqtool.store.known_file import KnownFile
@@ -108,15 +109,10 @@ def _batch_consume_queue(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
 
 def _consume_queue_ext(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
     with ReadFile(file.path) as opened:
-        data_end, at = opened.data_end(), 0
-        while at + END_BLANK_SIZE <= data_end:
-            unit = parse_ext_unit(opened.read(at, 1 << 15))  # a unit's size is an i16
-            if unit is None:
-                return
-            offset = file.base + at
+        for position, unit in ext_units(opened):
+            offset = file.base + position
             place = {"topic": file.topic, "queue_id": file.queue_id, "offset": offset, "address": ext_address(offset)}
             yield {**place, **asdict(unit), "bit_map": unit.bit_map.hex()}
-            at += unit.size
 
 
 def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
