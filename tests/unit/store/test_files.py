@@ -219,6 +219,11 @@ def test_a_root_that_is_no_directory_is_refused_with_a_hint(make, words, tmp_pat
         require_directory(tmp_path / "root")
 
 
+def test_a_url_given_as_a_path_is_refused_with_what_reads_it():
+    with pytest.raises(NotAStoreError, match="object storage is read by `mqtool export`"):
+        require_directory(Path("s3://backup/store"))
+
+
 @pytest.mark.parametrize("places", [(), (0,), (3 << 20,), (5, (2 << 20) + 1), ((1 << 20) - 1, 1 << 20)])
 @pytest.mark.parametrize("start", [0, 1, 1 << 20, (3 << 20) + 1, 9 << 20])
 @pytest.mark.parametrize("end", [None, 1, (1 << 20) + 1, 9 << 20])
