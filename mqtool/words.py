@@ -1,12 +1,20 @@
-"""Formats values for readers: sizes, times, counts, names without invisible characters."""
+"""Formats values for readers: sizes, times, counts, names without invisible characters; parses sizes and times."""
 
+import re
 import unicodedata
 from collections.abc import Iterable
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta, tzinfo
 
 _UNITS = ("bytes", "KiB", "MiB", "GiB", "TiB", "PiB")
 LONGEST = 2000
 """Maximum number of characters shown; names in damaged files can have any length."""
+
+_MQADMIN = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})", re.ASCII)
+_CALENDAR = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d([.,]\d+)?)?([Zz]|[+-]\d\d(:?\d\d)?)?)?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
+_SIZE = re.compile(r"(\d{1,19})\s*([kmgt]?)(i?b)?", re.ASCII | re.IGNORECASE)
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+_LAST = (1 << 63) - 1
 
 
 def size(count: int) -> str:
@@ -33,6 +41,44 @@ def moment(milliseconds: int) -> str:
         return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d %H:%M:%S}"
     except (OverflowError, ValueError, OSError):
         return str(milliseconds)
+
+
+def parse_size(text: str) -> int | None:
+    """Parses a number of bytes such as 4096, 64K, 10MiB or 1g (powers of 1024). Returns None for other texts."""
+    found = _SIZE.fullmatch(text.strip())
+    return None if found is None else int(found[1]) << (10 * " kmgt".index(found[2].lower() or " "))
+
+
+def parse_time(text: str, zone: tzinfo | None) -> int | None:
+    """Parses ms since the epoch, or a moment as `parse_moment` does. Returns None for other texts.
+
+    Returns:
+        Milliseconds since the epoch, rounded up: messages are stored at whole milliseconds, so this is the first that
+        can be at or after the moment.
+    """
+    if _NUMBER.fullmatch(text):
+        return int(text) if abs(int(text)) <= _LAST else None
+    found = parse_moment(text, zone)
+    return None if found is None else -((_EPOCH - found) // timedelta(milliseconds=1))
+
+
+def parse_moment(text: str, zone: tzinfo | None) -> datetime | None:
+    """Parses RFC 3339 or mqadmin's `yyyy-MM-dd#HH:mm:ss:SSS`. Returns a time in UTC; None for other texts.
+
+    Args:
+        text: as a user writes it.
+        zone: of a time that does not state one; None for this machine's zone.
+    """
+    mqadmin = _MQADMIN.fullmatch(text)
+    if mqadmin:
+        text = "{}T{}.{}".format(*mqadmin.groups())
+    elif not _CALENDAR.fullmatch(text):
+        return None
+    try:
+        found = datetime.fromisoformat(text.replace(",", ".").upper())
+        return (found.replace(tzinfo=zone) if found.tzinfo is None else found).astimezone(UTC)
+    except (ValueError, OverflowError):
+        return None
 
 
 def visible(text: object) -> str:

@@ -6,18 +6,15 @@ be missing. `--time` takes `A..B`. A time is RFC 3339, milliseconds since the ep
 """
 
 import re
-from datetime import datetime
 from enum import Enum
 
 from msgspec import Struct
 
+from mqtool import words
 from mqtool.cli import zones
 from mqtool.errors import UsageError
 
-_MQADMIN = re.compile(r"(\d{4}-\d\d-\d\d)#(\d\d:\d\d:\d\d):(\d{3})", re.ASCII)
-_CALENDAR = re.compile(r"\d{4}-\d\d-\d\d([Tt ]\d\d:\d\d(:\d\d([.,]\d+)?)?([Zz]|[+-]\d\d:?\d\d)?)?", re.ASCII)
 _NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_SIZE = re.compile(r"(\d{1,19})\s*([kmgt]?)(i?b)?", re.ASCII | re.IGNORECASE)
 _LAST = (1 << 63) - 1
 
 
@@ -103,7 +100,7 @@ def _point(text: str) -> Point | None:
     if text in ("start", "end"):
         return Point(Anchor.START if text == "start" else Anchor.END)
     if text.startswith("@"):
-        value = _time(text[1:])
+        value = words.parse_time(text[1:], zones.selected())
         return None if value is None else Point(Anchor.TIME, value)
     if not _NUMBER.fullmatch(text) or abs(int(text)) > _LAST:
         return None
@@ -140,34 +137,18 @@ def parse_time(text: str) -> int:
     """Parses one moment.
 
     Returns:
-        Milliseconds since the epoch, rounded up: messages are stored at whole milliseconds, so this is the first
-            that can be at
-        or after the moment.
+        Milliseconds since the epoch, rounded up.
 
     Raises:
         UsageError: it has none of the forms.
     """
-    found = _time(text)
+    found = words.parse_time(text, zones.selected())
     if found is None:
         raise UsageError(
             f"time {text!r}: expected RFC 3339 (2026-11-21T00:33:14.018Z), milliseconds since the epoch, "
             "or yyyy-MM-dd#HH:mm:ss:SSS"
         )
     return found
-
-
-def _time(text: str) -> int | None:
-    if _NUMBER.fullmatch(text):
-        return int(text) if abs(int(text)) <= _LAST else None
-    mqadmin = _MQADMIN.fullmatch(text)
-    if mqadmin:
-        text = "{}T{}.{}".format(*mqadmin.groups())
-    elif not _CALENDAR.fullmatch(text):
-        return None
-    try:
-        return zones.milliseconds(datetime.fromisoformat(text.replace(",", ".").upper()))
-    except (ValueError, OverflowError):
-        return None
 
 
 def parse_rate(text: str | None) -> int | None:
@@ -188,7 +169,7 @@ def parse_size(text: str) -> int:
     Raises:
         UsageError: it does not have this form.
     """
-    found = _SIZE.fullmatch(text.strip())
-    if not found:
+    found = words.parse_size(text)
+    if found is None:
         raise UsageError(f"size {text!r}: expected bytes, or a number with K, M, G or T")
-    return int(found[1]) << (10 * " kmgt".index(found[2].lower() or " "))
+    return found

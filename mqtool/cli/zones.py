@@ -44,15 +44,9 @@ def choose(name: str) -> str:
     return name
 
 
-def milliseconds(moment: datetime) -> int:
-    """Returns milliseconds since the epoch, rounded up; a moment without a zone is in the zone of this run.
-
-    Raises:
-        OverflowError: the moment is out of range.
-    """
-    if moment.tzinfo is None and _SelectedZone.zone is not None:
-        moment = moment.replace(tzinfo=_SelectedZone.zone)
-    return -((_EPOCH - moment.astimezone(UTC)) // timedelta(milliseconds=1))
+def selected() -> tzinfo | None:
+    """Returns the zone of this run; None for this machine's own zone."""
+    return _SelectedZone.zone
 
 
 def moment(milliseconds: int) -> str:

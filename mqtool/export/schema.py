@@ -43,24 +43,6 @@ class RecordClass(enum.StrEnum):
     """A record of a system topic, e.g. a delayed message, an op message or a POP checkpoint."""
 
 
-HALF_TOPICS = frozenset((topics.HALF_TOPIC, topics.ROCKSDB_HALF_TOPIC))
-SYSTEM_TOPICS = frozenset(
-    (
-        "TBW102",
-        topics.SCHEDULE_TOPIC,
-        "RMQ_SYS_TRACE_TOPIC",
-        topics.OP_TOPIC,
-        "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC",
-        "TRANS_CHECK_MAX_TIME_TOPIC",
-        "SELF_TEST_TOPIC",
-        "OFFSET_MOVED_EVENT",
-    )
-)
-"""TopicValidator's system topics (4.9.7, 5.5.0), without two names that users have for topics of their own:
-BenchmarkTest, and CHECKPOINT_TOPIC, which only 5.5.0 with RocksDB reserves."""
-SYSTEM_PREFIX = topics.SYSTEM_PREFIX
-
-
 def class_of(topic: str, sys_flag: int) -> RecordClass:
     """Returns the class of a record.
 
@@ -68,13 +50,11 @@ def class_of(topic: str, sys_flag: int) -> RecordClass:
     (4.9.7, 5.5.0).
     """
     transaction = sys_flag & TRANSACTION_MASK
-    if topic in HALF_TOPICS or transaction == SysFlag.TRANSACTION_PREPARED:
+    if topic in topics.HALF_TOPICS or transaction == SysFlag.TRANSACTION_PREPARED:
         return RecordClass.HALF
     if transaction == SysFlag.TRANSACTION_ROLLBACK:
         return RecordClass.ROLLED_BACK
-    if topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX):
-        return RecordClass.SYSTEM
-    return RecordClass.COMMITTED
+    return RecordClass.COMMITTED if topics.is_for_consumers(topic) else RecordClass.SYSTEM
 
 
 class ExportColumn(Struct, frozen=True):

@@ -9,12 +9,13 @@ import struct
 from msgspec import Struct
 
 from mqtool.errors import FormatError
+from mqtool.formats import topics
 from mqtool.formats.codec import Unit
 from mqtool.formats.fields import i32, i64
 
 UNITS = "default"
 BOUNDS = "offset"
-CHECKPOINT_TOPIC = b"CHECKPOINT_TOPIC"
+CHECKPOINT_TOPIC = topics.CHECKPOINT_TOPIC.encode()
 MAX, MIN = b"max", b"min"
 
 _SEPARATOR = b"\x01"

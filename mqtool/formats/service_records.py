@@ -15,7 +15,16 @@ from msgspec import Struct, field
 
 from mqtool.errors import FormatError
 from mqtool.formats import file_names, java, properties
-from mqtool.formats.topics import HALF_TOPIC, OP_TOPIC, REVIVE_TOPIC_PREFIX, SCHEDULE_TOPIC, TIMER_TOPIC
+from mqtool.formats.topics import (
+    HALF_TOPIC,
+    OP_TOPIC,
+    REVIVE_TOPIC_PREFIX,
+    ROCKSDB_HALF_TOPIC,
+    ROCKSDB_OP_TOPIC,
+    SCHEDULE_TOPIC,
+    TIMER_TOPIC,
+    holds_service_records,
+)
 
 TRANSACTION_GROUP = "CID_RMQ_SYS_TRANS"
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
@@ -247,6 +256,14 @@ def _key(document: dict[str, Any]) -> QueueKey:
     if not 0 <= queue_id < MAX_QUEUES:
         raise _unexpected("q", f"0 to {MAX_QUEUES - 1}", str(queue_id))
     return QueueKey(str(document["c"]), str(document["t"]), queue_id)
+
+
+def has_format(topic: str) -> bool:
+    """Whether a service expects a format of a topic's messages that `problem_of` checks.
+
+    Transactions whose state is in RocksDB are not checked.
+    """
+    return holds_service_records(topic) and topic not in (ROCKSDB_HALF_TOPIC, ROCKSDB_OP_TOPIC)
 
 
 def problem_of(topic: str, values: Mapping[str, str], body: bytes, stored: int, max_delay_s: int) -> str | None:

@@ -25,7 +25,7 @@ from mqtool.formats.config_files import (
     Topics,
 )
 from mqtool.formats.config_json import json_style
-from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, is_lmq
+from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX, SCHEDULE_TOPIC, group_of_retry, is_lmq
 from mqtool.jobs.atomic import writing
 from mqtool.rebuild.log_survey import LogSurvey, QueueRange
 from mqtool.rebuild.queue_writer import QueueName
@@ -148,9 +148,11 @@ class _Composer:
         """Keeps configured groups; adds groups that have retry or dead-letter topics, or consumer offsets."""
         known = self._metadata.groups_file
         table = dict(known.subscription_group_table) if known else {}
+        with_offsets = set(self._metadata.consumer_offsets)
         prefixes = (RETRY_PREFIX, DEAD_LETTER_PREFIX)
-        named = {name.topic.removeprefix(p) for name in self._ranges for p in prefixes if name.topic.startswith(p)}
-        for group in sorted(named | set(self._metadata.consumer_offsets)):
+        retries = {name.topic for name in self._ranges if name.topic.startswith(prefixes)}
+        named = {group_of_retry(topic, table.keys() | with_offsets) for topic in retries}
+        for group in sorted(named | with_offsets):
             if group and group not in table:
                 table[group] = GroupConfig(group)
                 self._guess(

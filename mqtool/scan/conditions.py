@@ -8,7 +8,7 @@ parentheses. The rows are those that a database would return: a comparison with 
 
 import re
 from collections.abc import Callable
-from datetime import UTC, datetime
+from datetime import UTC
 from functools import reduce
 from operator import or_
 from typing import Any
@@ -16,6 +16,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from mqtool import words
 from mqtool.errors import UsageError
 
 _TOKEN = re.compile(
@@ -195,9 +196,10 @@ class _Parser:
             if self._kind == "number":
                 found = pa.scalar(int(self._token), pa.timestamp("ms", "UTC"))
             else:
-                moment = datetime.fromisoformat(self._token[1:-1])
-                aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-                found = pa.scalar(aware, pa.timestamp("us", "UTC"))
+                moment = words.parse_moment(self._token[1:-1], UTC)
+                if moment is None:
+                    raise self._unexpected(wanted)
+                found = pa.scalar(moment, pa.timestamp("us", "UTC"))
         except (ValueError, OverflowError) as error:
             raise self._unexpected(wanted) from error
         self._move()

@@ -1,13 +1,13 @@
 """Parses the options of the data source, which Spark passes as strings, into requests."""
 
 import json
-import re
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC
 
 from msgspec import Struct
 from msgspec.structs import replace
 
+from mqtool import words
 from mqtool.choices import Trust
 from mqtool.errors import UsageError
 from mqtool.export import redact
@@ -48,8 +48,6 @@ KNOWN = (
     "startingOffsets",
     "maxBytesPerTrigger",
 )
-
-_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class SourceOptions(Struct, frozen=True):
@@ -223,23 +221,17 @@ class _Values:
             raise UsageError(f"option {name!r}: expected a whole number, found {text!r}") from error
 
     def size(self, name: str) -> int | None:
-        """Returns bytes: a number, optionally with suffix k, m or g."""
+        """Returns a number of bytes of 1 or more, as `words.parse_size` reads it."""
         text = self._given.get(name.lower())
-        if text is None:
-            return None
-        parts = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
-        if parts is None or int(parts[1]) < 1:
+        found = None if text is None else words.parse_size(text)
+        if text is not None and not found:
             raise UsageError(f"option {name!r}: expected bytes, e.g. 67108864 or 64m, found {text!r}")
-        return int(parts[1]) << {"": 0, "k": 10, "m": 20, "g": 30}[parts[2]]
+        return found
 
     def time(self, name: str) -> int | None:
-        """Returns ms since the epoch: a number, or RFC 3339; UTC if no zone is given."""
+        """Returns ms since the epoch, as `words.parse_time` reads them; UTC if no zone is given."""
         text = self._given.get(name.lower())
-        if text is None or re.fullmatch(r"-?\d+", text):
-            return None if text is None else int(text)
-        try:
-            moment = datetime.fromisoformat(text)
-        except ValueError as error:
-            raise UsageError(f"option {name!r}: expected ms or RFC 3339, found {text!r}") from error
-        aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
-        return -((_EPOCH - aware) // timedelta(milliseconds=1))
+        found = None if text is None else words.parse_time(text, UTC)
+        if text is not None and found is None:
+            raise UsageError(f"option {name!r}: expected ms or RFC 3339, found {text!r}")
+        return found

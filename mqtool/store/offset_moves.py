@@ -10,7 +10,7 @@ from enum import StrEnum
 from msgspec import Struct, field
 
 from mqtool.errors import UsageError
-from mqtool.formats.topics import RETRY_PREFIX
+from mqtool.formats.topics import is_retry_of
 from mqtool.store.get_message import first_delivered
 from mqtool.store.globs import Globs
 from mqtool.store.queue_messages import QueueMessage, QueueMessages
@@ -209,7 +209,7 @@ def _places(
         source = target.positions.get(target.group or group, {})
         places = {(topic, queue_id) for topic, offsets in source.items() for queue_id in offsets}
         if target.group:  # retries of the other group are not this one's
-            places = {place for place in places if place[0] != f"{RETRY_PREFIX}{target.group}"}
+            places = {place for place in places if not is_retry_of(place[0], target.group)}
     elif target.kind not in _NEEDS_POSITION:
         existing = queues.topics()
         topics = existing if scope.topics else own

@@ -3,12 +3,10 @@
 from collections.abc import Iterable, Sequence
 
 from mqtool.errors import UsageError
-from mqtool.formats import topics as names
+from mqtool.formats.topics import holds_service_records
 from mqtool.store.globs import Globs
 from mqtool.store.message import Message
 from mqtool.store.store import Store
-
-_OF_THE_BROKER = (names.SCHEDULE_TOPIC, names.TIMER_TOPIC, names.HALF_TOPIC, names.OP_TOPIC)
 
 
 def unmatched(store: Store, globs: Iterable[str]) -> list[str]:
@@ -47,11 +45,7 @@ def purgeable_topics(stores: Sequence[Store], globs: Sequence[str]) -> tuple[str
         found = {name for name in known if match.matches(name)}
         if not found:
             raise UsageError(f"{stores[0].path}: there is no topic {glob!r}; `mqtool info` lists topics")
-        if found == {glob} and _is_of_the_broker(glob):
+        if found == {glob} and holds_service_records(glob):
             raise UsageError(f"{glob} cannot be left out: the broker keeps messages of other topics in it")
-        chosen |= {name for name in found if not _is_of_the_broker(name)}
+        chosen |= {name for name in found if not holds_service_records(name)}
     return tuple(sorted(chosen))
-
-
-def _is_of_the_broker(name: str) -> bool:
-    return name in _OF_THE_BROKER or name.startswith(names.REVIVE_TOPIC_PREFIX)

@@ -187,7 +187,7 @@ def _of_records(store: Store, records: Sequence[Message]) -> Iterator[Step]:
     for number, message in enumerate(records):
         earlier = records[:number]
         topic = message.topic
-        if topic == topics.HALF_TOPIC:
+        if topic in topics.HALF_TOPICS:
             yield _half(message)
         elif topic == topics.CHECKED_TOO_OFTEN_TOPIC:
             checks = max(0, service_records.check_times(message.properties))
@@ -204,7 +204,7 @@ def _of_records(store: Store, records: Sequence[Message]) -> Iterator[Step]:
             group = message.properties.get("ORIGIN_GROUP") or topics.group_of_retry(topic, groups)
             text = f"retry {message.reconsume_times} of group {group}"
             yield step_of(message, StepKind.RETRY, text, group=group, tries=message.reconsume_times)
-        elif topic not in (topics.OP_TOPIC, topics.TRACE_TOPIC) and not topic.startswith(topics.REVIVE_TOPIC_PREFIX):
+        elif topic != topics.TRACE_TOPIC and not topics.holds_service_records(topic):
             yield _stored(message, earlier)
 
 
@@ -325,7 +325,7 @@ def _slot(store: Store, message: Message) -> int | None:
 def _of_groups(store: Store, records: Sequence[Message]) -> Iterator[Step]:
     """Yields, for each record visible to consumers, which consumer groups have passed it and which have not."""
     for message in records:
-        if not is_for_consumers(message.topic):
+        if not topics.is_for_consumers(message.topic):
             continue
         for group, positions in sorted(store.metadata.consumer_offsets.items()):
             position = positions.get(message.topic, {}).get(message.queue_id)
@@ -347,12 +347,6 @@ def _of_groups(store: Store, records: Sequence[Message]) -> Iterator[Step]:
             kind = StepKind.PASSED if is_past else StepKind.WAITS
             text = f"group {group} is past it" if is_past else f"group {group} has not got it yet"
             yield Step(kind, text, proof, **about)  # type: ignore[arg-type]
-
-
-def is_for_consumers(topic: str) -> bool:
-    """Whether a topic's messages are delivered to application consumers (it is not a system topic)."""
-    system = (topics.HALF_TOPIC, topics.OP_TOPIC, topics.SCHEDULE_TOPIC, topics.TRACE_TOPIC)
-    return topic not in (*system, topics.CHECKED_TOO_OFTEN_TOPIC) and not topic.startswith(topics.SYSTEM_PREFIX)
 
 
 def _of_traces(reports: Sequence[Report]) -> Iterator[Step]:

@@ -39,7 +39,7 @@ def steps(store: Store, records: Sequence[Message], notes: list[str]) -> Iterato
     elif out.points or kv_popped.is_used(store):
         notes.append("the broker keeps pops in kvStore, which only holds those that are not acknowledged")
     for message in records:
-        if message.topic.startswith(topics.SYSTEM_PREFIX) or store.queue(message.topic, message.queue_id) is None:
+        if not topics.is_for_consumers(message.topic) or store.queue(message.topic, message.queue_id) is None:
             continue
         place = (message.topic, message.queue_id)
         for point in out.points:
@@ -65,7 +65,7 @@ def _is_retried(message: Message, point: CheckPoint, records: Sequence[Message])
 def _points(store: Store, message: Message, notes: list[str]) -> Iterator[tuple[CheckPoint, int]]:
     """Yields the POP checkpoints that name a record, with the checkpoints' physical offsets."""
     queue = store.queue(topics.TIMER_TOPIC, 0)
-    if queue is None or message.topic in (topics.SCHEDULE_TOPIC, topics.HALF_TOPIC, topics.OP_TOPIC):
+    if queue is None:
         return
     place = (message.topic, message.queue_id)
     start = store.offset_in_queue_by_time(topics.TIMER_TOPIC, 0, message.store_timestamp)

@@ -24,10 +24,10 @@ def ends(store: Store, records: Sequence[Message], *, is_complete: bool) -> Iter
         records: of the message.
         is_complete: all records of the message are known, so that the absence of a committed one means a rollback.
     """
-    halves = [one for one in records if one.topic == topics.HALF_TOPIC]
+    halves = [one for one in records if one.topic in topics.HALF_TOPICS]
     if not halves:
         return
-    is_committed = any(one.prepared_transaction_offset for one in records if one.topic != topics.HALF_TOPIC)
+    is_committed = any(one.prepared_transaction_offset for one in records if one.topic not in topics.HALF_TOPICS)
     is_given_up = any(one.topic == topics.CHECKED_TOO_OFTEN_TOPIC for one in records)
     if is_committed or is_given_up:
         return
@@ -88,6 +88,8 @@ def _open(store: Store, half: Message, why: str) -> Step:
 
 def op_of(store: Store, half: Message) -> Message | str:
     """Returns the op message that ends a half message; "" if there is none; the reason if it cannot be determined."""
+    if half.topic == topics.ROCKSDB_HALF_TOPIC:
+        return f"half messages of {half.topic} are settled in RocksDB, which is not read"
     queue = store.queue(topics.OP_TOPIC, half.queue_id)
     if queue is None:
         return ""

@@ -11,7 +11,7 @@ from pathlib import Path
 from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import config_files, config_json, file_names, topics
 from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
-from mqtool.formats.topics import is_lmq
+from mqtool.formats.topics import is_made_by_broker
 from mqtool.store.consume_queue import has_record, units_from
 from mqtool.store.deliveries import delivered_offsets, identity_of
 from mqtool.store.files import list_directory, read_file
@@ -50,16 +50,6 @@ _ROCKSDB = {file_names.TOPICS: "topics", file_names.CONSUMER_OFFSETS: "consumerO
 """File to the directory that replaces it if the broker keeps its configuration in RocksDB."""
 _DELIVERY_MS = 5_000
 """A message that was due this many ms before the newest record must have been delivered."""
-SYSTEM_TOPICS = (
-    topics.SYSTEM_PREFIX,
-    "RMQ_SYS_",
-    topics.SCHEDULE_TOPIC,
-    topics.RETRY_PREFIX,
-    topics.DEAD_LETTER_PREFIX,
-    "TRANS_CHECK_MAX_TIME_TOPIC",
-    "OFFSET_MOVED_EVENT",
-)
-"""Topics that brokers create themselves, some without writing them to topics.json immediately."""
 
 
 def check_config_files(root: Path, collector: FindingCollector) -> tuple[str, frozenset[str]]:
@@ -140,7 +130,7 @@ def check_topics(
         seen.add(topic)
         config = topics.get(topic)
         if config is None:
-            if readable and not is_lmq(topic) and not topic.startswith(SYSTEM_TOPICS):
+            if readable and not is_made_by_broker(topic):
                 collector.add(
                     "config-topic-missing", path, f"{queue.path.parent} holds its queues", queue=(topic, None)
                 )

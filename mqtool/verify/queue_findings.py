@@ -8,10 +8,9 @@ from msgspec import Struct, field
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.formats.topics import is_lmq
+from mqtool.formats.topics import is_made_by_broker
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import ReadFile, list_mapped_files
-from mqtool.verify.config import SYSTEM_TOPICS
 from mqtool.verify.consume_queue import QueueFacts, Run
 from mqtool.verify.continuity import QueueSpan
 from mqtool.verify.finding_collector import FindingCollector
@@ -231,8 +230,7 @@ def absent_queues(
         if queue in here or count <= 0 or not survey.includes(queue[0]) or survey.is_unlisted(queue):
             continue
         topic = queue[0]
-        is_own = is_lmq(topic) or topic.startswith(SYSTEM_TOPICS)
-        if readable and topic not in configured and topic not in topics_here and not is_own:
+        if readable and topic not in configured and topic not in topics_here and not is_made_by_broker(topic):
             deleted.setdefault(topic, []).append(count)
         elif (tree := _tree(survey, topic)) in in_the_way:
             blocked[tree] += count

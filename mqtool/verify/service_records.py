@@ -25,13 +25,6 @@ UNKNOWN_DELAY_S = 366 * 86_400
 MAX_PASSED = 10_000
 """Number of messages before the service's offset in each queue that are read too."""
 
-_TOPICS = (
-    topics.SCHEDULE_TOPIC,
-    topics.TIMER_TOPIC,
-    topics.HALF_TOPIC,
-    topics.OP_TOPIC,
-)
-
 
 class ServiceRecordCheck:
     """Reads the messages that wait for the services of a store."""
@@ -46,7 +39,7 @@ class ServiceRecordCheck:
         """Checks every queue of a service; returns why some of it was not read, "" if all was."""
         unread = ""
         for queue in self._store.queues():
-            if queue.topic in _TOPICS or queue.topic.startswith(topics.REVIVE_TOPIC_PREFIX):
+            if service_records.has_format(queue.topic):
                 unread = self._queue(queue) or unread
         return unread
 

@@ -7,7 +7,6 @@ import re
 
 from mqtool.formats import service_records, topics
 
-SCHEDULE_TOPIC = topics.SCHEDULE_TOPIC
 HALF_TOPIC = topics.HALF_TOPIC
 OP_TOPIC = topics.OP_TOPIC
 TIMER_TOPIC = topics.TIMER_TOPIC
@@ -15,30 +14,16 @@ REVIVE_TOPIC_PREFIX = topics.REVIVE_TOPIC_PREFIX
 TRANSACTION_GROUP = service_records.TRANSACTION_GROUP
 RETRY_PREFIX = topics.RETRY_PREFIX
 DEAD_LETTER_PREFIX = topics.DEAD_LETTER_PREFIX
-DEFAULT_TOPIC = "TBW102"
-SELF_TEST_TOPIC = "SELF_TEST_TOPIC"
-BENCHMARK_TOPIC = "BenchmarkTest"
-OFFSET_MOVED_TOPIC = "OFFSET_MOVED_EVENT"
+DEFAULT_TOPIC = topics.DEFAULT_TOPIC
+SELF_TEST_TOPIC = topics.SELF_TEST_TOPIC
+BENCHMARK_TOPIC = topics.BENCHMARK_TOPIC
+OFFSET_MOVED_TOPIC = topics.OFFSET_MOVED_TOPIC
 TRACE_TOPIC = topics.TRACE_TOPIC
 CHECKED_TOO_OFTEN_TOPIC = topics.CHECKED_TOO_OFTEN_TOPIC
 REPLY_TOPIC_SUFFIX = "REPLY_TOPIC"
-SYNC_MEMBER_PREFIX = "rmq_sys_SYNC_BROKER_MEMBER_"
+SYNC_MEMBER_PREFIX = topics.SYNC_MEMBER_PREFIX
+NOT_FOR_SENDERS = topics.NOT_FOR_SENDERS
 TOOLS_GROUP = "TOOLS_CONSUMER"
-
-NOT_FOR_SENDERS = frozenset(
-    {
-        SCHEDULE_TOPIC,
-        HALF_TOPIC,
-        OP_TOPIC,
-        CHECKED_TOO_OFTEN_TOPIC,
-        SELF_TEST_TOPIC,
-        OFFSET_MOVED_TOPIC,
-    }
-)
-"""Topics to which no client may send."""
-
-SYSTEM_TOPICS = NOT_FOR_SENDERS | {DEFAULT_TOPIC, BENCHMARK_TOPIC, TRACE_TOPIC, TIMER_TOPIC}
-"""Topics that cannot be deleted or changed, in addition to those with the system prefix."""
 
 PREDEFINED_GROUPS = (
     TOOLS_GROUP,
@@ -51,7 +36,6 @@ PREDEFINED_GROUPS = (
     TRANSACTION_GROUP,
 )
 
-SYSTEM_PREFIX = topics.SYSTEM_PREFIX
 SYSTEM_GROUP_PREFIX = "CID_RMQ_SYS_"
 LONGEST_NAME = 127
 LONGEST_RETRY_NAME = 255
@@ -61,29 +45,11 @@ LONGEST_GROUP = 120
 _ILLEGAL = re.compile(r"[^%|a-zA-Z0-9_-]")
 
 
-def retry_topic(group: str) -> str:
-    """Returns the retry topic of a consumer group."""
-    return RETRY_PREFIX + group
-
-
-def dead_letter_topic(group: str) -> str:
-    """Returns the dead letter topic of a consumer group."""
-    return DEAD_LETTER_PREFIX + group
-
-
-def pop_retry_topic(group: str, topic: str) -> str:
-    """Returns the POP retry topic, for popped messages that were not acknowledged (KeyBuilder.buildPopRetryTopicV1)."""
-    return f"{RETRY_PREFIX}{group}_{topic}"
-
-
-def popped_topic(group: str, topic: str) -> str:
-    """Returns the original topic of messages in a POP retry topic (KeyBuilder.parseNormalTopic)."""
-    return topic[len(RETRY_PREFIX) + len(group) + 1 :] if topic.startswith(RETRY_PREFIX) else topic
-
-
-def is_system_topic(topic: str) -> bool:
-    """Whether a topic is a system topic."""
-    return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_PREFIX)
+retry_topic = topics.retry_topic
+dead_letter_topic = topics.dead_letter_topic
+pop_retry_topic = topics.pop_retry_topic
+popped_topic = topics.popped_topic
+is_system_topic = topics.is_system_topic
 
 
 def is_system_group(group: str) -> bool:

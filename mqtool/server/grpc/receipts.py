@@ -73,9 +73,7 @@ class Receipt(NamedTuple):
 
     def topic(self, group: str, topic: str) -> str:
         """Returns the topic from which the message was popped."""
-        if self.retry == 1:
-            return names.pop_retry_topic(group, topic)
-        return f"{names.RETRY_PREFIX}{group}+{topic}" if self.retry else topic
+        return names.pop_retry_topic(group, topic, second_form=self.retry != 1) if self.retry else topic
 
 
 def parse_receipt(handle: str) -> Receipt:

@@ -10,7 +10,8 @@ from typing import Any
 
 import orjson
 
-from mqtool.server.namesrv.routes import MASTER, MEMBER_TOPIC, PERM_WRITE, BrokerData, QueueData, Routes
+from mqtool.formats.topics import SYNC_MEMBER_PREFIX
+from mqtool.server.namesrv.routes import MASTER, PERM_WRITE, BrokerData, QueueData, Routes
 
 FIRST_WITH_JSON = 401
 """V4_9_4: clients from this version on get routes as standard JSON (ClientRequestProcessor)."""
@@ -47,7 +48,7 @@ def route(
         near = [data for data in brokers if MASTER not in data.addresses or (data.zone or "").lower() == zone.lower()]
         far = {data.name for data in brokers} - {data.name for data in near}
         brokers, queues = near, [data for data in queues if data.broker_name not in far]
-    stand_in = acting_master and not topic.startswith(MEMBER_TOPIC)
+    stand_in = acting_master and not topic.startswith(SYNC_MEMBER_PREFIX)
     answer: dict[str, Any] = {
         "brokerDatas": [
             _broker(data, _addresses(data, queues) if stand_in else data.addresses, standard=standard)

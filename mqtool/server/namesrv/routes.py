@@ -16,7 +16,6 @@ MASTER = 0
 EXPIRY_SECONDS = 120.0
 PERM_WRITE = 2
 READ_WRITE = 6
-MEMBER_TOPIC = "rmq_sys_SYNC_BROKER_MEMBER_"
 
 log = logging.getLogger(__name__)
 

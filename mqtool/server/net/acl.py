@@ -11,7 +11,7 @@ import hmac
 from collections.abc import Iterator
 
 from mqtool.errors import RemoteProtocolError
-from mqtool.formats.topics import RETRY_PREFIX
+from mqtool.formats.topics import RETRY_PREFIX, TRACE_TOPIC
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import document_in
@@ -20,7 +20,6 @@ from mqtool.server.net.peer import Answer, Peer
 
 ACCESS_KEY, SIGNATURE = "AccessKey", "Signature"
 UNIQUE_KEY_QUERY = "_UNIQUE_KEY_QUERY"
-TRACE_TOPIC = "RMQ_SYS_TRACE_TOPIC"
 
 ROUTE_CHANGES = frozenset(
     {

@@ -18,6 +18,7 @@ from mqtool.engine.statuses import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError, LocalProtocolError, RemoteProtocolError
 from mqtool.formats import java, message_id, properties
+from mqtool.formats.topics import DEFAULT_TOPIC
 from mqtool.ingest.bulk_ingest import Ack
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -27,7 +28,6 @@ from mqtool.server.net.loop import loop_factory
 from mqtool.server.producer.route import Destination, Route, route_in
 
 GROUP = "mqtool-replay"
-_AUTO_CREATE = "TBW102"
 _ANSWER_SECONDS = 10.0
 _QUEUES_AT_ONCE = 64
 _BUSY_TRIES = 8
@@ -137,7 +137,7 @@ class BrokerSender:
         if topic not in self._routes:
             found = await self._ask_route(topic)
             if not found.queues and not found.known:
-                pattern = await self._ask_route(_AUTO_CREATE)
+                pattern = await self._ask_route(DEFAULT_TOPIC)
                 found = pattern if pattern.queues else found
             self._routes[topic] = found
         return self._routes[topic]
@@ -192,7 +192,7 @@ def _request(sent: _Sent) -> Command:
     fields = {
         "a": GROUP,
         "b": message.topic,
-        "c": _AUTO_CREATE,
+        "c": DEFAULT_TOPIC,
         "d": str(sent.route.most_queues),
         "e": str(sent.queue.queue_id),
         "f": str(message.sys_flag),

@@ -63,6 +63,15 @@ def test_groups_follow_from_retry_and_dead_letter_topics(tmp_path):
     assert sorted(groups) == ["one", "two"]
 
 
+def test_a_retry_topic_of_pop_belongs_to_the_group_that_popped(tmp_path):
+    root = make_store(tmp_path, [record("%RETRY%one+T"), record("%RETRY%two_T"), record("T")])
+    (root / "config").mkdir(exist_ok=True)
+    (root / "config" / "consumerOffset.json").write_text('{"offsetTable": {"T@two": {0: 1}}}')
+    _, made = composed(root)
+    groups = config_files.parse_groups(made.files["config/subscriptionGroup.json"]).subscription_group_table
+    assert sorted(groups) == ["one", "two"]
+
+
 @pytest.mark.parametrize(("delivered", "expected"), [([], 0), ([0], 1), ([0, 1], 2), ([1], 2)])
 def test_a_delay_level_goes_on_behind_the_last_message_that_was_delivered(tmp_path, delivered, expected):
     keys = [KEY | {"UNIQ_KEY": f"{KEY['UNIQ_KEY'][:-1]}{n}"} for n in range(3)]

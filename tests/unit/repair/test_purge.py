@@ -152,6 +152,14 @@ def test_topics_that_cannot_be_purged_are_refused(name, topic, words, tmp_path):
         make_plan(copy_store(name, tmp_path), Purge((topic,)))
 
 
+@pytest.mark.parametrize("topic", ["RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "RMQ_SYS_ROCKSDB_TRANS_OP_HALF_TOPIC"])
+def test_half_messages_are_not_purged_where_their_state_is_in_rocksdb(topic, tmp_path):
+    builder = StoreBuilder()
+    builder.put(topic=topic)
+    with pytest.raises(UsageError, match="cannot be left out"):
+        make_plan(builder.write(tmp_path / "store"), Purge((topic,)))
+
+
 def test_a_purge_is_a_plan_of_its_own(tmp_path):
     with pytest.raises(UsageError, match="by itself"):
         make_plan(copy_store("orders-5.5.0", tmp_path), [Purge(("Orders",)), RebuildIndex()])

@@ -93,8 +93,9 @@ def test_a_name_that_differs_by_case_is_named():
         after(Scope(("AHEAD",)), Target(K.CLAMP))
 
 
-def test_a_group_is_copied_without_its_retry_topic():
-    now = {"a": {"T": {0: 12}, "%RETRY%a": {0: 4}}, "b": {"T": {0: 15, 1: 2}}}
+def test_a_group_is_copied_without_its_retry_topics():
+    retries = ("%RETRY%a", "%RETRY%a_T", "%RETRY%a+T")
+    now = {"a": {"T": {0: 12}, **{name: {0: 4} for name in retries}}, "b": {"T": {0: 15, 1: 2}}}
     target = Target(K.GROUP, group="a", positions=now)
     assert after(Scope(("b",)), target, now) == {("b", "T", 0): 12}
 

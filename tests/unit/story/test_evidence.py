@@ -219,3 +219,26 @@ def test_a_timer_message_without_a_time_waits_for_an_unknown_one(due, tmp_path):
     builder.put(topic=topics.TIMER_TOPIC, unique_key="U1", properties=encoded(**values))
     found = life(builder.write(tmp_path / "store"))
     assert [(step.kind, step.due) for step in found.steps] == [(StepKind.TIMED, None), (StepKind.WAITS, None)]
+
+
+def test_a_half_message_whose_state_is_in_rocksdb_is_one_and_its_end_is_not_provable(tmp_path):
+    builder = StoreBuilder()
+    values = encoded(UNIQ_KEY="U1", REAL_TOPIC="T", PGROUP="P")
+    builder.put(topic=topics.ROCKSDB_HALF_TOPIC, properties=values)
+    found = life(builder.write(tmp_path / "store")).steps
+    assert [(step.kind, step.text) for step in found] == [
+        (StepKind.HALF, "half message for T from producer group P"),
+        (StepKind.UNKNOWN, "not provable: the end of the transaction"),
+    ]
+    assert "settled in RocksDB" in found[1].proof
+
+
+@pytest.mark.parametrize("topic", ["SELF_TEST_TOPIC", "OFFSET_MOVED_EVENT", topics.ROCKSDB_HALF_TOPIC])
+def test_no_group_passes_messages_of_the_broker(topic, tmp_path):
+    builder = StoreBuilder()
+    builder.put(topic=topic, properties=encoded(UNIQ_KEY="U1", REAL_TOPIC="T"))
+    root = builder.write(tmp_path / "store")
+    (root / "config").mkdir(exist_ok=True)
+    table = {"offsetTable": {f"{topic}@G": {0: 1}}}
+    (root / "config" / "consumerOffset.json").write_text(json.dumps(table))
+    assert StepKind.PASSED not in {step.kind for step in life(root).steps}

@@ -54,6 +54,18 @@ def test_queues_of_another_type_than_the_topic_s_are_reported(root):
         assert found == expected
 
 
+def test_topics_that_a_broker_makes_at_its_start_may_be_missing_in_topics_json(tmp_path):
+    builder = StoreBuilder()
+    names = ("SELF_TEST_TOPIC", "TBW102", "BenchmarkTest", "%RETRY%G", "rmq_sys_wheel_timer", "RMQ_SYS_OF_USERS")
+    for name in names:
+        builder.put(topic=name)
+    root = builder.write(tmp_path / "store")
+    (root / "config").mkdir()
+    (root / "config" / "topics.json").write_text('{"topicConfigTable": {}}')
+    ((_, words),) = findings(root, "config-topic-missing")
+    assert "RMQ_SYS_OF_USERS" in words
+
+
 @pytest.mark.parametrize(
     ("entries", "words"),
     [

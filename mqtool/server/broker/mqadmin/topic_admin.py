@@ -96,7 +96,11 @@ class TopicAdmin:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if names.is_system_topic(topic):
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
-        retries = [names.pop_retry_topic(group, topic) for group in broker.offsets.groups_of(topic)]
+        retries = [
+            names.pop_retry_topic(group, topic, second_form=form)
+            for group in broker.offsets.groups_of(topic)
+            for form in (False, True)
+        ]
         light = [name for name, _ in broker.messages.queues() if name.startswith(f"{LITE_PREFIX}{topic}$")]
         for name in (topic, *retries, *light):
             broker.delete_topic(name)

@@ -304,7 +304,7 @@ def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int
     try:
         group, topic, retry = str(one["c"]), str(one["t"]), str(one.get("r", "0"))
         if retry != "0":
-            topic = names.pop_retry_topic(group, topic) if retry == "1" else f"{names.RETRY_PREFIX}{group}+{topic}"
+            topic = names.pop_retry_topic(group, topic, second_form=retry != "1")
         coded = str(one["b"])[: MAX_BITS // 4]  # the Base64 text of MAX_BITS bits is shorter
         bits = int.from_bytes(base64.b64decode(coded)[: MAX_BITS // 8], "little")
         times = java.json_long(one["pt"]), java.json_long(one["it"])

@@ -204,7 +204,7 @@ class SendProcessor:
         Source: SendMessageProcessor.handleRetryAndDLQ.
         """
         broker = self._broker
-        group = header.topic[len(names.RETRY_PREFIX) :]
+        group = topics.group_of_retry(header.topic, ())
         found = broker.groups.find(group)
         if found is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")

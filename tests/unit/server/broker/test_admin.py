@@ -36,9 +36,10 @@ def test_a_topic_that_is_deleted_is_gone_with_its_messages(client, topic):
 
 
 @pytest.mark.parametrize("code", [17, 215])
-def test_topics_of_the_system_cannot_be_touched(client, code):
+@pytest.mark.parametrize("name", ["TBW102", "RMQ_SYS_ROCKSDB_TRANS_HALF_TOPIC", "CHECKPOINT_TOPIC"])
+def test_topics_of_the_system_cannot_be_touched(client, code, name):
     answer = client.call(
-        code, topic="TBW102", defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6, order=False
+        code, topic=name, defaultTopic="TBW102", readQueueNums=1, writeQueueNums=1, perm=6, order=False
     )
     assert (answer.code, "conflict with system topic" in answer.remark) == (29, True)
 

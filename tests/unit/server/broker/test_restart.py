@@ -57,6 +57,29 @@ def test_tables_are_the_real_broker_s(tmp_path):
     assert shown == real["topicConfigTable"]["TBW102"]
 
 
+@pytest.fixture
+def with_newer_retry_topic(tmp_path):
+    """A store with a retry topic that a broker with enableRetryTopicV2 made: its name is not one that clients may give."""
+    config = tmp_path / "store" / "config"
+    config.mkdir(parents=True)
+    table = {
+        name: {"topicName": name, "readQueueNums": 1, "writeQueueNums": 1, "perm": 6} for name in ("T", "%RETRY%G+T")
+    }
+    (config / "topics.json").write_text(json.dumps({"topicConfigTable": table}))
+    (config / "subscriptionGroup.json").write_text('{"subscriptionGroupTable": {"G": {"groupName": "G"}}}')
+    (config / "consumerOffset.json").write_text('{"offsetTable": {"T@G": {0: 0}}}')
+    return tmp_path / "store"
+
+
+def test_retry_topics_of_the_newer_form_are_those_of_their_group(with_newer_retry_topic):
+    """SendMessageProcessor.handleRetryAndDLQ and AdminBrokerProcessor.deleteTopic of 5.5.0."""
+    with MqServer(with_newer_retry_topic) as server, Client(server.broker_address) as client:
+        assert client.put("%RETRY%G+T", b"again").code == 0
+        assert client.call(351, topic="%RETRY%G+T").code == 0
+        assert client.call(215, topic="T").code == 0
+        assert client.call(351, topic="%RETRY%G+T").code == 17
+
+
 def test_an_empty_server_is_empty_again_after_a_reset(tmp_path):
     with MqServer() as server:
         with Client(server.broker_address) as client:
