@@ -1,5 +1,6 @@
 """Releases of RocketMQ as numbers that compare: `release >= (5, 5)`."""
 
+import re
 from typing import NamedTuple
 
 from mqtool.errors import UsageError
@@ -18,6 +19,8 @@ class Release(NamedTuple):
 V4_9 = Release(4, 9)
 V5_5 = Release(5, 5)
 
+_VERSION = re.compile(r"(\d{1,4})\.(\d{1,4})(\.\d{1,4})?", re.ASCII)
+
 MEASURED = {V4_9: "4.9.7", V5_5: "5.5.0"}
 """The releases whose rules are known, and the version of each whose behaviour was read and measured."""
 
@@ -33,6 +36,20 @@ def release_of(text: str) -> Release:
             return release
     known = ", ".join(map(str, MEASURED))
     raise UsageError(f"how RocketMQ {text[:40]} starts is not known; expected one of {known}")
+
+
+def parse(text: str) -> Release:
+    """Returns the release line of a version such as `4.9`, `5.1` or `5.5.0`; for `4` and `5` alone the one assumed.
+
+    Raises:
+        UsageError: it is not a version.
+    """
+    if text in ("4", "5"):
+        return assumed_release(text)
+    found = _VERSION.fullmatch(text)
+    if found is None:
+        raise UsageError(f"broker version {text[:40]!r}: expected a release such as 4.9 or 5.5")
+    return Release(int(found[1]), int(found[2]))
 
 
 def assumed_release(line: str | None) -> Release:

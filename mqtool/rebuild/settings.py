@@ -5,6 +5,7 @@ from msgspec import Struct, field
 from mqtool.errors import UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, consume_queue_ext, file_names
 from mqtool.formats.delay_levels import DELAY_LEVELS, parse_delay_levels
+from mqtool.formats.release import parse
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.records.dispatched import DispatchRules
 from mqtool.store.delay_levels import KEY
@@ -69,27 +70,25 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
 
 
 def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -> DispatchRules:
-    evidence["broker_version"] = "given" if broker_version else _release_evidence(store.version)
+    release = None if broker_version is None else parse(broker_version)
+    evidence["broker_version"] = _release_evidence(store.version) if release is None else "given"
+    if broker_version is not None and not broker_version.startswith(str(release)):
+        evidence["broker_version"] += f": {broker_version}, treated as {release}"
     given = store.config.source
     evidence["delay_levels"] = _delay_evidence(store)
     is_configured = store.config.flag("enableMultiDispatch") is not None
     evidence["multi_dispatch"] = given if is_configured else "the records themselves"
-    if broker_version is None:
-        return store.dispatch_rules
     known = store.dispatch_rules
-    return rules_of(_release(broker_version), store.config, store.metadata, known.delay_levels, known.batch_topics)
+    return (
+        known
+        if release is None
+        else rules_of(release, store.config, store.metadata, known.delay_levels, known.batch_topics)
+    )
 
 
 def _release_evidence(found: Version) -> str:
     is_known = found.line is None or found.line == str(found.release)
     return found.evidence if is_known else f"{found.evidence}: {found.line}, treated as {found.release}"
-
-
-def _release(text: str) -> tuple[int, ...]:
-    try:
-        return tuple(int(part) for part in text.split(".")[:2])
-    except ValueError as error:
-        raise UsageError(f"broker version {text!r}: expected a release such as 4.9 or 5.5") from error
 
 
 def _delay_evidence(store: Store) -> str:

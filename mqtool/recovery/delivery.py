@@ -78,7 +78,10 @@ def _offset_in(topic: str, found: dict[str, str]) -> int | None:
     names = java.split_drop_trailing(found.get(properties.INNER_MULTI_DISPATCH, ""), ",")
     offsets = java.split_drop_trailing(found.get(properties.INNER_MULTI_QUEUE_OFFSET, ""), ",")
     stated = dict(zip(names, offsets, strict=False)).get(topic)
-    return int(stated) if stated and stated.isascii() and stated.isdigit() else None
+    try:
+        return java.parse_long(stated or "")
+    except FormatError:
+        return None
 
 
 def _parse(raw: bytes, release: Release) -> Record:

@@ -32,9 +32,9 @@ _OF_RETRIES = (
     properties.MAX_RECONSUME_TIMES,
     DLQ_ORIGIN_TOPIC,
     "DLQ_ORIGIN_MESSAGE_ID",
-    "ORIGIN_GROUP",
-    "1ST_POP_TIME",
-    "POP_CK",
+    properties.ORIGIN_GROUP,
+    properties.FIRST_POP_TIME,
+    properties.POP_CHECK_POINT,
 )
 _OF_TRANSACTIONS = (
     properties.TRANSACTION_PREPARED,
@@ -43,7 +43,7 @@ _OF_TRANSACTIONS = (
     properties.REAL_QUEUE_ID,
     service_records.CHECK_TIMES,
     service_records.IMMUNITY,
-    "TRAN_PREPARED_QUEUE_OFFSET",
+    properties.TRANSACTION_PREPARED_QUEUE_OFFSET,
 )
 
 

@@ -347,13 +347,13 @@ _KIND_OF_FILE = {"delayOffset.json": PendingKind.DELAY, "consumerOffset.json": P
 
 def physical_offset_of(queue: Queue, queue_offset: int) -> int:
     """Returns the physical offset that the unit at a queue offset names, -1 if there is no such unit."""
-    unit = next(iter(pull.units_from(queue, queue_offset, 1)), None)
-    return -1 if unit is None or unit.size <= 0 or queue_offset >= queue.max_offset else unit.physical_offset
+    unit = pull.unit_at(queue, queue_offset)
+    return -1 if unit is None else unit.physical_offset
 
 
 def _tags_code(queue: Queue, queue_offset: int) -> int | None:
     """Returns the deliver time in a unit of SCHEDULE_TOPIC_XXXX, ms since epoch."""
-    unit = next(iter(pull.units_from(queue, queue_offset, 1)), None)
+    unit = pull.unit_at(queue, queue_offset)
     return None if unit is None else unit.tags_code
 
 

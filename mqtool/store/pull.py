@@ -144,6 +144,12 @@ def units_from(queue: Queue, queue_offset: int, limit: int | None = None) -> Ite
         yield Unit(queue_offset + index, 1, physical_offset, size, tags_code)
 
 
+def unit_at(queue: Queue, queue_offset: int) -> Unit | None:
+    """Returns the unit of the message at a queue offset; None if the queue has no message there."""
+    unit = next(iter(units_from(queue, queue_offset, 1)), None)
+    return None if unit is None or unit.size <= 0 or queue_offset >= queue.max_offset else unit
+
+
 def _batch_units_from(queue: Queue, queue_offset: int) -> Iterator[Unit]:
     files = map(queue.units_of, range(len(queue.files) - 1, -1, -1))
     found = find_batch_unit(((units, units["base_queue_offset"]) for units in files), queue.max_offset, queue_offset)

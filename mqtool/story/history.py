@@ -16,11 +16,13 @@ from mqtool.errors import FormatError, UsageError
 from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.store import address as addresses
+from mqtool.store import pull
 from mqtool.store.deliveries import PARKING_TOPICS, delivered_offsets
 from mqtool.store.find import KeyMatches, messages_by_key
 from mqtool.store.message import Message
 from mqtool.store.pending import known_groups
 from mqtool.store.store import Store
+from mqtool.store.timer import saved_checkpoint
 from mqtool.story import popping, transactions
 from mqtool.story.steps import Step, StepKind
 from mqtool.story.trace import Report, reports
@@ -157,7 +159,7 @@ def _is_complete(first: Message) -> bool:
     if properties.ORIGIN_MESSAGE_ID in matches or first.prepared_transaction_offset:
         return False
     is_parked = first.topic in (*PARKING_TOPICS, topics.HALF_TOPIC)
-    return is_parked or not {properties.REAL_TOPIC, "1ST_POP_TIME"} & set(matches)
+    return is_parked or not {properties.REAL_TOPIC, properties.FIRST_POP_TIME} & set(matches)
 
 
 # -- records ------------------------------------------------------------------------------------------------------
@@ -201,7 +203,7 @@ def _of_records(store: Store, records: Sequence[Message]) -> Iterator[Step]:
             text = f"dead letter of group {group} after {message.reconsume_times} tries"
             yield step_of(message, StepKind.DEAD, text, group=group, tries=message.reconsume_times)
         elif topic.startswith(topics.RETRY_PREFIX):
-            group = message.properties.get("ORIGIN_GROUP") or topics.group_of_retry(topic, groups)
+            group = message.properties.get(properties.ORIGIN_GROUP) or topics.group_of_retry(topic, groups)
             text = f"retry {message.reconsume_times} of group {group}"
             yield step_of(message, StepKind.RETRY, text, group=group, tries=message.reconsume_times)
         elif topic != topics.TRACE_TOPIC and not topics.holds_service_records(topic):
@@ -252,7 +254,7 @@ def _due(message: Message) -> int | None:
 def _due_of_unit(store: Store, message: Message) -> int | None:
     """Returns the deliver time of a message of a delay level: its unit has it."""
     queue = store.queue(message.topic, message.queue_id)
-    unit = None if queue is None else popping.unit_of(queue, message.queue_offset)
+    unit = None if queue is None else pull.unit_at(queue, message.queue_offset)
     return None if unit is None else unit.tags_code
 
 
@@ -263,7 +265,7 @@ def _stored(message: Message, earlier: Sequence[Message]) -> Step:
         group = message.properties.get(properties.PRODUCER_GROUP)
         return step_of(message, StepKind.COMMITTED, text, group=group, is_of_producer=True)
     targets = [one.topic for one in earlier if one.properties.get(properties.REAL_TOPIC) == topic]
-    if "TIMER_DEQUEUE_MS" in message.properties or topics.TIMER_TOPIC in targets:
+    if properties.TIMER_DEQUEUE_MS in message.properties or topics.TIMER_TOPIC in targets:
         return step_of(message, StepKind.DELIVERED, f"delivered to {topic} by the timer")
     if topics.SCHEDULE_TOPIC in targets or message.properties.get(properties.REAL_TOPIC) == topic:
         return step_of(message, StepKind.DELIVERED, f"delivered to {topic} after its delay")
@@ -276,7 +278,7 @@ def _stored(message: Message, earlier: Sequence[Message]) -> Step:
 
 def _of_waiting(store: Store, records: Sequence[Message]) -> Iterator[Step]:
     """Yields the state of messages that are parked in the timer or schedule topic and not delivered."""
-    read_to, delivered = popping.timer_read_to(store), delivered_offsets(records)
+    read_to, delivered = saved_checkpoint(store.path).last_read_time_ms, delivered_offsets(records)
     for message in records:
         if properties.TIMER_DEL_UNIQUE_KEY in message.properties or message.physical_offset in delivered:
             continue

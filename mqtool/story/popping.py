@@ -10,12 +10,11 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from mqtool.formats import java, topics
+from mqtool.formats import java, properties, topics
 from mqtool.formats.service_records import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, Ack, CheckPoint
-from mqtool.store import kv_popped, pull
+from mqtool.store import kv_popped
 from mqtool.store.consume_queue import Queue
 from mqtool.store.find import messages_by_key
-from mqtool.store.get_message import Unit
 from mqtool.store.message import Message
 from mqtool.store.popped import revive_record_at
 from mqtool.store.store import Store
@@ -24,11 +23,6 @@ from mqtool.story.steps import Step, StepKind
 
 MAX_POINTS = 5_000
 """Maximum number of POP checkpoints read after a record."""
-
-
-def unit_of(queue: Queue, queue_offset: int) -> Unit | None:
-    """Returns the unit at a queue offset, None if there is none."""
-    return next(iter(pull.units_from(queue, queue_offset, 1)), None)
 
 
 def steps(store: Store, records: Sequence[Message], notes: list[str]) -> Iterator[Step]:
@@ -57,7 +51,7 @@ def _is_retried(message: Message, point: CheckPoint, records: Sequence[Message])
     return any(
         one.physical_offset > message.physical_offset
         and one.topic.startswith(topics.RETRY_PREFIX)
-        and one.properties.get("ORIGIN_GROUP") == point.key.group
+        and one.properties.get(properties.ORIGIN_GROUP) == point.key.group
         for one in records
     )
 
@@ -125,7 +119,7 @@ def _end(store: Store, message: Message, point: CheckPoint, offset: int) -> Step
     """Returns the step for the acknowledgement of a pop, or the step that states that there is none."""
     found = _ack(store, message, point)
     group = point.key.group
-    if found is None and point.revive_time < timer_read_to(store):
+    if found is None and point.revive_time < saved_checkpoint(store.path).last_read_time_ms:
         reason = f"no acknowledgement of the check point at physical offset {offset} and no retry was found"
         text = f"not provable: what group {group} did with it"
         at = message.physical_offset
@@ -156,8 +150,3 @@ def _ack(store: Store, message: Message, point: CheckPoint) -> Message | None:
             if isinstance(record, Ack) and record.identity == point.identity and message.queue_offset in record.offsets:
                 return found
     return None
-
-
-def timer_read_to(store: Store) -> int:
-    """Returns the time up to which the timer has delivered, in ms since epoch; 0 if there is no timer."""
-    return saved_checkpoint(store.path).last_read_time_ms

@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.errors import FormatError
-from mqtool.formats import commit_log, file_names, properties, timer, topics
+from mqtool.formats import commit_log, file_names, properties, service_records, timer, topics
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.timer import (
@@ -25,7 +25,6 @@ from mqtool.verify.survey import Survey
 
 TOPIC = topics.TIMER_TOPIC
 _HEAD_SIZE = commit_log.field_offset("physical_offset") + 8
-_MOST_DIGITS = 20
 _NO_UNITS = np.empty(0, [("position", np.int64), ("due", np.int64), ("physical", np.int64)])
 _TOTAL, _PHYSICAL = commit_log.field_offset("total_size"), commit_log.field_offset("physical_offset")
 
@@ -212,11 +211,10 @@ class TimerCheck:
             return None
         try:
             record = commit_log.parse_record(data)
-            due = properties.decode(record.properties).get(properties.TIMER_OUT_MS, "")
+            due = service_records.deliver_ms(properties.decode(record.properties))
         except FormatError:
             return None
-        is_parked = record.topic == TOPIC.encode() and record.physical_offset == physical
-        return int(due) if is_parked and due.isascii() and due.isdigit() and len(due) < _MOST_DIGITS else None
+        return due if record.topic == TOPIC.encode() and record.physical_offset == physical else None
 
     def _kept(self, position: int) -> bool:
         """Whether the timer log should still contain a position, because its file has not expired."""

@@ -9,6 +9,7 @@ from collections.abc import Callable
 
 from mqtool.formats import commit_log, java
 from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
+from mqtool.formats.file_names import is_directory_name
 from mqtool.formats.release import Release
 from mqtool.formats.topics import is_lmq
 
@@ -92,12 +93,12 @@ class QueueState:
 
 
 def _refusal(topic: str, queue_id: int, data: bytes, magic_code: int) -> str:
-    if not topic or topic in (".", "..") or "/" in topic or "\0" in topic:
+    if len(data) > (LONGEST_V1_TOPIC if magic_code == MAGIC_V1 else 0xFF):
+        return f"a topic of {len(data)} bytes"
+    if not is_directory_name(topic):
         return f"a topic that names no directory: {topic[:80]!r}"
     if not 0 <= queue_id <= java.INT_MAX:
         return f"queue id {queue_id}"
-    if len(data) > (LONGEST_V1_TOPIC if magic_code == MAGIC_V1 else 0xFF):
-        return f"a topic of {len(data)} bytes"
     return ""
 
 

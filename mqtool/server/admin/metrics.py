@@ -6,6 +6,7 @@ Source: BrokerMetricsConstant, DefaultStoreMetricsConstant (5.5.0), as the broke
 import time
 from collections.abc import Iterator
 
+from mqtool.formats.config_files import split_topic_group
 from mqtool.server.broker import names
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.stats import (
@@ -97,7 +98,7 @@ def _lags(broker: Broker) -> Iterator[tuple[_Labels, float]]:
 
 
 def _labels(item: str, key: str) -> _Labels:
-    topic, _, group = key.partition("@")
+    topic, group = split_topic_group(key)
     labels = {"topic": topic, "is_system": _truth(names.is_system_topic(topic))}
     if item in (GROUP_GET_NUMS, GROUP_GET_SIZE, SEND_BACK_NUMS):
         labels |= {"consumer_group": group, "is_retry": _truth(topic.startswith(names.RETRY_PREFIX))}

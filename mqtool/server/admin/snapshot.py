@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 from msgspec import Struct
 
-from mqtool.formats.config_files import TopicConfig
+from mqtool.formats.config_files import TopicConfig, split_topic_group
 from mqtool.server.broker import names
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.clients import Client
@@ -100,7 +100,7 @@ def take(broker: Broker) -> Snapshot:
         stats.rates(_PUTS).split(),
         stats.rates(_GETS).split(),
         {key: stats.per_second(item, key) for item, key in keys if item == TOPIC_PUT_NUMS},
-        {_pair(key): stats.per_second(item, key) for item, key in keys if item == GROUP_GET_NUMS},
+        {split_topic_group(key): stats.per_second(item, key) for item, key in keys if item == GROUP_GET_NUMS},
         dict(broker.topics.table),
         known,
         committed,
@@ -114,11 +114,6 @@ def take(broker: Broker) -> Snapshot:
         broker.skipped.newest,
         broker.skipped.counts.total(),
     )
-
-
-def _pair(key: str) -> tuple[str, str]:
-    topic, _, group = key.partition("@")
-    return topic, group
 
 
 def _online(consume_type: str, message_model: str, clients: list[Client]) -> Online:

@@ -24,7 +24,7 @@ from mqtool.server.broker.parsed_record import ParsedRecord, parsed_records
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE, ExtraInfo
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
-from mqtool.server.grpc.messages import POP_CHECK_POINT, fill_incoming
+from mqtool.server.grpc.messages import fill_incoming
 from mqtool.server.grpc.receipts import RENEWAL_MS, Receipt, Renewals, change, check_fresh, parse_receipt
 from mqtool.server.net.http2 import Call
 
@@ -331,7 +331,7 @@ def _popped(answer: Command, broker_name: str, *, in_order: bool) -> Iterator[_P
     revive_queue = ORDER_REVIVE_QUEUE if in_order else int(fields["reviveQid"])
     for message in parsed_records(answer.body):
         record = message.record
-        given = message.properties.get(POP_CHECK_POINT)
+        given = message.properties.get(properties.POP_CHECK_POINT)
         attempt = record.reconsume_times + 1
         handle = f"{given} {record.physical_offset}"
         if given is not None:

@@ -35,6 +35,17 @@ def guesses_in(made, file):
     return {guess.item: guess.value for guess in made.guesses if guess.file == file}
 
 
+@pytest.mark.parametrize(
+    ("given", "treated", "evidence"),
+    [("5", "5.5", "given: 5, treated as 5.5"), ("4", "4.9", "given: 4, treated as 4.9"), ("5.5.0", "5.5", "given")],
+)
+def test_a_major_version_has_the_rules_of_a_store_that_was_detected_as_it(tmp_path, given, treated, evidence):
+    with mqtool.open(make_store(tmp_path, [record("T")])) as store:
+        found = settings_of(store, given)
+        assert found.rules == settings_of(store, treated).rules
+    assert found.evidence["broker_version"] == evidence
+
+
 def test_topics_get_the_queues_of_their_records(tmp_path):
     records = [record("T", 3), record("%RETRY%g", 0), record("U", 0, sys_flag=2), record("%LMQ%x", 0)]
     _, made = composed(make_store(tmp_path, records))

@@ -34,7 +34,6 @@ from mqtool.server.broker.pop.revive import Revive
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.filters import MessageFilter
 
-_POP_CHECK_POINT = "POP_CK"
 _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY, GetStatus.OFFSET_FOUND_NULL})
 """Statuses of a consumer offset outside the queue; the pop reads again from the next valid queue offset."""
 
@@ -252,7 +251,7 @@ def _as_popped(
         return record
     message = parsed_record(record)
     changed = dict(message.properties)
-    changed.setdefault(_POP_CHECK_POINT, build_extra_info(point, revive_queue, offset))
+    changed.setdefault(properties.POP_CHECK_POINT, build_extra_info(point, revive_queue, offset))
     return with_place(
         message, topic, message.record.queue_id, message.record.queue_offset, properties.encode(changed.items())
     )

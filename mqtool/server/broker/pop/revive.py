@@ -19,8 +19,6 @@ _LOG = logging.getLogger(__name__)
 
 _PERIOD_S = 0.2
 _AT_ONCE = 32
-_FIRST_POP_TIME = "1ST_POP_TIME"
-_ORIGIN_GROUP = "ORIGIN_GROUP"
 
 
 class _ReviveQueue:
@@ -145,9 +143,9 @@ class Revive:
         if broker.offsets.get(key.group, topic, 0) is None:
             broker.offsets.commit(key.group, topic, 0, 0)
         changed = dict(message.properties)
-        if not message.record.reconsume_times or _FIRST_POP_TIME not in changed:
-            changed[_FIRST_POP_TIME] = str(point.pop_time)
-        changed[_ORIGIN_GROUP] = key.group
+        if not message.record.reconsume_times or properties.FIRST_POP_TIME not in changed:
+            changed[properties.FIRST_POP_TIME] = str(point.pop_time)
+        changed[properties.ORIGIN_GROUP] = key.group
         times = message.record.reconsume_times + (not point.suspend)
         outgoing = requeued(message, topic, 0, changed, broker.store_host)._replace(reconsume_times=times)
         result = broker.writer.deliver(outgoing._replace(born_host=broker.store_host))

@@ -31,7 +31,7 @@ from mqtool.server.net.peer import Handler, Peer
 MAX_PROPERTIES = 32767
 """Maximum size of a message's properties in bytes, including those that the broker adds."""
 
-BROKER_PROPERTIES = ("POP_CK", properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER)
+BROKER_PROPERTIES = (properties.POP_CHECK_POINT, properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER)
 """Properties that only a broker may set; they are removed from a client's message."""
 
 _INNER_BATCH = int(SysFlag.INNER_BATCH | SysFlag.NEED_UNWRAP)

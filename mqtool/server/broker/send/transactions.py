@@ -26,7 +26,6 @@ from mqtool.server.net.peer import Handler, Peer
 
 _LOG = logging.getLogger(__name__)
 
-PREPARED_QUEUE_OFFSET = "TRAN_PREPARED_QUEUE_OFFSET"
 _COMMIT = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
 _OLDEST_MS = 72 * 3_600_000
@@ -180,7 +179,7 @@ class Transactions:
             Its new physical offset and queue offset; None if the store refuses it.
         """
         changed = {**half.properties, service_records.CHECK_TIMES: str(times)} if times else dict(half.properties)
-        changed.setdefault(PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
+        changed.setdefault(properties.TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
         result = await self._broker.writer.store(requeued(half, names.HALF_TOPIC, 0, changed, self._broker.store_host))
         return (result.physical_offset, result.queue_offset) if result.ok else None
 
