@@ -8,7 +8,7 @@ TransactionalMessageServiceImpl, PopReviveService (5.5.0).
 """
 
 import json
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -38,6 +38,18 @@ CHECK_POINT_TAG = "ck"
 ACK_TAG = "ack"
 BATCH_ACK_TAG = "bAck"
 
+_LONG_NAMES = {
+    "ao": "ackOffset",
+    "aol": "ackOffsetList",
+    "so": "startOffset",
+    "c": "consumerGroup",
+    "t": "topic",
+    "q": "queueId",
+    "pt": "popTime",
+    "bn": "brokerName",
+}
+"""Names of an acknowledgement's fields in 5.0.0, which later releases also read (AckMsg, BatchAckMsg)."""
+
 CHECK_TIMES = "TRANSACTION_CHECK_TIMES"
 IMMUNITY = "CHECK_IMMUNITY_TIME_IN_SECONDS"
 
@@ -55,6 +67,10 @@ class QueueKey(NamedTuple):
     group: str
     topic: str
     queue_id: int
+
+
+PointIdentity = tuple[QueueKey, int, int, str]
+"""Queue, start, time and broker of a pop, by which acknowledgements refer to its checkpoint."""
 
 
 class CheckPoint(Struct):
@@ -87,13 +103,17 @@ class CheckPoint(Struct):
         return self.pop_time + self.invisible_ms
 
     @property
-    def identity(self) -> tuple[QueueKey, int, int, str]:
+    def identity(self) -> PointIdentity:
         """Key by which acknowledgements refer to the checkpoint."""
         return self.key, self.start, self.pop_time, self.broker_name
 
 
 class Ack(NamedTuple):
-    """An acknowledgement of messages of one checkpoint."""
+    """An acknowledgement of messages of one checkpoint.
+
+    Attributes:
+        broker_name: of the broker that returned the messages; "" for the broker that stores the acknowledgement.
+    """
 
     key: QueueKey
     start: int
@@ -101,10 +121,20 @@ class Ack(NamedTuple):
     pop_time: int
     broker_name: str
 
-    @property
-    def identity(self) -> tuple[QueueKey, int, int, str]:
-        """Key of the checkpoint that it refers to."""
-        return self.key, self.start, self.pop_time, self.broker_name
+    def identities(self, own_names: Iterable[str]) -> list[PointIdentity]:
+        """Keys of the checkpoints that it may refer to (PopReviveService.consumeReviveMessage).
+
+        Args:
+            own_names: name of the broker, which stands for a missing one; if it is unknown, all that it may have.
+        """
+        names = (self.broker_name,) if self.broker_name else own_names
+        return [(self.key, self.start, self.pop_time, name) for name in names]
+
+    def acknowledge(self, points: Mapping[PointIdentity, CheckPoint], own_names: Iterable[str]) -> None:
+        """Marks the messages of the checkpoints that it refers to as done; arguments as of `identities`."""
+        for point in map(points.get, self.identities(own_names)):
+            if point is not None:
+                point.done.update(offset for offset in self.offsets if offset in point.offsets)
 
 
 def destination(values: Mapping[str, str], *, default_queue: str | None = None) -> Destination:
@@ -184,13 +214,12 @@ def op_offsets(body: bytes) -> list[int]:
     return offsets
 
 
-def revive_record(tag: str, body: bytes, broker_name: str = "") -> "CheckPoint | Ack | None":
+def revive_record(tag: str, body: bytes) -> "CheckPoint | Ack | None":
     """Parses a message of the revive topic.
 
     Args:
         tag: its tag.
         body: of the message.
-        broker_name: for acknowledgements that state none.
 
     Returns:
         None if the tag is not one of POP's: the broker ignores such a message.
@@ -202,7 +231,7 @@ def revive_record(tag: str, body: bytes, broker_name: str = "") -> "CheckPoint |
         return None
     try:
         found = json.loads(bytes(body))
-        return _check_point(found) if tag == CHECK_POINT_TAG else _ack(found, tag, broker_name)
+        return _check_point(found) if tag == CHECK_POINT_TAG else _ack(found, tag)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         raise FormatError(
             f"body: expected {tag!r} of POP, found {_message_of(error)}"[:300], layout="revive record"
@@ -244,11 +273,12 @@ def _check_point(document: dict[str, Any]) -> CheckPoint:
     return CheckPoint(_key(document), start, offsets, *times, name, suspend=bool(document.get("sp")))
 
 
-def _ack(document: dict[str, Any], tag: str, broker_name: str) -> Ack:
+def _ack(document: dict[str, Any], tag: str) -> Ack:
+    document = {**{name: document[long] for name, long in _LONG_NAMES.items() if long in document}, **document}
     offsets = [java.json_long(one) for one in (document["aol"] if tag == BATCH_ACK_TAG else [document["ao"]])]
     name = str(document.get("bn") or "")
     start, pop_time = java.json_long(document["so"]), java.json_long(document["pt"])
-    return Ack(_key(document), start, offsets, pop_time, name if name.strip() else broker_name)
+    return Ack(_key(document), start, offsets, pop_time, name if name.strip() else "")
 
 
 def _key(document: dict[str, Any]) -> QueueKey:

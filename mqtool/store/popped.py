@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import properties, topics
-from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, revive_record
+from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, PointIdentity, revive_record
 from mqtool.store.consume_queue import Queue, units_from
 from mqtool.store.store import Store
 
@@ -25,18 +25,23 @@ def open_check_points(store: Store, parked: Iterable[int]) -> list[CheckPoint]:
         store: the store.
         parked: physical offsets of waiting timer messages.
     """
-    points: dict[object, CheckPoint] = {}
+    points: dict[PointIdentity, CheckPoint] = {}
     acks: list[Ack] = []
     for record in _records(store, parked):
         if isinstance(record, CheckPoint):
             points[record.identity] = record
         else:
             acks.append(record)
+    names = broker_names(store, points.values())
     for ack in acks:
-        point = points.get(ack.identity)
-        if point is not None:
-            point.done.update(offset for offset in ack.offsets if offset in point.offsets)
+        ack.acknowledge(points, names)
     return [point for point in points.values() if len(point.done) < len(set(point.offsets))]
+
+
+def broker_names(store: Store, points: Iterable[CheckPoint]) -> set[str]:
+    """Returns the configured name of the store's broker; without one, all names of brokers in some check points."""
+    named = store.config.text("brokerName")
+    return {named} if named else {point.broker_name for point in points} - {""}
 
 
 def open_offsets(point: CheckPoint) -> list[int]:

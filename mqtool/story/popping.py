@@ -16,10 +16,13 @@ from mqtool.store import kv_popped
 from mqtool.store.consume_queue import Queue
 from mqtool.store.find import messages_by_key
 from mqtool.store.message import Message
-from mqtool.store.popped import revive_record_at
+from mqtool.store.popped import broker_names, revive_record_at
 from mqtool.store.store import Store
 from mqtool.store.timer import saved_checkpoint
 from mqtool.story.steps import Step, StepKind
+
+_NO_NAME = "null"
+"""How Java writes a missing broker name into the unique key of an acknowledgement."""
 
 MAX_POINTS = 5_000
 """Maximum number of POP checkpoints read after a record."""
@@ -142,11 +145,14 @@ def _end(store: Store, message: Message, point: CheckPoint, offset: int) -> Step
 
 
 def _ack(store: Store, message: Message, point: CheckPoint) -> Message | None:
-    key = point.key
+    key, names = point.key, broker_names(store, [point])
     for number, tag in ((message.queue_offset, ACK_TAG), (-1, ACK_TAG), (-1, BATCH_ACK_TAG)):
-        name = f"{key.topic}@{key.queue_id}@{number}@{key.group}@{point.pop_time}@{point.broker_name}@{tag}"
-        for found in messages_by_key(store, name).messages:
-            record = revive_record_at(store, found.physical_offset)
-            if isinstance(record, Ack) and record.identity == point.identity and message.queue_offset in record.offsets:
-                return found
+        for broker_name in (point.broker_name, _NO_NAME):
+            name = f"{key.topic}@{key.queue_id}@{number}@{key.group}@{point.pop_time}@{broker_name}@{tag}"
+            for found in messages_by_key(store, name).messages:
+                record = revive_record_at(store, found.physical_offset)
+                if not isinstance(record, Ack) or message.queue_offset not in record.offsets:
+                    continue
+                if point.identity in record.identities(names):
+                    return found
     return None

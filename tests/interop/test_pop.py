@@ -93,7 +93,7 @@ def acknowledged(store):
         for message in opened.messages():
             if isinstance(message, Message) and message.tags in (ACK_TAG, BATCH_ACK_TAG):
                 ack = revive_record(message.tags, message.body)
-                found |= {(ack.identity, offset) for offset in ack.offsets}
+                found |= {(ack._replace(offsets=()), offset) for offset in ack.offsets}
     return len(found)
 
 

@@ -104,15 +104,13 @@ class Revive:
     def _note(self, queue: _ReviveQueue, message: ParsedRecord, queue_offset: int) -> None:
         broker = self._broker
         tag = message.properties.get(properties.TAGS, "")
-        found = revive_record(tag, message.record.body, broker.settings.text("brokerName"))
+        found = revive_record(tag, message.record.body)
         if isinstance(found, CheckPoint):
             check_revive_time(found, message.record.store_timestamp, broker.settings.number("timerMaxDelaySec"))
             found.revive_offset = queue_offset
             queue.points[found.identity] = found
         elif isinstance(found, Ack):
-            point = queue.points.get(found.identity)
-            if point is not None:
-                point.done.update(offset for offset in found.offsets if offset in point.offsets)
+            found.acknowledge(queue.points, (broker.settings.text("brokerName"),))
 
     def _revive(self, point: CheckPoint) -> bool:
         """Redelivers the unacknowledged messages of a check point; returns whether it is settled."""
