@@ -53,3 +53,12 @@ def test_a_unit_of_a_damaged_record_proves_nothing_about_the_timer(tmp_path):
     with mqtool.open(root, store_fixture("timer-5.5.0").config) as store:
         found = verify(store)
     assert [one.code for one in found.findings] == ["log-bad-header"]
+
+
+def test_an_empty_last_file_of_the_timer_log_is_no_finding(tmp_path):
+    """A broker deletes it on its start (MappedFileQueue.doLoad, 5.5.0)."""
+    root = copy_store("timer-5.5.0", tmp_path)
+    (root / "timerlog" / f"{2048:020}").touch()
+    assert timer_codes(root) == set()
+    (root / "timerlog" / f"{1024:020}").write_bytes(b"")
+    assert "timer-log-size" in timer_codes(root)
