@@ -23,6 +23,7 @@ from mqtool.formats.release import V4_9, V5_5, Release
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.store import file_sizes
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.query import DEFAULT_MAX_QUERY
 from mqtool.store.recovery_rules import recovery_rules
 
 DEFAULT_HOST = Host("127.0.0.1", 10911)
@@ -137,7 +138,7 @@ class StoreOptions(Struct, frozen=True):
     memory_ratio: int = 40
     max_filter_bytes: int = 16_000
     compiled_loops: bool = True
-    max_query: int = 64
+    max_query: int = DEFAULT_MAX_QUERY
     store_host: Host = DEFAULT_HOST
     rules: RecoveryRules | None = None
     zone: tzinfo | None = None

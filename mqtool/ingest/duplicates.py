@@ -9,6 +9,7 @@ from mqtool.engine.start.detect import is_new
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import RefusedError
 from mqtool.formats import properties
+from mqtool.store.query import query_message
 from mqtool.store.store import Store, open_store
 
 _T = TypeVar("_T")
@@ -63,5 +64,5 @@ def _unique_key(message: OutgoingMessage) -> str | None:
 
 def _place(store: Store, topic: str, key: str) -> int | None:
     """Returns the physical offset of the message with a unique key; None if the index finds none."""
-    found = store.query_message(topic, key)
+    found = query_message(store.commit_log, store.index_files(), topic, key)
     return next((one.physical_offset for one in found if one.unique_key == key and one.topic == topic), None)

@@ -33,7 +33,7 @@ from mqtool.store.index_file import DEFAULT_SHAPE, IndexFile, list_index_files, 
 from mqtool.store.lags import Lag, lags_of
 from mqtool.store.message import Message, from_record
 from mqtool.store.pull import GetResult, get_message
-from mqtool.store.query import query_message
+from mqtool.store.query import DEFAULT_MAX_QUERY, query_message
 from mqtool.store.recovered import recovered_index, recovered_queues, recovery_start
 from mqtool.store.recovery_rules import recovery_rules
 from mqtool.store.rocksdb_queues import RocksQueues
@@ -353,10 +353,15 @@ class Store:
         return get_message(self.commit_log, queue, queue_offset, max_msg_nums, tags)
 
     def query_message(
-        self, topic: str, key: str, max_num: int = 64, begin: int = 0, end: int = (1 << 63) - 1
+        self, topic: str, key: str, max_num: int = DEFAULT_MAX_QUERY, begin: int = 0, end: int = (1 << 63) - 1
     ) -> list[Message]:
-        """Returns messages by key or unique key, in the broker's order; see `query.query_message`."""
-        return query_message(self.commit_log, self.index_files(), topic, key, max_num, begin, end)
+        """Returns messages by key or unique key, in the broker's order; see `query.query_message`.
+
+        Never more than the configuration's maxMsgsNumBatch, or 64.
+        """
+        limit = self.config.integer("maxMsgsNumBatch")
+        most = min(max_num, DEFAULT_MAX_QUERY if limit is None else limit)
+        return query_message(self.commit_log, self.index_files(), topic, key, most, begin, end)
 
     def offset_in_queue_by_time(
         self, topic: str, queue_id: int, timestamp: int, boundary: str = "LOWER", *, version: str | None = None

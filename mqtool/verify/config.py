@@ -17,6 +17,7 @@ from mqtool.store.deliveries import delivered_offsets, identity_of
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.metadata import Metadata
 from mqtool.store.named_files import kind_of
+from mqtool.store.query import query_message
 from mqtool.store.store import Store
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
@@ -254,8 +255,9 @@ def _is_delivered(store: Store, physical_offset: int) -> bool:
     identity = identity_of(message)
     if identity is None:
         return False
-    records = [*store.query_message(topics.SCHEDULE_TOPIC, identity.unique_key)]
-    records += store.query_message(identity.topic, identity.unique_key)
+    log, index = store.commit_log, store.index_files()
+    records = query_message(log, index, topics.SCHEDULE_TOPIC, identity.unique_key)
+    records += query_message(log, index, identity.topic, identity.unique_key)
     return physical_offset in delivered_offsets(sorted(records, key=lambda one: one.physical_offset))
 
 

@@ -20,11 +20,23 @@ from mqtool.store.index_file import IndexFile, list_index_files, shape_of
 from mqtool.verify import verify
 from mqtool.verify.index_shape import plan_index
 from tests.support.builder import FIRST_TIME, Put, index_bytes
+from tests.support.engine import open_small
 from tests.support.stores import copy_store
 from tests.support.unreadable import unreadable
 
 EVER = (0, 1 << 62)
 SHAPES = [(1, 2), (50, 200), (7, 300), (499, 100), (5000, 20_000), (1000, 17)]
+
+
+@pytest.mark.parametrize(("key", "expected"), [({}, 64), ({"maxMsgsNumBatch": 3}, 3), ({"maxMsgsNumBatch": 80}, 70)])
+def test_a_query_by_key_returns_the_newest_up_to_the_configured_number(tmp_path, key, expected):
+    with open_small(tmp_path, index_entries=100) as store:
+        for _ in range(70):
+            store.put("T", 0, b"x", b"KEYS\x01k\x02")
+        store.dispatch()
+    with mqtool.open(tmp_path, config={"maxHashSlotNum": 10, "maxIndexNum": 100, **key}) as store:
+        found = [message.queue_offset for message in store.query_message("T", "k", 1000)]
+    assert found == list(range(70 - expected, 70))
 
 
 def put(number, key):
