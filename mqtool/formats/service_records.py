@@ -61,7 +61,7 @@ class Destination(NamedTuple):
     queue_id: int
 
 
-class QueueKey(NamedTuple):
+class GroupQueue(NamedTuple):
     """A queue as consumed by one group."""
 
     group: str
@@ -69,7 +69,7 @@ class QueueKey(NamedTuple):
     queue_id: int
 
 
-PointIdentity = tuple[QueueKey, int, int, str]
+PointIdentity = tuple[GroupQueue, int, int, str]
 """Queue, start, time and broker of a pop, by which acknowledgements refer to its checkpoint."""
 
 
@@ -87,7 +87,7 @@ class CheckPoint(Struct):
         done: messages that were acknowledged or already redelivered.
     """
 
-    key: QueueKey
+    key: GroupQueue
     start: int
     offsets: list[int]
     pop_time: int
@@ -115,7 +115,7 @@ class Ack(NamedTuple):
         broker_name: of the broker that returned the messages; "" for the broker that stores the acknowledgement.
     """
 
-    key: QueueKey
+    key: GroupQueue
     start: int
     offsets: list[int]
     pop_time: int
@@ -281,11 +281,11 @@ def _ack(document: dict[str, Any], tag: str) -> Ack:
     return Ack(_key(document), start, offsets, pop_time, name if name.strip() else "")
 
 
-def _key(document: dict[str, Any]) -> QueueKey:
+def _key(document: dict[str, Any]) -> GroupQueue:
     queue_id = java.json_int(document["q"])
     if not 0 <= queue_id < MAX_QUEUES:
         raise _unexpected("q", f"0 to {MAX_QUEUES - 1}", str(queue_id))
-    return QueueKey(str(document["c"]), str(document["t"]), queue_id)
+    return GroupQueue(str(document["c"]), str(document["t"]), queue_id)
 
 
 def has_format(topic: str) -> bool:

@@ -37,6 +37,9 @@ LITE_PREFIX = f"{LMQ_PREFIX}$"
 """Of the light message queue of a lite topic."""
 SYSTEM_PREFIX = "rmq_sys_"
 
+TopicQueue = tuple[str, int]
+"""Topic and queue id of a queue."""
+
 
 class SystemTopic(NamedTuple):
     """A topic that the broker reserves.

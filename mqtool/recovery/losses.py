@@ -10,11 +10,11 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK_SIZE_FIELD, UNIT_SIZE
+from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among, distinct, stable_order, union
 from mqtool.recovery.proof import Proof
 from mqtool.recovery.queue_files import QueueFile
 from mqtool.recovery.reading import OK, QueueReading
-from mqtool.recovery.state import QueueKey
 
 Ranges = tuple[tuple[int, int], ...]
 """First and last queue offset, both included."""
@@ -30,10 +30,10 @@ class Losses(Struct, frozen=True):
         repeated: queue offsets by queue of messages that they get more than once.
     """
 
-    lost: Mapping[QueueKey, Ranges] | None
+    lost: Mapping[TopicQueue, Ranges] | None
     unqueued: int
     readable: int | None
-    repeated: Mapping[QueueKey, Ranges] | None
+    repeated: Mapping[TopicQueue, Ranges] | None
 
 
 UNKNOWN = Losses(None, 0, None, None)
@@ -75,7 +75,7 @@ def claims_of(files: Iterable[QueueFile], log_min: int) -> Claims:
 
 
 def losses_of(
-    proof: Proof, claims: Mapping[QueueKey, Claims], readings: Mapping[QueueKey, QueueReading], end: int
+    proof: Proof, claims: Mapping[TopicQueue, Claims], readings: Mapping[TopicQueue, QueueReading], end: int
 ) -> Losses:
     """Compares what is proven with what is delivered.
 
@@ -91,8 +91,8 @@ def losses_of(
         ok = reading.states == OK
         np.add.at(delivered, reading.records[ok & (reading.records >= 0)], 1)
         others += len(set(reading.physical[ok & (reading.records < 0)].tolist()))
-    lost: dict[QueueKey, Ranges] = {}
-    repeated: dict[QueueKey, Ranges] = {}
+    lost: dict[TopicQueue, Ranges] = {}
+    repeated: dict[TopicQueue, Ranges] = {}
     comparison = _Comparison(proof, claims, readings, delivered)
     readable = others
     for key in dict.fromkeys((*proof.queues, *claims)):
@@ -113,8 +113,8 @@ class _Comparison:
     def __init__(
         self,
         proof: Proof,
-        claims: Mapping[QueueKey, Claims],
-        readings: Mapping[QueueKey, QueueReading],
+        claims: Mapping[TopicQueue, Claims],
+        readings: Mapping[TopicQueue, QueueReading],
         delivered: np.ndarray,
     ) -> None:
         none = [np.empty(0, np.int64)]
@@ -141,7 +141,7 @@ class _Comparison:
             fine.append(found[among(found, claims[key].physical)] if key in claims else found[:0])
         self._fine = np.concatenate(fine)
 
-    def rows(self, key: QueueKey, chosen: np.ndarray) -> np.ndarray:
+    def rows(self, key: TopicQueue, chosen: np.ndarray) -> np.ndarray:
         """Returns the chosen proven records of a queue that get a unit."""
         rows = self._rows.get(key, np.empty(0, np.int64))
         return rows[self._proof.queued[rows] & self._belongs[rows] & chosen[rows]]
@@ -152,7 +152,7 @@ class _Comparison:
         first = np.repeat(self._place[rows] - np.cumsum(counts) + counts, counts)
         return np.asarray(first + np.arange(counts.sum()))
 
-    def lost(self, key: QueueKey, reading: QueueReading | None) -> np.ndarray:
+    def lost(self, key: TopicQueue, reading: QueueReading | None) -> np.ndarray:
         """Returns the queue offsets of messages that are not delivered."""
         claims = self._claims.get(key)
         rows = self.rows(key, self._delivered == 0)
@@ -172,7 +172,7 @@ class _Comparison:
             replaced &= ~among(self._proof.physical[rows], claims.physical)
         return np.asarray(replaced)
 
-    def _only_claimed(self, key: QueueKey, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
+    def _only_claimed(self, key: TopicQueue, claims: Claims | None, reading: QueueReading | None) -> np.ndarray:
         """Returns offsets that only a unit proves: no proven record is there, and nothing is delivered."""
         if claims is None:
             return np.empty(0, np.int64)
@@ -215,14 +215,14 @@ def places(stated: np.ndarray, counts: np.ndarray, physical: np.ndarray, claims:
     return found
 
 
-def rows_by_queue(proof: Proof) -> dict[QueueKey, np.ndarray]:
+def rows_by_queue(proof: Proof) -> dict[TopicQueue, np.ndarray]:
     """Returns the rows of each queue's records, in the order of the log."""
     order = stable_order(proof.queue)
     edges = np.concatenate([[0], np.cumsum(np.bincount(proof.queue, minlength=len(proof.queues)))])
     return {key: order[edges[number] : edges[number + 1]] for number, key in enumerate(proof.queues)}
 
 
-def _put(losses: dict[QueueKey, Ranges], key: QueueKey, offsets: np.ndarray) -> None:
+def _put(losses: dict[TopicQueue, Ranges], key: TopicQueue, offsets: np.ndarray) -> None:
     if len(offsets):
         losses[key] = tuple(ranges(offsets))
 

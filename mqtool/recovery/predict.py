@@ -10,6 +10,7 @@ from msgspec.structs import replace
 from mqtool.errors import LayoutError, NotAStoreError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.release import Release, release_of
+from mqtool.formats.topics import TopicQueue
 from mqtool.recovery import changes, losses
 from mqtool.recovery.delivery import Delivery
 from mqtool.recovery.dledger_start import LedgerStart
@@ -19,7 +20,7 @@ from mqtool.recovery.queue_files import QueueFile
 from mqtool.recovery.reading import STATES, QueueReading, Reader
 from mqtool.recovery.settings import read_config, settings_of
 from mqtool.recovery.start import Start
-from mqtool.recovery.state import AnyQueue, QueueKey
+from mqtool.recovery.state import AnyQueue
 from mqtool.store import open_store
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.lock import lock_holder
@@ -137,11 +138,11 @@ def outcome_of(start: Start, *, read_log: bool = True) -> Outcome:
     )
 
 
-def _name(key: QueueKey) -> str:
+def _name(key: TopicQueue) -> str:
     return f"{key[0]}/{key[1]}"
 
 
-def _named(found: "Mapping[QueueKey, losses.Ranges] | None") -> "dict[str, losses.Ranges] | None":
+def _named(found: "Mapping[TopicQueue, losses.Ranges] | None") -> "dict[str, losses.Ranges] | None":
     return None if found is None else {_name(key): found[key] for key in sorted(found)}
 
 
@@ -174,7 +175,7 @@ def _consumers(start: Start) -> tuple[dict[str, QueueReading], losses.Losses]:
     return {_name(key): reading for key, reading in readings.items()}, found
 
 
-def _note_deliveries(start: Start, readings: Mapping[QueueKey, QueueReading]) -> None:
+def _note_deliveries(start: Start, readings: Mapping[TopicQueue, QueueReading]) -> None:
     for key, reading in readings.items():
         for number, state in enumerate(STATES):
             count = int((reading.states == number).sum())

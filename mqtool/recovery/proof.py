@@ -12,13 +12,13 @@ import numpy as np
 from msgspec import Struct, structs
 
 from mqtool.formats import commit_log, properties
+from mqtool.formats.topics import TopicQueue
 from mqtool.records.dispatch import Dispatcher, is_queued
 from mqtool.records.frames import Frames
 from mqtool.records.number_sets import distinct
 from mqtool.recovery.dispatch import by_queue
 from mqtool.recovery.mapped_files import SimulatedFile
 from mqtool.recovery.settings import Settings
-from mqtool.recovery.state import QueueKey
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.log_walk import walk_file
 
@@ -48,10 +48,10 @@ class _Columns(Struct, frozen=True):
     messages: np.ndarray
     queued: np.ndarray
     decodable: np.ndarray
-    queues: tuple[QueueKey, ...]
+    queues: tuple[TopicQueue, ...]
 
 
-def _joined(windows: Iterable[tuple[np.ndarray, ...]], queues: tuple[QueueKey, ...]) -> _Columns:
+def _joined(windows: Iterable[tuple[np.ndarray, ...]], queues: tuple[TopicQueue, ...]) -> _Columns:
     """Returns columns whose parts are the items of some windows."""
     none = [np.empty(0, kind) for kind in _KINDS]
     position, size, queue, offset, messages, queued, decodable = (
@@ -115,7 +115,7 @@ class _FileColumns:
     def __init__(self, settings: Settings) -> None:
         self._dispatcher = Dispatcher()
         self._release = settings.release
-        self._queues: dict[QueueKey, int] = {}
+        self._queues: dict[TopicQueue, int] = {}
         self._windows: list[tuple[np.ndarray, ...]] = []
 
     def add(self, base: int, frames: Frames) -> None:
@@ -162,7 +162,7 @@ def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
         segments: as loaded, in the order of their names.
     """
     parts = [_proven(settings, file) for file in segments]
-    queues: dict[QueueKey, int] = {}
+    queues: dict[TopicQueue, int] = {}
     windows = []
     for part in parts:
         numbers = np.array([queues.setdefault(key, len(queues)) for key in part.queues], np.int32)

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.config_files import BATCH_QUEUES
+from mqtool.formats.topics import TopicQueue
 from mqtool.records.record_check import Read
 from mqtool.recovery.action_log import ActionLog
 from mqtool.recovery.batch_queues import BatchQueue
@@ -24,7 +25,6 @@ from mqtool.recovery.settings import Settings
 from mqtool.store.files import ReadFile
 
 AnyQueue = SimpleQueue | BatchQueue
-QueueKey = tuple[str, int]
 _OPEN_FILES = 16
 
 
@@ -101,11 +101,11 @@ class StoreState:
         self.clean_stop = True
         self.log = Segments(settings.commit_log_dirs[0], settings.segment_size, actions)
         self.segments = SegmentFiles()
-        self.queues: dict[QueueKey, AnyQueue] = {}
+        self.queues: dict[TopicQueue, AnyQueue] = {}
         self.index = SimulatedIndex(settings, actions)
         self.loaded_checkpoint: Checkpoint | None = None
         self.checkpoint = Checkpoint()
-        self.next_offsets: dict[QueueKey, int] = {}
+        self.next_offsets: dict[TopicQueue, int] = {}
         self.flushed_where = 0
         self.reput_from = 0
         self.is_writeable = True
@@ -113,7 +113,7 @@ class StoreState:
         self.queue_types: dict[str, str] = {}
         self.last_queued: LastQueued | None = None
         self.loaded_segments: tuple[SimulatedFile, ...] = ()
-        self.loaded_queues: dict[QueueKey, tuple[QueueFile, ...]] = {}
+        self.loaded_queues: dict[TopicQueue, tuple[QueueFile, ...]] = {}
 
     def queue(self, topic: str, queue_id: int) -> AnyQueue:
         """Returns a queue; creates it in memory if it does not exist (findConsumeQueue, findOrCreateConsumeQueue)."""

@@ -21,6 +21,7 @@ from mqtool.errors import MqtoolError, RefusedError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.formats.release import release_of
+from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among, distinct, union
 from mqtool.recovery.losses import Claims, claims_of, losses_of, rows_by_queue
 from mqtool.recovery.mapped_files import SimulatedFile
@@ -29,7 +30,6 @@ from mqtool.recovery.proof import Proof, prove
 from mqtool.recovery.queue_files import QueueFile, UnitContent
 from mqtool.recovery.reading import OK, QueueReading
 from mqtool.recovery.settings import settings_of
-from mqtool.recovery.state import QueueKey
 from mqtool.repair.moves import Moves
 from mqtool.repair.plan import Forecast
 from mqtool.store.broker_config import PATH_KEYS, ConfigSource
@@ -64,9 +64,9 @@ class Outlook(Struct, frozen=True, dict=True):
     verdict: str
     present: np.ndarray
     messages: np.ndarray
-    orphan_units: Mapping[QueueKey, Mapping[int, int]]
+    orphan_units: Mapping[TopicQueue, Mapping[int, int]]
     served: np.ndarray
-    served_offsets: Mapping[QueueKey, np.ndarray]
+    served_offsets: Mapping[TopicQueue, np.ndarray]
 
     @cached_property
     def digest(self) -> str:
@@ -182,7 +182,7 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
         proof = prove(settings, segments)
         claims = _claims(store)
         misplaced = store.layout.misplaced
-    readings: dict[QueueKey, QueueReading] = {}
+    readings: dict[TopicQueue, QueueReading] = {}
     if start.runs:
         found = ((_key(name), reading) for name, reading in start.readings.items())
         readings = {key: reading for key, reading in found if file_names.is_directory_name(key[0])}
@@ -205,12 +205,12 @@ def _outlook(root: Path, release: str, config: ConfigSource) -> Outlook:
     )
 
 
-def _key(name: str) -> QueueKey:
+def _key(name: str) -> TopicQueue:
     topic, _, queue_id = name.rpartition("/")
     return topic, int(queue_id)
 
 
-def _claims(store: Store) -> dict[QueueKey, Claims]:
+def _claims(store: Store) -> dict[TopicQueue, Claims]:
     found = {}
     for queue in store.disk_queues():
         if not queue.is_batch:
@@ -224,7 +224,7 @@ def _claims(store: Store) -> dict[QueueKey, Claims]:
     return found
 
 
-def _belonging(proof: Proof, claims: Mapping[QueueKey, Claims]) -> np.ndarray:
+def _belonging(proof: Proof, claims: Mapping[TopicQueue, Claims]) -> np.ndarray:
     """Returns the records that belong in a queue, unless a unit of another queue claims them.
 
     The fields that name a queue have no checksum. A topic name that would lead out of the store gets no queue here,
@@ -240,8 +240,8 @@ def _belonging(proof: Proof, claims: Mapping[QueueKey, Claims]) -> np.ndarray:
 
 
 def _orphan_units(
-    proof: Proof, claims: Mapping[QueueKey, Claims], readings: Mapping[QueueKey, QueueReading]
-) -> dict[QueueKey, dict[int, int]]:
+    proof: Proof, claims: Mapping[TopicQueue, Claims], readings: Mapping[TopicQueue, QueueReading]
+) -> dict[TopicQueue, dict[int, int]]:
     rows = rows_by_queue(proof)
     if all(_is_proven(proof, rows.get(key, _NONE), one) for key, one in claims.items()):
         return {}  # as nearly always; what follows looks at every message
@@ -281,7 +281,7 @@ def _all_served(proof: Proof, rows: np.ndarray, reading: QueueReading | None) ->
     )
 
 
-def _served(readings: Mapping[QueueKey, QueueReading]) -> tuple[np.ndarray, dict[QueueKey, np.ndarray]]:
+def _served(readings: Mapping[TopicQueue, QueueReading]) -> tuple[np.ndarray, dict[TopicQueue, np.ndarray]]:
     physical, offsets = [_NONE], {}
     for key, reading in readings.items():
         ok = reading.states == OK

@@ -10,7 +10,7 @@ from msgspec import Struct
 
 from mqtool.errors import FormatError, StoreError, UnavailableError
 from mqtool.formats import java
-from mqtool.formats.service_records import CheckPoint, QueueKey
+from mqtool.formats.service_records import CheckPoint, GroupQueue
 from mqtool.store import rocksdb
 from mqtool.store.store import Store
 
@@ -56,7 +56,7 @@ def _points(database: rocksdb.Database) -> KvPopped:
 def _point(value: bytes) -> CheckPoint:
     found = json.loads(value)
     offset = java.json_long(found["offset"])
-    key = QueueKey(str(found["groupId"]), str(found["topicId"]), java.json_int(found["queueId"]))
+    key = GroupQueue(str(found["groupId"]), str(found["topicId"]), java.json_int(found["queueId"]))
     return CheckPoint(
         key, offset, [offset], java.json_long(found["popTime"]), java.json_long(found["invisibleTime"]), ""
     )

@@ -15,7 +15,7 @@ from msgspec.structs import replace
 
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import config_files
-from mqtool.formats.service_records import QueueKey
+from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import REVIVE_TOPIC_PREFIX
 from mqtool.store import kv_popped
 from mqtool.store.files import read_file
@@ -98,7 +98,7 @@ def positions_of(
             for group, topic, queue_id, offset in _flat(by_group):
                 if selected.matches(group) and named.matches(topic):
                     found = _position(queues, kind, (group, topic, queue_id), offset, (table.name, is_read))
-                    out = None if popped is None else popped[QueueKey(group, topic, queue_id)]
+                    out = None if popped is None else popped[GroupQueue(group, topic, queue_id)]
                     yield replace(found, in_flight=out) if kind is PositionKind.COMMITTED else found
     if not selected.is_everything:
         return
@@ -108,7 +108,7 @@ def positions_of(
                 yield _position(queues, PositionKind.BROADCAST, ("", topic, queue_id), offset, (str(path), False))
 
 
-def in_flight(store: Store) -> Counter[QueueKey] | None:
+def in_flight(store: Store) -> Counter[GroupQueue] | None:
     """Returns how many messages each group popped and did not acknowledge, by queue.
 
     Returns:
@@ -117,7 +117,7 @@ def in_flight(store: Store) -> Counter[QueueKey] | None:
     Raises:
         StoreError: a file cannot be read.
     """
-    found: Counter[QueueKey] = Counter()
+    found: Counter[GroupQueue] = Counter()
     database = kv_popped.read(store)
     if database.unknown:
         return None

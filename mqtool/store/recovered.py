@@ -20,6 +20,7 @@ from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchCo
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
+from mqtool.formats.topics import TopicQueue
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import BATCH_FIELDS, Dispatched, DispatchRules, QueueUnits
@@ -37,8 +38,6 @@ MOST_QUEUE_BYTES = 128 << 20
 """Bytes of the log that are read for queues: they are asked for whenever a store is described."""
 MOST_INDEX_BYTES = 2 << 30
 
-QueueKey = tuple[str, int]
-
 
 class PendingUnits(Struct, frozen=True):
     """The units that one queue lacks.
@@ -54,7 +53,7 @@ class PendingUnits(Struct, frozen=True):
 
 def pending_units(
     log: CommitLog, queues: list[Queue], rules: DispatchRules, scan_from: int
-) -> dict[QueueKey, PendingUnits]:
+) -> dict[TopicQueue, PendingUnits]:
     """Returns the units that queues lack, by topic and queue id; empty if too much would have to be read.
 
     Args:
@@ -100,13 +99,13 @@ def _dispatch(log: CommitLog, dispatcher: Dispatcher, start: int, *, keys: bool)
 class _MissingUnits:
     """Appends units to queues by the broker's rules, in memory."""
 
-    def __init__(self, queues: dict[QueueKey, Queue], rules: DispatchRules) -> None:
+    def __init__(self, queues: dict[TopicQueue, Queue], rules: DispatchRules) -> None:
         self._queues = queues
         self._rules = rules
-        self._next: dict[QueueKey, int] = {}
-        self._first: dict[QueueKey, int] = {}
-        self._end: dict[QueueKey, int] = {}
-        self._rows: dict[QueueKey, list[tuple[int, ...]]] = {}
+        self._next: dict[TopicQueue, int] = {}
+        self._first: dict[TopicQueue, int] = {}
+        self._end: dict[TopicQueue, int] = {}
+        self._rows: dict[TopicQueue, list[tuple[int, ...]]] = {}
 
     def add(self, dispatcher: Dispatcher, units: QueueUnits) -> None:
         """Appends units in order."""
@@ -117,7 +116,7 @@ class _MissingUnits:
             else:
                 self._add_simple((name, queue_id), rest)
 
-    def _add_simple(self, key: QueueKey, stored: list[int]) -> None:
+    def _add_simple(self, key: TopicQueue, stored: list[int]) -> None:
         """ConsumeQueue.putMessagePositionInfo: existing units are skipped, a gap is filled."""
         physical_offset, size, tags_code, _, offset, _ = stored
         if key not in self._next:
@@ -132,7 +131,7 @@ class _MissingUnits:
         self._end[key] = physical_offset + size
         self._rows.setdefault(key, []).append((physical_offset, size, tags_code))
 
-    def _add_batch(self, key: QueueKey, unit: BatchConsumeQueueUnit) -> None:
+    def _add_batch(self, key: TopicQueue, unit: BatchConsumeQueueUnit) -> None:
         queue = self._queues.get(key)
         self._first.setdefault(key, 0)
         last = self._end.setdefault(key, queue.max_physical_offset if queue and queue.last_unit() else -1)
@@ -140,7 +139,7 @@ class _MissingUnits:
             self._end[key] = unit.physical_offset
             self._rows.setdefault(key, []).append(astuple(unit))
 
-    def units(self) -> dict[QueueKey, PendingUnits]:
+    def units(self) -> dict[TopicQueue, PendingUnits]:
         """Returns the collected units."""
         layouts = (CONSUME_QUEUE_UNIT, BATCH_CONSUME_QUEUE_UNIT)
         return {
@@ -150,10 +149,10 @@ class _MissingUnits:
 
 
 def recovered_queues(
-    log: CommitLog, disk: dict[QueueKey, Queue], rules: DispatchRules, layout: StoreLayout, scan_from: int
-) -> dict[QueueKey, Queue]:
+    log: CommitLog, disk: dict[TopicQueue, Queue], rules: DispatchRules, layout: StoreLayout, scan_from: int
+) -> dict[TopicQueue, Queue]:
     """Returns the queues that a broker's start adds units to, by topic and queue id, including new ones."""
-    found: dict[QueueKey, Queue] = {}
+    found: dict[TopicQueue, Queue] = {}
     bounds = (log.min_offset, log.max_offset)
 
     def bounds_of() -> tuple[int, int]:

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from mqtool.errors import MqtoolError
 from mqtool.formats import properties
 from mqtool.formats.config_files import GroupConfig
-from mqtool.formats.service_records import QueueKey
+from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import lite_queue
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -177,7 +177,7 @@ class Consuming:
     ) -> None:
         """Acknowledges a message; calls `done` with the resulting status, possibly before returning."""
         name = receipt.topic(group, topic)
-        key = QueueKey(group, lite_queue(name, lite) if lite else name, receipt.queue_id)
+        key = GroupQueue(group, lite_queue(name, lite) if lite else name, receipt.queue_id)
         info = ExtraInfo(*receipt[:4], receipt.broker_name)
 
         def stored(error: Exception | None) -> None:

@@ -13,13 +13,12 @@ from msgspec import Struct, field
 from mqtool.errors import StoreError
 from mqtool.formats import equeue, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
+from mqtool.formats.topics import TopicQueue
 from mqtool.siblings.equeue.appender import ChunkAppender
 from mqtool.siblings.equeue.message_table import tag_code
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.store.files import list_directory
-
-QueueKey = tuple[str, int]
 
 _LONGEST_GAP = 1_000_000
 """Maximum gap between the queue offsets of two messages; a larger one comes from a damaged number, not from loss."""
@@ -65,7 +64,7 @@ def plan_queues(store: EQueueStore) -> list[QueuePlan]:
     The message chunks determine them. Valid existing entries keep their queue offsets, and entries of deleted messages
     are kept.
     """
-    logged: dict[QueueKey, list[_LoggedMessage]] = {}
+    logged: dict[TopicQueue, list[_LoggedMessage]] = {}
     for item in store.messages():
         if isinstance(item, StoredMessage):
             key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
@@ -77,7 +76,7 @@ def plan_queues(store: EQueueStore) -> list[QueuePlan]:
     return [_plan(key, logged.get(key, []), existing.get(key, {}), log_start) for key in keys]
 
 
-def _plan(key: QueueKey, logged: list[_LoggedMessage], existing: dict[int, QueueEntry], log_start: int) -> QueuePlan:
+def _plan(key: TopicQueue, logged: list[_LoggedMessage], existing: dict[int, QueueEntry], log_start: int) -> QueuePlan:
     plan = QueuePlan(*key)
     by_position = {message.position: message for message in logged}
     believed = _plausible_range([*existing, *(message.queue_offset for message in logged)])

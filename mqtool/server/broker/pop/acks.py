@@ -16,7 +16,7 @@ from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java
-from mqtool.formats.service_records import Ack, CheckPoint, QueueKey
+from mqtool.formats.service_records import Ack, CheckPoint, GroupQueue
 from mqtool.formats.topics import lite_queue
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -46,7 +46,7 @@ _GATHER_S = 0.002
 """How long acknowledgements wait for others, in seconds, if earlier ones of their check point arrived together."""
 _MAX_BUSY = 1000
 
-_Point = tuple[QueueKey, ExtraInfo]
+_Point = tuple[GroupQueue, ExtraInfo]
 """Identifies a check point."""
 Stored = Callable[[Exception | None], None]
 """Called once when an acknowledgement is as durable as messages are, or with the error that prevents it."""
@@ -83,7 +83,7 @@ class PopAcks:
         return await answer
 
     def acknowledge(
-        self, key: QueueKey, offset: int, info: ExtraInfo, peer: Peer, stored: Stored, later: Later
+        self, key: GroupQueue, offset: int, info: ExtraInfo, peer: Peer, stored: Stored, later: Later
     ) -> None:
         """Acknowledges a message for a client of another protocol, as `ack` does.
 
@@ -101,7 +101,7 @@ class PopAcks:
         self._acknowledge(key, offset, info, peer, stored, later)
 
     def _acknowledge(
-        self, key: QueueKey, offset: int, info: ExtraInfo, peer: Peer, stored: Stored, later: Later
+        self, key: GroupQueue, offset: int, info: ExtraInfo, peer: Peer, stored: Stored, later: Later
     ) -> None:
         if info.revive_queue == ORDER_REVIVE_QUEUE:
             self._ack_in_order(key, offset, info.pop_time, peer)
@@ -109,7 +109,7 @@ class PopAcks:
         else:
             self._gather((key, info), offset, stored, later)
 
-    def _check_offset(self, key: QueueKey, offset: int) -> None:
+    def _check_offset(self, key: GroupQueue, offset: int) -> None:
         lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
         if not lowest <= offset <= highest:
             remark = f"offset is illegal, key:{key.topic}@{key.queue_id}, commit:{offset}, store:{lowest}~{highest}"
@@ -168,16 +168,16 @@ class PopAcks:
 
     # -- details -------------------------------------------------------------------------------------------------
 
-    def _key(self, command: Command, peer: Peer) -> QueueKey:
+    def _key(self, command: Command, peer: Peer) -> GroupQueue:
         """Returns the queue that a request names; raises RefusalError if it does not exist."""
         topic = text(command, "topic")
         if lite := command.fields.get("liteTopic"):
             topic = lite_queue(topic, lite)
-        key = QueueKey(text(command, "consumerGroup"), topic, number(command, "queueId"))
+        key = GroupQueue(text(command, "consumerGroup"), topic, number(command, "queueId"))
         self._check_key(key, peer)
         return key
 
-    def _check_key(self, key: QueueKey, peer: Peer) -> None:
+    def _check_key(self, key: GroupQueue, peer: Peer) -> None:
         config = self._broker.topics.get(key.topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{key.topic}] not exist, apply first please! {FAQ}")
@@ -263,7 +263,7 @@ class PopAcks:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, f"could not be stored: {result.status.value}")
         return self._broker.writer.flushed(result, message.properties)
 
-    def _ack_in_order(self, key: QueueKey, offset: int, pop_time: int, peer: Peer) -> None:
+    def _ack_in_order(self, key: GroupQueue, offset: int, pop_time: int, peer: Peer) -> None:
         broker = self._broker
         committed = broker.offsets.get(*key)
         if committed is not None and offset < committed:
@@ -299,7 +299,7 @@ def _answered(command: Command, answer: "asyncio.Future[Command]", error: Except
         answer.set_result(ok(command))
 
 
-def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int]]:
+def _batch_of(one: Any, broker_name: str) -> tuple[GroupQueue, ExtraInfo, list[int]]:
     """Parses one entry of a batch (BatchAck); raises RefusalError if it is invalid."""
     try:
         group, topic, retry = str(one["c"]), str(one["t"]), str(one.get("r", "0"))
@@ -310,7 +310,7 @@ def _batch_of(one: Any, broker_name: str) -> tuple[QueueKey, ExtraInfo, list[int
         times = java.json_long(one["pt"]), java.json_long(one["it"])
         info = ExtraInfo(java.json_long(one["so"]), *times, java.json_int(one["rq"]), broker_name)
         offsets = [info.start + place for place, bit in enumerate(f"{bits:b}"[::-1]) if bit == "1"]
-        return QueueKey(group, topic, java.json_int(one["q"])), info, offsets
+        return GroupQueue(group, topic, java.json_int(one["q"])), info, offsets
     except (KeyError, TypeError, ValueError, AttributeError, FormatError, binascii.Error) as error:
         remark = f"body is not a list of acknowledgements: {error!r}"[:200]
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error

@@ -10,7 +10,7 @@ import time
 from collections.abc import Mapping
 
 from mqtool.formats.config_files import PERM_READ, TopicConfig
-from mqtool.formats.service_records import QueueKey
+from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import LITE_PREFIX, parts_of_lite_queue
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -90,7 +90,7 @@ class Lite:
         return PopRequest(
             group,
             topic,
-            [QueueKey(group, name, 0) for name in names[start:] + names[:start]],
+            [GroupQueue(group, name, 0) for name in names[start:] + names[:start]],
             number(command, "maxMsgNum", 0),
             number(command, "invisibleTime", 0),
             None,
@@ -150,7 +150,7 @@ class Lite:
     def delete(self, queue: str) -> None:
         """Deletes a lite topic: its queue, the consumer offsets in it, and the subscriptions to it."""
         for group in self._broker.offsets.groups_of(queue):
-            self._pops.orders.clear(QueueKey(group, queue, 0))
+            self._pops.orders.clear(GroupQueue(group, queue, 0))
         self._broker.offsets.forget_topic(queue)
         self._broker.engine.delete_topic(queue)
         self.subscriptions.forget_queue(queue)

@@ -11,7 +11,7 @@ from typing import Any
 from msgspec import Struct, field
 
 from mqtool.formats.config_files import GroupConfig
-from mqtool.formats.service_records import QueueKey
+from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import LITE_PREFIX, lite_queue
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -232,7 +232,7 @@ class LiteSubscriptions:
     def _set_offset(self, group: str, queue: str, offset: int) -> None:
         if self._broker.offsets.get(group, queue, 0) != offset:
             self._broker.offsets.reset(group, queue, 0, offset)
-            self._orders.clear(QueueKey(group, queue, 0))
+            self._orders.clear(GroupQueue(group, queue, 0))
 
     # -- checks --------------------------------------------------------------------------------------------------
 

@@ -14,7 +14,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import config_json, file_names, java
 from mqtool.formats.codec import Buffer
 from mqtool.formats.config_files import split_topic_group
-from mqtool.formats.service_records import QueueKey
+from mqtool.formats.service_records import GroupQueue
 from mqtool.server.broker.tables.config_persister import ConfigPersister
 from mqtool.server.broker.tables.offsets import key_of
 
@@ -148,11 +148,11 @@ class OrderTable:
         """Returns the topics of all entries, one for each topic and group."""
         return [split_topic_group(key)[0] for key in self._table]
 
-    def find(self, key: QueueKey) -> OrderInfo | None:
+    def find(self, key: GroupQueue) -> OrderInfo | None:
         """Returns the entry of a queue and group; None if the group has not popped from the queue in order."""
         return self._table.get(key_of(key.topic, key.group), {}).get(key.queue_id)
 
-    def is_blocked(self, key: QueueKey, attempt_id: str | None) -> bool:
+    def is_blocked(self, key: GroupQueue, attempt_id: str | None) -> bool:
         """Whether unacknowledged messages block a queue for a request.
 
         A request with the attempt id of the last pop is not blocked.
@@ -162,12 +162,12 @@ class OrderTable:
             return False
         return info.free_at > time.time_ns() // 1_000_000
 
-    def clear(self, key: QueueKey) -> None:
+    def clear(self, key: GroupQueue) -> None:
         """Removes the entry of a queue and group, because the consumer offset was reset."""
         if self._table.get(key_of(key.topic, key.group), {}).pop(key.queue_id, None) is not None:
             self._changed = True
 
-    def take(self, key: QueueKey, info: OrderInfo) -> None:
+    def take(self, key: GroupQueue, info: OrderInfo) -> None:
         """Records popped messages, and how often each was popped before."""
         before = self.find(key)
         if before is not None and before.attempt_id is not None and before.attempt_id == info.attempt_id:
@@ -178,7 +178,7 @@ class OrderTable:
         self._table.setdefault(key_of(key.topic, key.group), {})[key.queue_id] = info
         self._changed = True
 
-    def acknowledge(self, key: QueueKey, offset: int, pop_time: int) -> int:
+    def acknowledge(self, key: GroupQueue, offset: int, pop_time: int) -> int:
         """Records that a message was consumed.
 
         Returns:
@@ -195,7 +195,7 @@ class OrderTable:
         self._changed = True
         return info.next_offset
 
-    def prolong(self, key: QueueKey, offset: int, pop_time: int, until: int) -> None:
+    def prolong(self, key: GroupQueue, offset: int, pop_time: int, until: int) -> None:
         """Changes when a message becomes visible again; `until` is in ms since epoch."""
         info = self.find(key)
         if info is not None and info.pop_time == pop_time:

@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 
 from mqtool.engine import GetResult, GetStatus
-from mqtool.formats.service_records import QueueKey
+from mqtool.formats.service_records import GroupQueue
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -22,7 +22,7 @@ _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLO
 class PeekProcessor:
     """Handles NOTIFICATION, PEEK_MESSAGE and POLLING_INFO."""
 
-    def __init__(self, broker: Broker, orders: OrderTable, ahead: dict[QueueKey, int]) -> None:
+    def __init__(self, broker: Broker, orders: OrderTable, ahead: dict[GroupQueue, int]) -> None:
         """Creates the processor.
 
         Args:
@@ -81,14 +81,14 @@ class PeekProcessor:
 
     # -- details -------------------------------------------------------------------------------------------------
 
-    def _get(self, key: QueueKey, at: int, count: int) -> GetResult:
+    def _get(self, key: GroupQueue, at: int, count: int) -> GetResult:
         messages = self._broker.messages
         found: GetResult = messages.get_message(key.topic, key.queue_id, at, count)
         if found.status in _OUTSIDE_QUEUE:
             found = messages.get_message(key.topic, key.queue_id, found.next_begin_offset, count)
         return found
 
-    def _has_message(self, command: Command, queues: list[QueueKey]) -> bool:
+    def _has_message(self, command: Command, queues: list[GroupQueue]) -> bool:
         in_order, attempt = flag(command, "order"), command.fields.get("attemptId")
         return any(
             self._bounds(key)[1] > self._position(key)
@@ -96,16 +96,16 @@ class PeekProcessor:
             if not (in_order and self._orders.is_blocked(key, attempt))
         )
 
-    def _position(self, key: QueueKey) -> int:
+    def _position(self, key: GroupQueue) -> int:
         committed = self._broker.offsets.get(*key)
         if committed is None or committed < 0:
             committed = self._bounds(key)[0]
         return max(self._ahead.get(key, 0), committed)
 
-    def _bounds(self, key: QueueKey) -> tuple[int, int]:
+    def _bounds(self, key: GroupQueue) -> tuple[int, int]:
         return self._broker.messages.queue_bounds(key.topic, key.queue_id)
 
-    def _queues(self, command: Command, peer: Peer, code: ResponseCode) -> list[QueueKey]:
+    def _queues(self, command: Command, peer: Peer, code: ResponseCode) -> list[GroupQueue]:
         """Returns the queues that a request may read; the checks are in the real broker's order.
 
         Args:
@@ -123,5 +123,5 @@ class PeekProcessor:
         count = config.read_queue_nums
         start = next(self._turns) % max(1, count)
         every = [(start + number_) % count for number_ in range(count)] if queue_id < 0 else [queue_id]
-        retry = QueueKey(group, names.pop_retry_topic(group, topic), 0)
-        return [QueueKey(group, topic, one) for one in every] + [retry]
+        retry = GroupQueue(group, names.pop_retry_topic(group, topic), 0)
+        return [GroupQueue(group, topic, one) for one in every] + [retry]

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from mqtool.engine import GetResult, GetStatus, PutResult
 from mqtool.formats import properties
-from mqtool.formats.service_records import CheckPoint, QueueKey
+from mqtool.formats.service_records import CheckPoint, GroupQueue
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -59,7 +59,7 @@ class PopProcessor:
         self.revive = Revive(broker, timer)
         self.orders = OrderTable(broker.persister, is_stored=broker.release >= (5, 5))
         self.acks = PopAcks(broker, self.revive.topic, self.orders)
-        self._ahead: dict[QueueKey, int] = {}
+        self._ahead: dict[GroupQueue, int] = {}
         self._peeks = PeekProcessor(broker, self.orders, self._ahead)
         self._turns = itertools.count()
 
@@ -88,7 +88,7 @@ class PopProcessor:
 
     # -- taking --------------------------------------------------------------------------------------------------
 
-    def _position(self, request: PopRequest, key: QueueKey) -> int:
+    def _position(self, request: PopRequest, key: GroupQueue) -> int:
         """Returns the queue offset to pop next; for a new consumer group it depends on the request's initMode."""
         offsets = self._broker.offsets
         reset = offsets.take_reset(*key)
@@ -145,7 +145,7 @@ class PopProcessor:
             self._broker.stats.got(key.group, key.topic, key.queue_id, len(found.records), found.size)
         return taken
 
-    def _get(self, key: QueueKey, at: int, count: int, message_filter: MessageFilter | None) -> GetResult:
+    def _get(self, key: GroupQueue, at: int, count: int, message_filter: MessageFilter | None) -> GetResult:
         messages = self._broker.messages
         found: GetResult = messages.get_message(key.topic, key.queue_id, at, count, message_filter)
         if found.status in _OUTSIDE_QUEUE and found.next_begin_offset != at:
@@ -239,7 +239,7 @@ class PopProcessor:
         return ";".join([*each, f"{flag_} {queue_id} {least}"])
 
 
-def _name(key: QueueKey) -> str:
+def _name(key: GroupQueue) -> str:
     return f"{retry_flag(key.topic)} {key.queue_id}"
 
 

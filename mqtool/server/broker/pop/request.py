@@ -4,7 +4,7 @@ import random
 from typing import NamedTuple
 
 from mqtool.formats.config_files import PERM_READ
-from mqtool.formats.service_records import QueueKey
+from mqtool.formats.service_records import GroupQueue
 from mqtool.protocol.codes import FAQ, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -26,7 +26,7 @@ class PopRequest(NamedTuple):
 
     group: str
     topic: str
-    queues: list[QueueKey]
+    queues: list[GroupQueue]
     max_num: int
     invisible_ms: int
     message_filter: MessageFilter | None
@@ -50,10 +50,10 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
     start = random.randrange(max(1, len(every)))  # noqa: S311 - load balancing, not security
     if config.message_type == _PRIORITY and not order:  # the queue id is the priority of its messages
         every, start = every[::-1], 0
-    queues = [QueueKey(group, topic, one) for one in every[start:] + every[:start]]
+    queues = [GroupQueue(group, topic, one) for one in every[start:] + every[:start]]
     if not order and not topic.startswith(names.RETRY_PREFIX):  # the retry topic need not exist yet
         first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311
-        queues.insert(0 if first else len(queues), QueueKey(group, names.pop_retry_topic(group, topic), 0))
+        queues.insert(0 if first else len(queues), GroupQueue(group, names.pop_retry_topic(group, topic), 0))
     return PopRequest(
         group,
         topic,
