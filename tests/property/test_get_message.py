@@ -56,6 +56,7 @@ def place(record):
     return int.from_bytes(record[28:36], "big")
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(units=units, most=st.sampled_from([1, 3, 32]))
 def test_engine_and_files_on_disk_answer_alike(built, units, most):
@@ -72,6 +73,7 @@ def test_engine_and_files_on_disk_answer_alike(built, units, most):
         live.close()
 
 
+@pytest.mark.slow
 @settings(max_examples=15, deadline=None)
 @given(units=units)
 def test_a_predicted_start_delivers_what_an_engine_delivers(built, units):
