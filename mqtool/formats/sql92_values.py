@@ -193,9 +193,11 @@ def _compare(first: Any, second: Any) -> int | None:
 
 
 def _sign_of_doubles(first: float, second: float) -> int:
-    """Compares as Double.compare does: NaN is largest and equal to itself. One of the two is a literal, so not 0."""
+    """Compares as Double.compare does: NaN is largest and equal to itself, -0.0 is below 0.0."""
     if math.isnan(first) or math.isnan(second):
         return int(math.isnan(first)) - int(math.isnan(second))
+    if first == second == 0:
+        return int(math.copysign(1, first) - math.copysign(1, second)) // 2
     return int(first > second) - int(first < second)
 
 

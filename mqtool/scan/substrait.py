@@ -99,16 +99,18 @@ class _Reader(Struct):
     used: set[str] = field(default_factory=set)
 
     def condition(self) -> Condition:
-        expression = b""
+        expressions = []
         for number, value in _fields(self.data):
             if number == 2:
                 self._function(value)
             elif number == 3:
-                expression = dict(_fields(value))[1]
+                expressions += [inner for at, inner in _fields(value) if at == 1]
             elif number == 4:
                 self.names = [inner.decode() for at, inner in _fields(value) if at == 1]
-        self._collect(expression)
-        return Condition(self._facts(expression), frozenset(self.used))
+        if len(expressions) != 1:
+            raise _UnknownError
+        self._collect(expressions[0])
+        return Condition(self._facts(expressions[0]), frozenset(self.used))
 
     def _function(self, declaration: bytes) -> None:
         for number, value in _fields(declaration):
@@ -151,7 +153,10 @@ class _Reader(Struct):
         if 11 in parts:
             return self._column(dict(_fields(parts[11]))[2])
         direct = dict(_fields(dict(_fields(parts[2]))[1]))
-        return self.names[dict(_fields(direct[2])).get(1, 0)]
+        segment = dict(_fields(direct[2]))
+        if 2 in segment:  # a field of a field
+            raise _UnknownError
+        return self.names[segment.get(1, 0)]
 
     def _facts(self, expression: bytes) -> Facts:
         parts = dict(_fields(expression))

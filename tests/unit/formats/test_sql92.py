@@ -74,6 +74,24 @@ def test_any_words_are_an_expression_or_are_refused_in_one_line(words, held, rel
         assert "\n" not in str(refused)
 
 
+@pytest.mark.parametrize(
+    ("expression", "a", "b", "answer"),
+    [
+        ("a < b", "-0.0", "0.0", True),
+        ("a > b", "0.0", "-0.0", True),
+        ("a = b", "-0.0", "0.0", False),
+        ("a < b", "-0", "0", True),
+        ("a <= b", "0.0", "-0.0", False),
+        ("a >= b", "0.0", "-0.0", True),
+        ("a < b", "1.5", "10", True),
+    ],
+)
+def test_two_properties_are_compared_as_the_brokers_did(expression, a, b, answer):
+    """The answers are those of the filter classes of 4.9.7 and 5.5.0."""
+    for release in (V4_9, V5_5):
+        assert Expression(expression, release=release).matches({"a": a, "b": b}) is answer
+
+
 @pytest.mark.parametrize("text", ["(" * 5000, "NOT " * 5000, "-" * 5000 + "1 = 1", "a = 1 or (" * 300, "'" * 9999])
 def test_what_is_nested_without_end_is_refused_in_one_line(text):
     with pytest.raises(UsageError, match=r"expected .* at character"):
