@@ -58,6 +58,7 @@ class FormatError(MqtoolError):
         layout: name of the layout.
         field: path of the failing field inside the layout, or "" for the whole layout.
         position: where the layout starts in the bytes that were passed.
+        reason: what does not fit, without the place.
     """
 
     def __init__(self, message: str, *, layout: str = "", field: str = "", position: int = 0) -> None:
@@ -66,6 +67,7 @@ class FormatError(MqtoolError):
         self.layout = layout
         self.field = field
         self.position = position
+        self.reason = message
 
 
 class TruncatedError(FormatError):

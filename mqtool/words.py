@@ -43,6 +43,11 @@ def moment(milliseconds: int) -> str:
         return str(milliseconds)
 
 
+def parse_integer(text: str) -> int | None:
+    """Parses a whole number of at most 19 digits, as an int64 has. Returns None for other texts and greater numbers."""
+    return int(text) if _NUMBER.fullmatch(text) and abs(int(text)) <= _LAST else None
+
+
 def parse_size(text: str) -> int | None:
     """Parses a number of bytes such as 4096, 64K, 10MiB or 1g (powers of 1024). Returns None for other texts."""
     found = _SIZE.fullmatch(text.strip())
@@ -57,7 +62,7 @@ def parse_time(text: str, zone: tzinfo | None) -> int | None:
         can be at or after the moment.
     """
     if _NUMBER.fullmatch(text):
-        return int(text) if abs(int(text)) <= _LAST else None
+        return parse_integer(text)
     found = parse_moment(text, zone)
     return None if found is None else -((_EPOCH - found) // timedelta(milliseconds=1))
 

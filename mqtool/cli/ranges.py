@@ -5,7 +5,6 @@ be missing. `--time` takes `A..B`. A time is RFC 3339, milliseconds since the ep
 `yyyy-MM-dd#HH:mm:ss:SSS`; without a zone it is in the zone of the run, UTC unless `--tz` names another.
 """
 
-import re
 from enum import Enum
 
 from msgspec import Struct
@@ -13,9 +12,6 @@ from msgspec import Struct
 from mqtool import words
 from mqtool.cli import zones
 from mqtool.errors import UsageError
-
-_NUMBER = re.compile(r"[+-]?\d{1,19}", re.ASCII)
-_LAST = (1 << 63) - 1
 
 
 class Anchor(Enum):
@@ -102,10 +98,11 @@ def _point(text: str) -> Point | None:
     if text.startswith("@"):
         value = words.parse_time(text[1:], zones.selected())
         return None if value is None else Point(Anchor.TIME, value)
-    if not _NUMBER.fullmatch(text) or abs(int(text)) > _LAST:
+    number = words.parse_integer(text)
+    if number is None:
         return None
     anchor = {"+": Anchor.START, "-": Anchor.END}.get(text[0], Anchor.ZERO)
-    return Point(anchor, int(text))
+    return Point(anchor, number)
 
 
 def _check_order(text: str, parsed: Range) -> None:

@@ -115,6 +115,12 @@ def item_of(api: Any, table: Any, first: Any, second: Any) -> Any:
 
 
 @called
+def named_tuple(api: Any, new_tuple: Any, kind: Any, fields: Any) -> Any:
+    """Returns a named tuple of a class; takes over the reference to its fields. `new_tuple` is `tuple.__new__`."""
+    return called_with(api, new_tuple, pair(api, kept(api, kind), fields))
+
+
+@called
 def called_with(api: Any, function: Any, arguments: Any) -> Any:
     """Returns what a function returns for a tuple of arguments, which is given up; 0 with an error if it fails."""
     if arguments == 0:

@@ -31,7 +31,7 @@ FILES_SINK = ("uint64",) * 14
 
 @inlined
 def number_of(api: Any, owner: Any, name: Any) -> Any:
-    """Returns an attribute that is a number; -1 with an error if it is none."""
+    """Returns a number that is an attribute; -1 with an error if it is not a number."""
     return capi.to_number(api, capi.attribute(api, owner, name))
 
 

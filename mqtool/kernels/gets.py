@@ -6,24 +6,8 @@ import numpy as np
 from numba import types
 
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
-from mqtool.kernels import capi
+from mqtool.kernels import capi, engine_files
 from mqtool.kernels.compiling import array_at, called, compiled, external, prefetch
-from mqtool.kernels.engine_files import (
-    AVAILABLE_NAME,
-    BASE_NAME,
-    FALSE,
-    FILES_NAME,
-    FILES_SINK,
-    LOG,
-    NEW_TUPLE,
-    NONE,
-    TRUE,
-    end_of,
-    file_at,
-    number_of,
-    pin_of,
-    read_end,
-)
 from mqtool.kernels.machine_code import OBJECT
 from mqtool.kernels.numbers import i32_at, i64_at
 
@@ -39,7 +23,7 @@ _copy = external(types.uint64, types.uint64, types.uint64, types.uint64)
 _MOST = 256
 """Maximum number of units that a plain get examines; more are for the slow path."""
 
-_SINK = ("uint64",) * (len(FILES_SINK) + 9)
+_SINK = ("uint64",) * (len(engine_files.FILES_SINK) + 9)
 (
     _QUEUES,  # ConsumeQueue or another kind, by topic and queue id
     _KIND,  # ConsumeQueue
@@ -50,7 +34,7 @@ _SINK = ("uint64",) * (len(FILES_SINK) + 9)
     _RANGE,
     _MIN_OFFSET_NAME,
     _LIMITS_NAME,
-) = range(len(FILES_SINK), len(_SINK))
+) = range(len(engine_files.FILES_SINK), len(_SINK))
 
 
 @called
@@ -121,8 +105,8 @@ def _get_result(api: Any, sink: Any, bounds: Any, views: Any, size: Any, is_old:
     capi.set_tuple_item(api, fields, 4, views)
     capi.set_tuple_item(api, fields, 5, capi.called_with(api, sink[_RANGE], numbers))
     capi.set_tuple_item(api, fields, 6, capi.from_number(api, size))
-    capi.set_tuple_item(api, fields, 7, capi.kept(api, sink[TRUE] if is_old else sink[FALSE]))
-    return capi.called_with(api, sink[NEW_TUPLE], capi.pair(api, capi.kept(api, sink[_RESULT]), fields))
+    capi.set_tuple_item(api, fields, 7, capi.kept(api, sink[engine_files.TRUE] if is_old else sink[engine_files.FALSE]))
+    return capi.named_tuple(api, sink[engine_files.NEW_TUPLE], sink[_RESULT], fields)
 
 
 @compiled(OBJECT, capi.API, _SINK, "int64", "int64")
@@ -141,7 +125,9 @@ def plain_get(api: Any, sink: Any, shortest: Any, longest: Any, arguments: Any) 
     Returns:
         GetResult, or None if the get is not for here.
     """
-    none = capi.kept(api, sink[NONE])  # returned where the get is not for here, and given back below where it is
+    none = capi.kept(
+        api, sink[engine_files.NONE]
+    )  # returned where the get is not for here, and given back below where it is
     offset, most = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
     most_bytes = capi.to_number(api, arguments[4])
     if (offset == -1 or most == -1 or most_bytes == -1) and capi.has_failed(api):
@@ -150,36 +136,43 @@ def plain_get(api: Any, sink: Any, shortest: Any, longest: Any, arguments: Any) 
     queue = capi.item_of(api, sink[_QUEUES], arguments[0], arguments[1])
     if queue == 0 or capi.is_instance(api, queue, sink[_KIND]) != 1:
         return none
-    files = capi.attribute(api, capi.attribute(api, queue, sink[FILES_NAME]), sink[FILES_NAME])
-    lowest, highest = number_of(api, queue, sink[_MIN_OFFSET_NAME]), end_of(api, sink, files) // _UNIT
+    files = capi.attribute(
+        api, capi.attribute(api, queue, sink[engine_files.FILES_NAME]), sink[engine_files.FILES_NAME]
+    )
+    lowest, highest = (
+        engine_files.number_of(api, queue, sink[_MIN_OFFSET_NAME]),
+        engine_files.end_of(api, sink, files) // _UNIT,
+    )
     if offset < lowest or offset >= highest:
         return none
-    file = file_at(api, sink, files, offset * _UNIT)
+    file = engine_files.file_at(api, sink, files, offset * _UNIT)
     if file == 0:
         return none
-    count = min(most, _MOST, highest - offset, read_end(api, sink, file) // _UNIT - offset)
-    pin, start = pin_of(api, sink, file)
+    count = min(most, _MOST, highest - offset, engine_files.read_end(api, sink, file) // _UNIT - offset)
+    pin, start = engine_files.pin_of(api, sink, file)
     if pin == 0 or count <= 0:
         return none
-    start += offset * _UNIT - number_of(api, file, sink[BASE_NAME])
+    start += offset * _UNIT - engine_files.number_of(api, file, sink[engine_files.BASE_NAME])
     data = array_at(start, (count * _UNIT,), np.uint8)
-    log = capi.attribute(api, sink[LOG], sink[FILES_NAME])
-    segment = file_at(api, sink, log, i64_at(data, 0))
-    if segment == 0 or capi.attribute(api, segment, sink[AVAILABLE_NAME]) == sink[FALSE]:
+    log = capi.attribute(api, sink[engine_files.LOG], sink[engine_files.FILES_NAME])
+    segment = engine_files.file_at(api, sink, log, i64_at(data, 0))
+    if segment == 0 or capi.attribute(api, segment, sink[engine_files.AVAILABLE_NAME]) == sink[engine_files.FALSE]:
         return none
     limits = capi.attribute(api, sink[_READER], sink[_LIMITS_NAME])
     memory = capi.tuple_item(api, limits, 5)
-    in_memory_from = end_of(api, sink, log) - capi.to_number(api, memory) if memory != none else np.int64(0)
+    in_memory_from = (
+        engine_files.end_of(api, sink, log) - capi.to_number(api, memory) if memory != none else np.int64(0)
+    )
     bounds = (
         capi.to_number(api, capi.tuple_item(api, limits, 0)),
         capi.to_number(api, capi.tuple_item(api, limits, 1)),
         capi.to_number(api, capi.tuple_item(api, limits, 2)),
         capi.to_number(api, capi.tuple_item(api, limits, 3)),
     )
-    base = number_of(api, segment, sink[BASE_NAME])
-    end = read_end(api, sink, segment)
+    base = engine_files.number_of(api, segment, sink[engine_files.BASE_NAME])
+    end = engine_files.read_end(api, sink, segment)
     taken, size, last = _take(data, count, most, most_bytes, base, end, in_memory_from, bounds)
-    pin, _ = pin_of(api, sink, segment)
+    pin, _ = engine_files.pin_of(api, sink, segment)
     if taken == 0 or taken == _MOST < most or pin == 0:
         return none
     capi.keep(api, pin)

@@ -194,7 +194,7 @@ def _result(api: Any, sink: Any, numbers: Any, host: Any, offsets: Any) -> Any:
     capi.set_tuple_item(api, fields, 5, capi.from_number(api, numbers[3]))
     capi.set_tuple_item(api, fields, 6, capi.kept(api, host))
     capi.set_tuple_item(api, fields, 7, offsets)
-    return capi.called_with(api, sink[_NEW_TUPLE], capi.pair(api, capi.kept(api, sink[_RESULT]), fields))
+    return capi.named_tuple(api, sink[_NEW_TUPLE], sink[_RESULT], fields)
 
 
 @compiled(OBJECT, _LIBRARY, capi.API, _SINK, "int64", "int64", "int64", "int64", "int64")

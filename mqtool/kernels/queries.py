@@ -5,22 +5,8 @@ from typing import Any
 import numpy as np
 
 from mqtool.formats import commit_log, index_file
-from mqtool.kernels import capi
+from mqtool.kernels import capi, engine_files
 from mqtool.kernels.compiling import array_at, called, compiled
-from mqtool.kernels.engine_files import (
-    AVAILABLE_NAME,
-    BASE_NAME,
-    FALSE,
-    FILES_NAME,
-    FILES_SINK,
-    LOG,
-    NEW_TUPLE,
-    NONE,
-    file_at,
-    number_of,
-    pin_of,
-    read_end,
-)
 from mqtool.kernels.machine_code import OBJECT
 from mqtool.kernels.numbers import i32_at, i64_at
 
@@ -33,7 +19,7 @@ _FRAME = commit_log.FRAME.size
 _INT_MAX = (1 << 31) - 1
 _BETWEEN = ord(index_file.key_text("", ""))
 
-_SINK = ("uint64",) * (len(FILES_SINK) + 9)
+_SINK = ("uint64",) * (len(engine_files.FILES_SINK) + 9)
 (
     _INDEX,  # its `files` are IndexWriters, oldest first
     _RESULT,  # QueryResult
@@ -44,7 +30,7 @@ _SINK = ("uint64",) * (len(FILES_SINK) + 9)
     _END_TIME_NAME,
     _END_OFFSET_NAME,
     _COUNT_NAME,
-) = range(len(FILES_SINK), len(_SINK))
+) = range(len(engine_files.FILES_SINK), len(_SINK))
 
 
 @called
@@ -124,15 +110,18 @@ def _add_offsets(api: Any, sink: Any, files: Any, offsets: Any, matches: Any, mo
     for row in range(capi.tuple_size(api, files) - 1, -1, -1):
         file = capi.tuple_item(api, files, row)
         header = capi.attribute(api, file, sink[_HEADER_NAME])
-        first = number_of(api, header, sink[_BEGIN_TIME_NAME])
-        last = number_of(api, header, sink[_END_TIME_NAME])
-        count = number_of(api, header, sink[_COUNT_NAME])
-        pin, address = pin_of(api, sink, file)
+        first = engine_files.number_of(api, header, sink[_BEGIN_TIME_NAME])
+        last = engine_files.number_of(api, header, sink[_END_TIME_NAME])
+        count = engine_files.number_of(api, header, sink[_COUNT_NAME])
+        pin, address = engine_files.pin_of(api, sink, file)
         if pin == 0:
             return False
         is_matched = (begin < first and end > last) or first <= begin <= last or first <= end <= last
         if is_matched and count > 1:
-            slots, highest = number_of(api, file, sink[_SLOTS_NAME]), number_of(api, file, sink[_ENTRIES_NAME]) - 1
+            slots, highest = (
+                engine_files.number_of(api, file, sink[_SLOTS_NAME]),
+                engine_files.number_of(api, file, sink[_ENTRIES_NAME]) - 1,
+            )
             left = most - capi.list_size(api, offsets)
             _add_entries(api, offsets, address, slots, first, min(count, highest), matches, left)
         if first < begin or capi.list_size(api, offsets) >= most:
@@ -147,16 +136,18 @@ def _record_at(api: Any, sink: Any, offset: Any) -> Any:
     Returns:
         False if this is not for here, otherwise True; and a view of the record, 0 if there is none.
     """
-    segment = file_at(api, sink, capi.attribute(api, sink[LOG], sink[FILES_NAME]), offset)
+    segment = engine_files.file_at(
+        api, sink, capi.attribute(api, sink[engine_files.LOG], sink[engine_files.FILES_NAME]), offset
+    )
     if segment == 0:
         return False, segment
-    if capi.attribute(api, segment, sink[AVAILABLE_NAME]) == sink[FALSE]:
+    if capi.attribute(api, segment, sink[engine_files.AVAILABLE_NAME]) == sink[engine_files.FALSE]:
         return True, np.uint64(0)
-    base = number_of(api, segment, sink[BASE_NAME])
-    at, end = offset - base, read_end(api, sink, segment) - base
+    base = engine_files.number_of(api, segment, sink[engine_files.BASE_NAME])
+    at, end = offset - base, engine_files.read_end(api, sink, segment) - base
     if at + _FRAME > end:
         return True, np.uint64(0)
-    pin, address = pin_of(api, sink, segment)
+    pin, address = engine_files.pin_of(api, sink, segment)
     if pin == 0:
         return False, pin
     data = array_at(address, (end,), np.uint8)
@@ -189,8 +180,8 @@ def _add_records(api: Any, sink: Any, offsets: Any, records: Any, found: Any) ->
 @called
 def _result(api: Any, sink: Any, newest: Any, records: Any, found: Any) -> Any:
     """Returns a QueryResult; takes over the references to both lists. `newest` is a header, 0 if no entry was found."""
-    end_time = number_of(api, newest, sink[_END_TIME_NAME]) if newest != 0 else np.int64(0)
-    end_offset = number_of(api, newest, sink[_END_OFFSET_NAME]) if newest != 0 else np.int64(0)
+    end_time = engine_files.number_of(api, newest, sink[_END_TIME_NAME]) if newest != 0 else np.int64(0)
+    end_offset = engine_files.number_of(api, newest, sink[_END_OFFSET_NAME]) if newest != 0 else np.int64(0)
     fields = capi.new_tuple(api, 4)
     if fields == 0:
         return fields
@@ -198,7 +189,7 @@ def _result(api: Any, sink: Any, newest: Any, records: Any, found: Any) -> Any:
     capi.set_tuple_item(api, fields, 1, found)
     capi.set_tuple_item(api, fields, 2, capi.from_number(api, end_time))
     capi.set_tuple_item(api, fields, 3, capi.from_number(api, end_offset))
-    return capi.called_with(api, sink[NEW_TUPLE], capi.pair(api, capi.kept(api, sink[_RESULT]), fields))
+    return capi.named_tuple(api, sink[engine_files.NEW_TUPLE], sink[_RESULT], fields)
 
 
 @compiled(OBJECT, capi.API, _SINK)
@@ -215,13 +206,15 @@ def plain_query(api: Any, sink: Any, arguments: Any) -> Any:
     Returns:
         QueryResult, or None if the query is not for here.
     """
-    none = capi.kept(api, sink[NONE])  # returned where the query is not for here, and given back below where it is
+    none = capi.kept(
+        api, sink[engine_files.NONE]
+    )  # returned where the query is not for here, and given back below where it is
     most, begin = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
     end = capi.to_number(api, arguments[4])
     if (most == -1 or begin == -1 or end == -1) and capi.has_failed(api):
         return none
     key_hash = _key_hash(api, arguments[0], arguments[1])
-    files = capi.attribute(api, sink[_INDEX], sink[FILES_NAME])
+    files = capi.attribute(api, sink[_INDEX], sink[engine_files.FILES_NAME])
     count = capi.tuple_size(api, files)
     offsets, records, found = capi.new_list(api, 0), capi.new_list(api, 0), capi.new_list(api, 0)
     is_done = offsets != 0 and records != 0 and found != 0 and key_hash >= 0 and count > 0

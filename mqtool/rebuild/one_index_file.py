@@ -42,9 +42,7 @@ def rebuild_index_file(
     if not file_names.is_index_file_name(name):
         raise UsageError(f"{name!r}: expected the 17 digits of an index file's name")
     check(store, out, resume=False)
-    earlier = sorted(
-        (file for file in store.disk_index_files() if file.path.name < name), key=lambda file: file.path.name
-    )
+    earlier = [file for file in store.disk_index_files() if file.path.name < name]
     builder, start, skip = _beginning(earlier, settings)
     scope = RebuildScope(queues=False, start=start)
     result, total = Result(index_files=[name]), store.commit_log.bytes_in_use
@@ -65,7 +63,7 @@ def rebuild_index_file(
 
 
 def _beginning(earlier: list[IndexFile], settings: Settings) -> tuple[IndexFileBuilder, int | None, int]:
-    """Returns the empty file, its first record, and how many keys of that record are in earlier files."""
+    """Returns the empty file, its first record, and how many of its keys are in earlier files (oldest first)."""
     if not earlier:
         return IndexFileBuilder(settings.index_slots, settings.index_entries), None, 0
     before = earlier[-1]

@@ -70,20 +70,17 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
 
 
 def _rules(store: Store, broker_version: str | None, evidence: dict[str, str]) -> DispatchRules:
-    release = None if broker_version is None else parse(broker_version)
-    evidence["broker_version"] = _release_evidence(store.version) if release is None else "given"
-    if broker_version is not None and not broker_version.startswith(str(release)):
-        evidence["broker_version"] += f": {broker_version}, treated as {release}"
-    given = store.config.source
     evidence["delay_levels"] = _delay_evidence(store)
     is_configured = store.config.flag("enableMultiDispatch") is not None
-    evidence["multi_dispatch"] = given if is_configured else "the records themselves"
+    evidence["multi_dispatch"] = store.config.source if is_configured else "the records themselves"
     known = store.dispatch_rules
-    return (
-        known
-        if release is None
-        else rules_of(release, store.config, store.metadata, known.delay_levels, known.batch_topics)
-    )
+    if broker_version is None:
+        evidence["broker_version"] = _release_evidence(store.version)
+        return known
+    release = parse(broker_version)
+    is_exact = broker_version.startswith(str(release))
+    evidence["broker_version"] = "given" if is_exact else f"given: {broker_version}, treated as {release}"
+    return rules_of(release, store.config, store.metadata, known.delay_levels, known.batch_topics)
 
 
 def _release_evidence(found: Version) -> str:

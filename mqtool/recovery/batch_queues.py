@@ -63,7 +63,7 @@ class BatchQueue:
         self._revise()
 
     def _revise(self) -> None:
-        self._revise_min()
+        self.correct_min()
         newest = next((one for one in reversed(self.files.files[-2:]) if one.wrote >= BATCH_UNIT_SIZE), None)
         if newest is None:
             self.max_offset = 0
@@ -71,16 +71,13 @@ class BatchQueue:
         unit = newest.unit_at(newest.wrote // BATCH_UNIT_SIZE - 1)
         self.max_offset = int(unit["base_queue_offset"]) + int(unit["batch_size"])
 
-    def _revise_min(self, min_physical_offset: int = java.LONG_MIN) -> None:
+    def correct_min(self, min_physical_offset: int = java.LONG_MIN) -> None:
+        """Finds the first queue offset in the log; see `batch_min_offset`."""
         if not self.files.files:
             self.min_offset, self.max_offset = -1, 0
             return
         first = self.files.files[0]
         self.min_offset = batch_min_offset(first.units()[: first.wrote // BATCH_UNIT_SIZE], min_physical_offset)
-
-    def correct_min(self, min_physical_offset: int) -> None:
-        """Finds the first queue offset in the log; see `batch_min_offset`."""
-        self._revise_min(min_physical_offset)
 
     def put(self, unit: BatchConsumeQueueUnit) -> None:
         """Adds the unit of a record if `accepts_batch`."""
@@ -93,7 +90,7 @@ class BatchQueue:
         self.max_physical_offset = unit.physical_offset
         self.max_offset = unit.base_queue_offset + unit.batch_size
         if file.is_first and self.min_offset == -1:
-            self._revise_min()
+            self.correct_min()
 
     def destroy(self) -> None:
         """Deletes every file."""

@@ -36,8 +36,7 @@ def ext_units(file: ReadFile) -> Iterator[tuple[int, ConsumeQueueExtUnit]]:
         try:
             unit = parse_ext_unit(data, at - start)
         except FormatError as error:
-            reason = str(error).partition(": ")[2]
-            raise FormatError(reason, layout=error.layout, field=error.field, position=at) from error
+            raise FormatError(error.reason, layout=error.layout, field=error.field, position=at) from error
         if unit is None:
             return
         yield at, unit

@@ -9,7 +9,14 @@ Source: PopReviveService (5.5.0).
 import logging
 
 from mqtool.formats import properties
-from mqtool.formats.service_records import REVIVE_GROUP, Ack, CheckPoint, GroupQueue, check_revive_time, revive_record
+from mqtool.formats.service_records import (
+    REVIVE_GROUP,
+    Ack,
+    CheckPoint,
+    PointIdentity,
+    check_revive_time,
+    revive_record,
+)
 from mqtool.server.broker import names
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
@@ -34,7 +41,7 @@ class _ReviveQueue:
     def __init__(self, queue_id: int, next_offset: int) -> None:
         self.queue_id = queue_id
         self.next_offset = next_offset
-        self.points: dict[tuple[GroupQueue, int, int, str], CheckPoint] = {}
+        self.points: dict[PointIdentity, CheckPoint] = {}
         self.last_done = next_offset - 1
 
 
