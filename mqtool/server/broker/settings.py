@@ -8,6 +8,7 @@ import time
 from collections.abc import Mapping
 
 from mqtool.engine.options import StoreOptions
+from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
 from mqtool.store.broker_config import BrokerConfig
@@ -26,6 +27,7 @@ DEFAULTS = {
     "clusterTopicEnable": "true",
     "defaultTopicQueueNums": "8",
     "enablePropertyFilter": "false",
+    "fileReservedTime": str(RetentionPolicy().reserved_hours),
     "flushConsumerOffsetInterval": "5000",
     "flushDelayOffsetInterval": "10000",
     "flushDiskType": "ASYNC_FLUSH",

@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Mapping
 
 from mqtool.engine import GetStatus
+from mqtool.engine.retention.rules import HOUR_MS
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import message_id, properties, service_records
@@ -19,7 +20,7 @@ from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError, number, ok, text
+from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued, with_place
 from mqtool.server.net.peer import Handler, Peer
@@ -28,7 +29,6 @@ _LOG = logging.getLogger(__name__)
 
 _COMMIT = int(SysFlag.TRANSACTION_COMMIT)
 _ROLLBACK = int(SysFlag.TRANSACTION_ROLLBACK)
-_OLDEST_MS = 72 * 3_600_000
 _OP_TAG = "d"
 
 
@@ -65,7 +65,11 @@ class Transactions:
     # -- commit and rollback -------------------------------------------------------------------------------------
 
     async def end(self, command: Command, peer: Peer) -> Command | None:  # noqa: ARG002 - every handler has both
-        """Commits a half message or rolls it back; returns None (no answer) if the producer has not decided."""
+        """Commits a half message or rolls it back; returns None (no answer) if the producer has not decided.
+
+        Raises:
+            RefusalError: the half message is not the one that the request describes, or the request comes too late.
+        """
         self._broker.check_writable(None)
         decision = number(command, "commitOrRollback")
         if decision not in (_COMMIT, _ROLLBACK):
@@ -90,24 +94,42 @@ class Transactions:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from error
         if half.topic != names.HALF_TOPIC:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
+        if self._is_late(command, half):
+            raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "the immunity time is over; answer the next check")
         if half.properties.get(properties.PRODUCER_GROUP) != text(command, "producerGroup"):
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "The producer group wrong")
         if half.record.queue_offset != number(command, "tranStateTableOffset"):
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "The transaction state table offset wrong")
         return half
 
+    def _is_late(self, command: Command, half: ParsedRecord) -> bool:
+        """Whether only the answer to a check may still end a half message, whose own immunity time is over.
+
+        Source: EndTransactionProcessor.rejectCommitOrRollback, TransactionalMessageUtil.getImmunityTime (5.5.0; 4.9.7
+        accepts an end at any time).
+        """
+        own = half.properties.get(service_records.IMMUNITY)
+        if not own or self._broker.release < (5, 5) or flag(command, "fromTransactionCheck"):
+            return False
+        immunity = max(service_records.lenient_number(own) * 1000, self._broker.settings.number("transactionTimeOut"))
+        return time.time_ns() // 1_000_000 - half.record.born_timestamp > immunity
+
     def _committed(self, half: ParsedRecord, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
         message = requeued(half, *place, {**half.properties, properties.WAIT: "false"}, self._broker.store_host)
         return message._replace(sys_flag=half.record.sys_flag | _COMMIT, prepared_transaction_offset=half_offset)
 
     async def _note_done(self, half_queue_offset: int) -> None:
-        """Writes the op message that marks a half message as settled."""
+        """Writes the op message that marks a half message as settled.
+
+        5.5.0 ends each queue offset in its body with a comma. 4.9.7 parses the body as one number.
+        """
         self._done.add(half_queue_offset)
+        end = "," if self._broker.release >= (5, 5) else ""
         encoded = properties.encode({properties.TAGS: _OP_TAG}.items())
         message = OutgoingMessage(
             names.OP_TOPIC,
             0,
-            f"{half_queue_offset},".encode(),
+            f"{half_queue_offset}{end}".encode(),
             encoded,
             born_host=self._broker.store_host,
             store_host=self._broker.store_host,
@@ -157,7 +179,7 @@ class Transactions:
             raise
         age = now - half.record.born_timestamp
         checked = service_records.check_times(found)
-        if age > _OLDEST_MS or checked >= settings.number("transactionCheckMax"):
+        if age > settings.number("fileReservedTime") * HOUR_MS or checked >= settings.number("transactionCheckMax"):
             await self._give_up(half)
             return True
         immunity = settings.number("transactionTimeOut")

@@ -1,8 +1,10 @@
 """Transactions: a half is seen by nobody, its end decides, and who does not say is asked."""
 
+import time
+
 import pytest
 
-from mqtool.engine import PutResult, PutStatus
+from mqtool.engine import Compat, PutResult, PutStatus, StoreOptions, open_store
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
@@ -10,23 +12,35 @@ from tests.unit.server.broker.conftest import until
 COMMIT, ROLLBACK, UNKNOWN = 8, 12, 0
 
 
-def half(client, topic, body=b"tx", group="PTx"):
-    answer = client.put(topic, body, group=group, sys_flag=4, properties={"TRAN_MSG": "true", "PGROUP": group})
+def half(client, topic, body=b"tx", group="PTx", *, immunity=None, age_h=0):
+    values = {"TRAN_MSG": "true", "PGROUP": group}
+    if immunity is not None:
+        values["CHECK_IMMUNITY_TIME_IN_SECONDS"] = immunity
+    born = int(time.time() * 1000) - age_h * 3_600_000
+    answer = client.put(topic, body, group=group, sys_flag=4, properties=values, g=born)
     assert answer.code == 0, answer.remark
     return int(answer.fields["msgId"][-16:], 16), int(answer.fields["queueOffset"])
 
 
-def end(client, where, decision, group="PTx", **more):
+def end(client, where, decision, group="PTx", *, from_check=False):
     return client.send(
         37,
         producerGroup=group,
         commitLogOffset=where[0],
         tranStateTableOffset=where[1],
         commitOrRollback=decision,
-        fromTransactionCheck=False,
+        fromTransactionCheck=from_check,
         msgId="",
-        **more,
     )
+
+
+@pytest.fixture
+def old_store(tmp_path):
+    """An empty store of release 4.9."""
+    path = tmp_path / "old"
+    with open_store(path, StoreOptions(compat=Compat.V4_9)) as store:
+        assert store.put("Other", 0, b"first").ok
+    return path
 
 
 def test_a_committed_message_appears_with_its_half_s_address(client, topic):
@@ -98,14 +112,7 @@ def test_a_half_that_was_asked_about_too_often_is_kept_in_a_topic_of_its_own(tmp
 
 def test_a_half_in_its_own_immunity_time_does_not_keep_later_ones_waiting(client, topic):
     client.heartbeat("tx@2", producers=("PImmune",))
-    first = client.put(
-        topic,
-        b"immune",
-        group="PImmune",
-        sys_flag=4,
-        properties={"TRAN_MSG": "true", "PGROUP": "PImmune", "CHECK_IMMUNITY_TIME_IN_SECONDS": "600"},
-    )
-    assert first.code == 0
+    half(client, topic, b"immune", "PImmune", immunity="600")
     half(client, topic, b"later", "PImmune")
     assert bodies(client.request(39)) == [b"later"]
 
@@ -125,3 +132,40 @@ def test_a_half_that_the_store_refuses_to_put_back_is_asked_about_later(client, 
     half(client, topic, b"refused", "PRefused")
     assert bodies(client.request(39)) == [b"refused"]
     assert len(refused) == 3
+
+
+@pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
+@pytest.mark.parametrize(
+    ("immunity", "from_check", "code"),
+    [("1", False, 604), ("none", False, 604), ("7200", False, 0), ("1", True, 0), (None, False, 0)],
+)
+def test_an_end_after_the_half_s_immunity_time_counts_only_in_answer_to_a_check(
+    client, topic, decision, immunity, from_check, code
+):
+    """EndTransactionProcessor.rejectCommitOrRollback (5.5.0); it looks before it compares group and offsets."""
+    where = half(client, topic, group="PLate", immunity=immunity, age_h=1)
+    assert client.answer(end(client, where, decision, "PLate", from_check=from_check)).code == code
+    if code == 604:
+        assert client.answer(end(client, where, decision, "Other")).code == 604
+
+
+def test_a_broker_of_4_9_takes_an_end_at_any_time_and_states_it_by_one_number(old_store):
+    """4.9.7 has no rejectCommitOrRollback, and reads the body of an op message with Long.parseLong."""
+    with MqServer(old_store) as server, Client(server.broker_address) as client:
+        where = half(client, "Late", immunity="1", age_h=1)
+        assert client.answer(end(client, where, COMMIT)).code == 0
+        until(lambda: client.pull("RMQ_SYS_TRANS_OP_HALF_TOPIC").code == 0)
+        assert bodies(client.pull("RMQ_SYS_TRANS_OP_HALF_TOPIC")) == [b"%d" % where[1]]
+
+
+def test_a_half_is_given_up_once_its_files_expire(tmp_path):
+    """TransactionalMessageServiceImpl.needSkip: fileReservedTime, 72 hours if it is not configured."""
+    keys = {"transactionCheckInterval": "30", "transactionTimeOut": "10", "transactionCheckMax": "100"}
+    with (
+        MqServer(tmp_path / "store", fileReservedTime="240", **keys) as server,
+        Client(server.broker_address) as client,
+    ):
+        half(client, "Old", b"100 hours", age_h=100)
+        half(client, "Old", b"300 hours", age_h=300)
+        until(lambda: client.pull("TRANS_CHECK_MAX_TIME_TOPIC").code == 0)
+        assert bodies(client.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == [b"300 hours"]
