@@ -14,15 +14,16 @@ from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.choices import TlsMode
-from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store
+from mqtool.choices import Compat, TlsMode
+from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store, options_from_config
 from mqtool.engine.retention.rules import policy_from_config
-from mqtool.errors import UsageError
+from mqtool.engine.start.detect import options_for, options_of_new_store
+from mqtool.errors import NotAStoreError, UsageError
 from mqtool.formats.hosts import Host
 from mqtool.protocol.command import Command
 from mqtool.protocol.frames import ForeignProtocolError
@@ -38,7 +39,6 @@ from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.registration import Registration, registration_of
 from mqtool.server.broker.service import BrokerService
 from mqtool.server.broker.settings import Settings
-from mqtool.server.broker.store_options import store_options
 from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
@@ -151,28 +151,31 @@ class Server:
         """
         options, loop = self.options, asyncio.get_running_loop()
         settings = Settings(options.config)
-        shape = await loop.run_in_executor(None, self._shape)
-        if isinstance(self._guard, Acl):
-            self._guard.since_5 = shape.release >= (5, 5)
         async with AsyncExitStack() as started:  # a start that fails stops what it has started
-            messages = await loop.run_in_executor(None, self._open, shape)
+            messages = await loop.run_in_executor(None, self._open)
             started.callback(self._store.close)
+            if isinstance(self._guard, Acl):
+                self._guard.since_5 = messages.options.release >= (5, 5)
             started.callback(self._close_users)
             await loop.run_in_executor(None, self._open_users)
             await self._listen(messages, settings, started)
             started.pop_all()
 
-    def _shape(self) -> StoreOptions:
+    def _open(self) -> MessageStore | ReadOnlyMessages:
         options = self.options
-        found = store_options(options.store, options.config, Host(address_of(options.advertised), options.port))
-        return replace(found, flush_mode=options.flush) if options.flush is not None else found
-
-    def _open(self, shape: StoreOptions) -> MessageStore | ReadOnlyMessages:
-        if not self.options.read_only:
-            self._store = open_store(self.options.store, shape, policy=policy_from_config(self.options.config))
-            return self._store
-        self._store = open_for_reading(self.options.store, dict(self.options.config.values))
-        return ReadOnlyMessages(self._store, shape)
+        chosen: dict[str, Any] = {"store_host": Host(address_of(options.advertised), options.port)}
+        if options.flush is not None:
+            chosen["flush_mode"] = options.flush
+        if options.read_only:
+            self._store = open_for_reading(options.store, options.config)
+            written_by = StoreOptions(compat=Compat(str(self._store.version.release)))
+            return ReadOnlyMessages(self._store, replace(options_from_config(options.config, written_by), **chosen))
+        try:
+            shape = options_for(options.store, options.config, **chosen)
+        except NotAStoreError:  # as the broker, next to whatever is there
+            shape = options_of_new_store(options.store, options.config, **chosen)
+        self._store = open_store(options.store, shape, policy=policy_from_config(options.config))
+        return self._store
 
     def _open_users(self) -> None:
         """Reads users and permissions, if requests are checked or may change them."""

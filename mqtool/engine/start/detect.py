@@ -21,6 +21,7 @@ from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_directory
 from mqtool.store.index_file import list_index_files, shape_of
 from mqtool.store.layout import StoreLayout, place_of
+from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import open_store
 
 _SIZES = {
@@ -56,13 +57,17 @@ def options_for(
         config: the broker's properties; for a new store they also determine the sizes.
         compat: release whose format to write; None for the release that wrote the store, 5.5 for a new store.
         chosen: further options, by name; they override the configuration.
+
+    Raises:
+        LayoutError: the configuration does not fit the files, or names the log of another store.
     """
     keys = broker_config.load(config)
     if is_new(root):
-        return replace(options_from_config(keys, StoreOptions(compat=compat or Compat.V5_5)), **chosen)
+        return options_of_new_store(root, keys, compat or Compat.V5_5, **chosen)
     with open_store(root, _directories(keys)) as store:
         found = store.layout
         release = compat or (Compat(str(store.version.release)))
+    _refuse_log_of_other_store(root, found.commit_log_dirs, keys)
     detected = _sizes_of(found, keys) | _index_sizes_of(root, keys)
     if any(list_directory(root / file_names.CONSUME_QUEUE_EXT)):
         detected["consume_queue_ext"] = True
@@ -73,6 +78,46 @@ def options_for(
     else:
         detected["commit_log_dirs"] = ()
     return replace(options_from_config(keys, StoreOptions(compat=release)), **detected, **chosen)
+
+
+def options_of_new_store(root: Path, keys: BrokerConfig, compat: Compat = Compat.V5_5, **chosen: Any) -> StoreOptions:
+    """Returns options for creating a store; the arguments are those of `options_for`.
+
+    With the configuration of another store, the directories of the log are below `root`.
+    """
+    configured = options_from_config(keys, StoreOptions(compat=compat))
+    return replace(configured, **(_new_directories(root, keys) | chosen))
+
+
+def _other_root(root: Path, keys: BrokerConfig) -> Path | None:
+    """Returns the root of the store that the configuration is for; None if that is this store, or not stated."""
+    stated = next(iter(keys.paths("storePathRootDir")), None)
+    return stated if stated is not None and real_path(stated) != real_path(root) else None
+
+
+def _new_directories(root: Path, keys: BrokerConfig) -> dict[str, Any]:
+    """Returns the directories of a new store with another store's configuration; {} if it is its own."""
+    if _other_root(root, keys) is None:
+        return {}
+    named = tuple(dict.fromkeys(keys.places_in_copy(path, root)[0] for path in keys.paths("storePathCommitLog")))
+    return {"commit_log_dirs": () if named == (root / file_names.COMMIT_LOG,) else named, "read_only_dirs": ()}
+
+
+def _refuse_log_of_other_store(root: Path, directories: tuple[Path, ...], keys: BrokerConfig) -> None:
+    """Raises LayoutError if a directory of the log belongs to the store that the configuration is for.
+
+    That store's lock, which keeps out others that write, is in its own root.
+    """
+    other = _other_root(root, keys)
+    if other is None or not other.is_dir():
+        return
+    for directory in directories:
+        if not is_inside(directory, root):
+            words = (
+                f"is the log of the store {other}, which storePathRootDir of {keys.source} names; {root} has no such "
+                "directory. Give a configuration with the directories of this store"
+            )
+            raise LayoutError(words, directory)
 
 
 def _directories(keys: BrokerConfig) -> dict[str, object]:

@@ -1,0 +1,112 @@
+"""Which files a served store has: those of its own directory, wherever the configuration says they are."""
+
+import asyncio
+import shutil
+
+import pytest
+
+from mqtool.engine.start.detect import options_for
+from mqtool.errors import LayoutError
+from mqtool.server.serve import ServeOptions, Server
+from mqtool.store import broker_config
+from mqtool.store.store import open_store
+from tests.support.remoting import Client, bodies
+from tests.support.stores import copy_store, tree_digest
+
+
+def serve(store, consume, config=None, **more):
+    """Serves a store with a configuration and returns what a function that is given the address returns."""
+
+    async def main():
+        options = ServeOptions(store, config=broker_config.load(config), **more)
+        async with Server(options) as server:
+            return await asyncio.to_thread(consume, server.addresses["broker"])
+
+    return asyncio.run(main())
+
+
+def queues_of(store):
+    with open_store(store) as found:
+        return {(one.topic, one.queue_id): (one.min_offset, one.max_offset) for one in found.queues()}
+
+
+@pytest.fixture
+def original(tmp_path):
+    """A store, and the configuration that names its directories."""
+    store = copy_store("orders-5.5.0", tmp_path / "original")
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathRootDir={store}\nstorePathCommitLog={store / 'commitlog'}\n")
+    return store, config
+
+
+def test_a_copy_is_written_with_the_configuration_of_the_original_and_the_original_is_not(tmp_path, original):
+    store, config = original
+    copy = tmp_path / "copy"
+    shutil.copytree(store, copy)
+    before, queues = tree_digest(store), queues_of(copy)
+
+    def put(address):
+        with Client(address) as client:
+            return client.put("Orders", b"to the copy").code
+
+    assert serve(copy, put, config) == 0
+    assert tree_digest(store) == before
+    topic = ("Orders", 0)
+    assert queues_of(copy)[topic] == (queues[topic][0], queues[topic][1] + 1)
+
+
+def test_the_log_of_another_store_is_never_opened_for_writing(tmp_path, original):
+    """A broker started with this root would continue the other store's log; its lock is in the other root."""
+    store, config = original
+    other = tmp_path / "other"
+    shutil.copytree(store, other, ignore=shutil.ignore_patterns("commitlog"))
+    words = "commitlog: is the log of the store .*original/store, which storePathRootDir of .*broker.conf names"
+    with pytest.raises(LayoutError, match=words):
+        options_for(other, config)
+
+
+def test_a_new_store_with_the_configuration_of_another_has_its_own_log(tmp_path, original):
+    store, config = original
+    before = tree_digest(store)
+
+    def put(address):
+        with Client(address) as client:
+            return client.put("Orders", b"first").code
+
+    assert [serve(tmp_path / "new", put, config) for _ in range(2)] == [0, 0]
+    assert tree_digest(store) == before
+    assert sorted(queues_of(tmp_path / "new").values()) == [(0, 2)]
+
+
+def test_a_new_store_has_as_many_directories_of_the_log_as_the_configuration_names(tmp_path):
+    config = {"storePathRootDir": "/original", "storePathCommitLog": "/original/a,/disk/b,/disk2/b"}
+    found = options_for(tmp_path / "new", config)
+    assert (found.commit_log_dirs, found.read_only_dirs) == ((tmp_path / "new" / "a", tmp_path / "new" / "b"), ())
+    own = options_for(tmp_path / "new", config | {"storePathRootDir": str(tmp_path / "new")})
+    assert [str(path) for path in own.commit_log_dirs] == ["/original/a", "/disk/b", "/disk2/b"]
+
+
+def test_a_store_with_several_directories_of_the_log_keeps_its_queues(tmp_path):
+    store = copy_store("multipath-5.5.0", tmp_path)
+    before = queues_of(store)
+
+    def pull(address):
+        with Client(address) as client:
+            return len(bodies(client.pull("Paths", 0, 0)))
+
+    assert serve(store, pull) > 0
+    after = queues_of(store)
+    assert {name: after[name] for name in before} == before
+
+
+def test_relative_directories_of_a_configuration_start_at_its_file_when_a_store_is_only_read(tmp_path, original):
+    store, _ = original
+    (store / "commitlog").rename(tmp_path / "records")
+    config = tmp_path / "relative.conf"
+    config.write_text("storePathCommitLog=records\n")
+
+    def pull(address):
+        with Client(address) as client:
+            return len(bodies(client.pull("Orders", 0, 0)))
+
+    assert serve(store, pull, config, read_only=True) > 0
