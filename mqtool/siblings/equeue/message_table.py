@@ -39,6 +39,22 @@ def tag_code(tag: bytes) -> int | None:
         return None
 
 
+class MessageArrays(Struct, frozen=True):
+    """Messages as int64 arrays, one element per message.
+
+    Attributes:
+        positions: global positions.
+        queues: queue numbers, see `MessageTable.queues`.
+        codes: tag codes, `NO_CODE` for none.
+        offsets: queue offsets that the records state.
+    """
+
+    positions: np.ndarray
+    queues: np.ndarray
+    codes: np.ndarray
+    offsets: np.ndarray
+
+
 class MessageTable(Struct):
     """All valid messages of a log.
 
@@ -47,7 +63,7 @@ class MessageTable(Struct):
     """
 
     queues: dict[tuple[str, int], int] = field(default_factory=dict)
-    _parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = field(default_factory=list)
+    _parts: list[tuple[np.ndarray, ...]] = field(default_factory=list)
 
     def add(self, valid: ValidRun, topics: "DictionaryColumn", tags: "DictionaryColumn") -> None:
         """Adds the messages of a run, with their distinct topics and tags."""
@@ -56,17 +72,22 @@ class MessageTable(Struct):
         numbers = [self.queues.setdefault(queue_of(number, names), len(self.queues)) for number in distinct.values]
         codes = [NO_CODE if (code := tag_code(tag)) is None else code for tag in tags.values]
         self._parts.append(
-            (valid.positions, np.array(numbers, np.int64)[distinct.codes], np.array(codes, np.int64)[tags.codes])
+            (
+                valid.positions,
+                np.array(numbers, np.int64)[distinct.codes],
+                np.array(codes, np.int64)[tags.codes],
+                valid.fields.fixed["queue_offset"].astype(np.int64),
+            )
         )
 
-    def arrays(self) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Returns int64 arrays with one element per message: global position (ascending), queue number, tag code."""
+    def arrays(self) -> MessageArrays:
+        """Returns the messages in ascending order of their global position."""
         empty = np.empty(0, np.int64)
-        positions, queues, codes = (
-            np.concatenate(column) for column in zip((empty, empty, empty), *self._parts, strict=True)
+        positions, queues, codes, offsets = (
+            np.concatenate(column) for column in zip((empty, empty, empty, empty), *self._parts, strict=True)
         )
         order = np.argsort(positions, kind="stable")
-        return positions[order], queues[order], codes[order]
+        return MessageArrays(positions[order], queues[order], codes[order], offsets[order])
 
 
 class DictionaryColumn(Struct, frozen=True):

@@ -6,6 +6,7 @@ without them the order of the log is used.
 """
 
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -15,8 +16,9 @@ from mqtool.formats import equeue, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.formats.topics import TopicQueue
 from mqtool.siblings.equeue.appender import ChunkAppender
+from mqtool.siblings.equeue.filler import filler, first_filler
 from mqtool.siblings.equeue.message_table import tag_code
-from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.store.files import list_directory
 
@@ -58,12 +60,17 @@ class _LoggedMessage(Struct, frozen=True):
         return QueueEntry(self.position + 1, self.tag_code)
 
 
-def plan_queues(store: EQueueStore) -> list[QueuePlan]:
+def plan_queues(store: EQueueStore, settings: EQueueSettings | None = None) -> list[QueuePlan]:
     """Computes the entries of every queue.
 
     The message chunks determine them. Valid existing entries keep their queue offsets, and entries of deleted messages
     are kept.
+
+    Args:
+        store: contains the messages.
+        settings: chunk sizes of the rebuilt queues; by default those of the majority of the chunk headers.
     """
+    limit = offset_limit(settings or settings_of(store.path, store.listing))
     logged: dict[TopicQueue, list[_LoggedMessage]] = {}
     for item in store.messages():
         if isinstance(item, StoredMessage):
@@ -73,13 +80,20 @@ def plan_queues(store: EQueueStore) -> list[QueuePlan]:
     existing = {(queue.topic, queue.queue_id): dict(store.entries(queue)) for queue in store.queues}
     log_start = min((chunk.start for chunk in store.chunks), default=0)
     keys = sorted(logged.keys() | existing.keys())
-    return [_plan(key, logged.get(key, []), existing.get(key, {}), log_start) for key in keys]
+    return [_plan(key, logged.get(key, []), existing.get(key, {}), log_start, limit) for key in keys]
 
 
-def _plan(key: TopicQueue, logged: list[_LoggedMessage], existing: dict[int, QueueEntry], log_start: int) -> QueuePlan:
+def offset_limit(settings: EQueueSettings) -> int:
+    """Returns one past the highest queue offset for which a chunk can exist: chunk numbers have 31 bits."""
+    return settings.queue_chunk_entries << 31
+
+
+def _plan(
+    key: TopicQueue, logged: list[_LoggedMessage], existing: dict[int, QueueEntry], log_start: int, limit: int
+) -> QueuePlan:
     plan = QueuePlan(*key)
     by_position = {message.position: message for message in logged}
-    believed = _plausible_range([*existing, *(message.queue_offset for message in logged)])
+    believed = _plausible_range([*existing, *(message.queue_offset for message in logged)], limit)
     for offset, entry in existing.items():
         message = by_position.get(entry.message_position)
         if offset not in believed:
@@ -98,10 +112,32 @@ def _plan(key: TopicQueue, logged: list[_LoggedMessage], existing: dict[int, Que
     return plan
 
 
-def _plausible_range(offsets: list[int]) -> range:
+def stated_places(stated: list[int], limit: int) -> list[int]:
+    """Returns a queue offset of its own for each message of a queue.
+
+    It is the one that the message states, if it is plausible and no earlier message states it, otherwise one after all
+    of these.
+
+    Args:
+        stated: queue offsets that the messages state, in the order of the log.
+        limit: see `offset_limit`.
+    """
+    believed = _plausible_range(stated, limit)
+    taken: set[int] = set()
+    places: list[int | None] = []
+    for offset in stated:
+        fits = offset in believed and offset not in taken
+        places.append(offset if fits else None)
+        taken.add(offset)
+    after = count(max((place for place in places if place is not None), default=-1) + 1)
+    return [next(after) if place is None else place for place in places]
+
+
+def _plausible_range(offsets: list[int], limit: int) -> range:
     """Returns the plausible range of queue offsets: that of the largest group without gaps above `_LONGEST_GAP`."""
     groups: list[list[int]] = []
-    for offset in sorted(offset for offset in offsets if offset >= 0):
+    end = limit - len(offsets)  # messages without a plausible queue offset follow the last one
+    for offset in sorted(offset for offset in offsets if 0 <= offset < end):
         if groups and offset - groups[-1][-1] <= _LONGEST_GAP:
             groups[-1].append(offset)
         else:
@@ -138,7 +174,7 @@ def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings) -> 
     """
     if target.exists() and list_directory(target):
         raise StoreError("expected an empty or absent directory", target)
-    plans = plan_queues(store)
+    plans = plan_queues(store, settings)
     log_start = min((chunk.start for chunk in store.chunks), default=0)
     for plan in plans:
         if not file_names.is_directory_name(plan.topic):
@@ -146,11 +182,19 @@ def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings) -> 
             raise StoreError(words, store.path)
     for plan in plans:
         if plan.entries:
-            _write(plan, target / equeue.QUEUE_CHUNKS / plan.topic / str(plan.queue_id), settings, log_start)
+            write_queue(plan, target / equeue.QUEUE_CHUNKS / plan.topic / str(plan.queue_id), settings, log_start)
     return plans
 
 
-def _write(plan: QueuePlan, directory: Path, settings: EQueueSettings, log_start: int) -> None:
+def write_queue(plan: QueuePlan, directory: Path, settings: EQueueSettings, log_start: int) -> None:
+    """Writes the chunks of a queue; queue offsets without an entry get a filler.
+
+    Args:
+        plan: at least one entry.
+        directory: folder of the queue.
+        settings: chunk sizes.
+        log_start: global position at which the oldest message chunk starts.
+    """
     appender = ChunkAppender(directory, equeue.QUEUE_PREFIX, settings.queue_chunk_entries * ENTRY_SIZE)
     appender.begin(min(plan.entries) // settings.queue_chunk_entries)
     try:
@@ -163,14 +207,14 @@ def _write(plan: QueuePlan, directory: Path, settings: EQueueSettings, log_start
 
 
 def _filled(plan: QueuePlan, settings: EQueueSettings, log_start: int) -> Iterator[QueueEntry]:
-    """Yields an entry for each queue offset; that of a lost message points to a position without a frame."""
+    """Yields an entry for each queue offset, a filler for that of a lost message."""
     first = min(plan.entries) // settings.queue_chunk_entries * settings.queue_chunk_entries
-    before = max(log_start - 1, 0)
+    hole = first_filler(log_start)
     for offset in range(first, plan.next_offset):
         entry = plan.entries.get(offset)
         if entry is None:
             plan.filled += 1
-            entry = QueueEntry(before + 1, 0)
+            yield hole
         else:
-            before = entry.message_position + 1
-        yield entry
+            hole = filler(entry.message_position)
+            yield entry

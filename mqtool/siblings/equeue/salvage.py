@@ -6,18 +6,25 @@ It reads forwards by the length before each record, and backwards by the length 
 from collections.abc import Iterator
 from pathlib import Path
 
+from msgspec.structs import replace
+
 from mqtool.errors import MessageRejectedError
-from mqtool.formats.equeue import HEADER_SIZE
+from mqtool.formats import equeue
+from mqtool.formats.equeue import HEADER_SIZE, QueueEntry
+from mqtool.formats.topics import TopicQueue
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
+from mqtool.siblings.equeue.message_table import tag_code
+from mqtool.siblings.equeue.rebuild import QueuePlan, offset_limit, stated_places, write_queue
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
-from mqtool.siblings.equeue.writer import EQueueWriter
+from mqtool.siblings.equeue.writer import EQueueWriter, write_setting
 from mqtool.siblings.salvaged import SalvagedChunk
 
 _NOWHERE = "no message states this position, and neither neighbour's length leads to one"
 
 
 Salvaged = SalvagedChunk[ChunkFile, StoredMessage]
+_Place = tuple[Path, int]
 
 
 def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
@@ -67,7 +74,9 @@ def _backwards(store: EQueueStore, chunk: ChunkFile, start: int, end: int) -> It
 def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged]:
     """Copies all messages that can be found to a new store, in order, with rebuilt queues.
 
-    Messages keep their queue offset and times; they get new positions, and new ids, which contain the position.
+    Messages keep their times, and their queue offset if it is plausible and no earlier message of the queue states it.
+    They get new positions, and new ids, which contain the position. The entry of a message is at its queue offset,
+    because a consumer continues after the queue offset that its last message states (PullMessageService, EQueue 2.6.3).
 
     Args:
         root: the damaged store; it is only read.
@@ -80,17 +89,53 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
     with EQueueStore(root, settings.max_record_size) as store:
         reports = [salvage_chunk(store, chunk) for chunk in store.chunks]
         reports.sort(key=lambda report: report.chunk.header.chunk_number)
+        places = _places([message for report in reports for message in report.records], offset_limit(settings))
+        plans: dict[TopicQueue, QueuePlan] = {}
         with EQueueWriter(target, settings, store.shape) as writer:
             for report in reports:
-                _write(writer, report)
+                _write(writer, report, places, plans)
             writer.flush()
+    for plan in plans.values():
+        directory = target / equeue.QUEUE_CHUNKS / plan.topic / str(plan.queue_id)
+        write_queue(plan, directory, settings, log_start=0)
+        write_setting(directory)
     return reports
 
 
-def _write(writer: EQueueWriter, report: Salvaged) -> None:
+def _queue_of(message: StoredMessage) -> TopicQueue:
+    return message.record.topic.decode("utf-8", "replace"), message.record.queue_id
+
+
+def _place_of(message: StoredMessage) -> _Place:
+    """Returns what identifies a message of the old store; damaged headers can give two messages one global position."""
+    return message.chunk.path, message.frame.start
+
+
+def _places(messages: list[StoredMessage], limit: int) -> dict[_Place, int]:
+    """Returns the queue offset in the new store for each message."""
+    queues: dict[TopicQueue, list[StoredMessage]] = {}
+    for message in messages:
+        queues.setdefault(_queue_of(message), []).append(message)
+    return {
+        _place_of(message): place
+        for found in queues.values()
+        for message, place in zip(
+            found, stated_places([message.record.queue_offset for message in found], limit), strict=True
+        )
+    }
+
+
+def _write(
+    writer: EQueueWriter, report: Salvaged, places: dict[_Place, int], plans: dict[TopicQueue, QueuePlan]
+) -> None:
     """Writes the messages found in a chunk; a message that the new store rejects counts as lost."""
     for message in tuple(report.records):
+        place = places[_place_of(message)]
         try:
-            writer.append(message.record)
+            stored = writer.append(replace(message.record, queue_offset=place), entry=False)
         except MessageRejectedError as error:
             report.discard(message, str(error))
+            continue
+        key = _queue_of(message)
+        entry = QueueEntry(stored.position + 1, tag_code(message.record.tag) or 0)
+        plans.setdefault(key, QueuePlan(*key)).entries[place] = entry

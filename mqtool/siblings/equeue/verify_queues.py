@@ -10,12 +10,14 @@ from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import finding
+from mqtool.siblings.equeue.filler import filled_after
 from mqtool.siblings.equeue.listing import QueueFiles
 from mqtool.siblings.equeue.message_table import NO_CODE, ExpectedMessage, MessageTable
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.verify.findings import Finding, Severity
 
 _REBUILD = "rebuild the queue from the message chunks"
+_SALVAGE = "salvage the store: that puts the entry of each message at the queue offset that it states"
 
 
 def verify_queues(
@@ -31,11 +33,23 @@ def verify_queues(
     comparison = _Comparison(messages)
     for queue in store.queues:
         yield from _folder(queue)
+        next_offset, fillers = 0, 0
+        parts = []
         for first, entries in store.entry_arrays(queue):
+            next_offset = first + len(entries)
+            parts.append(entries["position_plus_one"] - 1)
             for number in comparison.mismatches(queue, entries):
                 entry = QueueEntry(*entries[number].item())
                 known = comparison.message_at(entry.message_position)
-                yield from _entry(store, queue, first + number, entry, known, damage)
+                if known is None and comparison.is_filler(entry):
+                    fillers += 1
+                else:
+                    yield from _entry(store, queue, first + number, entry, known, damage)
+        if fillers:
+            detail = f"{fillers} entries of {queue.topic}/{queue.queue_id} stand for lost messages; consumers skip them"
+            yield finding("equeue-entry-filler", Severity.NOTE, queue.directory, detail)
+        if parts and len(comparison.positions):
+            yield from _offsets(queue, comparison.stated_offsets(queue, np.concatenate(parts)), next_offset)
     yield from _missing(store, comparison)
     return comparison.entry_positions
 
@@ -44,12 +58,18 @@ class _Comparison:
     """Compares messages with the entries that point to them.
 
     Attributes:
-        positions, queues, codes: one element per message, ascending by position; see `MessageTable.arrays`.
+        positions, queues, codes, offsets: ascending by position; see `MessageArrays`.
         names: (topic, queue id) by queue number.
     """
 
     def __init__(self, messages: MessageTable) -> None:
-        self.positions, self.queues, self.codes = messages.arrays()
+        found = messages.arrays()
+        self.positions, self.queues, self.codes, self.offsets = (
+            found.positions,
+            found.queues,
+            found.codes,
+            found.offsets,
+        )
         self.names = list(messages.queues)
         self._numbers = messages.queues
         self._named: list[np.ndarray] = []
@@ -60,11 +80,25 @@ class _Comparison:
         self._named.append(found)
         if not len(self.positions):
             return list(range(len(entries)))
-        row = np.minimum(np.searchsorted(self.positions, found), len(self.positions) - 1)
-        mine = self._numbers.get((queue.topic, queue.queue_id), -1)
-        agrees = (found >= 0) & (self.positions[row] == found) & (self.queues[row] == mine)
+        row, agrees = self._rows(queue, found)
         code = self.codes[row]
         return np.flatnonzero(~(agrees & ((code == NO_CODE) | (code == entries["tag_code"])))).tolist()
+
+    def stated_offsets(self, queue: QueueFiles, entry_positions: np.ndarray) -> np.ndarray:
+        """Returns the queue offsets that messages state to which entries of their queue point, each message once."""
+        found, is_message = self._rows(queue, entry_positions)
+        return self.offsets[np.unique(found[is_message])]
+
+    def is_filler(self, entry: QueueEntry) -> bool:
+        """Whether an entry without a message was written in the place of a lost one."""
+        position = filled_after(entry)
+        return position is not None and self.message_at(position) is not None
+
+    def _rows(self, queue: QueueFiles, positions: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Returns for each global position the index of a message, and whether one of the queue begins there."""
+        row = np.minimum(np.searchsorted(self.positions, positions), len(self.positions) - 1)
+        mine = self._numbers.get((queue.topic, queue.queue_id), -1)
+        return row, (positions >= 0) & (self.positions[row] == positions) & (self.queues[row] == mine)
 
     def message_at(self, position: int) -> ExpectedMessage | None:
         """Returns the message at a global position; None if there is none."""
@@ -100,6 +134,29 @@ class _Comparison:
 def _folder(queue: QueueFiles) -> Iterator[Finding]:
     if not queue.chunks:
         yield finding("equeue-queue-empty", Severity.WARNING, queue.directory, "has no chunk; the broker makes one")
+
+
+def _offsets(queue: QueueFiles, stated: np.ndarray, next_offset: int) -> Iterator[Finding]:
+    """Reports messages after which a consumer would not continue with the next entry.
+
+    It continues after the queue offset that the last message of a pull states (PullMessageService, EQueue 2.6.3). Sends
+    that overtake each other change the order of these queue offsets, but each is one of the queue, and occurs once.
+    """
+    where = f"{queue.topic}/{queue.queue_id}"
+    after = int((stated >= next_offset).sum())
+    if after:
+        detail = (
+            f"{after} message(s) of {where} state a queue offset after the queue's end at {next_offset}: "
+            "consumers continue there and skip messages"
+        )
+        yield finding("equeue-entry-offset", Severity.ERROR, queue.directory, detail, _SALVAGE)
+    repeated = len(stated) - len(np.unique(stated))
+    if repeated:
+        detail = (
+            f"{repeated} message(s) of {where} state the queue offset of another one: "
+            "consumers get messages again, without an end"
+        )
+        yield finding("equeue-entry-offset", Severity.ERROR, queue.directory, detail, _SALVAGE)
 
 
 def _entry(

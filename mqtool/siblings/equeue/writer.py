@@ -135,7 +135,7 @@ class EQueueWriter:
             MessageRejectedError: the record is larger than the settings allow, or its topic cannot be a folder's name.
         """
         # The broker reads invalid UTF-8 as replacement characters (Encoding.UTF8.GetString).
-        tag_code = equeue.tag_code(record.tag.decode("utf-8", "replace"))
+        tag_code = equeue.tag_code(record.tag.decode("utf-8", "replace")) if entry else 0
         topic, queue_id = record.topic.decode("utf-8", "replace"), record.queue_id
         self._directory(topic, queue_id)  # refuses the name before anything is written
         position = self._messages.append(lambda place: self._frame(record, place))
@@ -185,7 +185,7 @@ class EQueueWriter:
         if key not in self._queues:
             directory = self._directory(topic, queue_id)
             self._queues[key] = self._appender(directory)
-            self._write_setting(directory)
+            write_setting(directory)
         return self._queues[key]
 
     def _directory(self, topic: str, queue_id: int) -> Path:
@@ -213,15 +213,9 @@ class EQueueWriter:
                 appender.resume(queue.chunks)
                 self._queues[topic, queue_id] = appender
                 self._next_offsets[topic, queue_id] = queue.next_offset
-                self._write_setting(directory)
+                write_setting(directory)
         finally:
             start.close()
-
-    def _write_setting(self, directory: Path) -> None:
-        path = directory / equeue.QUEUE_SETTING
-        directory.mkdir(parents=True, exist_ok=True)
-        if not path.is_file() or not path.stat().st_size:
-            path.write_bytes(DEFAULT_SETTING)
 
     def _delete_temporary(self) -> None:
         """Deletes temporary files of chunks whose creation was interrupted, as the broker does (ChunkManager.Load)."""
@@ -231,3 +225,11 @@ class EQueueWriter:
             for entry in list_directory(folder):
                 if equeue.is_chunk_name(entry.name, prefix) and entry.name.endswith(equeue.TEMPORARY_SUFFIX):
                     Path(entry.path).unlink()
+
+
+def write_setting(directory: Path) -> None:
+    """Writes the default queue.setting file of a queue, if it has none, as the broker does (Queue.Load)."""
+    path = directory / equeue.QUEUE_SETTING
+    directory.mkdir(parents=True, exist_ok=True)
+    if not path.is_file() or not path.stat().st_size:
+        path.write_bytes(DEFAULT_SETTING)

@@ -1,0 +1,144 @@
+"""Salvaged and rebuilt queues of EQueue: a consumer gets every message that is left, once, and nothing else."""
+
+from contextlib import suppress
+from pathlib import Path
+
+import pytest
+from msgspec.structs import replace
+
+from mqtool.errors import CorruptionError
+from mqtool.siblings.equeue import rebuild, salvage
+from mqtool.siblings.equeue.settings import EQueueSettings
+from mqtool.siblings.equeue.store import EQueueStore
+from mqtool.siblings.equeue.verify import verify
+from mqtool.siblings.equeue.writer import EQueueWriter
+from mqtool.verify.findings import Severity
+
+SETTINGS = EQueueSettings(message_chunk_size=1 << 16, queue_chunk_entries=1000)
+SMALL_CHUNKS = EQueueSettings(message_chunk_size=4096, queue_chunk_entries=1000)
+
+
+def chunk_path(root: Path, number: int = 0) -> Path:
+    return root / "message-chunks" / f"message-chunk-{number:09}"
+
+
+def written(root: Path, count: int, settings: EQueueSettings = SETTINGS, body: bytes = b"") -> list[int]:
+    """Writes messages of one queue; returns their global positions."""
+    with EQueueWriter(root, settings) as writer:
+        return [writer.put("Orders", 0, b"%d " % number + body).position for number in range(count)]
+
+
+def damage(root: Path, position: int) -> None:
+    """Makes the length before a message of the first chunk longer than any record."""
+    with chunk_path(root).open("r+b") as file:
+        file.seek(128 + position + 3)
+        file.write(b"\x7f")
+
+
+def consumed(root: Path, topic: str = "Orders", batch: int = 32) -> list[int]:
+    """Bodies that a consumer gets, as numbers.
+
+    The rules are those of PullMessageRequestHandler.PullMessages and of PullMessageService, which continues after the
+    queue offset that the last message states.
+    """
+    with EQueueStore(root) as store:
+        (queue,) = (one for one in store.queues if one.topic == topic)
+        entries = dict(store.entries(queue))
+        at, bodies = min(entries), []
+        while at <= max(entries):
+            offset, found = at, []
+            while offset <= max(entries) and len(found) < batch:
+                with suppress(CorruptionError):  # ChunkReadException: the broker continues with the next entry
+                    found.append(store.message_at(entries[offset].message_position).record)
+                offset += 1
+            if not found or len(bodies) > 10 * len(entries):
+                break
+            bodies += [int(record.body.split()[0]) for record in found]
+            at = found[-1].queue_offset + 1
+        return bodies
+
+
+def findings(root: Path) -> list[tuple[str, Severity]]:
+    with EQueueStore(root) as store:
+        return [(one.code, one.severity) for one in verify(store)]
+
+
+def test_a_consumer_of_a_salvaged_store_gets_every_message_but_the_damaged_one(tmp_path):
+    positions = written(tmp_path / "store", 100)
+    damage(tmp_path / "store", positions[5])
+    salvage.salvage(tmp_path / "store", tmp_path / "new", SETTINGS)
+    assert consumed(tmp_path / "new") == [number for number in range(100) if number != 5]
+    assert findings(tmp_path / "new") == [("equeue-entry-filler", Severity.NOTE)]
+
+
+def test_a_consumer_of_a_salvaged_store_whose_oldest_chunks_were_deleted_gets_all_that_is_left(tmp_path):
+    written(tmp_path / "store", 100, SMALL_CHUNKS)
+    for number in range(2):
+        chunk_path(tmp_path / "store", number).unlink()
+    with EQueueStore(tmp_path / "store") as store:
+        left = [int(message.record.body) for message in store.messages()]
+    salvage.salvage(tmp_path / "store", tmp_path / "new", SMALL_CHUNKS)
+    assert 0 < len(left) < 50
+    assert consumed(tmp_path / "new") == left
+    assert findings(tmp_path / "new") == [("equeue-entry-filler", Severity.NOTE)]
+
+
+def test_messages_that_state_the_queue_offset_of_another_one_get_one_of_their_own(tmp_path):
+    written(tmp_path / "once", 5)
+    with EQueueStore(tmp_path / "once") as store, EQueueWriter(tmp_path / "twice", SETTINGS) as writer:
+        for message in [*store.messages(), *store.messages()]:
+            writer.append(message.record)
+    assert ("equeue-entry-offset", Severity.ERROR) in findings(tmp_path / "twice")
+    salvage.salvage(tmp_path / "twice", tmp_path / "new", SETTINGS)
+    assert consumed(tmp_path / "new") == [*range(5), *range(5)]
+    assert findings(tmp_path / "new") == []
+
+
+def test_verify_reports_queues_in_which_a_consumer_would_skip_messages_and_a_salvage_repairs_them(tmp_path):
+    written(tmp_path / "store", 100)
+    with EQueueStore(tmp_path / "store") as store, EQueueWriter(tmp_path / "dense", SETTINGS) as writer:
+        for message in store.messages():
+            if message.record.queue_offset != 5:
+                writer.append(message.record)  # its entry follows that of the message before
+    assert len(consumed(tmp_path / "dense")) < 99
+    assert findings(tmp_path / "dense") == [("equeue-entry-offset", Severity.ERROR)]
+    salvage.salvage(tmp_path / "dense", tmp_path / "new", SETTINGS)
+    assert len(consumed(tmp_path / "new")) == 99
+
+
+@pytest.mark.parametrize("size", [0, 300, 5000])
+def test_a_lost_message_is_replaced_by_no_message_of_another_queue(size, tmp_path):
+    root = tmp_path / "store"
+    with EQueueWriter(root, SETTINGS) as writer:
+        writer.put("Orders", 0, b"0 " + bytes(size))
+        lost = writer.put("Pay", 0, b"0").position
+        writer.put("Pay", 0, b"1")
+        writer.put("Orders", 0, b"1")
+    damage(root, lost)
+    for queue in root.glob("queue-chunks/*/*/queue-chunk-*"):
+        queue.unlink()
+    with EQueueStore(root) as store:
+        rebuild.write_queues(store, tmp_path / "new", SETTINGS)
+    chunk_path(tmp_path / "new").parent.mkdir()
+    chunk_path(root).rename(chunk_path(tmp_path / "new"))
+    assert consumed(tmp_path / "new", "Pay") == [1]
+    assert consumed(tmp_path / "new", "Orders") == [0, 1]
+    codes = [code for code, _ in findings(tmp_path / "new")]
+    assert codes == ["equeue-frames", "equeue-entry-filler"]
+
+
+def test_a_queue_offset_for_which_no_chunk_can_exist_is_replaced(tmp_path):
+    written(tmp_path / "store", 1)
+    with EQueueStore(tmp_path / "store") as store, EQueueWriter(tmp_path / "far", SETTINGS) as writer:
+        (message,) = store.messages()
+        writer.append(replace(message.record, queue_offset=1 << 60))
+    with EQueueStore(tmp_path / "far") as store:
+        (queue,) = store.queues
+        for path in queue.chunks:
+            path.unlink()
+    with EQueueStore(tmp_path / "far") as store:
+        (plan,) = rebuild.write_queues(store, tmp_path / "rebuilt", SETTINGS)
+    assert list(plan.entries) == [0]
+    salvage.salvage(tmp_path / "far", tmp_path / "new", SETTINGS)
+    assert consumed(tmp_path / "new") == [0]
+    assert findings(tmp_path / "new") == []
