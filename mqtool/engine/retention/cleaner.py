@@ -117,8 +117,7 @@ class Cleaner:
         )
 
     def _disks(self) -> DiskState:
-        queue = self._log.queue
-        log = {path: self._files.used_ratio(path) for path in (*queue.directories, *queue.read_only) if path.exists()}
+        log = {path: self._files.used_ratio(path) for path in self._log.queue.directories}
         return rules.disk_state(self.policy, log, self._files.used_ratio(self._root))
 
     def _candidates(self) -> list[Candidate]:

@@ -14,6 +14,7 @@ from msgspec import Struct
 from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
+from mqtool.engine.start.detect import log_directories
 from mqtool.records.queue_build import is_file_expired
 from mqtool.store import Store
 from mqtool.store.consume_queue import units_from
@@ -67,7 +68,7 @@ class Forecast(Struct, frozen=True):
 
     Attributes:
         trigger: why it may delete files.
-        used: used fraction of the fullest disk, 0 to 1; -1 if it is unknown.
+        used: used fraction of the fullest disk on which files are created, 0 to 1; -1 if it is unknown.
         files: of the log, oldest first.
         followers: files of queues and index that follow the log, relative to the root.
     """
@@ -94,7 +95,8 @@ def forecast(
         StoreError: a file cannot be read.
     """
     files = Files()
-    logs = {path: files.used_ratio(path) if used is None else used for path in store.layout.commit_log_dirs}
+    writable, _ = log_directories(store.layout, store.config)
+    logs = {path: files.used_ratio(path) if used is None else used for path in writable}
     queues = files.used_ratio(store.path) if used is None else used
     disks = rules.disk_state(policy, logs, queues)
     trigger = rules.trigger_of(policy, now, disks, manual=manual)

@@ -12,7 +12,8 @@ from typing import Any
 
 from msgspec import Struct
 
-from mqtool.errors import UsageError
+from mqtool.errors import FormatError, UsageError
+from mqtool.formats import java
 from mqtool.store.broker_config import BrokerConfig
 
 HOUR_MS = 3_600_000
@@ -86,11 +87,23 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
         found["forcibly"] = forcibly
     hours = config.text("deleteWhen")
     if hours is not None:
-        try:
-            found["delete_hours"] = tuple(int(hour) for hour in hours.split(";") if hour.strip())
-        except ValueError as error:
-            raise UsageError(f"deleteWhen: expected hours such as 04;16, found {hours[:40]!r}") from error
+        found["delete_hours"] = _hours_of(hours, config.source or "configuration")
     return RetentionPolicy(**found)
+
+
+def _hours_of(text: str, source: str) -> tuple[int, ...]:
+    """Parses deleteWhen (UtilAll.isItTimeToDo).
+
+    In the broker, a piece that is no number ends each run of retention before it looks at the disks.
+    """
+    try:
+        return tuple(java.parse_int(hour) for hour in java.split_drop_trailing(text, ";"))
+    except FormatError as error:
+        raise UsageError(
+            f"{source}: deleteWhen: expected hours such as 04;16, found {text[:40]!r}, with which a broker deletes "
+            "nothing except at hours before the first piece that is no number. Write numbers between semicolons, "
+            "without blanks"
+        ) from error
 
 
 _PER_CENT = {"diskSpaceCleanForciblyRatio": "force_ratio", "diskSpaceWarningLevelRatio": "warning_ratio"}
@@ -133,17 +146,19 @@ def disk_state(policy: RetentionPolicy, commit_log: dict[Path, float], queues: f
 
     Args:
         policy: the limits.
-        commit_log: used ratio of each CommitLog directory, -1 if unknown.
+        commit_log: used ratio of each CommitLog directory in which files are created (storePathCommitLog), -1 if
+            unknown; the free space of read-only ones helps no new file.
         queues: that of the ConsumeQueues.
     """
     full = frozenset(path for path, ratio in commit_log.items() if ratio > policy.force)
     least = min(commit_log.values(), default=-1.0)
-    refuse: bool | None = False
+    refuse: bool | None = None
     for ratio in (least, queues):
         if ratio > policy.warning:
             return DiskState(Trigger.IMMEDIATE, refuse=True, full=full)
         if ratio > policy.force:
-            return DiskState(Trigger.IMMEDIATE, refuse=None, full=full)
+            return DiskState(Trigger.IMMEDIATE, refuse=refuse, full=full)
+        refuse = False
     for ratio in (least, queues):
         if ratio < 0 or ratio > policy.max_used:
             return DiskState(Trigger.SPACE, refuse=refuse, full=full)

@@ -71,11 +71,8 @@ def options_for(
     detected = _sizes_of(found, keys) | _index_sizes_of(root, keys)
     if any(list_directory(root / file_names.CONSUME_QUEUE_EXT)):
         detected["consume_queue_ext"] = True
-    read_only = {place_of(path, root, keys) for path in keys.paths("readOnlyCommitLogStorePaths")}
-    detected["read_only_dirs"] = tuple(path for path in found.commit_log_dirs if path in read_only)
-    if found.commit_log_dirs not in ((), (root / file_names.COMMIT_LOG,)):
-        detected["commit_log_dirs"] = tuple(path for path in found.commit_log_dirs if path not in read_only)
-    else:
+    detected["commit_log_dirs"], detected["read_only_dirs"] = log_directories(found, keys)
+    if found.commit_log_dirs in ((), (root / file_names.COMMIT_LOG,)):
         detected["commit_log_dirs"] = ()
     return replace(options_from_config(keys, StoreOptions(compat=release)), **detected, **chosen)
 
@@ -118,6 +115,15 @@ def _refuse_log_of_other_store(root: Path, directories: tuple[Path, ...], keys: 
                 "directory. Give a configuration with the directories of this store"
             )
             raise LayoutError(words, directory)
+
+
+def log_directories(layout: StoreLayout, keys: BrokerConfig) -> tuple[tuple[Path, ...], tuple[Path, ...]]:
+    """Returns the CommitLog directories of a store in which files are created, and those that are only read."""
+    read_only = {place_of(path, layout.root, keys) for path in keys.paths("readOnlyCommitLogStorePaths")}
+    return (
+        tuple(path for path in layout.commit_log_dirs if path not in read_only),
+        tuple(path for path in layout.commit_log_dirs if path in read_only),
+    )
 
 
 def _directories(keys: BrokerConfig) -> dict[str, object]:

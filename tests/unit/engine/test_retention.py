@@ -9,7 +9,7 @@ import pytest
 import mqtool
 from mqtool.engine import GetStatus, PutStatus
 from mqtool.engine.disk.files import Files
-from mqtool.engine.retention.forecast import derived_files_before
+from mqtool.engine.retention.forecast import derived_files_before, forecast
 from mqtool.engine.retention.rules import HOUR_MS, RetentionPolicy, disk_state, policy_from_config, trigger_of
 from mqtool.errors import UsageError
 from mqtool.store import broker_config
@@ -178,6 +178,45 @@ def test_the_disks_are_judged_by_the_emptiest_log_and_the_queues(tmp_path):
     assert disk_state(rules, {a: -1.0}, 0.2).trigger.name == "SPACE"
 
 
+@pytest.mark.parametrize(
+    ("log", "queues", "refuse"),
+    [(0.91, 0.2, True), (0.87, 0.2, None), (0.80, 0.91, True), (0.80, 0.87, False), (0.2, 0.2, False)],
+)
+def test_messages_are_taken_again_once_the_disk_of_the_log_has_space(log, queues, refuse):
+    """isSpaceToDelete marks the disk as OK by that of the log before it looks at that of the queues."""
+    assert disk_state(policy(), {None: log}, queues).refuse is refuse
+
+
+class UsedByName(Files):
+    """Knows the disks of two directories by name."""
+
+    def used_ratio(self, path):
+        return {"clA": 0.95, "clB": 0.10}.get(path.name, 0.2)
+
+
+def test_disks_of_read_only_directories_do_not_count(opened, in_memory, monkeypatch):
+    """isSpaceToDelete looks at storePathCommitLog: the free space of read-only directories helps no new file."""
+    writable, read_only = (in_memory / "store" / name for name in ("clA", "clB"))
+    read_only.mkdir(parents=True)
+    store = opened(files=UsedByName(), policy=policy(), commit_log_dirs=(writable,), read_only_dirs=(read_only,))
+    assert store.put("T", 0, b"x").ok
+    store.clean()
+    assert store.put("T", 0, b"x").status is PutStatus.SERVICE_NOT_AVAILABLE
+    config = {"storePathCommitLog": str(writable), "readOnlyCommitLogStorePaths": str(read_only)}
+    monkeypatch.setattr(Files, "used_ratio", UsedByName.used_ratio)
+    with mqtool.open(store.path, config=config) as read:
+        found = forecast(read, policy(), MIDNIGHT)
+    assert (found.trigger.name, found.used) == ("IMMEDIATE", 0.95)
+
+
+def test_the_disk_of_a_missing_directory_of_the_log_is_unknown(opened, in_memory):
+    """Expired files are then deleted at any hour."""
+    missing = in_memory / "store" / "missing"
+    store = opened(policy=policy(), commit_log_dirs=(in_memory / "store" / "commitlog", missing))
+    assert store.put("T", 0, b"x").ok
+    assert store._components.cleaner._disks().trigger.name == "SPACE"
+
+
 @pytest.mark.parametrize(("hours", "hour", "name"), [((4,), 4, "HOUR"), ((4,), 5, "NONE"), ((0, 16), 16, "HOUR")])
 def test_the_hour_counts_from_its_first_to_its_last_minute(hours, hour, name):
     rules = policy(delete_hours=hours)
@@ -207,8 +246,21 @@ def test_a_policy_is_read_from_the_brokers_keys():
         60,
         False,
     )
-    with pytest.raises(UsageError, match="deleteWhen"):
-        policy_from_config(broker_config.load({"deleteWhen": "at night"}))
+
+
+@pytest.mark.parametrize(
+    ("text", "hours"), [("04;16", (4, 16)), ("4;+16", (4, 16)), ("\u0664", (4,)), ("04;", (4,)), (";;", ())]
+)
+def test_hours_of_deletion_are_read_as_by_java(text, hours):
+    """UtilAll.isItTimeToDo: String.split drops empty pieces at the end only, Integer.parseInt takes no blanks."""
+    assert policy_from_config(broker_config.load({"deleteWhen": text})).delete_hours == hours
+
+
+@pytest.mark.parametrize("text", ["at night", "04; 16", "04;;16", "", "0_4"])
+def test_hours_that_java_cannot_read_are_an_error(text):
+    """The broker's retention ends at the first one, and deletes nothing until an hour before it matches."""
+    with pytest.raises(UsageError, match=r"deleteWhen: expected hours such as 04;16, found .* deletes nothing"):
+        policy_from_config(broker_config.load({"deleteWhen": text}))
 
 
 def test_a_batch_queue_loses_the_files_of_deleted_segments(filled):
