@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from mqtool.formats import equeue
-from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, LENGTH
+from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, LENGTH, ChunkHeader
 from mqtool.siblings.frames import Frame, FrameFile, InvalidFrame
 
 __all__ = ["ChunkFile", "Frame", "InvalidFrame"]
@@ -41,6 +41,11 @@ class ChunkFile(FrameFile):
         if self.size >= HEADER_SIZE + FOOTER_SIZE:
             self.footer = equeue.FOOTER.parse(self._file.read(self.size - FOOTER_SIZE, FOOTER_SIZE))
             self.footer_data_size = self.footer.data_size
+
+    def assume(self, header: ChunkHeader) -> None:
+        """Reads the chunk as if it had another header, because its own one is damaged."""
+        self.header = header
+        self.start = header.start
 
     @property
     def is_finished(self) -> bool:

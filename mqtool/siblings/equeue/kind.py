@@ -15,7 +15,6 @@ from mqtool.siblings.equeue.listing import is_store
 from mqtool.siblings.equeue.settings import settings_of
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
-from mqtool.siblings.salvaged import salvage_row
 from mqtool.siblings.tables import Row, Table
 from mqtool.values import asdict
 from mqtool.verify.findings import Finding
@@ -61,7 +60,7 @@ class OpenedEQueue(OpenedStore):
             "max_position": max(ends, default=None),
             "queues": queues,
             "start": "ok" if refusal is None else f"{refusal.exception}: {refusal.path}: {refusal.message}",
-            "oddities": [*found.notes, *(f"{path}: {why}" for path, why in self.store.unreadable.items())],
+            "oddities": [*found.notes, *(f"{path}: {why}" for path, why in self.store.unread.items())],
         }
 
     def rows(self, table: str) -> Iterator[Row | Damage]:
@@ -152,13 +151,12 @@ class OpenedEQueue(OpenedStore):
 
     def salvage(self, target: Path | None) -> list[Row]:
         """Reports the readable messages of each chunk; with a target, also writes them to a new store."""
-        missing = [salvage_row(one.path, 0, 0, 0, one.end - one.start) for one in self.store.missing_chunks()]
         if target is None:
-            found = [salvage.salvage_chunk(self.store, chunk) for chunk in self.store.chunks]
+            found = salvage.scan(self.store)
         else:
             found = salvage.salvage(self.path, target, settings_of(self.path))
-        saved = [one.row() for one in found]
-        return sorted([*saved, *missing], key=lambda row: str(row["file"])) if missing else saved
+        rows = [*(one.row() for one in found), *salvage.rows_without_records(self.store, found)]
+        return sorted(rows, key=lambda row: str(row["file"]))
 
     def close(self) -> None:
         """Closes the store's files."""

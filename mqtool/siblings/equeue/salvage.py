@@ -3,14 +3,15 @@
 It reads forwards by the length before each record, and backwards by the length after it.
 """
 
+import filecmp
 from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec.structs import replace
 
-from mqtool.errors import MessageRejectedError
+from mqtool.errors import FormatError, MessageRejectedError
 from mqtool.formats import equeue
-from mqtool.formats.equeue import HEADER_SIZE, QueueEntry
+from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE, ChunkHeader, QueueEntry
 from mqtool.formats.topics import TopicQueue
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
 from mqtool.siblings.equeue.message_table import tag_code
@@ -18,7 +19,8 @@ from mqtool.siblings.equeue.rebuild import QueuePlan, offset_limit, stated_place
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.equeue.writer import EQueueWriter, write_setting
-from mqtool.siblings.salvaged import SalvagedChunk
+from mqtool.siblings.salvaged import SalvagedChunk, salvage_row
+from mqtool.siblings.tables import Row
 
 _NOWHERE = "no message states this position, and neither neighbour's length leads to one"
 
@@ -71,6 +73,69 @@ def _backwards(store: EQueueStore, chunk: ChunkFile, start: int, end: int) -> It
         end = frame.start
 
 
+def scan(store: EQueueStore) -> list[Salvaged]:
+    """Scans all message chunks, in the order of their numbers; see `salvage_chunk`.
+
+    A chunk whose header is invalid, or states the number of another chunk, is read at the place that its first record
+    states, or else its name.
+    """
+    reports = [salvage_chunk(store, chunk) for chunk in store.chunks]
+    for path in store.unread:
+        if path not in store.listing.messages:
+            continue
+        try:
+            chunk = ChunkFile(path)
+        except FormatError:
+            continue  # shorter than a header
+        try:
+            chunk.assume(_implied_header(store, chunk))
+            if chunk.start not in {report.chunk.start for report in reports}:
+                reports.append(salvage_chunk(store, chunk))
+        finally:
+            chunk.close()
+    return sorted(reports, key=lambda report: report.chunk.header.chunk_number)
+
+
+def _implied_header(store: EQueueStore, chunk: ChunkFile) -> ChunkHeader:
+    capacity = store.capacity or chunk.header.capacity
+    if capacity <= 0:
+        capacity = max(1, chunk.size - HEADER_SIZE - FOOTER_SIZE)  # that of a chunk that is not completed
+    chunk.assume(ChunkHeader(equeue.named_number(chunk.path.name) or 0, capacity))
+    first = store.read(chunk, 0)
+    if isinstance(first, StoredMessage):
+        number, local = divmod(first.record.log_position, capacity)
+        if local == 0 and number >= 0:
+            return ChunkHeader(number, capacity)
+    return chunk.header
+
+
+def rows_without_records(store: EQueueStore, reports: list[Salvaged]) -> list[Row]:
+    """Returns a row for each message chunk that is missing or was not scanned.
+
+    All of its bytes count as damaged. Those of a file that equals the one that was scanned instead do not.
+    """
+    scanned = {report.chunk.path for report in reports}
+    starts = {report.chunk.start for report in reports}
+    rows = [
+        salvage_row(one.path, 0, 0, 0, one.end - one.start)
+        for one in store.missing_chunks()
+        if one.start not in starts or one.end - one.start > store.capacity
+    ]
+    for path in store.unread:
+        if path in scanned or path not in store.listing.messages:
+            continue
+        kept = store.duplicates.get(path)
+        if kept is None:
+            rows.append(salvage_row(path, 0, 0, 0, store.capacity or max(1, path.stat().st_size)))
+        else:
+            rows.append(salvage_row(path, 0, 0, 0, 0 if _are_equal(path, kept.path) else path.stat().st_size))
+    return rows
+
+
+def _are_equal(path: Path, other: Path) -> bool:
+    return filecmp.cmp(path, other, shallow=False)
+
+
 def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged]:
     """Copies all messages that can be found to a new store, in order, with rebuilt queues.
 
@@ -87,8 +152,7 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
         The result for each chunk; the chunk files are closed.
     """
     with EQueueStore(root, settings.max_record_size) as store:
-        reports = [salvage_chunk(store, chunk) for chunk in store.chunks]
-        reports.sort(key=lambda report: report.chunk.header.chunk_number)
+        reports = scan(store)
         places = _places([message for report in reports for message in report.records], offset_limit(settings))
         plans: dict[TopicQueue, QueuePlan] = {}
         with EQueueWriter(target, settings, store.shape) as writer:

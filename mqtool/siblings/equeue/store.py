@@ -67,8 +67,9 @@ class EQueueStore:
     Attributes:
         path: root of the store.
         listing: its files.
-        chunks: message chunks in the broker's order, without those in `unreadable`.
+        chunks: message chunks in the broker's order, without those in `unreadable` and `duplicates`.
         unreadable: reason by path, for chunk files without a valid header.
+        duplicates: by path, for chunk files that state the number of another file in their folder: that file.
     """
 
     def __init__(self, path: Path, max_record_size: int = MAX_RECORD_SIZE) -> None:
@@ -86,6 +87,7 @@ class EQueueStore:
         self.max_record_size = max_record_size
         self.listing: Listing = list_store(path)
         self.unreadable: dict[Path, str] = {}
+        self.duplicates: dict[Path, ChunkFile] = {}
         self.chunks = self._open(self.listing.messages)
         self._queues: dict[Path, list[ChunkFile]] = {}
         self.tail: Tail | None = None
@@ -146,17 +148,27 @@ class EQueueStore:
         self.tail = None
         last = self.chunks[-1] if self.chunks else None
         chunks = sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number)
-        for item in chunks_in_order(chunks, self.missing_chunks(), self.unreadable, name):
+        missing = self.missing_chunks()
+        for item in chunks_in_order(chunks, missing, self.unread, name):
             if isinstance(item, Damage):
                 yield item
             else:
                 yield from self._records(item, is_last=item is last and not item.is_finished)
 
+    @property
+    def unread(self) -> dict[Path, str]:
+        """Reason by path, for chunk files whose records are not read."""
+        copies = {
+            path: f"states chunk number {kept.header.chunk_number}, as {kept.path.name} does, which is read instead"
+            for path, kept in self.duplicates.items()
+        }
+        return self.unreadable | copies
+
     @cached_property
     def names(self) -> tuple[str, ...]:
         """File names of the message chunks in the order of positions, including unreadable and missing ones."""
         numbered = {chunk.path.name: chunk.header.chunk_number for chunk in self.chunks}
-        others = [path.name for path in self.unreadable if path in self.listing.messages]
+        others = [path.name for path in self.unread if path in self.listing.messages]
         others += [one.file_name for one in self.missing_chunks()]
         numbered |= {name: equeue.named_number(name) or 0 for name in others}
         return tuple(sorted(numbered, key=lambda name: (numbered[name], name)))
@@ -268,7 +280,7 @@ class EQueueStore:
         self.close()
 
     def _open(self, paths: tuple[Path, ...]) -> list[ChunkFile]:
-        chunks = []
+        chunks: list[ChunkFile] = []
         for path in paths:
             try:
                 chunk = ChunkFile(path)
@@ -281,7 +293,20 @@ class EQueueStore:
                 continue
             _refuse_later_line(chunk)
             chunks.append(chunk)
-        return chunks
+        return self._distinct(chunks)
+
+    def _distinct(self, chunks: list[ChunkFile]) -> list[ChunkFile]:
+        """Returns one chunk for each number, preferably the file that the number names; the others are `duplicates`.
+
+        The broker starts with none of them: two files that state one number end its start.
+        """
+        best = {chunk.header.chunk_number: chunk for chunk in sorted(reversed(chunks), key=_has_its_name)}
+        for chunk in chunks:
+            kept = best[chunk.header.chunk_number]
+            if chunk is not kept:
+                self.duplicates[chunk.path] = kept
+                chunk.close()
+        return [chunk for chunk in chunks if chunk is best[chunk.header.chunk_number]]
 
     def _records(self, chunk: ChunkFile, *, is_last: bool) -> Iterator[ValidRun | StoredMessage | Damage]:
         used = cache(lambda: chunk.room if chunk.is_finished else chunk.last_used(0, chunk.room))
@@ -313,6 +338,13 @@ class EQueueStore:
             if isinstance(self.read(chunk, start), StoredMessage):
                 return start
         return None
+
+
+def _has_its_name(chunk: ChunkFile) -> bool:
+    """Whether a file has the name that the broker gives to a chunk of its number."""
+    number = equeue.named_number(chunk.path.name)
+    prefixes = equeue.MESSAGE_PREFIX, equeue.QUEUE_PREFIX
+    return number == chunk.header.chunk_number and chunk.path.name in (equeue.chunk_name(p, number) for p in prefixes)
 
 
 def _refuse_later_line(chunk: ChunkFile) -> None:

@@ -47,8 +47,15 @@ class _MessageScan(Struct):
 
 def verify(store: EQueueStore) -> Iterator[Finding]:
     """Yields a finding for each broken invariant."""
+    for queue in store.queues:
+        store.queue_chunks(queue)  # also finds those that cannot be read
     for path, reason in store.unreadable.items():
         yield finding("equeue-no-chunk", Severity.ERROR, path, reason, "restore the header, or remove an empty file")
+    for path, kept in store.duplicates.items():
+        number = kept.header.chunk_number
+        step = _RENAME if equeue.named_number(path.name) == number else "restore the number in the header"
+        detail = f"states chunk number {number}, as {kept.path.name} does; the broker does not start"
+        yield finding("equeue-chunk-number", Severity.ERROR, path, detail, step, 0)
     yield from _starts(store)
     yield from _folder(store.chunks, fixed=False)
     scan = _MessageScan()

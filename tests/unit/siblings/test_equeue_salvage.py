@@ -1,12 +1,15 @@
 """Salvaged and rebuilt queues of EQueue: a consumer gets every message that is left, once, and nothing else."""
 
+import json
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 from msgspec.structs import replace
 
+from mqtool.cli.app import run
 from mqtool.errors import CorruptionError
+from mqtool.records.damage import Damage
 from mqtool.siblings.equeue import rebuild, salvage
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore
@@ -142,3 +145,83 @@ def test_a_queue_offset_for_which_no_chunk_can_exist_is_replaced(tmp_path):
     salvage.salvage(tmp_path / "far", tmp_path / "new", SETTINGS)
     assert consumed(tmp_path / "new") == [0]
     assert findings(tmp_path / "new") == []
+
+
+def salvaged(root: Path, target: Path, capsys) -> tuple[int, dict[str, dict[str, int]]]:
+    """Runs the command; returns its exit code, and its rows by file."""
+    code = run(["salvage", str(root), str(target), "--format", "jsonl"])
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    return code, {row["file"]: row for row in rows}
+
+
+def overwrite(path: Path, start: int, data: bytes) -> None:
+    with path.open("r+b") as file:
+        file.seek(start)
+        file.write(data)
+
+
+ZEROS, NEGATIVE, NUMBER_OF_ANOTHER = bytes(8), b"\xff" * 8, b"\0\0\0\0\0\x10\0\0"
+
+
+@pytest.mark.parametrize(
+    ("number", "header"),
+    [
+        *((number, header) for number in range(3) for header in (ZEROS, NEGATIVE)),
+        (1, NUMBER_OF_ANOTHER),
+        (2, NUMBER_OF_ANOTHER),
+    ],
+)
+def test_a_chunk_with_a_damaged_header_is_read_at_the_place_that_its_records_state(number, header, tmp_path, capsys):
+    written(tmp_path / "store", 100, SMALL_CHUNKS)
+    overwrite(chunk_path(tmp_path / "store", number), 0, header)
+    code, rows = salvaged(tmp_path / "store", tmp_path / "new", capsys)
+    assert consumed(tmp_path / "new") == list(range(100))
+    assert (code, [row["damaged_bytes"] for row in rows.values()]) == (0, [0] * len(rows))
+    assert rows[chunk_path(tmp_path, number).name]["forwards"] > 0
+
+
+def test_the_only_chunk_is_read_although_its_header_is_zeros(tmp_path, capsys):
+    written(tmp_path / "store", 10)
+    overwrite(chunk_path(tmp_path / "store"), 0, bytes(8))
+    assert salvaged(tmp_path / "store", tmp_path / "new", capsys)[0] == 0
+    assert consumed(tmp_path / "new") == list(range(10))
+
+
+@pytest.mark.parametrize("size", [0, 100])
+def test_a_chunk_that_is_too_short_for_a_header_counts_as_lost(size, tmp_path, capsys):
+    written(tmp_path / "store", 100, SMALL_CHUNKS)
+    path = chunk_path(tmp_path / "store", 1)
+    path.write_bytes(path.read_bytes()[:size])
+    code, rows = salvaged(tmp_path / "store", tmp_path / "new", capsys)
+    assert (code, rows[path.name]["damaged_bytes"]) == (1, 4096)
+    with EQueueStore(tmp_path / "store") as store:
+        left = [int(one.record.body) for one in store.messages() if not isinstance(one, Damage)]
+    assert consumed(tmp_path / "new") == left
+
+
+@pytest.mark.parametrize("number", [0, 1])
+def test_of_two_files_with_one_number_the_one_with_the_brokers_name_is_read(number, tmp_path, capsys):
+    written(tmp_path / "store", 100, SMALL_CHUNKS)
+    path = chunk_path(tmp_path / "store", number)
+    copy = path.with_name(path.name + ".bak")
+    copy.write_bytes(path.read_bytes())
+    code, rows = salvaged(tmp_path / "store", tmp_path / "new", capsys)
+    assert consumed(tmp_path / "new") == list(range(100))
+    assert (code, rows[copy.name]["damaged_bytes"]) == (0, 0)
+    with EQueueStore(tmp_path / "store") as store:
+        items = list(store.messages())
+        found = [one for one in verify(store) if one.code == "equeue-chunk-number"]
+    assert [one.record.queue_offset for one in items if not isinstance(one, Damage)] == list(range(100))
+    assert [one.file_name for one in items if isinstance(one, Damage)] == [copy.name]
+    assert [Path(one.file).name for one in found] == [copy.name]
+    overwrite(copy, 1000, b"changed")
+    code, rows = salvaged(tmp_path / "store", tmp_path / "again", capsys)
+    assert (code, rows[copy.name]["damaged_bytes"]) == (1, copy.stat().st_size)
+
+
+def test_entries_of_two_files_with_one_number_are_read_once(tmp_path):
+    written(tmp_path / "store", 5)
+    (path,) = (tmp_path / "store").glob("queue-chunks/*/*/queue-chunk-*")
+    path.with_name(path.name + "-old").write_bytes(path.read_bytes())
+    with EQueueStore(tmp_path / "store") as store:
+        assert [number for number, _ in store.entries(store.queues[0])] == list(range(5))
