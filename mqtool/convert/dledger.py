@@ -29,7 +29,6 @@ from mqtool.records.frames import Frames
 from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.filter_bit_maps import bit_maps_of
-from mqtool.store.layout import ledger_in_use
 from mqtool.store.store import Store, open_store
 from mqtool.store.timer import read_log_file
 
@@ -100,13 +99,19 @@ class _Conversion:
             self._copy(name)
         self._checkpoint(last)
         self._derived()
-        ledger = ledger_in_use(self._store.layout.dledger_dirs, self._store.config)
-        handled = {*_COPIED, *_MADE, *_NEEDLESS, ledger.name if ledger else ""}
+        handled = {*_COPIED, *_MADE, *_NEEDLESS, *self._ledger_parts()}
         found.left_behind = [e.name for e in list_directory(self._store.path) if e.name not in handled]
         kept = self._store.path / file_names.ROCKSDB_STORE
         if any(entry.name.endswith(".sst") for entry in list_directory(kept)):
             found.left_behind.append(file_names.ROCKSDB_STORE)  # timers or transactions, with old offsets
         return found
+
+    def _ledger_parts(self) -> set[str]:
+        """Returns the names of the root's entries that hold the DLedger log."""
+        place = self._store.layout.ledger
+        assert place is not None
+        inside = (path for path in (place.directory, *place.data) if path.is_relative_to(self._store.path))
+        return {path.relative_to(self._store.path).parts[0] for path in inside}
 
     def _log(self) -> int:
         """Writes the segments; returns the physical offset of the last record."""

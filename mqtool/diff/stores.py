@@ -66,8 +66,7 @@ def _unread(side: str, store: Store, parts: Collection[str]) -> Iterator[str]:
     names = {entry.name for entry in list_directory(store.path / file_names.CONSUME_QUEUE)}
     if "queues" in parts and "CURRENT" in names:
         yield f"{side}: the queues are in RocksDB, which is not read"
-    unread_ledger = store.layout.dledger_dirs and not any(one.entries for one in store.layout.commit_log.files)
-    if "log" in parts and unread_ledger:
+    if "log" in parts and store.layout.has_unread_ledger:
         yield f"{side}: the DLedger log has no data file, or is not in use"
     problems = [one for one in store.metadata.problems if "ffset" in one]
     if "offsets" in parts:

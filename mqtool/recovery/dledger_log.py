@@ -67,7 +67,7 @@ class LedgerLogRecovery:
         self._state = state
         self._settings = state.settings
         self._place = state.settings.dledger
-        self._data = DataFiles(self._place.data, self._settings.segment_size, state.actions)
+        self._data = DataFiles(self._place.data[0], self._settings.segment_size, state.actions)
         self._index = LedgerFiles(self._place.directory / dledger.INDEX, dledger.DEFAULT_INDEX_FILE_SIZE, state.actions)
         self._check = RecordCheck(state.settings, recovering=True)
         self._dispatcher = StartDispatch(state, self._check)

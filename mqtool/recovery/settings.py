@@ -11,14 +11,15 @@ from typing import Any
 
 from msgspec import field, structs
 
-from mqtool.errors import LayoutError, NotAStoreError
+from mqtool.errors import LayoutError, NotAStoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import batch_consume_queue, consume_queue, file_names
 from mqtool.formats.release import Release
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery import scope
-from mqtool.recovery.dledger_place import LedgerPlace, ledger_place
 from mqtool.store import broker_config, layout
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.broker_config import LOG_PATH_KEYS, BrokerConfig
+from mqtool.store.configured_place import place_of
+from mqtool.store.dledger_place import LedgerPlace, ledger_place
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
 from mqtool.store.recovery_rules import recovery_rules
@@ -76,7 +77,9 @@ def settings_of(
 
     Raises:
         NotAStoreError: the directory is neither a store nor empty.
-        UnsupportedFormatError: another engine than the file-based one would open the store.
+        UnsupportedFormatError: another engine than the file-based one would open the store, or a DLedger log is in
+            several directories.
+        UsageError: the node of the DLedger group cannot be determined.
     """
     scope.refuse_other_engines(root, config)
     found = _layout(root, config)
@@ -97,7 +100,7 @@ def settings_of(
         **_keys_of(config, release),
         is_master=(config.integer("brokerId") or 0) == 0,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
-        dledger=ledger_place(root, config),
+        dledger=_ledger_place(root, config),
         unmodelled_parts=scope.unmodelled_parts(root, config),
     )
 
@@ -123,7 +126,7 @@ def _layout(root: Path, config: BrokerConfig) -> layout.StoreLayout | None:
     try:
         return layout.detect(root, config)
     except LayoutError:  # a directory of segments is gone: to a broker that is a log without files
-        rest = {key: value for key, value in config.values.items() if key not in _COMMIT_LOG_KEYS}
+        rest = {key: value for key, value in config.values.items() if key not in LOG_PATH_KEYS}
         return layout.detect(root, BrokerConfig(rest, config.directory, config.source))
     except NotAStoreError:
         if root.is_dir() and all(path.name in _LEFT_OVER for path in root.iterdir()):
@@ -137,8 +140,17 @@ def _commit_log_dirs(root: Path, config: BrokerConfig, stored: layout.StoreLayou
     named = tuple(path for key in _COMMIT_LOG_KEYS for path in config.paths(key))
     detected = stored.commit_log_dirs if stored else ()
     if named:
-        return tuple(layout.place_of(path, root, config) or root / path.name for path in named)
+        return tuple(place_of(path, root, config) or root / path.name for path in named)
     return (default,) if default in detected or not detected else detected
+
+
+def _ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
+    found = ledger_place(root, config)
+    if found is None and config.flag("enableDLegerCommitLog"):
+        raise UsageError("which node of the DLedger group this is, is not known: give --config with dLegerSelfId")
+    if found is not None and len(found.data) > 1:
+        raise UnsupportedFormatError(f"{root}: DLedger's data files are in several directories, which is not supported")
+    return found
 
 
 def _size_or_default(size: KnownSize | None, default: int) -> KnownSize:

@@ -26,8 +26,10 @@ _JAVA_BLANKS = "".join(map(chr, range(0x21)))
 
 _TRIMS_SINCE = Release(5, 2)
 
-_LOG_DIRECTORIES = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
-PATH_KEYS = ("storePathRootDir", *_LOG_DIRECTORIES)
+LOG_PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog")
+"""Broker keys that hold paths of the log's directories."""
+
+PATH_KEYS = ("storePathRootDir", *LOG_PATH_KEYS)
 """Broker keys that hold paths of a store's directories."""
 
 _DOUBLE = re.compile(
@@ -234,7 +236,7 @@ class BrokerConfig(Struct, frozen=True):
             root: of the copy.
         """
         values = {key: value for key, value in self.values.items() if key not in PATH_KEYS}
-        for key in _LOG_DIRECTORIES:
+        for key in LOG_PATH_KEYS:
             places = (self.places_in_copy(path, root) for path in self.paths(key))
             found = dict.fromkeys(next((str(place) for place in one if place.is_dir()), "") for one in places)
             found.pop("", None)

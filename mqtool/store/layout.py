@@ -14,9 +14,11 @@ from typing import Any
 from msgspec import Struct
 from msgspec.structs import replace
 
-from mqtool.errors import LayoutError, NotAStoreError, StoreError
-from mqtool.formats import commit_log, dledger, file_names
+from mqtool.errors import NotAStoreError, StoreError
+from mqtool.formats import commit_log, file_names
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.configured_place import require_place
+from mqtool.store.dledger_place import DATA_KEY, LedgerPlace, ledger_directories, ledger_place
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
     COMMIT_LOG,
@@ -36,7 +38,6 @@ from mqtool.store.files import (
     subdirectories,
 )
 from mqtool.store.misplaced import in_place, misplaced
-from mqtool.store.real_path import named_below
 from mqtool.store.remote import RemotePath
 
 _INTEGER = re.compile("-?[0-9]{1,10}")
@@ -73,10 +74,11 @@ class StoreLayout(Struct, frozen=True, dict=True):
         misplaced: files of `commit_log`, or of the root, with a wrong name or in the wrong directory, at the offset
             where their records belong.
         displaced: such files whose place is taken by another file; `segments` leaves them out.
+        ledger: place of the DLedger log in use, whose data files are part of `commit_log`; None without DLedger mode.
         commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of
             each kind;
             None if there is neither a file nor a configuration.
-        dledger_dirs: directories of DLedger mode; the data files of the one in use are part of `commit_log`.
+        dledger_dirs: directories of DLedger mode; also that of the log in use if only its data files exist.
         oddities: contradictions and foreign files, in words.
     """
 
@@ -91,6 +93,7 @@ class StoreLayout(Struct, frozen=True, dict=True):
     oddities: tuple[str, ...]
     misplaced: tuple[MappedFile, ...] = ()
     displaced: tuple[MappedFile, ...] = ()
+    ledger: LedgerPlace | None = None
 
     @cached_property
     def segments(self) -> tuple[MappedFile, ...]:
@@ -99,7 +102,14 @@ class StoreLayout(Struct, frozen=True, dict=True):
 
     def is_of_log(self, directory: Path) -> bool:
         """Whether a directory belongs to the CommitLog or to a DLedger log."""
-        return directory in self.commit_log_dirs or not set(self.dledger_dirs).isdisjoint(directory.parents)
+        data = self.ledger.data if self.ledger else ()
+        is_named = directory in (*self.commit_log_dirs, *data)
+        return is_named or not set(self.dledger_dirs).isdisjoint(directory.parents)
+
+    @property
+    def has_unread_ledger(self) -> bool:
+        """Whether there is a DLedger log and none is part of the log: it has no data files or is not in use."""
+        return bool(self.dledger_dirs) and not any(file.entries for file in self.commit_log.files)
 
 
 def detect(root: Path, config: BrokerConfig) -> StoreLayout:
@@ -111,12 +121,18 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
         UsageError: a configured size is impossible.
     """
     require_directory(root)
-    ledgers = tuple(root / e.name for e in subdirectories(root) if e.name.startswith(file_names.DLEDGER_PREFIX))
+    ledgers = ledger_directories(root)
+    ledger = ledger_place(root, config)
+    if ledger is not None and ledger.directory in ledgers:
+        for path in config.paths(DATA_KEY):
+            require_place(path, root, config, "DLedger log")
     directories = _commit_log_dirs(root, config, has_ledger=bool(ledgers))
     if not directories and not ledgers and not any((root / mark).exists() for mark in _MARKS):
         raise NotAStoreError(f"holds none of {', '.join(_MARKS[:5])}; {_hint(root)}", root)
     plain = list_mapped_files(*directories)
-    listed = with_ledger(plain, ledger_in_use(ledgers, config))
+    listed = with_ledger(plain, ledger)
+    if ledger is not None and ledger.directory not in ledgers and len(listed.files) > len(plain.files):
+        ledgers = (*ledgers, ledger.directory)
     oddities = [f"{path.name} in {path.parent.name}/ is not a segment" for path in listed.strays]
 
     def size(kind: FileSize, files: Sequence[MappedFile] | None = None) -> KnownSize | None:
@@ -137,30 +153,15 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
         tuple(oddities),
         moved,
         displaced,
+        ledger,
     )
 
 
-def ledger_in_use(directories: tuple[Path, ...], config: BrokerConfig) -> Path | None:
-    """Returns the directory of the DLedger log that a broker continues, None if there is none.
-
-    Raises:
-        LayoutError: there are several, and the configuration does not say which.
-    """
-    if config.flag("enableDLegerCommitLog") is False:
-        return None
-    own = config.text("dLegerSelfId")
-    found = [path for path in directories if own is None or path.name == f"{file_names.DLEDGER_PREFIX}{own}"]
-    if len(found) > 1:
-        names = ", ".join(path.name for path in found)
-        raise LayoutError(f"is one of several DLedger logs ({names}); dLegerSelfId of a broker.conf chooses", found[0])
-    return found[0] if found else None
-
-
-def with_ledger(plain: MappedFileList, ledger: Path | None) -> MappedFileList:
+def with_ledger(plain: MappedFileList, ledger: LedgerPlace | None) -> MappedFileList:
     """Returns the segments of a log followed by the data files of its DLedger log, which continues it."""
     if ledger is None:
         return plain
-    data = list_mapped_files(ledger / dledger.DATA)
+    data = list_mapped_files(*ledger.data)
     entries = tuple(replace(file, entries=True) for file in data.files)
     files = tuple(sorted((*plain.files, *entries), key=lambda file: (file.base, file.path)))
     return MappedFileList(files, (*plain.strays, *data.strays))
@@ -169,26 +170,10 @@ def with_ledger(plain: MappedFileList, ledger: Path | None) -> MappedFileList:
 def _commit_log_dirs(root: Path, config: BrokerConfig, *, has_ledger: bool) -> tuple[Path, ...]:
     configured = config.paths("storePathCommitLog") + config.paths("readOnlyCommitLogStorePaths")
     if configured and not (has_ledger and not (root / file_names.COMMIT_LOG).is_dir()):
-        return tuple(dict.fromkeys(_require_place(path, root, config) for path in configured))
+        return tuple(dict.fromkeys(require_place(path, root, config, "CommitLog") for path in configured))
     found = [root / file_names.COMMIT_LOG] if (root / file_names.COMMIT_LOG).is_dir() else []
     others = (entry for entry in subdirectories(root) if entry.name not in _KNOWN)
     return tuple(found + [root / entry.name for entry in others if _holds_records(root / entry.name)])
-
-
-def place_of(path: Path, root: Path, config: BrokerConfig) -> Path | None:
-    """Returns where a configured directory is, also in a copy of the store at another place; None if it is missing."""
-    where: Any = root
-    *likely, same_name = config.places_in_copy(path, root)
-    found = next((place for place in (*likely, path, same_name) if place.is_dir()), None)
-    return found if found is None or isinstance(where, RemotePath) else named_below(root, found)
-
-
-def _require_place(path: Path, root: Path, config: BrokerConfig) -> Path:
-    found = place_of(path, root, config)
-    if found is None:
-        tried = f"neither it nor {root / path.name} exists"
-        raise LayoutError(f"{config.source} names this CommitLog directory, but {tried}", path)
-    return found
 
 
 def _segments_in(root: Path, size: int | None) -> list[Path]:

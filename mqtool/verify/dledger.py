@@ -45,7 +45,8 @@ class LedgerCheck:
         Raises:
             StoreError: a file cannot be read, so the check is incomplete.
         """
-        directory = self._files[0].path.parent.parent
+        assert self._survey.ledger is not None
+        directory = self._survey.ledger.directory
         self._units = {file.base: file for file in list_mapped_files(directory / dledger.INDEX).files}
         entries = 0
         for file in self._files:

@@ -25,6 +25,7 @@ from mqtool.records.dispatched import DispatchRules
 from mqtool.store import Store, delay_levels
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, UnitCache
+from mqtool.store.dledger_place import LedgerPlace
 from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
 from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
@@ -124,6 +125,7 @@ class Survey(Struct, frozen=True, dict=True):
         rules: how records are dispatched.
         delays_given: the configuration states messageDelayLevel; else `rules` has what most units show.
         topics: globs that narrow the check, None for all.
+        ledger: place of the DLedger log in use, None without one.
         has_dledger, has_rocksdb: parts of the log or the queues are there and not read.
         throttle: bytes per second and process, None for no limit.
         timeline: whether messages are counted by topic and minute.
@@ -146,6 +148,7 @@ class Survey(Struct, frozen=True, dict=True):
     rules: DispatchRules
     delays_given: bool = False
     topics: tuple[str, ...] | None = None
+    ledger: LedgerPlace | None = None
     has_dledger: bool = False
     has_rocksdb: bool = False
     throttle: int | None = None
@@ -217,7 +220,8 @@ def survey(
             rules=_rules(store, queues),
             delays_given=bool(store.config.values.get(delay_levels.KEY)),
             topics=topics,
-            has_dledger=_unread_ledger(store),
+            ledger=store.layout.ledger,
+            has_dledger=store.layout.has_unread_ledger,
             has_rocksdb=_has_rocksdb(store.path),
             throttle=throttle,
             timeline=timeline,
@@ -289,11 +293,6 @@ def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
         multi_dispatch=any(is_lmq(topic) for topic in topics) or bool(store.config.flag("enableMultiDispatch")),
         batch_topics=found.batch_topics | {queue.topic for queue in queues if queue.is_batch},
     )
-
-
-def _unread_ledger(store: Store) -> bool:
-    """Whether there is a DLedger log that is not part of the log, because it has no data files or is not in use."""
-    return bool(store.layout.dledger_dirs) and not any(file.entries for file in store.layout.commit_log.files)
 
 
 def _has_rocksdb(root: Path) -> bool:

@@ -85,10 +85,10 @@ def backup(
 
 
 def _check(store: Store) -> None:
-    for directory in store.layout.commit_log_dirs:
+    for directory in _log_directories(store):
         if not is_inside(directory, store.path):
             raise UnsupportedFormatError(
-                f"{directory}: this CommitLog is outside of {store.path}; a backup only includes what is below the root"
+                f"{directory}: this log is outside of {store.path}; a backup only includes what is below the root"
             )
     if lock_holder(store.path) is None:
         return
@@ -101,6 +101,12 @@ def _check(store: Store) -> None:
             "back up a snapshot of the disk",
             store.path,
         )
+
+
+def _log_directories(store: Store) -> tuple[Path, ...]:
+    """Returns the directories of the CommitLog and of the DLedger log in use."""
+    ledger = store.layout.ledger
+    return store.layout.commit_log_dirs + (ledger.data if ledger else ())
 
 
 def _begin(destination: Path) -> tuple[bool, Path]:
@@ -139,7 +145,7 @@ class _SnapshotWriter:
         self._total = 0
         self._redact = redact
         root = real_path(store.path)
-        self._logs = [real_path(one).relative_to(root).as_posix() for one in store.layout.commit_log_dirs]
+        self._logs = [real_path(one).relative_to(root).as_posix() for one in _log_directories(store)]
         self._notes: list[str] = ["users are left out (--redact)"] if redact else []
 
     def run(self, name: str) -> Snapshot:

@@ -1,0 +1,36 @@
+"""Finds a directory that a broker's configuration names, also in a copy of the store at another place."""
+
+from pathlib import Path
+from typing import Any
+
+from mqtool.errors import LayoutError
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.real_path import named_below
+from mqtool.store.remote import RemotePath
+
+
+def place_of(path: Path, root: Path, config: BrokerConfig) -> Path | None:
+    """Returns where a configured directory is, also in a copy of the store at another place; None if it is missing."""
+    where: Any = root
+    *likely, same_name = config.places_in_copy(path, root)
+    found = next((place for place in (*likely, path, same_name) if place.is_dir()), None)
+    return found if found is None or isinstance(where, RemotePath) else named_below(root, found)
+
+
+def require_place(path: Path, root: Path, config: BrokerConfig, what: str) -> Path:
+    """Returns where a configured directory is; see `place_of`.
+
+    Args:
+        path: as the configuration names it.
+        root: of the store.
+        config: the configuration.
+        what: the directory's content, for the message.
+
+    Raises:
+        LayoutError: it is missing.
+    """
+    found = place_of(path, root, config)
+    if found is None:
+        tried = f"neither it nor {root / path.name} exists"
+        raise LayoutError(f"{config.source} names this {what} directory, but {tried}", path)
+    return found
