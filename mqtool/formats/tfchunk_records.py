@@ -154,19 +154,26 @@ LAST_OF_VERSION_0 = {
 """Numbers in version 0 that mean the greatest one, so that a deleted stream stays deleted in version 1."""
 
 
-def parse(data: Buffer, position: int = 0, end: int | None = None) -> tuple[Record, int]:
-    """Parses one record without its lengths; as in the server, it must fill the bytes up to `end`.
+def parse(data: Buffer, position: int = 0) -> Record:
+    """Parses one record without its lengths, from a position to the end of the data.
+
+    The server expects the length after the last field (TFChunkReadSide.TryReadForwardInternal), so a record fills its
+    frame.
 
     Raises:
         BadMagicError: another type or version.
-        FormatError: it does not fit.
+        FormatError: it does not fit, or does not fill the data.
     """
     head = HEAD.parse(data, position)
     layout = LAYOUTS.get((head.record_type, head.version))
     if layout is None:
         found = f"expected type 0, 1 or 2 of version 0 or 1, found type {head.record_type} version {head.version}"
         raise BadMagicError(found, layout="EventStore record", field="record_type", position=position)
-    return layout.parse(data, position, end)
+    record, after = layout.parse(data, position)
+    if after != len(data):
+        found = f"expected a record that fills {len(data) - position} bytes, found one of {after - position}"
+        raise FormatError(found, layout=layout.name, position=position)
+    return record
 
 
 def build(record: Record) -> bytes:

@@ -20,11 +20,13 @@ class SequenceColumns(Struct):
         fixed: arrays by name of a fixed field.
         starts, lengths: int64 arrays by name of a field of counted bytes: position of the bytes in the buffer, and
             length.
+        after: int64, position in the buffer after each value.
         places: int64 arrays by name of a fixed field: its position in the buffer.
     """
 
     data: np.ndarray
     good: np.ndarray
+    after: np.ndarray
     fixed: dict[str, np.ndarray] = field(default_factory=dict)
     starts: dict[str, np.ndarray] = field(default_factory=dict)
     lengths: dict[str, np.ndarray] = field(default_factory=dict)
@@ -38,7 +40,7 @@ class SequenceColumns(Struct):
             {name: column[:count] for name, column in columns.items()}
             for columns in (self.fixed, self.starts, self.lengths, self.places)
         )
-        return SequenceColumns(self.data, self.good[:count], fixed, starts, lengths, places)
+        return SequenceColumns(self.data, self.good[:count], self.after[:count], fixed, starts, lengths, places)
 
 
 def read_columns(sequence: Sequence[Any], data: np.ndarray, starts: np.ndarray, ends: np.ndarray) -> SequenceColumns:
@@ -50,7 +52,7 @@ def read_columns(sequence: Sequence[Any], data: np.ndarray, starts: np.ndarray, 
         starts: int64, position in the buffer at which each value begins.
         ends: int64, position at which each value must end at the latest.
     """
-    found = SequenceColumns(data, np.ones(len(starts), bool))
+    found = SequenceColumns(data, np.ones(len(starts), bool), starts)
     at = starts.copy()
     for step in sequence.steps:
         head = _heads(step, found, at, ends)
@@ -64,6 +66,7 @@ def read_columns(sequence: Sequence[Any], data: np.ndarray, starts: np.ndarray, 
         length = np.where(found.good, length, 0)
         found.starts[step.counted], found.lengths[step.counted] = at, length
         at = at + length
+    found.after = at
     return found
 
 

@@ -44,8 +44,9 @@ class TFChunkFile(FrameFile):
         name: numbers stated in the file name.
         header: the first 128 bytes.
         footer: the last 128 bytes.
-        written: data position up to which there may be records. For a completed chunk the footer states it; for another
-            it is the position in writer.chk once `TFChunkDb` has set it, and before that the end of the file.
+        written: data position up to which there may be records. For the chunk that the server continues it is the
+            position in writer.chk once `TFChunkDb` has set it. For another completed chunk the footer states it, and
+            for another ongoing one it is the end of the file.
     """
 
     position_field = _STATED_AT
@@ -127,7 +128,7 @@ class TFChunkFile(FrameFile):
     def decode(self, frame: Frame) -> StoredRecord | InvalidFrame:
         """Decodes the record of a frame."""
         try:
-            record, _ = tfchunk_records.parse(frame.record)
+            record = tfchunk_records.parse(frame.record)
         except FormatError as error:
             return InvalidFrame("no-record", str(error), len(frame.record))
         return StoredRecord(self, frame, record)

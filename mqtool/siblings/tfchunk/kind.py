@@ -9,6 +9,7 @@ from mqtool.formats.equeue_message import ticks_to_millis
 from mqtool.formats.tfchunk_records import Commit, Prepare, System
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import OpenedStore
+from mqtool.siblings.salvaged import salvage_row
 from mqtool.siblings.tables import Row, Table
 from mqtool.siblings.tfchunk import salvage, verify
 from mqtool.siblings.tfchunk.chunk import StoredRecord
@@ -87,7 +88,10 @@ class OpenedTFChunk(OpenedStore):
         return verify.verify(self.database)
 
     def salvage(self, target: Path | None) -> list[Row]:
-        """Reports the readable records of each chunk; with a target, also writes them as a Parquet file."""
+        """Reports the readable records of each chunk; with a target, also writes them as a Parquet file.
+
+        A missing, unreadable or encrypted chunk has a row without records.
+        """
         reports = salvage.report(self.database)
         if target is not None:
             from mqtool.siblings import export  # noqa: PLC0415 - pyarrow costs 100 ms at import
@@ -95,7 +99,8 @@ class OpenedTFChunk(OpenedStore):
             target.mkdir(parents=True, exist_ok=True)
             records = (record_row(record) for one in reports for record in one.records)
             export.write(records, RECORDS, target / f"{RECORDS.name}.parquet")
-        return [one.row() for one in reports]
+        unread = [salvage_row(one.path, 0, 0, 0, one.end - one.start) for one in self.database.unread_chunks()]
+        return sorted([*(one.row() for one in reports), *unread], key=lambda row: str(row["file"]))
 
     def close(self) -> None:
         """Closes the database's files."""

@@ -54,8 +54,9 @@ def valid_run(chunk: TFChunkFile, run: FrameRun) -> ValidRun:
         rows = np.flatnonzero((types == record_type) & (versions == version))
         if len(rows):
             starts = run.starts[rows]
-            fields = read_columns(sequence, run.data, starts, starts + run.sizes[rows])
-            valid[rows] = fields.good
+            ends = starts + run.sizes[rows]
+            fields = read_columns(sequence, run.data, starts, ends)
+            valid[rows] = fields.good & (fields.after == ends)  # as `tfchunk_records.parse`
             groups.append(Group(int(record_type), version, rows, fields))
     count = len(run) if valid.all() else int(np.argmin(valid))
     kept = [(group, int(np.searchsorted(group.rows, count))) for group in groups]

@@ -6,10 +6,10 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mqtool.errors import CorruptionError, FormatError, NotAStoreError
+from mqtool.errors import CorruptionError, FormatError, NotAStoreError, StoreError
 from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.equeue import LENGTH
-from mqtool.formats.tfchunk import ChunkName
+from mqtool.formats.tfchunk import HEADER_SIZE, ChunkName
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import chunks_in_order, missing_chunks
 from mqtool.siblings.frame_scan import scan_frames
@@ -20,14 +20,19 @@ from mqtool.store.files import ReadFile, list_directory, require_directory
 
 
 def is_database(path: Path) -> bool:
-    """Whether a directory contains files that are named like chunks and begin with the first byte of a TFChunk."""
+    """Whether a directory contains a file that is named like a chunk and begins with the first byte of a TFChunk."""
     if not path.is_dir():
         return False
-    names = [entry for entry in list_directory(path) if tfchunk.parse_name(entry.name) and entry.is_file()]
-    if not names:
+    names = (entry for entry in list_directory(path) if tfchunk.parse_name(entry.name) and entry.is_file())
+    return any(_begins_like_a_chunk(Path(entry.path)) for entry in names)
+
+
+def _begins_like_a_chunk(path: Path) -> bool:
+    try:
+        with ReadFile(path) as file:
+            return file.read(0, 1) == bytes([tfchunk.CHUNK_FILE_TYPE])
+    except StoreError:  # another file may show what the directory is
         return False
-    with ReadFile(Path(names[0].path)) as file:
-        return file.read(0, 1) == bytes([tfchunk.CHUNK_FILE_TYPE])
 
 
 class TFChunkDb:
@@ -90,7 +95,7 @@ class TFChunkDb:
             if isinstance(item, Damage):
                 yield item
             elif item.is_transformed:
-                yield Damage(item.start, item.header.end, "encrypted", "the records are encrypted", item.path, 128)
+                yield _encrypted(item)
             else:
                 yield from chunk_runs(item, known_end=item.is_completed or self._is_active(item))
 
@@ -100,6 +105,12 @@ class TFChunkDb:
         paths = (*(chunk.path for chunk in self.chunks), *self.unreadable)
         missing = (one.file_name for one in self.missing_chunks())
         return tuple(sorted({*(path.name for path in paths), *missing}))
+
+    @property
+    def numbers(self) -> frozenset[int]:
+        """The chunk numbers for which there is a file, of whatever state."""
+        paths = (*(chunk.path for chunk in self.chunks), *self.unreadable, *self.superseded)
+        return frozenset(name.number for path in paths if (name := tfchunk.parse_name(path.name)))
 
     def missing_chunks(self) -> list[Damage]:
         """Returns the missing chunks before existing ones and up to writer.chk; numbers start at 0."""
@@ -191,20 +202,41 @@ class TFChunkDb:
         return chunks
 
     def _place_writer(self) -> None:
-        """Limits the active chunk to the position in writer.chk; the server reads no further."""
+        """Limits the chunk that the server continues to the position in writer.chk; it reads no further.
+
+        A chunk that contains the position is continued even if its footer says that it is completed, unless it was
+        scavenged (TFChunkDb.Open).
+        """
         for chunk in self.chunks:
-            if self.writer is not None and not chunk.is_completed and self._is_active(chunk):
+            if self.writer is None or not self._is_active(chunk):
+                continue
+            if not chunk.is_completed or (self.writer < chunk.header.end and not chunk.header.is_scavenged):
                 chunk.written = self.writer - chunk.start
 
     def _is_active(self, chunk: TFChunkFile) -> bool:
         return self.writer is not None and chunk.start <= self.writer <= chunk.header.end
+
+    def unread_chunks(self) -> list[Damage]:
+        """Returns a damage for each chunk without a readable record: missing, unreadable or encrypted."""
+        size = self.chunks[-1].header.chunk_size if self.chunks else 0
+        unread = self.missing_chunks()
+        for path, reason in self.unreadable.items():
+            name = tfchunk.parse_name(path.name)
+            start = 0 if name is None else name.number * size
+            unread.append(Damage(start, start + size, "no-chunk", reason, path, 0))
+        unread += [_encrypted(chunk) for chunk in self.chunks if chunk.is_transformed]
+        return unread
+
+
+def _encrypted(chunk: TFChunkFile) -> Damage:
+    return Damage(chunk.start, chunk.header.end, "encrypted", "the records are encrypted", chunk.path, HEADER_SIZE)
 
 
 def records_of(valid: ValidRun) -> Iterator[StoredRecord]:
     """Yields the records of a run."""
     for number, start in enumerate(valid.run.positions.tolist()):
         frame = Frame(start, valid.run.record(number))
-        yield StoredRecord(valid.chunk, frame, tfchunk_records.parse(frame.record)[0])
+        yield StoredRecord(valid.chunk, frame, tfchunk_records.parse(frame.record))
 
 
 def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[ValidRun | StoredRecord | Damage]:

@@ -76,15 +76,36 @@ def _around_writer(database: TFChunkDb) -> Iterator[Finding]:
     writer = database.writer
     if writer is None or not database.chunks:
         return
+    last = writer // database.chunks[-1].header.chunk_size
+    has_last = last in database.numbers
     for chunk in database.chunks:
         start = chunk.number * chunk.header.chunk_size
         if start > writer:
             detail = f"starts at {start}, after writer.chk's {writer}: the server does not start"
             step = "restore writer.chk, or move the file away"
             yield finding("tfchunk-extraneous", Severity.ERROR, chunk.path, detail, step)
-        elif chunk.header.end < writer and not chunk.is_completed:
+        elif not chunk.is_completed and (chunk.header.end < writer or (chunk.header.end == writer and has_last)):
             detail = "lies before writer.chk's chunk and is not completed: the server does not start"
             yield finding("tfchunk-not-completed", Severity.ERROR, chunk.path, detail, _BACKUP)
+        elif chunk.start <= writer < chunk.header.end:
+            yield from _writer_inside(chunk, writer, is_last=chunk.number == last)
+
+
+def _writer_inside(chunk: TFChunkFile, writer: int, *, is_last: bool) -> Iterator[Finding]:
+    """Checks a chunk that contains the position in writer.chk (TFChunkDb.Open of 5.0.8)."""
+    end = chunk.start + chunk.footer.logical_size
+    if chunk.header.is_scavenged:
+        if not chunk.is_completed:
+            detail = "is scavenged and not completed: the server does not start"
+            yield finding("tfchunk-not-completed", Severity.ERROR, chunk.path, detail, _BACKUP)
+        elif is_last and writer != end:
+            detail = f"writer.chk's {writer} is inside of this scavenged chunk, which ends at {end}: "
+            detail += "the server does not start"
+            yield finding("tfchunk-writer-inside", Severity.ERROR, chunk.path, detail, _WRITER)
+    elif chunk.is_completed and writer < chunk.start + chunk.footer.physical_size:
+        detail = f"is completed up to {chunk.start + chunk.footer.physical_size}, but writer.chk states {writer}: "
+        detail += "the server overwrites the records after it"
+        yield finding("tfchunk-writer-inside", Severity.WARNING, chunk.path, detail, _WRITER)
 
 
 def _header(chunk: TFChunkFile) -> Iterator[Finding]:

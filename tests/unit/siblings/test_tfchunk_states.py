@@ -1,0 +1,151 @@
+"""States of an EventStore database in which the server refuses, overwrites or cannot read something."""
+
+import struct
+
+import pytest
+from msgspec.structs import replace
+
+from mqtool.formats import tfchunk_records
+from mqtool.formats.tfchunk import HEADER_SIZE, MAX_RECORD_SIZE
+from mqtool.records.damage import Damage
+from mqtool.siblings.registry import recognise
+from mqtool.siblings.tfchunk.kind import OpenedTFChunk
+from mqtool.siblings.tfchunk.runs import valid_run
+from mqtool.siblings.tfchunk.store import TFChunkDb
+from mqtool.siblings.tfchunk.verify import verify
+from mqtool.verify.findings import Severity
+from tests.support.chunks import tfchunk_store
+from tests.support.stores import copy_tree
+
+SECOND = "chunk-000001.000000"
+
+
+@pytest.fixture
+def copied(tmp_path):
+    def copy(name):
+        return copy_tree(tfchunk_store(name), tmp_path / "store")
+
+    return copy
+
+
+def write_checkpoints(root, position):
+    for name in ("writer", "chaser"):
+        (root / f"{name}.chk").write_bytes(struct.pack("<q", position))
+
+
+def states(root):
+    with TFChunkDb(root) as database:
+        return [(one.code, one.severity) for one in verify(database)]
+
+
+def records(root):
+    with TFChunkDb(root) as database:
+        return [one for one in database.records() if not isinstance(one, Damage)]
+
+
+def test_records_after_the_writer_of_a_completed_chunk_are_overwritten(copied):
+    root = copied("plain")
+    (root / "chunk-000003.000000").unlink()
+    inside = [record.position for record in records(root) if record.chunk.number == 2]
+    writer = inside[len(inside) // 2]
+    write_checkpoints(root, writer)
+    assert max(record.position for record in records(root)) < writer
+    assert states(root) == [("tfchunk-writer-inside", Severity.WARNING)]
+
+
+def test_a_chunk_that_was_completed_right_before_the_server_ended_is_no_finding(copied):
+    root = copied("plain")
+    (root / "chunk-000003.000000").unlink()
+    before = records(root)
+    with TFChunkDb(root) as database:
+        last = database.chunks[-1]
+        write_checkpoints(root, last.start + last.footer.physical_size)
+    assert [one.position for one in records(root)] == [one.position for one in before]
+    assert states(root) == []
+
+
+def test_a_writer_inside_of_a_scavenged_chunk_keeps_the_server_from_starting(copied):
+    root = copied("scavenged")
+    (root / "chunk-000002.000000").unlink()
+    with TFChunkDb(root) as database:
+        end = database.chunks[-1].start + database.chunks[-1].footer.logical_size
+    write_checkpoints(root, end - 1)
+    assert states(root) == [("tfchunk-writer-inside", Severity.ERROR)]
+    write_checkpoints(root, end)
+    assert states(root) == []
+
+
+def test_a_chunk_before_the_one_of_the_writer_must_be_completed(copied):
+    root = copied("boundary")
+    assert states(root) == []
+    data = bytearray((root / SECOND).read_bytes())
+    struct.pack_into("<ii", data, 6, 2, 2)
+    data[HEADER_SIZE:] = bytes(len(data) - HEADER_SIZE)
+    (root / "chunk-000002.000000").write_bytes(data)
+    assert states(root) == [("tfchunk-not-completed", Severity.ERROR)]
+
+
+@pytest.fixture
+def loose(copied):
+    """A database whose last chunk begins with a record that leaves a byte of its frame unused."""
+    root = copied("plain")
+    path = root / "chunk-000003.000000"
+    data = bytearray(path.read_bytes())
+    (length,) = struct.unpack_from("<i", data, HEADER_SIZE)
+    record = tfchunk_records.parse(bytes(data[HEADER_SIZE + 4 : HEADER_SIZE + 4 + length]))
+    shorter = tfchunk_records.build(replace(record, data=record.data[:-1])) + b"\7"
+    assert len(shorter) == length
+    data[HEADER_SIZE + 4 : HEADER_SIZE + 4 + length] = shorter
+    path.write_bytes(data)
+    return root
+
+
+def test_a_record_that_does_not_fill_its_frame_is_damage(loose):
+    assert states(loose) == [("tfchunk-frames", Severity.ERROR), ("tfchunk-frames-backward", Severity.ERROR)]
+    with TFChunkDb(loose) as database:
+        chunk = database.chunks[-1]
+        found = [one for one in database.records(chunk.path.name) if isinstance(one, Damage)]
+        assert [one.position for one in found] == [HEADER_SIZE]
+        assert "expected a record that fills" in found[0].detail
+        run = chunk.run(0, chunk.written, MAX_RECORD_SIZE, 1 << 16)
+        assert (len(run) > 1, len(valid_run(chunk, run).run)) == (True, 0)
+
+
+def cut(root):
+    (root / SECOND).write_bytes((root / SECOND).read_bytes()[:100])
+
+
+def remove(root):
+    (root / SECOND).unlink()
+
+
+def encrypt(root):
+    data = bytearray((root / SECOND).read_bytes())
+    data[34], data[35] = 4, 1
+    (root / SECOND).write_bytes(data)
+
+
+@pytest.mark.parametrize("harm", [cut, remove, encrypt])
+def test_a_salvage_reports_every_chunk_of_which_nothing_is_read(harm, copied):
+    root = copied("plain")
+    with OpenedTFChunk(root) as opened:
+        before = {row["file"]: row for row in opened.salvage(None)}
+    harm(root)
+    with OpenedTFChunk(root) as opened:
+        after = {row["file"]: row for row in opened.salvage(None)}
+        size = opened.database.chunks[-1].header.chunk_size
+    assert before[SECOND]["damaged_bytes"] == 0
+    assert after == {
+        **before,
+        SECOND: {"file": SECOND, "forwards": 0, "backwards": 0, "between": 0, "damaged_bytes": size},
+    }
+
+
+@pytest.mark.parametrize("number", range(4))
+def test_one_damaged_first_byte_does_not_hide_the_database(number, copied):
+    root = copied("plain")
+    path = root / f"chunk-{number:06}.000000"
+    path.write_bytes(b"\0" + path.read_bytes()[1:])
+    found = recognise(root)
+    assert found is not None
+    assert found.name == "tfchunk"
