@@ -3,8 +3,8 @@
 One process may write to a store; the lock file ensures it. Within that process any thread may call any method, and
 the append lock serialises puts. Docs page: docs/engine.md.
 
-`put` is the engine's hottest function. A plain message is appended by `write.plain_put`, or by its compiled form;
-all other messages go through `write.slow_path`.
+`put` is the engine's hottest function. A plain message is appended by `kernels.puts`, if it is in use; all others by
+`write.single`.
 Source: CommitLog.asyncPutMessage, DefaultMessageStore.asyncPutMessage/waitForPutResult (4.9.7, 5.5.0).
 """
 
@@ -24,12 +24,12 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.retention.rules import EarlyDeletion, RetentionPolicy, Verdict
 from mqtool.engine.statuses import GetResult, PutResult, PutStatus, QueryResult
-from mqtool.engine.write import batch, columns, slow_path
+from mqtool.engine.write import batch, columns, single
 from mqtool.engine.write.batch import BatchMessage
 from mqtool.engine.write.columns import MessageColumns, PutManyResult
 from mqtool.engine.write.commit_log import CommitLog
+from mqtool.engine.write.compiled_puts import Append, builtins
 from mqtool.engine.write.hooks import Hook, OutgoingMessage
-from mqtool.engine.write.plain_put import Append, PlainPut
 from mqtool.errors import StoreClosedError
 from mqtool.formats import java
 from mqtool.formats import properties as property_format
@@ -64,11 +64,8 @@ class MessageStore:
         self._loop = components.loop
         self._flags = components.flags
         self._store_host = components.log.store_host
-        self._born_host = components.log.born_host
-        self._plain = PlainPut(components.log, components.flags, components.clock)
-        self._is_plain = not (options.append_record_crc or options.positional_writes or self._hooks)
-        self._append: Append = self._plain.append if self._is_plain else _not_plain
-        self._append_batch: Append = _not_plain
+        self._append: Append = _not_compiled
+        self._append_batch: Append = _not_compiled
         self._sync = options.sync
         self._async_commit: AsyncCommit | None = None
         self._loops = CompiledLoops(enabled=options.compiled_loops)
@@ -78,10 +75,12 @@ class MessageStore:
         """Uses the compiled forms of plain puts, gets and queries if there are any."""
         self._components.reader.use_compiled()
         self._components.searcher.use_compiled()
-        compiled = kernels.kernels()
-        builtins = self._plain.compiled(compiled) if compiled is not None and self._is_plain else None
-        if builtins is not None:
-            self._append, self._append_batch = builtins
+        compiled, options = kernels.kernels(), self.options
+        if compiled is None or options.append_record_crc or options.positional_writes or self._hooks:
+            return
+        found = builtins(self._log, self._flags, self._components.clock, compiled)
+        if found is not None:
+            self._append, self._append_batch = found
 
     @property
     def _open(self) -> Components:
@@ -171,27 +170,21 @@ class MessageStore:
                 reconsume_times,
                 prepared_transaction_offset,
             )
-            return self._put_slowly(message, wait=wait)
+            return self._put(message, wait=wait)
         if self._sync:
             return self._finish(result, properties, wait=wait)
         if self._loop.idle:
             self._loop.wake()
         return result
 
-    def _put_slowly(self, message: OutgoingMessage, *, wait: bool = True) -> PutResult:
+    def _put(self, message: OutgoingMessage, *, wait: bool) -> PutResult:
         """Stores a message of any kind, after the hooks, and waits for its flush if SYNC_FLUSH and WAIT require it."""
         for hook in self._hooks:
             answer = hook(message)
             if isinstance(answer, PutStatus):
                 return PutResult(answer)
             message = answer
-        log = self._log
-        state = log.offsets.state(message.topic, message.queue_id)
-        born, host = message.born_host or self._born_host, message.store_host or self._store_host
-        result = slow_path.append_slowly(log, state, message._replace(born_host=born, store_host=host))
-        if self._is_plain and state.is_plain and result.ok:
-            state.cache_trailer(len(message.properties))
-        return self._finish(result, message.properties, wait=wait)
+        return self._finish(single.append(self._log, message), message.properties, wait=wait)
 
     async def put_async(  # noqa: PLR0917 - in the order of `put`
         self,
@@ -616,5 +609,5 @@ def open_store(
     return MessageStore(components, hooks)
 
 
-def _not_plain(*_message: object) -> None:
-    """Replaces the plain append in a store in which every message needs the slow path."""
+def _not_compiled(*_message: object) -> None:
+    """Replaces the compiled appends where they are not in use."""

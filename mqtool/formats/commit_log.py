@@ -5,6 +5,7 @@ Docs page: docs/formats/commit-log.md. Source: MessageExtEncoder, MessageDecoder
 """
 
 import struct
+from collections.abc import Iterable
 from enum import IntFlag
 from typing import Any
 
@@ -308,21 +309,29 @@ def build_record(record: Record) -> bytes:
     Raises:
         FormatError: a value does not fit its field.
     """
-    head = HEAD_STRUCTS[host_shape(record.sys_flag)]
     length = TOPIC_LENGTH_V2 if record.magic_code == MAGIC_V2 else TOPIC_LENGTH_V1
+    head = (getattr(record, name) for name in _HEAD_NAMES)
     try:
-        return b"".join(
-            (
-                head.pack(*(getattr(record, name) for name in _HEAD_NAMES)),
-                record.body,
-                length.pack(record.topic_length),
-                record.topic,
-                PROPERTIES_LENGTH.pack(record.properties_length),
-                record.properties,
-            )
-        )
+        topic = length.pack(record.topic_length) + record.topic
+        properties = PROPERTIES_LENGTH.pack(record.properties_length) + record.properties
+        return join_record(host_shape(record.sys_flag), head, record.body, topic, properties)
     except struct.error as error:
         raise FormatError(f"cannot be written: {error}", layout="record") from error
+
+
+def join_record(shape: int, head: Iterable[Any], body: bytes, topic: bytes, properties: bytes) -> bytes:
+    """Returns the bytes of a record; the only place, beside `kernels.record_bytes`, where a record is put together.
+
+    Args:
+        shape: `host_shape` of its system flag.
+        head: the values of its fields up to body_length, in order.
+        body: of the message.
+        topic, properties: each with its length in front.
+
+    Raises:
+        struct.error: a value does not fit its field.
+    """
+    return b"".join((HEAD_STRUCTS[shape].pack(*head), body, topic, properties))
 
 
 def build_blank(total_size: int) -> bytes:

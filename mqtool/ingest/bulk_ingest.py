@@ -21,7 +21,7 @@ from mqtool.engine.flags import RunningFlags
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.statuses import PutStatus
 from mqtool.engine.store import MessageStore
-from mqtool.engine.write import slow_path
+from mqtool.engine.write import single
 from mqtool.engine.write.columns import MessageColumns
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.hooks import OutgoingMessage, check_before_put, delay_message
@@ -90,8 +90,7 @@ class PutValidator:
             if isinstance(answer, PutStatus):
                 return answer
             message = answer
-        state = self._log.offsets.state(message.topic, message.queue_id)
-        refused = slow_path.refusal(self._log, state, message)
+        refused = single.refusal(self._log, message)
         return message if refused is None else refused.status
 
     def stored_form(self, message: OutgoingMessage | None) -> OutgoingMessage | None:

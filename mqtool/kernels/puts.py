@@ -1,10 +1,10 @@
 """Appends of single messages and of batches, as builtin functions of the interpreter.
 
-They do for the commonest messages what `engine.write.plain_put` and `engine.write.batch` do, and return None for all
-others; nothing is changed then. The interpreter keeps its lock during the call. From the look at the append lock on,
-nothing is called that could let another thread run, so the append lock need not be taken: while it is free, nobody
-else is appending. What may run other code (the clock, and tuples, whose creation may start the garbage collector)
-comes before or after that part.
+They do for plain messages what `engine.write.single` and `engine.write.batch` do, and return None for all others;
+nothing is changed then. The interpreter keeps its lock during the call. From the look at the append lock on, nothing is
+called that could let another thread run, so the append lock need not be taken: while it is free, nobody else is
+appending. What may run other code (the clock, and tuples, whose creation may start the garbage collector) comes before
+or after that part.
 """
 
 from typing import Any
@@ -13,14 +13,14 @@ import numpy as np
 from numba import types
 
 from mqtool.formats import commit_log, message_batch
-from mqtool.formats.checksums import CRC_MASK
 from mqtool.formats.codec import leading_fields, struct_of
 from mqtool.kernels import capi
-from mqtool.kernels.compiling import array_at, called, compiled, external, inlined, keep_order, word_at
-from mqtool.kernels.machine_code import CRC32, OBJECT
-from mqtool.kernels.numbers import i16_at, i32_at, put_i16, put_i32, put_i64
+from mqtool.kernels.compiling import array_at, called, compiled, external, inlined, word_at
+from mqtool.kernels.machine_code import OBJECT
+from mqtool.kernels.numbers import i16_at, i32_at
+from mqtool.kernels.record_bytes import HEAD, LIBRARY, ROOM, put_record
 
-_LIBRARY = (CRC32, "@memcpy", "@memmem")
+_LIBRARY = (*LIBRARY, "@memmem")
 
 _SINK = ("uint64",) * 18
 (
@@ -44,31 +44,11 @@ _SINK = ("uint64",) * 18
     _DEFAULT_HOSTS,  # a tuple: born host, store host
 ) = range(len(_SINK))
 
-_HEAD = commit_log.BODY_POSITIONS[0]
-(
-    _SIZE,
-    _MAGIC,
-    _CRC,
-    _QUEUE,
-    _FLAG,
-    _OFFSET,
-    _PHYSICAL,
-    _SYS_FLAG,
-    _BORN,
-    _BORN_HOST,
-    _STORED,
-    _STORE_HOST,
-    _RECONSUMED,
-    _PREPARED,
-    _LENGTH,
-) = (field.offset for field in commit_log.HEADS[0])
-_ROOM = commit_log.PROPERTIES_LENGTH.size
 _LONGEST_PROPERTIES = (1 << 15) - 1
 _HOST = 8
 _INNER_LENGTH = len(b"INNER_")
 _NOT_IN_BATCHES = int(commit_log.TRANSACTION_MASK | commit_log.SysFlag.INNER_BATCH)
 _V6 = int(commit_log.SysFlag.BORN_HOST_V6 | commit_log.SysFlag.STORE_HOST_V6)
-_CRC_BITS = np.uint32(CRC_MASK)
 _TO_INT32 = 1 << 31
 _BATCHED = struct_of(leading_fields(message_batch.BATCHED_MESSAGE)).size
 _BATCHED_FLAG, _BATCHED_LENGTH = 12, 16
@@ -78,8 +58,6 @@ _LEAD_TOPIC_LENGTH, _LEAD_TOPIC, _LEAD_QUEUE = 16, 24, 8
 _WINDOW_BASE, _WINDOW_LIMIT, _WINDOW_FILE = 8, 16, 24
 """Of `CommitLog.window`: address of the segment, its physical offset, up to where there is room, its MappedFile."""
 
-_copy = external(types.uint64, types.uint64, types.uint64, types.uint64)
-_crc32 = external(types.uint32, types.uint32, types.uint64, types.uint64)
 _search = external(types.uint64, types.uint64, types.uint64, types.uint64, types.uint64)
 
 
@@ -136,41 +114,12 @@ def _is_free(api: Any, sink: Any) -> bool:
     return refuses == sink[_FALSE] and locked == sink[_FALSE]
 
 
-@called
-def _put_record(library: Any, to: Any, lead: Any, pieces: Any, fields: Any, hosts: Any) -> Any:
-    """Writes one record and returns its size: variable parts first, then the fixed fields.
-
-    So a record cut short by a kill has no magic code, or fails its other checks, and is not read as a record.
-    """
-    body, size, held, room = pieces
-    flag, number, physical, sys_flag, born, now, reconsumed, prepared = fields
+@inlined
+def _queue(lead: Any) -> Any:
+    """Returns magic code, queue id, address and length of the topic field from a lead."""
     topic_size = np.int64(word_at(lead + np.uint64(_LEAD_TOPIC_LENGTH)))
-    topic_at = _HEAD + size
-    room_at = topic_at + topic_size
-    total = room_at + _ROOM + room
-    target = array_at(to, (total,), np.uint8)
-    _copy(library[1], to + np.uint64(_HEAD), body, np.uint64(size))
-    _copy(library[1], to + np.uint64(topic_at), lead + np.uint64(_LEAD_TOPIC), np.uint64(topic_size))
-    _copy(library[1], to + np.uint64(room_at + _ROOM), held, np.uint64(room))
-    put_i16(target, room_at, room)
-    _copy(library[1], to + np.uint64(_BORN_HOST), hosts[0], np.uint64(_HOST))
-    _copy(library[1], to + np.uint64(_STORE_HOST), hosts[1], np.uint64(_HOST))
-    crc = _crc32(library[0], np.uint32(0), body, np.uint64(size)) & _CRC_BITS
-    put_i32(target, _LENGTH, size)
-    put_i64(target, _PREPARED, prepared)
-    put_i32(target, _RECONSUMED, reconsumed)
-    put_i64(target, _STORED, now)
-    put_i64(target, _BORN, born)
-    put_i32(target, _SYS_FLAG, sys_flag)
-    put_i64(target, _PHYSICAL, physical)
-    put_i64(target, _OFFSET, number)
-    put_i32(target, _FLAG, flag)
-    put_i32(target, _QUEUE, np.int64(word_at(lead + np.uint64(_LEAD_QUEUE))))
-    put_i32(target, _CRC, np.int64(crc))
-    keep_order()
-    put_i32(target, _MAGIC, np.int64(word_at(lead)))
-    put_i32(target, _SIZE, total)
-    return total
+    magic_code, queue_id = np.int64(word_at(lead)), np.int64(word_at(lead + np.uint64(_LEAD_QUEUE)))
+    return magic_code, queue_id, lead + np.uint64(_LEAD_TOPIC), topic_size
 
 
 @called
@@ -254,7 +203,7 @@ def plain_put(
     # From here on no other thread runs until the record is complete.
     file = word_at(np.uint64(window + _WINDOW_FILE))
     limit = np.int64(word_at(np.uint64(window + _WINDOW_LIMIT)))
-    total = _HEAD + size + np.int64(word_at(lead + np.uint64(_LEAD_TOPIC_LENGTH))) + _ROOM + room
+    total = HEAD + size + np.int64(word_at(lead + np.uint64(_LEAD_TOPIC_LENGTH))) + ROOM + room
     if limit < 0 or total > longest:
         return none
     wrote = capi.to_number(api, capi.attribute(api, file, sink[_WROTE_NAME]))
@@ -265,7 +214,7 @@ def plain_put(
     pieces = capi.bytes_address(api, body), size, held_at, room
     fields = flag, number, physical, sys_flag, born, now, reconsumed, prepared
     hosts = capi.bytes_address(api, born_host), capi.bytes_address(api, host)
-    _put_record(library, word_at(np.uint64(window)) + np.uint64(wrote), lead, pieces, fields, hosts)
+    put_record(library, word_at(np.uint64(window)) + np.uint64(wrote), _queue(lead), pieces, fields, hosts)
     _set_number(api, file, sink[_STORED_NAME], now)
     _set_number(api, file, sink[_WROTE_NAME], wrote + total)
     _set_number(api, state, sink[_NEXT_NAME], number + 1)
@@ -298,14 +247,14 @@ def _batched(api: Any, sink: Any, messages: Any, kind: Any, row: int) -> Any:
 def _encoded(data: Any, start: Any, at: Any, end: Any) -> Any:
     """Returns the same of the message at a position of a client's batch, and the position of the next one."""
     wrong = np.uint64(0), np.int64(-1), np.uint64(0), np.int64(-1), np.int64(0), np.int64(end)
-    if at + _BATCHED + _ROOM > end:
+    if at + _BATCHED + ROOM > end:
         return wrong
     size = i32_at(data, at + _BATCHED_LENGTH)
     body = at + _BATCHED
-    if size < 0 or body + size + _ROOM > end:
+    if size < 0 or body + size + ROOM > end:
         return wrong
     room = i16_at(data, body + size)
-    held = body + size + _ROOM
+    held = body + size + ROOM
     if room < 0 or held + room > end or i32_at(data, at) != held + room - at:
         return wrong
     flag = i32_at(data, at + _BATCHED_FLAG)
@@ -407,7 +356,7 @@ def plain_batch(
     if total < 0 or state == 0 or limit < 0 or not _is_free(api, sink):
         capi.drop(api, offsets)
         return none
-    total += rows * (_HEAD + np.int64(word_at(lead + np.uint64(_LEAD_TOPIC_LENGTH))) + _ROOM)
+    total += rows * (HEAD + np.int64(word_at(lead + np.uint64(_LEAD_TOPIC_LENGTH))) + ROOM)
     file = word_at(np.uint64(window + _WINDOW_FILE))
     wrote = capi.to_number(api, capi.attribute(api, file, sink[_WROTE_NAME]))
     if total > longest or wrote + total > limit:
@@ -416,7 +365,7 @@ def plain_batch(
     number = capi.to_number(api, capi.attribute(api, state, sink[_NEXT_NAME]))
     base, segment = np.int64(word_at(np.uint64(window + _WINDOW_BASE))), word_at(np.uint64(window))
     hosts = capi.bytes_address(api, born_host), capi.bytes_address(api, host)
-    position, at = wrote, np.int64(0)
+    queue, position, at = _queue(lead), wrote, np.int64(0)
     for row in range(rows):
         if end < 0:
             body, size, held, room, flag = _batched(api, sink, messages, message_kind, row)
@@ -424,7 +373,7 @@ def plain_batch(
             body, size, held, room, flag, at = _encoded(data, start, at, end)
         fields = flag, number + row, base + position, sys_flag & ~_V6, born, now, reconsumed, np.int64(0)
         capi.set_tuple_item(api, offsets, row, capi.from_number(api, base + position))
-        position += _put_record(library, segment + np.uint64(position), lead, (body, size, held, room), fields, hosts)
+        position += put_record(library, segment + np.uint64(position), queue, (body, size, held, room), fields, hosts)
     _set_number(api, file, sink[_STORED_NAME], now)
     _set_number(api, file, sink[_WROTE_NAME], position)
     _set_number(api, state, sink[_NEXT_NAME], number + rows)

@@ -4,9 +4,8 @@ Source: CommitLog.asyncPutMessages, MessageExtEncoder.encode(MessageExtBatch),
 DefaultAppendMessageCallback.doAppend(MessageExtBatch) (4.9.7, 5.5.0).
 """
 
-from collections.abc import Iterable, Sequence
-from itertools import accumulate, repeat
-from operator import and_
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import accumulate
 from typing import TYPE_CHECKING, NamedTuple
 
 from mqtool.engine.statuses import AppendFailedError, AppendStatus, PutResult, PutStatus
@@ -14,9 +13,8 @@ from mqtool.engine.write import record
 from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.errors import FormatError
 from mqtool.formats import commit_log, java, message_batch, properties
-from mqtool.formats.checksums import CRC_MASK
 from mqtool.formats.commit_log import SysFlag
-from mqtool.records.crc import crc32
+from mqtool.records.crc import body_crc
 
 if TYPE_CHECKING:
     from mqtool.engine.write.commit_log import CommitLog
@@ -42,20 +40,14 @@ class BatchMessage(NamedTuple):
 
 
 class _Prepared(NamedTuple):
-    """The part of a batch that does not depend on its position: columns first, then what all messages share."""
+    """The part of a batch that does not depend on its position: columns, and what all messages share."""
 
     bodies: Sequence[bytes]
     properties: Sequence[bytes]
     flags: Sequence[int]
-    sizes: list[int]
-    body_sizes: list[int]
-    crcs: list[int]
-    sys_flag: int
-    born_timestamp: int | None
-    born_host: bytes
-    store_host: bytes
-    reconsume_times: int
-    shape: int
+    crcs: Sequence[int]
+    sizes: Sequence[int]
+    origin: record.Origin
 
 
 def columns_of(batch: "bytes | Iterable[BatchMessage]") -> tuple[Sequence[bytes], Sequence[bytes], Sequence[int]]:
@@ -87,8 +79,9 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
     In the page cache on return, all of it or nothing: a flush makes it durable.
     """
     state = log.offsets.state(topic, queue_id)
-    born, host = born_host or log.born_host, store_host or log.store_host
-    shape = record.host_shape(born, host)
+    origin = record.origin(
+        sys_flag, born_timestamp, born_host or log.born_host, store_host or log.store_host, reconsume_times, 0
+    )
     try:
         if sys_flag & _NEVER or _is_delayed(shared):
             return _ILLEGAL
@@ -101,27 +94,11 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
         return _ILLEGAL
     if log.options.append_record_crc:
         properties = [record.room_for_crc(one, single=False) for one in properties]
-    body_sizes, rooms = list(map(len, bodies)), list(map(len, properties))
-    fixed = state.fixed_size + len(born) + len(host) - 2 * record.HOST_SIZE_V4
-    sizes = [fixed + size + room for size, room in zip(body_sizes, rooms, strict=True)]
-    refused = _refusal(log, state, body_sizes, rooms, sum(sizes))
+    sizes = [record.size(state, origin.shape, body, encoded) for body, encoded in zip(bodies, properties, strict=True)]
+    refused = _refusal(log, state, bodies, properties, sum(sizes))
     if refused is not None:
         return refused
-    crcs = list(map(and_, map(crc32, bodies), repeat(CRC_MASK)))
-    prepared = _Prepared(
-        bodies,
-        properties,
-        flags,
-        sizes,
-        body_sizes,
-        crcs,
-        record.shaped(sys_flag, shape),
-        born_timestamp,
-        born,
-        host,
-        reconsume_times,
-        shape,
-    )
+    prepared = _Prepared(bodies, properties, flags, list(map(body_crc, bodies)), sizes, origin)
     with log.lock:
         return _append(log, state, prepared)
 
@@ -147,16 +124,15 @@ def _joined(own: bytes, shared: bytes) -> bytes:
 
 
 def _refusal(
-    log: "CommitLog", state: QueueState, body_sizes: list[int], rooms: list[int], total: int
+    log: "CommitLog", state: QueueState, bodies: Sequence[bytes], properties: Sequence[bytes], total: int
 ) -> PutResult | None:
-    if not body_sizes:
+    if not bodies:
         return _ILLEGAL
-    if max(rooms) > record.LONGEST_PROPERTIES or max(body_sizes) > log.options.max_message_size:
-        for size, room in zip(body_sizes, rooms, strict=True):  # the first that is too long decides
-            if room > record.LONGEST_PROPERTIES:
-                return _TOO_LONG
-            if size > log.options.max_message_size:
-                return _ILLEGAL
+    for body, encoded in zip(bodies, properties, strict=True):  # the first that is too long decides
+        if len(encoded) > record.LONGEST_PROPERTIES:
+            return _TOO_LONG
+        if len(body) > log.options.max_message_size:
+            return _ILLEGAL
     if log.too_long(state, 0, 0, total):
         return log.refusal(state, 0, 0, total)
     return None
@@ -167,47 +143,25 @@ def _append(log: "CommitLog", state: QueueState, prepared: _Prepared) -> PutResu
     try:
         file = log.make_room(total)
         start = file.file_from_offset + file.wrote
-        data, offsets = _encode(log, state, prepared, start, now)
-        log.write(file, data)
+        offsets = tuple(accumulate(prepared.sizes[:-1], initial=start))
+        log.write(file, b"".join(_records(log, state, prepared, offsets, now)))
     except AppendFailedError as failed:
         return failed.result
     file.store_timestamp = now
     number = state.next_offset
     state.next_offset = number + len(offsets)
-    return PutResult(
-        PutStatus.PUT_OK, AppendStatus.PUT_OK, start, total, number, now, prepared.store_host, tuple(offsets)
-    )
+    host = prepared.origin.store_host
+    return PutResult(PutStatus.PUT_OK, AppendStatus.PUT_OK, start, total, number, now, host, offsets)
 
 
-def _encode(log: "CommitLog", state: QueueState, prepared: _Prepared, start: int, now: int) -> tuple[bytes, list[int]]:
-    """Returns the records, concatenated, and their physical offsets."""
-    offsets = list(accumulate(prepared.sizes[:-1], initial=start))
-    sample = record.HEAD_PACKERS[prepared.shape].pack(
-        0,
-        state.magic_code,
-        0,
-        state.queue_id,
-        0,
-        0,
-        0,
-        prepared.sys_flag,
-        now if prepared.born_timestamp is None else prepared.born_timestamp,
-        prepared.born_host,
-        now,
-        prepared.store_host,
-        prepared.reconsume_times,
-        0,
-        0,
+def _records(
+    log: "CommitLog", state: QueueState, prepared: _Prepared, offsets: Sequence[int], now: int
+) -> Iterator[bytes]:
+    """Yields the records, which start at some physical offsets."""
+    with_crc = log.options.append_record_crc
+    columns = zip(
+        prepared.bodies, prepared.properties, prepared.flags, prepared.crcs, prepared.sizes, offsets, strict=True
     )
-    heads = record.RUN_PACKERS[prepared.shape].heads(
-        sample, prepared.sizes, prepared.crcs, prepared.flags, state.next_offset, offsets, prepared.body_sizes
-    )
-    middles = {room: state.topic_field + record.pack_length(room) for room in set(map(len, prepared.properties))}
-    pieces = [b""] * (4 * len(offsets))
-    pieces[0::4] = heads
-    pieces[1::4] = prepared.bodies
-    pieces[2::4] = map(middles.__getitem__, map(len, prepared.properties))
-    pieces[3::4] = prepared.properties
-    if log.options.append_record_crc:
-        pieces = [properties.with_crc32(b"".join(pieces[at : at + 4])) for at in range(0, len(pieces), 4)]
-    return b"".join(pieces), offsets
+    for number, (body, encoded, flag, crc, total, physical) in enumerate(columns, state.next_offset):
+        place = number, physical, now
+        yield record.encode(state, prepared.origin, body, encoded, flag, crc, total, place, with_crc=with_crc)

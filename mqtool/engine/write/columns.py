@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
-from mqtool.engine.write import record, slow_path
+from mqtool.engine.write import record, single
 from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.engine.write.queue_offsets import QueueState
@@ -382,8 +382,8 @@ def _plain(log: CommitLog, columns: MessageColumns, compiled: Kernels) -> PlainM
         or log.options.append_record_crc
         or log.options.positional_writes
         or record.host_shape(born, host)
-        or (flags & slow_path.BITS).any()
-        or b"INNER_" in _joined(properties)
+        or (flags & single.NOT_PLAIN).any()
+        or single.INNER in _joined(properties)
     ):
         return None
     bodies, pieces = bytes_column(columns.bodies, compiled), bytes_column(properties, compiled)

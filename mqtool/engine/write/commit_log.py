@@ -1,6 +1,6 @@
 """CommitLog: the log of all topics, as its writer sees it: allocating room for the next record, writing, reading.
 
-Records are built in `plain_put`, `slow_path`, `batch` and `columns`. Docs page: docs/engine.md.
+`single`, `batch` and `columns` append to it; `kernels.puts` writes into it. Docs page: docs/engine.md.
 Source: CommitLog, DefaultAppendMessageCallback.doAppend (4.9.7, 5.5.0).
 """
 

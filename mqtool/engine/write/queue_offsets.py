@@ -5,7 +5,6 @@ Source: QueueOffsetOperator, CommitLog.topicQueueTable (4.9.7, 5.5.0).
 """
 
 import struct
-from collections.abc import Callable
 
 from mqtool.formats import commit_log, java
 from mqtool.formats.commit_log import MAGIC_V1, MAGIC_V2
@@ -16,7 +15,6 @@ from mqtool.formats.topics import is_lmq
 LONGEST_V1_TOPIC = java.INT_MAX >> 24
 """127: the maximum of a topic length stored in one signed byte."""
 
-_MOST_PREFIXES = 1024
 _LEAD = struct.Struct("=3q")
 
 
@@ -29,13 +27,9 @@ class QueueState:
         magic_code: of its records.
         topic_field: topic length and topic, as records contain them.
         fixed_size: bytes of a record with IPv4 hosts, without body and properties.
-        is_plain: its messages need no slow path.
+        is_plain: its messages can be plain (`single`).
         lead: for compiled loops: magic code, queue id and length of `topic_field` as int64, then `topic_field`; empty
-            if messages need the slow path.
-        prefixes: bytes between body and properties, by length of the properties; filled on first use.
-        trailers: by length of the properties: the packer of the trailer, the trailer's prefix, and the size of a record
-            without its body; filled on first use, only for messages that need no slow path. A dict look-up replaces
-            building the trailer for each put.
+            if none of its messages is plain.
         refused: why no record of this topic can be written, "" if one can.
         is_batch: its topic's queues are BatchCQ.
     """
@@ -47,12 +41,10 @@ class QueueState:
         "lead",
         "magic_code",
         "next_offset",
-        "prefixes",
         "queue_id",
         "refused",
         "topic",
         "topic_field",
-        "trailers",
     )
 
     def __init__(self, topic: str, queue_id: int, *, release: Release, is_batch: bool) -> None:
@@ -70,26 +62,7 @@ class QueueState:
         self.lead = b""
         if self.is_plain:
             self.lead = _LEAD.pack(self.magic_code, queue_id, len(self.topic_field)) + self.topic_field
-        self.prefixes: dict[int, bytes] = {}
-        self.trailers: dict[int, tuple[Callable[..., None], bytes, int]] = {}
         self.fixed_size = commit_log.BODY_POSITIONS[0] + len(self.topic_field) + commit_log.PROPERTIES_LENGTH.size
-
-    def prefix(self, room: int) -> bytes:
-        """Returns the bytes between body and `room` bytes of properties (at most 32767), and caches them."""
-        if len(self.prefixes) >= _MOST_PREFIXES:
-            self.prefixes.clear()
-        made = self.prefixes[room] = self.topic_field + commit_log.PROPERTIES_LENGTH.pack(room)
-        return made
-
-    def cache_trailer(self, room: int) -> None:
-        """Caches the trailer packer for properties of `room` bytes, for the plain append."""
-        if room in self.trailers:
-            return
-        if len(self.trailers) >= _MOST_PREFIXES:
-            self.trailers.clear()
-        prefix = self.prefixes.get(room) or self.prefix(room)
-        packer = struct.Struct(f"{len(prefix)}s{room}s").pack_into
-        self.trailers[room] = (packer, prefix, self.fixed_size + room)
 
 
 def _refusal(topic: str, queue_id: int, data: bytes, magic_code: int) -> str:

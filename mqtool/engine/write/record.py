@@ -1,28 +1,27 @@
-"""Encoding of records for the append path: sizes and limits, the trailer, the record's CRC.
+"""Encoding of records for the append path: sizes and limits, the bytes of a record, room for its CRC.
 
-`formats.commit_log` declares the layout; the packers here are derived from it. Source: MessageExtEncoder,
-CommitLog.DefaultAppendMessageCallback (4.9.7, 5.5.0).
+`formats.commit_log` declares the layout. Source: MessageExtEncoder, CommitLog.DefaultAppendMessageCallback (4.9.7,
+5.5.0).
 """
 
-import struct
-from collections.abc import Iterable, Iterator, Sequence
-from itertools import count, groupby, repeat
+from typing import NamedTuple
 
+from mqtool.engine.write.queue_offsets import QueueState
 from mqtool.formats import commit_log, properties
-from mqtool.formats.commit_log import HEADS, SysFlag
-
-HEAD_PACKERS = commit_log.HEAD_STRUCTS
-"""Fixed fields up to body_length, by host shape."""
+from mqtool.formats.commit_log import SysFlag
 
 HOST_SIZE_V4 = 8
 LONGEST_PROPERTIES = (1 << 15) - 1
 ROOM_BESIDE_BODY = 64 << 10
 """Maximum bytes of a record besides its body."""
 
-pack_length = commit_log.PROPERTIES_LENGTH.pack
-
 _V6_BITS = int(SysFlag.BORN_HOST_V6 | SysFlag.STORE_HOST_V6)  # arithmetic with the enum costs a hundred times as much
 _CRC_NAME = properties.CRC32.encode()
+_HOSTS_V6 = [position - commit_log.BODY_POSITIONS[0] for position in commit_log.BODY_POSITIONS]
+"""By how many bytes IPv6 hosts make a record longer, by host shape."""
+
+_new_tuple = tuple.__new__  # takes half the time of a named tuple's own constructor
+_pack_length = commit_log.PROPERTIES_LENGTH.pack
 
 
 def host_shape(born_host: bytes, store_host: bytes) -> int:
@@ -30,55 +29,92 @@ def host_shape(born_host: bytes, store_host: bytes) -> int:
     return (len(born_host) != HOST_SIZE_V4) + 2 * (len(store_host) != HOST_SIZE_V4)
 
 
-def shaped(sys_flag: int, shape: int) -> int:
-    """Returns the system flag with the two IPv6 bits set according to the hosts."""
-    return sys_flag & ~_V6_BITS | shape << 4
+class Origin(NamedTuple):
+    """The fields that the records of one put share.
+
+    Attributes:
+        sys_flag: with the bits of IPv6 hosts.
+        born_timestamp: ms since epoch; None for the store timestamp.
+        born_host, store_host: 8 or 20 bytes.
+        reconsume_times: how often a consumer sent the message back.
+        prepared_transaction_offset: physical offset of the half message, for a committed one.
+        shape: of the hosts, as `host_shape`.
+    """
+
+    sys_flag: int
+    born_timestamp: int | None
+    born_host: bytes
+    store_host: bytes
+    reconsume_times: int
+    prepared_transaction_offset: int
+    shape: int
 
 
-class RunPacker:
-    """Packs the heads of records that differ in few fields; the common fields are packed only once."""
-
-    VARYING = ("total_size", "body_crc", "flag", "queue_offset", "physical_offset", "body_length")
-
-    def __init__(self, shape: int) -> None:
-        """Derives the packer.
-
-        Args:
-            shape: of the hosts, as `host_shape`.
-        """
-        pieces: list[str] = []
-        self._constant: list[slice] = []
-        for varies, run in groupby(commit_log.HEADS[shape], key=lambda field: field.name in self.VARYING):
-            found = list(run)
-            size = sum(field.size for field in found)
-            pieces += [field.code for field in found] if varies else [f"{size}s"]
-            if not varies:
-                self._constant.append(slice(found[0].offset, found[0].offset + size))
-        self._pack = struct.Struct(">" + "".join(pieces)).pack
-
-    def heads(
-        self,
-        sample: bytes,
-        sizes: Sequence[int],
-        crcs: Iterable[int],
-        flags: Iterable[int],
-        first: int,
-        positions: Iterable[int],
-        body_sizes: Iterable[int],
-    ) -> Iterator[bytes]:
-        """Yields heads of records in a row, of one queue.
-
-        Args:
-            sample: head of any of them.
-            sizes, crcs, flags, positions, body_sizes: of each.
-            first: queue offset of the first.
-        """
-        magic, queue, rest = (repeat(sample[where]) for where in self._constant)
-        return map(self._pack, sizes, magic, crcs, queue, flags, count(first), positions, rest, body_sizes)
+def origin(
+    sys_flag: int,
+    born_timestamp: int | None,
+    born_host: bytes,
+    store_host: bytes,
+    reconsume_times: int,
+    prepared_transaction_offset: int,
+) -> Origin:
+    """Returns the shared fields, with the two IPv6 bits of the system flag set according to the hosts."""
+    shape = host_shape(born_host, store_host)
+    flags = sys_flag & ~_V6_BITS | shape << 4
+    fields = flags, born_timestamp, born_host, store_host, reconsume_times, prepared_transaction_offset, shape
+    return _new_tuple(Origin, fields)
 
 
-RUN_PACKERS = tuple(map(RunPacker, range(len(HEADS))))
-"""By host shape."""
+def size(state: QueueState, shape: int, body: bytes, encoded: bytes) -> int:
+    """Returns the bytes of a record with hosts of a shape."""
+    return state.fixed_size + _HOSTS_V6[shape] + len(body) + len(encoded)
+
+
+def encode(
+    state: QueueState,
+    origin: Origin,
+    body: bytes,
+    encoded: bytes,
+    flag: int,
+    crc: int,
+    total: int,
+    place: tuple[int, int, int],
+    *,
+    with_crc: bool,
+) -> bytes:
+    """Returns the bytes of a record.
+
+    Args:
+        state: of its topic-queue.
+        origin: the fields that it shares with others.
+        body, encoded: body and properties, as they are stored.
+        flag: the application's.
+        crc: of the body.
+        total: `size` of the record.
+        place: queue offset, physical offset, store timestamp in ms.
+        with_crc: whether its properties end with room for the record's CRC, which is filled in.
+    """
+    number, physical, now = place
+    sys_flag, born, born_host, store_host, reconsume_times, prepared_transaction_offset, shape = origin
+    head = (
+        total,
+        state.magic_code,
+        crc,
+        state.queue_id,
+        flag,
+        number,
+        physical,
+        sys_flag,
+        now if born is None else born,
+        born_host,
+        now,
+        store_host,
+        reconsume_times,
+        prepared_transaction_offset,
+        len(body),
+    )
+    data = commit_log.join_record(shape, head, body, state.topic_field, _pack_length(len(encoded)) + encoded)
+    return properties.with_crc32(data) if with_crc else data
 
 
 def room_for_crc(encoded: bytes, *, single: bool = True) -> bytes:

@@ -1,4 +1,4 @@
-"""The compiled appends of plain messages: the records, results and errors of the forms to read."""
+"""The compiled appends of plain messages: the same records, results and errors as without them."""
 
 import threading
 
