@@ -15,6 +15,7 @@ import numpy as np
 from mqtool.formats import java
 from mqtool.formats.batch_consume_queue import BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, UNIT_SIZE
+from mqtool.formats.consume_queue_ext import ext_offset, is_ext_address
 from mqtool.records.dispatched import BATCH_FIELDS, QueueUnits
 from mqtool.records.number_sets import run_starts, stable_order
 
@@ -121,6 +122,17 @@ def is_file_expired(last_unit: bytes, min_physical_offset: int) -> bool:
         return False
     (physical_offset,) = _PHYSICAL_OFFSET.unpack_from(last_unit)
     return bool(physical_offset < min_physical_offset)
+
+
+def is_ext_file_expired(file_end: int, first_tags_code: int) -> bool:
+    """Returns whether retention deletes a file of a queue's extension (ConsumeQueueExt.truncateByMinAddress, 5.5.0).
+
+    Args:
+        file_end: offset after its last byte, counted over all files of the extension.
+        first_tags_code: tags code of the queue's first unit whose record the log has; if it is no address, nothing is
+            deleted.
+    """
+    return is_ext_address(first_tags_code) and file_end < ext_offset(first_tags_code)
 
 
 def batch_units(units: QueueUnits) -> Iterator[BatchConsumeQueueUnit]:

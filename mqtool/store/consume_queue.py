@@ -165,7 +165,8 @@ class Queue:
                     return number, first + int(rows[-1]), units[rows[-1]]
         return None
 
-    def _first_unit(self, test: Test) -> tuple[int, int, np.void] | None:
+    def first_unit(self, test: Test) -> tuple[int, int, np.void] | None:
+        """Returns (file number, index in it, unit) of the oldest unit with a record that passes a test, if any."""
         for number in range(len(self.files)):
             for first, units in self._blocks(number):
                 rows = np.flatnonzero(has_record(units) & test(units))
@@ -202,7 +203,7 @@ class Queue:
         limit = self._bounds()[0]
         if self.is_batch:
             return batch_min_offset(self.units_of(0), limit) if self.files else -1
-        found = self._first_unit(lambda units: units["physical_offset"] >= limit)
+        found = self.first_unit(lambda units: units["physical_offset"] >= limit)
         if found is None:
             return self.max_offset
         number, index, _ = found

@@ -9,15 +9,17 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.flags import RunningFlag, RunningFlags
 from mqtool.engine.index.index_files import Index
+from mqtool.engine.queue.consume_queue import ConsumeQueue
 from mqtool.engine.queue.queues import Queues
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import Candidate, DiskState, EarlyDeletion, RetentionPolicy, Verdict
 from mqtool.engine.write.commit_log import CommitLog
-from mqtool.records.queue_build import is_file_expired
+from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 
 _LOG = logging.getLogger(__name__)
 
 _QUEUE_GRACE_MS = 60_000
+_EXT_GRACE_MS = 1_000
 _MAX_KEPT = 1_000
 
 
@@ -164,6 +166,8 @@ class Cleaner:
                 queue.files.drop(file)
                 deleted.append(file.file.path)
             queue.correct_min_offset(lowest)
+            if isinstance(queue, ConsumeQueue):
+                deleted += self._clean_ext(queue)
             if deleted:
                 self._clock.sleep(self.policy.queue_interval_ms / 1000)
             removed += deleted
@@ -171,6 +175,18 @@ class Cleaner:
             removed += self._index.delete_before(lowest)
         self._cleaned_to = lowest
         return removed
+
+    def _clean_ext(self, queue: ConsumeQueue) -> list[Path]:
+        """Deletes the files of a queue's extension that end before the address in its first unit."""
+        first = queue.unit(queue.min_offset) if queue.ext is not None else None
+        if queue.ext is None or first is None:
+            return []
+        deleted = []
+        for file in queue.ext.files.files:
+            if is_ext_file_expired(file.end, first[2]) and self._destroy(file, _EXT_GRACE_MS):
+                queue.ext.files.drop(file)
+                deleted.append(file.file.path)
+        return deleted
 
     def delete_topic(self, topic: str) -> int:
         """Deletes every queue of a topic.

@@ -15,9 +15,10 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import HOUR_MS, Candidate, RetentionPolicy, Trigger
 from mqtool.engine.start.detect import log_directories
-from mqtool.records.queue_build import is_file_expired
+from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 from mqtool.store import Store
-from mqtool.store.consume_queue import units_from
+from mqtool.store.consume_queue import Queue, units_from
+from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import MappedFile
 from mqtool.store.waiting import Undelivered, waiting_by_segment
 
@@ -177,7 +178,7 @@ def _spans(places: tuple[np.ndarray, np.ndarray], bases: list[int]) -> list[tupl
 def derived_files_before(store: Store, lowest: int) -> list[Path]:
     """Returns files of queues and index that retention deletes once the log begins at a physical offset.
 
-    Source: ConsumeQueue.deleteExpiredFile, IndexService.deleteExpiredFile (4.9.7, 5.5.0).
+    Source: ConsumeQueue.deleteExpiredFile and correctMinOffset, IndexService.deleteExpiredFile (4.9.7, 5.5.0).
     """
     found = []
     for queue in store.disk_queues():
@@ -186,11 +187,22 @@ def derived_files_before(store: Store, lowest: int) -> list[Path]:
             if not is_file_expired(last_unit, lowest):
                 break
             found.append(file.path)
+        found += _ext_files_before(store, queue, lowest)
     for index in store.disk_index_files()[:-1]:
         if index.header.end_physical_offset >= lowest:
             break
         found.append(index.path)
     return found
+
+
+def _ext_files_before(store: Store, queue: Queue, lowest: int) -> list[Path]:
+    """Returns files of a queue's extension that retention deletes once the log begins at a physical offset."""
+    files = () if queue.is_batch else ExtUnits(store.path, queue.topic, queue.queue_id).files
+    first = queue.first_unit(lambda units: units["physical_offset"] >= lowest) if files else None
+    if first is None:
+        return []
+    tags_code = int(first[2]["tags_code"])
+    return [file.path for file in files if is_ext_file_expired(file.end, tags_code)]
 
 
 def _followers(store: Store, segments: tuple[MappedFile, ...], count: int) -> tuple[str, ...]:

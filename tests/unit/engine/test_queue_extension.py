@@ -1,10 +1,15 @@
 """Queues with an extension (ConsumeQueueExt), closed and opened again: no unit is lost, and none is written twice."""
 
+import os
 import shutil
+from datetime import UTC
 
 import pytest
 
-from mqtool.engine import open_store
+import mqtool
+from mqtool.engine import GetStatus, open_store
+from mqtool.engine.retention.forecast import derived_files_before
+from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.start.detect import options_for
 from mqtool.errors import LayoutError
 from mqtool.formats.consume_queue_ext import is_ext_address
@@ -145,3 +150,35 @@ def test_an_extension_of_another_file_size_is_refused(filled):
 def test_without_configuration_a_store_with_an_extension_gets_one_for_new_messages(filled):
     options = options_for(filled, {"maxHashSlotNum": 10, "maxIndexNum": 20})
     assert (options.consume_queue_ext, options.consume_queue_ext_file_size) == (True, 1000)
+
+
+def test_files_of_the_extension_follow_the_queue(opened, clock):
+    """ConsumeQueueExt.truncateByMinAddress: a file that ends before the address in the queue's first unit is deleted."""
+    store = opened(
+        consume_queue_ext=True,
+        consume_queue_ext_file_size=1000,
+        bit_map_of=lambda request: bytes(100),
+        policy=RetentionPolicy(zone=UTC, batch_max=3),
+    )
+    for _ in range(60):
+        clock.time += 1
+        assert store.put("T", 0, b"x" * 500).ok
+    store.dispatch()
+    store.flush()
+    for path in (store.path / "commitlog").iterdir():
+        os.utime(path, (0, 0))
+    directory = store.path / "consumequeue_ext" / "T" / "0"
+    before = sorted(directory.iterdir())
+    assert len(before) == 8  # of 8 units of 120 bytes
+    with mqtool.open(store.path) as read:
+        predicted = derived_files_before(read, 3 * 4096)
+    store.clean_soon()
+    deleted = store.clean()
+    first = store.queue_bounds("T", 0)[0]
+    assert first > 16
+    expired = [path for number, path in enumerate(before) if (number + 1) * 1000 < first // 8 * 1000 + first % 8 * 120]
+    assert len(expired) >= 2
+    assert [path for path in deleted if path in before] == expired
+    assert [path for path in deleted if path.parent.name != "commitlog"] == predicted
+    assert sorted(directory.iterdir()) == before[len(expired) :]
+    assert store.get_message("T", 0, first).status is GetStatus.FOUND
