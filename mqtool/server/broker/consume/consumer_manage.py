@@ -70,19 +70,26 @@ class ConsumerProcessor:
         raise RefusalError(ResponseCode.QUERY_NOT_FOUND, "Not found, do not set to zero, maybe this group boot first")
 
     def update_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Commits a group's consumer offset."""
+        """Commits a group's consumer offset; removes it if the new one is negative.
+
+        The broker stores a negative offset and answers queries as if there were none.
+        """
         broker = self._broker
         group, topic, queue_id = text(command, "consumerGroup"), text(command, "topic"), number(command, "queueId")
-        if broker.topics.get(topic) is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if broker.groups.get(group) is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} not exist!")
+        if broker.topics.get(topic) is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} not exist!")
         if "commitOffset" not in command.fields:
-            raise RefusalError(ResponseCode.INVALID_PARAMETER, "Offset is null")
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
         offset = number(command, "commitOffset")
         if not 0 <= queue_id < MAX_QUEUES:  # each becomes an entry in the offset table
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"queueId {queue_id}: expected 0 to {MAX_QUEUES - 1}")
-        if offset >= 0 and not broker.offsets.has_reset(group, topic, queue_id):
+        if broker.offsets.has_reset(group, topic, queue_id):
+            return ok(command)
+        if offset < 0:
+            broker.offsets.forget(group, topic, queue_id)
+        else:
             broker.offsets.commit(group, topic, queue_id, offset)
         return ok(command)
 

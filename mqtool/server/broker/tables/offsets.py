@@ -83,6 +83,15 @@ class OffsetTable:
         offsets[queue_id] = offset
         self._changed = True
 
+    def forget(self, group: str, topic: str, queue_id: int) -> None:
+        """Removes the consumer offset in one queue."""
+        key = key_of(topic, group)
+        offsets = self._table.get(key, {})
+        if offsets.pop(self._place(group, queue_id), None) is not None:
+            self._changed = True
+        if not offsets:
+            self._table.pop(key, None)
+
     def _place(self, group: str, queue_id: int) -> int:
         """Returns the queue id under which an offset is stored: always 0 for an LMQ group."""
         return 0 if self._lmq and is_lmq(group) else queue_id

@@ -4,6 +4,7 @@ import json
 
 import pytest
 
+from mqtool.formats import config_files
 from tests.support.remoting import records
 from tests.unit.server.broker.conftest import until
 
@@ -78,8 +79,22 @@ def test_offsets_go_where_they_are_set_and_minus_one_is_none(client, topic):
     for offset in (7, 3):
         assert client.call(15, commitOffset=offset, **where).code == 0
         assert client.call(14, **where).fields["offset"] == str(offset)
-    client.call(15, commitOffset=-1, **where)
-    assert client.call(14, **where).fields["offset"] == "3"
+    client.call(15, commitOffset=0, **{**where, "queueId": 2})
+    for _ in range(2):
+        assert client.call(15, commitOffset=-1, **where).code == 0
+        assert client.call(14, **where).code == 22
+    stored = config_files.parse_consumer_offsets(client.call(43).body).offset_table
+    assert stored[f"{topic}@GOffsets"] == {2: 0}
+
+
+def test_an_offset_of_an_unknown_group_or_topic_is_refused_in_the_broker_s_order(client, topic):
+    """ConsumerManageProcessor.updateConsumerOffset looks for the group first."""
+    client.heartbeat("c@1", consumers={"GKnown": [topic]})
+    where = {"queueId": 0, "commitOffset": 1}
+    assert client.call(15, consumerGroup="GUnknown", topic="TUnknown", **where).code == 26
+    assert client.call(15, consumerGroup="GKnown", topic="TUnknown", **where).code == 17
+    answer = client.call(15, consumerGroup="GKnown", topic=topic, queueId=0)
+    assert (answer.code, answer.remark) == (29, f"Offset is null, topic is {topic}")
 
 
 def lock(client, code, who, queues):
