@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Callable
 from pathlib import Path
 
-from mqtool.errors import MessageRejectedError
+from mqtool.errors import MessageRejectedError, StoreError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE, ChunkFooter, ChunkHeader
 from mqtool.jobs.atomic import sync_directory, write_all
@@ -42,10 +42,13 @@ class ChunkAppender:
         """Global position of the next record, if it fits into the current chunk."""
         return self._header.start + self._data_end
 
-    def resume(self, chunks: dict[int, LoadedChunk]) -> None:
-        """Continues at the data end that the start model found; bytes after it are not changed."""
-        self._next_number = max(chunks) + 1
-        chunk = chunks[max(chunks)]
+    def resume(self, chunk: LoadedChunk) -> None:
+        """Continues at the data end that the start model found; bytes after it are not changed.
+
+        Args:
+            chunk: the chunk that is written to.
+        """
+        self._next_number = chunk.number + 1
         if chunk.file is None:
             self.begin(chunk.number)
         elif not chunk.completed:
@@ -54,12 +57,18 @@ class ChunkAppender:
             self._data_end = chunk.data_end
 
     def begin(self, number: int) -> None:
-        """Creates a chunk of full length under a temporary name, and renames it once its header is on disk."""
+        """Creates a chunk of full length under a temporary name, and renames it once its header is on disk.
+
+        Raises:
+            StoreError: a file of this name exists. The broker would delete it.
+        """
+        path = self._directory / equeue.chunk_name(self._prefix, number)
+        if path.exists():
+            raise StoreError("exists already, though it is the next chunk to create; salvage the store", path)
         self._header = ChunkHeader(number, self._capacity)
         self._data_end = 0
         self._next_number = number + 1
         self._directory.mkdir(parents=True, exist_ok=True)
-        path = self._directory / equeue.chunk_name(self._prefix, number)
         temporary = path.with_name(f"{path.name}.{uuid.uuid4()}{equeue.TEMPORARY_SUFFIX}")
         self._descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         os.truncate(self._descriptor, HEADER_SIZE + self._capacity + FOOTER_SIZE)
@@ -79,6 +88,7 @@ class ChunkAppender:
 
         Raises:
             MessageRejectedError: the record does not fit into an empty chunk.
+            StoreError: the file of the next chunk exists; see `begin`.
         """
         if self._descriptor is None:
             self.begin(self._next_number)

@@ -9,7 +9,7 @@ from msgspec import Struct, field
 from mqtool.siblings.equeue import serve
 from mqtool.siblings.equeue.serve import UnservedEntry
 from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
-from mqtool.siblings.equeue.start import Refusal, Start, start
+from mqtool.siblings.equeue.start import LoadedChunk, Refusal, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 
 MAX_UNSERVED = 10_000
@@ -76,9 +76,9 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
         answer = Explanation(found.refusal, found.clears_root, silent=found.notes)
         answer.missing = [one.file_name for one in store.missing_chunks()]
         try:
-            if found.refusal is None and not found.clears_root:
-                answer.write_position = found.messages[max(found.messages)].global_end
-                answer.overwritten = _overwritten(store, found)
+            if found.current is not None and found.refusal is None and not found.clears_root:
+                answer.write_position = found.current.global_end
+                answer.overwritten = _overwritten(store, found.current)
                 for key, queue in found.queues.items():
                     answer.unserved[key] = _listed(serve.unserved_entries(found, queue, chosen, shape))
         finally:
@@ -95,14 +95,13 @@ def _listed(unserved: Iterator[UnservedEntry]) -> list[UnservedEntry]:
     return entries
 
 
-def _overwritten(store: EQueueStore, start: Start) -> list[int]:
-    """Returns global positions of valid messages in the last chunk after the data end that the broker finds."""
-    last = start.messages[max(start.messages)]
-    if last.file is None or last.completed:
-        return []
-    path = last.file.path
+def _overwritten(store: EQueueStore, current: LoadedChunk) -> list[int]:
+    """Returns global positions of valid messages after the data end that the broker finds, also of later chunks."""
+
+    def is_after(message: StoredMessage) -> bool:
+        number = message.chunk.header.chunk_number
+        return number > current.number or (number == current.number and message.frame.start >= current.data_end)
+
     return [
-        message.position
-        for message in store.messages()
-        if isinstance(message, StoredMessage) and message.chunk.path == path and message.frame.start >= last.data_end
+        message.position for message in store.messages() if isinstance(message, StoredMessage) and is_after(message)
     ]

@@ -1,12 +1,14 @@
 """Lists the files of an EQueue store: chunk files in the broker's order, queues, settings, and unexpected files."""
 
 import json
+import re
 from pathlib import Path
 
 from msgspec import Struct
 
 from mqtool.errors import FormatError, NotAStoreError
 from mqtool.formats import equeue
+from mqtool.formats.java import to_int32
 from mqtool.store.files import list_directory, read_file, require_directory, subdirectories
 
 
@@ -24,7 +26,7 @@ class QueueFiles(Struct, frozen=True):
     Attributes:
         topic: name of the parent folder.
         queue_id: number that is the folder's name.
-        directory: the folder.
+        directory: the folder that the broker reads, whose name is the number in its shortest form. It may be absent.
         chunks: chunk files in the broker's order.
     """
 
@@ -41,7 +43,9 @@ class Listing(Struct, frozen=True):
         root: the root directory.
         messages: message chunk files in the broker's order.
         queues: folders of queues, sorted by topic and queue id.
-        bad_folders: folders whose name should be a queue id but is not a number; the broker does not start with one.
+        bad_folders: folders whose name should be a queue id but is not a 32-bit number; the broker does not start with
+            one.
+        unread_folders: folders whose name is a number in another form, such as 007; the broker reads folder 7 instead.
         strays: files in chunk folders that are not chunks.
     """
 
@@ -49,6 +53,7 @@ class Listing(Struct, frozen=True):
     messages: tuple[Path, ...]
     queues: tuple[QueueFiles, ...]
     bad_folders: tuple[Path, ...]
+    unread_folders: tuple[Path, ...]
     strays: tuple[Path, ...]
 
 
@@ -74,13 +79,13 @@ def list_store(root: Path) -> Listing:
     """
     require_directory(root)
     messages, strays = _chunks(root / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)
-    queues, bad = _queues(root / equeue.QUEUE_CHUNKS)
+    queues, bad, unread = _queues(root / equeue.QUEUE_CHUNKS)
     if not messages and not queues:
         raise NotAStoreError(f"holds neither {equeue.MESSAGE_CHUNKS} nor {equeue.QUEUE_CHUNKS}", root)
     for queue in queues:
         strays += _chunks(queue.directory, equeue.QUEUE_PREFIX)[1]
     kept = tuple(stray for stray in strays if stray.name != equeue.QUEUE_SETTING)
-    return Listing(root, messages, queues, bad, kept)
+    return Listing(root, messages, queues, bad, unread, kept)
 
 
 def setting(directory: Path) -> QueueSetting:
@@ -130,7 +135,7 @@ def consume_offsets(path: Path) -> dict[str, dict[str, dict[str, int]]] | None:
             }
             for group, topics in found.items()
         }
-    except (ValueError, AttributeError, TypeError, RecursionError) as error:
+    except (ValueError, AttributeError, TypeError, OverflowError, RecursionError) as error:
         raise FormatError(f"{path}: expected offsets by group, topic and queue: {error}", layout=path.name) from error
 
 
@@ -149,15 +154,29 @@ def _chunks(directory: Path, prefix: str) -> tuple[tuple[Path, ...], tuple[Path,
     return tuple(sorted(chunks, key=lambda path: path.name.lower())), tuple(strays)
 
 
-def _queues(directory: Path) -> tuple[tuple[QueueFiles, ...], tuple[Path, ...]]:
-    found, bad = [], []
+def is_integer(name: str) -> bool:
+    """Whether .NET's int.Parse accepts the form of a number, of whatever size."""
+    return re.fullmatch("[\t-\r ]*[+-]?[0-9]+[\t-\r ]*", name) is not None
+
+
+def _queue_id(name: str) -> int | None:
+    """Returns the number that int.Parse reads from a folder's name (DefaultQueueStore.LoadQueues); None if it fails."""
+    number = int(name) if is_integer(name) else None
+    return number if number is not None and number == to_int32(number) else None
+
+
+def _queues(directory: Path) -> tuple[tuple[QueueFiles, ...], tuple[Path, ...], tuple[Path, ...]]:
+    """Returns the queues, and the folders that are `Listing.bad_folders` and `Listing.unread_folders`."""
+    found: dict[tuple[str, int], QueueFiles] = {}
+    bad, unread = [], []
     for topic in subdirectories(directory):
         for queue in subdirectories(Path(topic.path)):
-            path = Path(queue.path)
-            try:
-                number = int(queue.name)
-            except ValueError:
-                bad.append(path)
+            number = _queue_id(queue.name)
+            if number is None:
+                bad.append(Path(queue.path))
                 continue
-            found.append(QueueFiles(topic.name, number, path, _chunks(path, equeue.QUEUE_PREFIX)[0]))
-    return tuple(sorted(found, key=lambda queue: (queue.topic, queue.queue_id))), tuple(bad)
+            path = Path(topic.path) / str(number)
+            if queue.name != path.name:
+                unread.append(Path(queue.path))
+            found[topic.name, number] = QueueFiles(topic.name, number, path, _chunks(path, equeue.QUEUE_PREFIX)[0])
+    return tuple(found[key] for key in sorted(found)), tuple(bad), tuple(unread)

@@ -78,7 +78,7 @@ def message(start: Start, position: int, settings: EQueueSettings, shape: Shape)
     Raises:
         ServeError: the broker throws an exception.
     """
-    if position >= _end(start.messages):
+    if start.current is None or position >= start.current.global_end:
         return None
     chunk, local = _located(start.messages, position, settings.message_chunk_size)
     if local >= chunk.data_end or chunk.file is None:
@@ -122,7 +122,7 @@ def walk(chunk: LoadedChunk, settings: EQueueSettings) -> ChunkWalk:
 
 
 def _entry(queue: LoadedQueue, offset: int, settings: EQueueSettings) -> equeue.QueueEntry | None:
-    if offset * ENTRY_SIZE >= _end(queue.chunks):
+    if offset * ENTRY_SIZE >= queue.current.global_end:
         return None
     chunk, local = _located(queue.chunks, offset * ENTRY_SIZE, settings.queue_chunk_size)
     if local >= chunk.data_end or chunk.file is None:
@@ -145,11 +145,6 @@ def _read_entry(file: ChunkFile, local: int) -> equeue.QueueEntry | None:
         return equeue.QUEUE_ENTRY.parse(file.read(local, ENTRY_SIZE))
     except FormatError:
         return None
-
-
-def _end(chunks: dict[int, LoadedChunk]) -> int:
-    """Returns the global data end of the chunk that is being written to, which has the highest number."""
-    return chunks[max(chunks)].global_end
 
 
 def _located(chunks: dict[int, LoadedChunk], position: int, size: int) -> tuple[LoadedChunk, int]:

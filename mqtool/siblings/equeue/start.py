@@ -77,6 +77,7 @@ class LoadedQueue(Struct):
     Attributes:
         topic, queue_id: the queue.
         chunks: chunks by number.
+        current: the chunk that is written to; see `Start`.
         next_offset: queue offset of the next message.
         producer_visible, consumer_visible: values of queue.setting.
     """
@@ -84,6 +85,7 @@ class LoadedQueue(Struct):
     topic: str
     queue_id: int
     chunks: dict[int, LoadedChunk]
+    current: LoadedChunk
     next_offset: int
     producer_visible: bool
     consumer_visible: bool
@@ -104,6 +106,9 @@ class Start(Struct):
         refusal: why the broker refuses to start; None if it starts.
         clears_root: whether the broker first deletes everything below the root.
         messages: message chunks by number.
+        current: the message chunk that is written to: the one loaded last, whose file is the last in the list, although
+            another one may have a higher number (ChunkManager.AddChunk, GetLastChunk). The broker reads no position
+            after its end (ChunkReader.TryReadAt). None if the broker does not start.
         queues: queues by topic and queue id.
         offsets: consumed offsets with which the broker continues.
         notes: descriptions of what the broker does without an error.
@@ -112,6 +117,7 @@ class Start(Struct):
     refusal: Refusal | None = None
     clears_root: bool = False
     messages: dict[int, LoadedChunk] = field(default_factory=dict)
+    current: LoadedChunk | None = None
     queues: dict[tuple[str, int], LoadedQueue] = field(default_factory=dict)
     offsets: dict[str, dict[str, dict[str, int]]] = field(default_factory=dict)
     notes: list[str] = field(default_factory=list)
@@ -138,6 +144,9 @@ def start(root: Path, settings: EQueueSettings, shape: Shape) -> Start:
     try:
         found.offsets = _offsets(root, found)
         found.messages = _load(listed.messages, "MessageChunk", settings, shape)
+        if found.messages:
+            found.current = _loaded_last(found.messages)
+            found.notes += _current_notes(listed.messages[-1], found.current, found.messages)
         _load_queues(listed, settings, found)
     except StartRefusedError as error:
         found.refusal = error.refusal
@@ -169,6 +178,22 @@ def _load(paths: tuple[Path, ...], name: str, settings: EQueueSettings, shape: S
             )
         chunks[header.chunk_number] = LoadedChunk(file, header.chunk_number, header.capacity, not is_last, end)
     return chunks
+
+
+def _loaded_last(chunks: dict[int, LoadedChunk]) -> LoadedChunk:
+    return next(reversed(chunks.values()))  # in the order of loading
+
+
+def _current_notes(path: Path, current: LoadedChunk, chunks: dict[int, LoadedChunk]) -> list[str]:
+    """Describes what the broker does if the chunk that it writes to does not have the highest number."""
+    if current.number == max(chunks):
+        return []
+    found = f"{path.name} is the last file in the list and states chunk number {current.number}"
+    note = f"{found}: the broker continues there, and serves nothing of the chunks after it"
+    following = chunks.get(current.number + 1)
+    if following is not None and following.file is not None:
+        note += f"; when it is full, {following.file.path.name} is deleted"
+    return [note]
 
 
 def _opened(path: Path) -> ChunkFile:
@@ -241,11 +266,14 @@ def _ongoing_entries(file: ChunkFile) -> int:
 def _load_queues(listed: Listing, settings: EQueueSettings, start: Start) -> None:
     for folder in listed.bad_folders:
         remedy = "move the folder out of the store"
-        raise StartRefusedError(
-            Refusal("FormatException", "the name of a queue's folder is not a number", folder, remedy)
-        )
+        exception, words = "FormatException", "the name of a queue's folder is not a number"
+        if listing.is_integer(folder.name):
+            exception, words = "OverflowException", "Value was either too large or too small for an Int32."
+        raise StartRefusedError(Refusal(exception, words, folder, remedy))
     for queue in listed.queues:
         loaded = _load_queue(queue, settings)
+        if loaded is not None and queue.chunks:
+            start.notes += _current_notes(queue.chunks[-1], loaded.current, loaded.chunks)
         if loaded is None:
             start.notes.append(f"queue {queue.topic}/{queue.queue_id} is marked as deleted and not loaded")
         else:
@@ -265,9 +293,9 @@ def _load_queue(queue: QueueFiles, settings: EQueueSettings) -> LoadedQueue | No
     chunks = _load(queue.chunks, f"QueueChunk-{queue.topic}@{queue.queue_id}", settings, None)
     if not chunks:
         chunks = {0: LoadedChunk(None, 0, settings.queue_chunk_size, completed=False, data_end=0)}
-    last = chunks[max(chunks)]
+    current = _loaded_last(chunks)
     visible = setting.producer_visible, setting.consumer_visible
-    return LoadedQueue(queue.topic, queue.queue_id, chunks, last.global_end // ENTRY_SIZE, *visible)
+    return LoadedQueue(queue.topic, queue.queue_id, chunks, current, current.global_end // ENTRY_SIZE, *visible)
 
 
 def _offsets(root: Path, start: Start) -> dict[str, dict[str, dict[str, int]]]:
@@ -296,4 +324,5 @@ def _clear(start: Start, settings: EQueueSettings) -> None:
     start.clears_root = True
     start.queues = {}
     start.offsets = {}
-    start.messages = {0: LoadedChunk(None, 0, settings.message_chunk_size, completed=False, data_end=0)}
+    start.current = LoadedChunk(None, 0, settings.message_chunk_size, completed=False, data_end=0)
+    start.messages = {0: start.current}

@@ -203,6 +203,11 @@ def _names(store: EQueueStore) -> Iterator[Finding]:
         if not any(equeue.is_plain_name(path.name, prefix) for prefix in prefixes):
             detail = "the broker takes it for a chunk, but does not name chunks so"
             yield finding("equeue-name", Severity.WARNING, path, detail, _RENAME)
+    for path in store.listing.unread_folders:
+        detail = f"the broker does not read this folder; it takes that of queue {int(path.name)}, or makes it"
+        yield finding(
+            "equeue-queue-folder", Severity.ERROR, path, detail, "name the folder as the number it stands for"
+        )
     for path in store.listing.strays:
         detail = "a start deletes it" if path.name.endswith(equeue.TEMPORARY_SUFFIX) else "is not a chunk"
         yield finding("equeue-stray", Severity.WARNING, path, detail)

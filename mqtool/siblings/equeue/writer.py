@@ -24,8 +24,9 @@ DEFAULT_SETTING = b'{"ProducerVisible":true,"ConsumerVisible":true,"IsDeleted":f
 
 
 def now_ticks() -> int:
-    """Returns the local time in ticks, as the broker stores it."""
-    return EPOCH_TICKS + (time.time_ns() - time.timezone * 1_000_000_000) // 100
+    """Returns the local time in ticks, with daylight saving, as the broker stores it (DateTime.Now)."""
+    now = time.time_ns()
+    return EPOCH_TICKS + (now + time.localtime(now // 1_000_000_000).tm_gmtoff * 1_000_000_000) // 100
 
 
 class AppendResult(Struct, frozen=True):
@@ -205,12 +206,12 @@ class EQueueWriter:
             if start.clears_root:
                 raise StoreError(f"{start.notes[-1]}; nothing was written", self.root)
             self._delete_temporary()
-            if start.messages:
-                self._messages.resume(start.messages)
+            if start.current is not None:
+                self._messages.resume(start.current)
             for (topic, queue_id), queue in start.queues.items():
                 directory = self._directory(topic, queue_id)
                 appender = self._appender(directory)
-                appender.resume(queue.chunks)
+                appender.resume(queue.current)
                 self._queues[topic, queue_id] = appender
                 self._next_offsets[topic, queue_id] = queue.next_offset
                 write_setting(directory)
