@@ -300,7 +300,7 @@ class EQueueStore:
 
         The broker starts with none of them: two files that state one number end its start.
         """
-        best = {chunk.header.chunk_number: chunk for chunk in sorted(chunks[::-1], key=_has_its_name)}
+        best = {chunk.header.chunk_number: chunk for chunk in sorted(chunks, key=_has_its_name)}
         for chunk in chunks:
             kept = best[chunk.header.chunk_number]
             if chunk is not kept:
