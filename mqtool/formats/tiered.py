@@ -17,7 +17,7 @@ COMMIT_LOG = "COMMIT_LOG"
 CONSUME_QUEUE = "CONSUME_QUEUE"
 INDEX = "INDEX"
 METADATA = "tieredStoreMetadata.json"
-MAGIC_COMPACTED = -1127939451
+MAGIC_FULL = -1127939451
 MAGIC_OPEN = -1127939447
 OPEN_INDEX = "tiered_index_file"
 """Directory next to the tier's with the index files that are still written to."""
@@ -69,7 +69,7 @@ class TieredIndexNode(Struct, frozen=True):
 INDEX_HEADER = Unit(
     "tiered index header",
     TieredIndexHeader,
-    i32("magic", "0xBCC50285: compacted; 0xBCC50289: still written to"),
+    i32("magic", "0xBCC50285: compacted, or full and still to be compacted; 0xBCC50289: still written to"),
     i64("begin_timestamp", "store time that entries count from, ms"),
     i64("end_timestamp", "store time of the last entry, ms"),
     i32("used_slots", "slots with entries"),
@@ -111,6 +111,11 @@ def parse_segment_name(name: str) -> tuple[str, int] | None:
     """Returns hash and base from a segment's name, None if the name is not a segment's."""
     found = _SEGMENT.fullmatch(name)
     return (found[1], int(found[2])) if found and int(found[2]) < 1 << 63 else None
+
+
+def segment_name(base: int) -> str:
+    """Returns the name of a segment (PosixFileSegment)."""
+    return f"{hash_of(str(base))}{base:020}"
 
 
 def parse_cluster_name(name: str) -> tuple[str, str] | None:

@@ -42,7 +42,7 @@ class OpenedTiered(OpenedStore):
             "queues": len(queues),
             "segments": len(files),
             "bytes": sum(file.size for file in files),
-            "metadata": self.store.metadata is not None,
+            "metadata": self.store.metadata.is_read,
             "oddities": [f"{path} belongs to no queue" for path in self.store.strays],
         }
 

@@ -2,15 +2,15 @@
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from msgspec import Struct, field
 
-from mqtool.errors import FormatError, StoreError
-from mqtool.formats import commit_log, config_json, file_names, tiered
+from mqtool.errors import StoreError
+from mqtool.formats import commit_log, tiered
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
-from mqtool.records.damage import Damage
-from mqtool.store.files import MappedFile, ReadFile, list_directory, read_file, subdirectories
+from mqtool.records.damage import Damage, DamageKind
+from mqtool.siblings.tiered.metadata import read_metadata
+from mqtool.store.files import MappedFile, ReadFile, list_directory, subdirectories
 from mqtool.store.log_walk import walk_file
 from mqtool.store.message import Message, from_record, messages_of
 
@@ -18,23 +18,67 @@ TYPES = (tiered.COMMIT_LOG, tiered.CONSUME_QUEUE, tiered.INDEX)
 _PIECE = 20 << 15
 
 
+Owner = tuple[str, str]
+"""Cluster and broker; several brokers may share a tier."""
+
+
 class TieredQueue(Struct):
     """One queue of one broker.
 
     Attributes:
-        broker, topic, queue_id: the queue.
+        cluster, broker, topic, queue_id: the queue.
         path: its directory.
         segments: segment files by type, ascending by base offset.
+        stated: by type, size by base offset of the segments that the metadata lists.
     """
 
+    cluster: str
     broker: str
     topic: str
     queue_id: int
     path: Path
     segments: dict[str, list[MappedFile]] = field(default_factory=dict)
+    stated: dict[str, dict[int, int]] = field(default_factory=dict)
+
+    @property
+    def owner(self) -> Owner:
+        """Cluster and broker."""
+        return self.cluster, self.broker
+
+    @property
+    def min_log_offset(self) -> int:
+        """Position of the first byte of its log, 0 without one. The broker deletes the oldest segments."""
+        bases = [segment.base for segment in self.segments.get(tiered.COMMIT_LOG, [])]
+        return min([*bases, *self.stated.get(tiered.COMMIT_LOG, {})], default=0)
 
     def messages(self) -> Iterator[Message | Damage]:
-        """Yields the messages in order, with damage between them.
+        """Yields the messages in order, with damage between them and for missing segments.
+
+        Raises:
+            StoreError: a file cannot be read.
+        """
+        missing = self._missing_log()
+        for item in self.records():
+            while missing and missing[0].start < (item.start if isinstance(item, Damage) else item.physical_offset):
+                yield missing.pop(0)
+            yield item
+        yield from missing
+
+    def _missing_log(self) -> list[Damage]:
+        """Returns a damage for each range of the log that a segment should cover, by the others or the metadata."""
+        files = self.segments.get(tiered.COMMIT_LOG, [])
+        stated = [base + size for base, size in self.stated.get(tiered.COMMIT_LOG, {}).items()]
+        end = max([*stated, *(file.end for file in files)], default=0)
+        missing, at = [], self.min_log_offset
+        for base, after in [*((file.base, file.end) for file in files), (end, end)]:
+            if base > at:
+                path = self.path / tiered.COMMIT_LOG / tiered.segment_name(at)
+                missing.append(Damage(at, base, DamageKind.MISSING, "no file covers the range", path))
+            at = max(at, after)
+        return missing
+
+    def records(self) -> Iterator[Message | Damage]:
+        """Yields the messages of the segments that exist, with damage between them.
 
         Raises:
             StoreError: a file cannot be read.
@@ -91,8 +135,9 @@ class TieredStore:
     Attributes:
         path: the directory.
         clusters: directory by cluster name.
-        queues: the queues of all clusters.
-        metadata: tieredStoreMetadata.json of the broker's store that contains the directory; None if it cannot be read.
+        queues: the queues of all clusters, also those that only the metadata lists.
+        metadata: what the store that contains the directory knows of its segments.
+        owners: clusters and brokers to which the metadata belongs.
         strays: paths that do not belong to a tiered store.
         open_indexes: index files outside the tier that the broker is still writing to.
     """
@@ -108,17 +153,38 @@ class TieredStore:
                 self.strays.append(path / entry.name)
                 continue
             self.clusters[found[1]] = path / entry.name
-            self._brokers(path / entry.name)
-        self.metadata = _metadata(path)
+            self._brokers(found[1], path / entry.name)
+        self.metadata = read_metadata(path.parent)
+        self.owners = frozenset(owner for name in self.metadata.brokers if (owner := self._owner(name)) is not None)
+        self._add_stated()
         self.open_indexes = _open_indexes(path)
 
-    def _brokers(self, cluster: Path) -> None:
+    def _owner(self, broker: str) -> Owner | None:
+        """Returns the broker with its cluster, which the metadata does not state; None if it is not known."""
+        having = [name for name, path in self.clusters.items() if (path / broker).is_dir()] or list(self.clusters)
+        return (having[0], broker) if len(having) == 1 else None
+
+    def _add_stated(self) -> None:
+        """Adds to the queues what the metadata states about them."""
+        queues = {(queue.owner, queue.topic, queue.queue_id): queue for queue in self.queues}
+        for (broker, topic, queue_id), stated in self.metadata.segments.items():
+            owner = self._owner(broker)
+            if owner is None:
+                continue
+            queue = queues.get((owner, topic, queue_id))
+            if queue is None:
+                path = self.clusters[owner[0]] / broker / topic / str(queue_id)
+                queue = TieredQueue(*owner, topic, queue_id, path, {kind: [] for kind in TYPES})
+                self.queues.append(queue)
+            queue.stated = stated
+
+    def _brokers(self, cluster_name: str, cluster: Path) -> None:
         for broker in subdirectories(cluster):
             for topic in subdirectories(cluster / broker.name):
                 for queue in subdirectories(cluster / broker.name / topic.name):
                     path = cluster / broker.name / topic.name / queue.name
                     if queue.name.isascii() and queue.name.isdigit() and len(queue.name) < 10:
-                        found = TieredQueue(broker.name, topic.name, int(queue.name), path)
+                        found = TieredQueue(cluster_name, broker.name, topic.name, int(queue.name), path)
                         self._segments(found)
                         self.queues.append(found)
                     else:
@@ -148,13 +214,6 @@ def is_tiered(path: Path) -> bool:
     except (OSError, StoreError):
         return False
     return False
-
-
-def _metadata(path: Path) -> dict[str, Any] | None:
-    try:
-        return dict(config_json.parse(read_file(path.parent / file_names.CONFIG / tiered.METADATA)))
-    except (StoreError, FormatError):
-        return None
 
 
 def _open_indexes(path: Path) -> list[Path]:

@@ -15,6 +15,7 @@ from mqtool.verify.findings import Finding, Severity
 
 _BROKER = "the broker still has recent messages in its own log; older ones are in a backup of the tier or nowhere"
 _DUMP = "mqtool dump {path} --table tiered-segment"
+_METADATA = "restore tieredStoreMetadata.json of the broker, and check the tier below that broker's store"
 _MOST = 1000
 """Maximum number of findings of one queue that are listed one by one."""
 
@@ -26,16 +27,14 @@ def verify(store: TieredStore) -> Iterator[Finding]:
             yield _error("tiered-name", path, f"expected a name that begins with {tiered.hash_of(cluster)}")
     for path in store.strays:
         yield finding("tiered-stray", Severity.WARNING, path, "belongs to no queue", "look what it is")
-    by_topic: dict[str, list[TieredQueue]] = {}
     for queue in store.queues:
-        by_topic.setdefault(queue.topic, []).append(queue)
         yield from _files(queue)
         yield from _queue(queue)
     for queue in store.queues:
         for segment in queue.segments[tiered.INDEX]:
-            yield from verify_index(segment.path, store, by_topic)
+            yield from verify_index(segment.path, store, store.owners & {queue.owner}, is_open=False)
     for path in store.open_indexes:
-        yield from verify_index(path, store, by_topic)
+        yield from verify_index(path, store, store.owners, is_open=True)
     yield from _metadata(store)
 
 
@@ -61,7 +60,7 @@ def _queue(queue: TieredQueue) -> Iterator[Finding]:
     """Checks that each record has a unit and each unit a record."""
     records: dict[int, tuple[int, int, int]] = {}
     try:
-        for item in queue.messages():
+        for item in queue.records():
             if isinstance(item, Damage):
                 yield finding(
                     "tiered-damage", Severity.ERROR, item.path, f"{item.kind}: {item.detail}", _BROKER, item.position
@@ -72,6 +71,8 @@ def _queue(queue: TieredQueue) -> Iterator[Finding]:
         wrong = 0
         for offset, unit, path in queue.units():
             expected = records.pop(offset, None)
+            if expected is None and unit.physical_offset < queue.min_log_offset:
+                continue  # the segment of the record expired first: FlatMessageFile.destroyExpiredFile
             if expected != (unit.physical_offset, unit.size, unit.tags_code):
                 wrong += 1
                 if wrong <= _MOST:
@@ -93,15 +94,26 @@ def _place(queue: TieredQueue, message: Message) -> Iterator[Finding]:
 
 
 def _metadata(store: TieredStore) -> Iterator[Finding]:
-    """Compares the sizes stated in the metadata with the files."""
-    tables = ((tiered.COMMIT_LOG, "commitLogFileSegmentTable"), (tiered.CONSUME_QUEUE, "consumeQueueFileSegmentTable"))
-    for kind, name in tables if store.metadata else ():
-        table = store.metadata[name] if store.metadata and isinstance(store.metadata.get(name), dict) else {}
-        for queue in store.queues:
-            known = table.get(f"{queue.broker}/{queue.topic}/{queue.queue_id}", {})
-            for segment in queue.segments[kind]:
-                stated = known.get(segment.base, known.get(str(segment.base))) if isinstance(known, dict) else None
-                size = stated.get("size") if isinstance(stated, dict) else None
-                if isinstance(size, int) and size > segment.size:
+    """Compares the segments that the metadata lists with the files."""
+    known = store.metadata
+    if not known.is_read:
+        words = f"which segments there should be is unknown: {known.problem}"
+        yield finding("tiered-metadata", Severity.UNKNOWN, known.path, words, _METADATA)
+        return
+    if known.problem:
+        words = f"the broker takes the backup: {known.problem}"
+        yield finding("tiered-metadata", Severity.WARNING, known.path, words, "copy the backup to this name")
+    for cluster, broker in sorted({queue.owner for queue in store.queues} - store.owners):
+        words = f"which segments of {broker} there should be is unknown: the metadata is not that of this broker"
+        yield finding("tiered-metadata", Severity.UNKNOWN, store.clusters[cluster] / broker, words, _METADATA)
+    for queue in store.queues:
+        for kind, stated in queue.stated.items():
+            found = {segment.base: segment for segment in queue.segments[kind]}
+            for base, size in sorted(stated.items()):
+                segment = found.get(base)
+                if segment is not None and size > segment.size:
                     words = f"the metadata knows {size} bytes, found {segment.size}"
                     yield _error("tiered-metadata", segment.path, words)
+                if segment is None and size:
+                    words = f"the metadata knows {size} bytes, the file is missing"
+                    yield _error("tiered-metadata", queue.path / kind / tiered.segment_name(base), words)

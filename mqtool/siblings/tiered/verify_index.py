@@ -14,7 +14,7 @@ from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import java, properties, tiered
 from mqtool.formats.tiered import INDEX_HEADER, INDEX_ITEM, INDEX_NODE, INDEX_SLOT, TieredIndexHeader
 from mqtool.siblings.base import finding
-from mqtool.siblings.tiered.store import TieredQueue, TieredStore
+from mqtool.siblings.tiered.store import Owner, TieredQueue, TieredStore
 from mqtool.store.files import ReadFile
 from mqtool.verify.findings import Finding, Severity
 
@@ -23,17 +23,18 @@ _NEXT = "the broker writes entries again only for messages that it uploads again
 _ZEROS_AT_END = 16
 """Maximum number of zero bytes at the end of an entry."""
 
-Queues = dict[str, list[TieredQueue]]
 Item = tiered.TieredIndexItem | tiered.TieredIndexNode
 
 
-def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Finding]:
+def verify_index(path: Path, store: TieredStore, owners: frozenset[Owner], *, is_open: bool) -> Iterator[Finding]:
     """Yields the findings about one index file.
 
     Args:
         path: the file.
         store: its metadata maps topic ids to topics.
-        queues: queues by topic.
+        owners: the brokers to which the file may belong, of those to which the metadata belongs.
+        is_open: whether the file is outside of the tier, in `tiered_index_file`. A full one has the magic code of a
+            compacted file, and still chains (IndexStoreFile.flushNewMetadata).
     """
     try:
         with ReadFile(path) as file:
@@ -50,21 +51,23 @@ def verify_index(path: Path, store: TieredStore, queues: Queues) -> Iterator[Fin
     except (StoreError, FormatError) as error:
         yield _error(path, str(error))
         return
-    if header.magic == tiered.MAGIC_COMPACTED:
-        entries = _Compacted(path, data.ljust(min(size, MAX_INDEX_BYTES), b"\0"), header, size)
-    elif header.magic == tiered.MAGIC_OPEN:
-        entries = _Open(path, data, header, size)
-    else:
-        yield _error(path, f"expected magic bcc50285 or bcc50289, found {header.magic & 0xFFFFFFFF:08x}")
+    if header.magic != tiered.MAGIC_FULL and not (is_open and header.magic == tiered.MAGIC_OPEN):
+        expected = "bcc50285 or bcc50289" if is_open else "bcc50285"
+        yield _error(path, f"expected magic {expected}, found {header.magic & 0xFFFFFFFF:08x}")
         return
+    if is_open:
+        entries: _Compacted = _Open(path, data, header, size)
+    else:
+        entries = _Compacted(path, data.ljust(min(size, MAX_INDEX_BYTES), b"\0"), header, size)
     yield from entries.check()
-    topics = _topics(store)
-    if topics is None and entries.items:
-        words = "which topic an entry means is not known: there is no metadata"
+    if not owners and entries.items:
+        words = "which topic an entry means is not known: there is no metadata of this broker"
         yield finding("tiered-index", Severity.UNKNOWN, path, words, "")
         return
+    queues = {(queue.topic, queue.queue_id, queue.owner): queue for queue in store.queues if queue.owner in owners}
     for at, item in entries.items:
-        wrong = _entry(item, (topics or {}).get(item.topic_id, ""), queues)
+        topic = store.metadata.topics.get(item.topic_id, "")
+        wrong = _entry(item, topic, [queue for owner in owners if (queue := queues.get((topic, item.queue_id, owner)))])
         if wrong:
             yield _error(path, wrong, at)
 
@@ -172,11 +175,19 @@ class _Open(_Compacted):
         return int((nodes["key_hash"][heads[used]] % count == used).sum())
 
 
-def _entry(item: Item, topic: str, queues: Queues) -> str:
-    """Returns a description of what is wrong with an index entry; "" if it is valid."""
-    queue = next((one for one in queues.get(topic, ()) if one.queue_id == item.queue_id), None)
-    if queue is None:
-        return f"points to topic {item.topic_id}, queue {item.queue_id}, which does not exist"
+def _entry(item: Item, topic: str, queues: list[TieredQueue]) -> str:
+    """Returns a description of what is wrong with an index entry; "" if one of the queues has its record."""
+    wrong = f"points to topic {item.topic_id}, queue {item.queue_id}, which does not exist"
+    for queue in queues:
+        wrong = _lookup(item, topic, queue)
+        if not wrong:
+            break
+    return wrong
+
+
+def _lookup(item: Item, topic: str, queue: TieredQueue) -> str:
+    if item.offset < queue.min_log_offset:
+        return ""  # the segment of the record has expired, the index not yet
     try:
         message = queue.record(item.offset, item.size)
     except UnreadableError:
@@ -186,10 +197,3 @@ def _entry(item: Item, topic: str, queues: Queues) -> str:
     words = [*properties.keys_of(message.properties), message.properties.get(properties.UNIQUE_KEY, "")]
     hashes = {java.index_hash(f"{topic}#{word}") for word in words}
     return "" if item.key_hash in hashes else f"no key of the record at {item.offset} has hash {item.key_hash}"
-
-
-def _topics(store: TieredStore) -> dict[int, str] | None:
-    table = (store.metadata or {}).get("topicMetadataTable")
-    if not isinstance(table, dict):
-        return None
-    return {one["topicId"]: str(name) for name, one in table.items() if isinstance(one, dict) and "topicId" in one}

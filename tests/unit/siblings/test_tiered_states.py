@@ -1,0 +1,195 @@
+"""States of a tiered store: expired, missing and shared parts, metadata that is missing or broken, full index files."""
+
+import json
+import shutil
+import struct
+
+import pytest
+
+from mqtool.formats import commit_log, config_json, tiered
+from mqtool.records.damage import Damage
+from mqtool.siblings.tiered.kind import OpenedTiered
+from mqtool.siblings.tiered.metadata import read_metadata
+from mqtool.siblings.tiered.store import TieredStore
+from tests.support.stores import copy_store
+
+HOME = "212d6b50_DefaultCluster/broker-a"
+LOG_BYTES, MESSAGES = 127_840, 150
+OPEN = "../tiered_index_file/1795222629120"
+
+
+@pytest.fixture
+def root(tmp_path):
+    return copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+
+
+@pytest.fixture
+def metadata(root):
+    return root.parent / "config/tieredStoreMetadata.json"
+
+
+def states(root):
+    with OpenedTiered(root) as opened:
+        return {(one.code, one.severity.value) for one in opened.verify()}
+
+
+def rows(root):
+    with OpenedTiered(root) as opened:
+        items = list(opened.rows("tiered-message"))
+    return (
+        [item["queue_offset"] for item in items if not isinstance(item, Damage)],
+        [(item.start, item.end, item.kind) for item in items if isinstance(item, Damage)],
+    )
+
+
+def split_log(root, *numbers):
+    """Divides the log into segments at messages, and returns the segments' paths."""
+    directory = root / HOME / "Tier/0/COMMIT_LOG"
+    (path,) = directory.iterdir()
+    data = path.read_bytes()
+    path.unlink()
+    starts, at = [], 0
+    while at < len(data):
+        starts.append(at)
+        at += commit_log.FRAME.unpack_from(data, at)[0]
+    bases = [0, *(starts[number] for number in numbers)]
+    paths = [directory / tiered.segment_name(base) for base in bases]
+    for part, base, end in zip(paths, bases, [*bases[1:], len(data)], strict=True):
+        part.write_bytes(data[base:end])
+    return paths
+
+
+def edit(metadata, change):
+    document = config_json.parse(metadata.read_bytes())
+    change(document)
+    metadata.write_text(json.dumps(document))
+
+
+def list_log(metadata, paths):
+    """Lists these segments of the log in the metadata."""
+
+    def change(document):
+        segments = {str(int(path.name[8:])): {"size": path.stat().st_size} for path in paths}
+        document["commitLogFileSegmentTable"] = {"broker-a/Tier/0": segments}
+
+    edit(metadata, change)
+
+
+def test_a_log_in_several_segments_is_intact(root, metadata):
+    list_log(metadata, split_log(root, 50, 100))
+    assert states(root) == set()
+    assert rows(root) == (list(range(MESSAGES)), [])
+
+
+def test_units_and_index_entries_of_an_expired_segment_are_not_wrong(root, metadata):
+    first, *others = split_log(root, 50)
+    first.unlink()
+    list_log(metadata, others)
+    assert states(root) == set()
+    assert rows(root) == (list(range(50, MESSAGES)), [])
+
+
+def test_a_first_segment_that_the_metadata_lists_is_missing(root, metadata):
+    paths = split_log(root, 50)
+    list_log(metadata, paths)
+    size = paths[0].stat().st_size
+    paths[0].unlink()
+    assert ("tiered-metadata", "error") in states(root)
+    assert rows(root) == (list(range(50, MESSAGES)), [(0, size, "missing")])
+
+
+def test_a_segment_that_is_missing_between_others_is_damage(root, metadata):
+    first, middle, last = split_log(root, 50, 100)
+    list_log(metadata, [first, last])
+    middle.unlink()
+    assert ("tiered-gap", "error") in states(root)
+    kept, damage = rows(root)
+    assert kept == [*range(50), *range(100, MESSAGES)]
+    assert damage == [(first.stat().st_size, int(last.name[8:]), "missing")]
+
+
+def test_a_last_segment_that_is_too_short_or_missing_is_damage(root):
+    (path,) = split_log(root)
+    path.write_bytes(path.read_bytes()[:851])
+    assert ("tiered-metadata", "error") in states(root)
+    assert rows(root) == ([0], [(851, LOG_BYTES, "missing")])
+
+
+def test_a_queue_of_which_only_the_metadata_is_left_is_lost(root):
+    shutil.rmtree(root / HOME / "Tier")
+    shutil.rmtree(root / HOME / "rmq_sys_INDEX")
+    shutil.rmtree(root.parent / "tiered_index_file")
+    with OpenedTiered(root) as opened:
+        found = [(one.code, one.severity.value, one.evidence) for one in opened.verify()]
+    assert found == [
+        ("tiered-metadata", "error", f"the metadata knows {size} bytes, the file is missing")
+        for size in (LOG_BYTES, 3000, 9228)
+    ]
+    assert rows(root) == ([], [(0, LOG_BYTES, "missing")])
+
+
+def test_without_metadata_the_check_of_segments_is_unknown(root, metadata):
+    shutil.rmtree(root / HOME / "rmq_sys_INDEX")
+    shutil.rmtree(root.parent / "tiered_index_file")
+    metadata.with_name(metadata.name + ".bak").unlink()
+    metadata.write_text("{ broken")
+    assert states(root) == {("tiered-metadata", "unknown")}
+
+
+@pytest.mark.parametrize("data", [None, b"", b"{ broken"], ids=["missing", "empty", "broken"])
+def test_the_backup_of_the_metadata_is_read_as_the_broker_does(data, root, metadata):
+    metadata.with_name(metadata.name + ".bak").write_bytes(metadata.read_bytes())
+    metadata.unlink() if data is None else metadata.write_bytes(data)
+    assert states(root) == {("tiered-metadata", "warning")}
+    assert read_metadata(root.parent).topics == {0: "Tier"}
+
+
+def test_a_queue_of_another_broker_is_not_taken_for_this_brokers(root):
+    (root / "212d6b50_DefaultCluster/broker-0/Tier/0/COMMIT_LOG").mkdir(parents=True)
+    assert states(root) == {("tiered-metadata", "unknown")}
+
+
+def test_the_index_of_another_broker_is_unknown_without_its_metadata(root):
+    shutil.copytree(root / HOME, root / "212d6b50_DefaultCluster/broker-b")
+    assert states(root) == {("tiered-metadata", "unknown"), ("tiered-index", "unknown")}
+
+
+def test_a_broker_name_in_two_clusters_is_ambiguous(root):
+    other = f"{tiered.hash_of('Other')}_Other"
+    shutil.copytree(root / "212d6b50_DefaultCluster", root / other)
+    assert TieredStore(root).owners == frozenset()
+    assert states(root) == {("tiered-metadata", "unknown"), ("tiered-index", "unknown")}
+
+
+def test_a_full_open_index_file_has_the_magic_of_a_compacted_one_and_chains(root):
+    path = root / OPEN
+    path.write_bytes(struct.pack(">i", tiered.MAGIC_FULL) + path.read_bytes()[4:])
+    assert states(root) == set()
+
+
+def test_an_index_file_in_the_tier_is_compacted(root):
+    path = root / HOME / "rmq_sys_INDEX/0/INDEX" / tiered.segment_name(0)
+    path.write_bytes(struct.pack(">i", tiered.MAGIC_OPEN) + path.read_bytes()[4:])
+    assert states(root) == {("tiered-index", "error")}
+
+
+@pytest.mark.parametrize("topic_id", [[0], {"a": 1}, None, True, 1.5, "0", "1e999"], ids=repr)
+def test_a_topic_id_that_is_not_a_number_is_no_topic(topic_id, root, metadata):
+    edit(metadata, lambda document: document["topicMetadataTable"]["Tier"].update(topicId=topic_id))
+    assert states(root) == {("tiered-index", "error")}
+
+
+@pytest.mark.parametrize(
+    ("key", "segments"),
+    [
+        ("broker-a/Tier/x", {"0": {"size": 1}}),
+        ("../Tier/0/..", {"0": {"size": 1}}),
+        ("broker-a/../0", {"0": {"size": 1}}),
+        ("broker-a/Tier/0", [1]),
+        ("broker-a/Tier/0", {"x": {"size": 1}, "-1": {"size": 1}, "5": {"size": "1"}, "6": {"size": -1}, "7": 1}),
+        ("broker-a/Tier/0", {"9223372036854775807": {"size": 1 << 63}}),
+    ],
+)
+def test_metadata_without_sense_states_nothing(key, segments, root, metadata):
+    edit(metadata, lambda document: document.update(commitLogFileSegmentTable={key: segments}))
+    assert states(root) == set()
