@@ -5,6 +5,7 @@ It reads forwards by the length before each record, and backwards by the length 
 
 import filecmp
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -14,11 +15,12 @@ from mqtool.formats import equeue
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE, ChunkHeader, QueueEntry
 from mqtool.formats.topics import TopicQueue
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame
+from mqtool.siblings.equeue.listing import consume_offsets
 from mqtool.siblings.equeue.message_table import tag_code
 from mqtool.siblings.equeue.rebuild import QueuePlan, offset_limit, stated_places, write_queue
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
-from mqtool.siblings.equeue.writer import EQueueWriter, write_setting
+from mqtool.siblings.equeue.writer import EQueueWriter, write_offsets, write_setting
 from mqtool.siblings.salvaged import SalvagedChunk, salvage_row
 from mqtool.siblings.tables import Row
 
@@ -142,6 +144,7 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
     Messages keep their times, and their queue offset if it is plausible and no earlier message of the queue states it.
     They get new positions, and new ids, which contain the position. The entry of a message is at its queue offset,
     because a consumer continues after the queue offset that its last message states (PullMessageService, EQueue 2.6.3).
+    Consumed offsets are copied.
 
     Args:
         root: the damaged store; it is only read.
@@ -163,7 +166,31 @@ def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged
         directory = target / equeue.QUEUE_CHUNKS / plan.topic / str(plan.queue_id)
         write_queue(plan, directory, settings, log_start=0)
         write_setting(directory)
+    if offsets := _offsets(root, plans):
+        write_offsets(target, offsets)
     return reports
+
+
+def _offsets(root: Path, plans: dict[TopicQueue, QueuePlan]) -> dict[str, dict[str, dict[str, int]]]:
+    """Returns the consumed offsets of the queues of the new store, from the first of the two files that has any.
+
+    Without them, consumers continue at the end of a queue (ConsumerSetting, EQueue 2.6.3: ConsumeFromWhere.LastOffset).
+    An offset after the end of a queue becomes that of its last message, as consumers would skip the next ones.
+    """
+    found: dict[str, dict[str, dict[str, int]]] = {}
+    for name in (equeue.CONSUME_OFFSETS, equeue.CONSUME_OFFSETS_BACKUP):
+        with suppress(FormatError):
+            found = found or consume_offsets(root / name) or {}
+    ends = {(topic, str(queue_id)): plan.next_offset for (topic, queue_id), plan in plans.items()}
+    return {
+        group: {
+            topic: {
+                queue: min(offset, ends[topic, queue] - 1) for queue, offset in queues.items() if (topic, queue) in ends
+            }
+            for topic, queues in topics.items()
+        }
+        for group, topics in found.items()
+    }
 
 
 def _queue_of(message: StoredMessage) -> TopicQueue:

@@ -3,6 +3,7 @@
 Such a store has no lock file, so nothing prevents a second writer: stop the broker first.
 """
 
+import json
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,7 @@ from mqtool.errors import MessageRejectedError, NotAStoreError, StoreError
 from mqtool.formats import equeue, equeue_message, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.formats.equeue_message import EPOCH_TICKS, MessageId, MessageRecord, Shape
+from mqtool.jobs.atomic import write_new
 from mqtool.siblings.equeue.appender import ChunkAppender
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.start import Start, start
@@ -234,3 +236,10 @@ def write_setting(directory: Path) -> None:
     directory.mkdir(parents=True, exist_ok=True)
     if not path.is_file() or not path.stat().st_size:
         path.write_bytes(DEFAULT_SETTING)
+
+
+def write_offsets(root: Path, offsets: dict[str, dict[str, dict[str, int]]]) -> None:
+    """Writes consumed offsets and their backup to a store that has neither: group → topic → queue → queue offset."""
+    data = json.dumps(offsets, separators=(",", ":")).encode()
+    for name in (equeue.CONSUME_OFFSETS, equeue.CONSUME_OFFSETS_BACKUP):
+        write_new(root / name, data)

@@ -86,6 +86,26 @@ def test_a_consumer_of_a_salvaged_store_whose_oldest_chunks_were_deleted_gets_al
     assert findings(tmp_path / "new") == [("equeue-entry-filler", Severity.NOTE)]
 
 
+@pytest.mark.parametrize("broken", [b"", b"{", None])
+def test_consumed_offsets_are_copied_so_that_consumers_continue_where_they_were(broken, tmp_path):
+    positions = written(tmp_path / "store", 10)
+    damage(tmp_path / "store", positions[9])
+    offsets = {"slow": {"Orders": {"0": 3, "1": 7}}, "fast": {"Orders": {"0": 9}, "Gone": {"0": 1}}}
+    (tmp_path / "store/consume-offsets.json").write_bytes(json.dumps(offsets).encode() if broken is None else broken)
+    (tmp_path / "store/consume-offsets-backup.json").write_text(json.dumps(offsets if broken is not None else {}))
+    salvage.salvage(tmp_path / "store", tmp_path / "new", SETTINGS)
+    for name in ("consume-offsets.json", "consume-offsets-backup.json"):
+        found = json.loads((tmp_path / "new" / name).read_text())
+        assert found == {"slow": {"Orders": {"0": 3}}, "fast": {"Orders": {"0": 8}, "Gone": {}}}
+    assert findings(tmp_path / "new") == []
+
+
+def test_a_salvaged_store_without_consumed_offsets_gets_none(tmp_path):
+    written(tmp_path / "store", 2)
+    salvage.salvage(tmp_path / "store", tmp_path / "new", SETTINGS)
+    assert sorted(path.name for path in (tmp_path / "new").iterdir()) == ["message-chunks", "queue-chunks"]
+
+
 def test_messages_that_state_the_queue_offset_of_another_one_get_one_of_their_own(tmp_path):
     written(tmp_path / "once", 5)
     with EQueueStore(tmp_path / "once") as store, EQueueWriter(tmp_path / "twice", SETTINGS) as writer:
