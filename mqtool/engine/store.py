@@ -529,14 +529,36 @@ class MessageStore:
         Raises:
             StoreError: something could not be written; no queue was deleted.
         """
+        with self._all_dispatched() as components:
+            components.offsets.forget_topic(topic)
+            return components.cleaner.delete_topic(topic)
+
+    def delete_expired_queues(self) -> int:
+        """Deletes the queues whose last record was deleted from the log; returns how many.
+
+        Source: ConsumeQueueStore.cleanExpired (5.5.0).
+        Queues of system topics are kept. The next message of a deleted queue gets queue offset 0.
+
+        Raises:
+            StoreError: something could not be written.
+        """
+        with self._all_dispatched() as components:
+            expired = components.cleaner.expired_queues()
+            for queue in expired:
+                components.offsets.forget_queue(queue.topic, queue.queue_id)
+                components.queues.delete(queue)
+            return len(expired)
+
+    @contextmanager
+    def _all_dispatched(self) -> Iterator[Components]:
+        """Dispatches all records, and keeps writers and dispatch waiting until its end."""
         components = self._open
         with named_errors(self.path), components.log.lock:
             if components.loop.end < components.log.queue.wrote_offset:
                 components.flusher.flush_log()
             components.loop.turn()
             with components.loop.paused():
-                components.offsets.forget_topic(topic)
-                return components.cleaner.delete_topic(topic)
+                yield components
 
     def change_reading(self, options: StoreOptions) -> None:
         """Applies the read limits of other options to gets from now on; all other options are unchanged."""

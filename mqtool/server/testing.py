@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from msgspec.structs import replace
 
-from mqtool.server.broker.pop.lite_subscriptions import BIND_TOPIC
+from mqtool.server.broker.attributes import BIND_TOPIC
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.net.loop import loop_factory

@@ -9,11 +9,13 @@ from mqtool.engine.disk.files import Files
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.flags import RunningFlag, RunningFlags
 from mqtool.engine.index.index_files import Index
+from mqtool.engine.queue.batch_queue import BatchQueue
 from mqtool.engine.queue.consume_queue import ConsumeQueue
-from mqtool.engine.queue.queues import Queues
+from mqtool.engine.queue.queues import AnyQueue, Queues
 from mqtool.engine.retention import rules
 from mqtool.engine.retention.rules import Candidate, DiskState, EarlyDeletion, RetentionPolicy, Verdict
 from mqtool.engine.write.commit_log import CommitLog
+from mqtool.formats.topics import is_system_topic
 from mqtool.records.queue_build import is_ext_file_expired, is_file_expired
 
 _LOG = logging.getLogger(__name__)
@@ -188,6 +190,12 @@ class Cleaner:
                 deleted.append(file.file.path)
         return deleted
 
+    def expired_queues(self) -> list[AnyQueue]:
+        """Returns the queues whose last record ended before the log, except those of system topics."""
+        lowest = self._log.queue.min_offset
+        queues = (queue for queue in self._queues.all() if not is_system_topic(queue.topic))
+        return [queue for queue in queues if 0 <= _last_record_end(queue) < lowest]
+
     def delete_topic(self, topic: str) -> int:
         """Deletes every queue of a topic.
 
@@ -200,3 +208,11 @@ class Cleaner:
         for queue in queues:
             self._queues.delete(queue)
         return len(queues)
+
+
+def _last_record_end(queue: AnyQueue) -> int:
+    """Returns the physical offset after the record of a queue's last unit; -1 if it has none (getLastOffset)."""
+    if isinstance(queue, BatchQueue):
+        return max((unit.physical_offset + unit.size for unit in queue.units_from(queue.max_offset - 1)), default=-1)
+    unit = queue.unit(queue.max_offset - 1)
+    return unit[0] + unit[1] if unit is not None and unit[0] >= 0 and unit[1] > 0 else -1

@@ -108,3 +108,8 @@ class QueueOffsets:
         for key in [key for key in self.states if key[0] == topic]:
             del self.states[key]
         self.lmq.pop(topic, None)
+
+    def forget_queue(self, topic: str, queue_id: int) -> None:
+        """Resets a deleted queue to offset 0."""
+        self.states.pop((topic, queue_id), None)
+        self.lmq.pop(topic, None)

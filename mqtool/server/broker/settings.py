@@ -26,6 +26,7 @@ DEFAULTS = {
     "brokerTopicEnable": "true",
     "clusterTopicEnable": "true",
     "defaultTopicQueueNums": "8",
+    "enableMixedMessageType": "false",
     "enablePropertyFilter": "false",
     "fileReservedTime": str(RetentionPolicy().reserved_hours),
     "flushConsumerOffsetInterval": "5000",

@@ -77,6 +77,31 @@ def test_at_the_hour_files_of_72_hours_go_and_the_last_stays(filled, clock, age,
     assert len(names(store.clean())) == gone
 
 
+@pytest.mark.parametrize("topic", ["T", "B"])
+def test_a_queue_is_expired_when_its_last_record_was_deleted(filled, clock, topic):
+    """ConsumeQueueStore.cleanExpired of 5.5.0."""
+    store = filled(60, topic=topic, declared=("queue-missing", "queue-missing-units"))
+    for queue_id in (0, 1):
+        store.put("SCHEDULE_TOPIC_XXXX", queue_id, b"x")
+    store.dispatch()
+    assert store.delete_expired_queues() == 0
+    bounds = store.queue_bounds(topic, 0)
+    later = clock.time + 200 * HOUR_MS
+    for _ in range(12):
+        clock.time += 1
+        store.put(topic, 1, b"y" * 500)
+    store.dispatch()
+    clock.time = later
+    store.clean_soon()
+    assert names(store.clean())
+    assert (store.queue_bounds(topic, 0), store.delete_expired_queues()) == ((bounds[1], bounds[1]), 1)
+    assert store.queue_bounds(topic, 0) == (0, 0)
+    assert store.queue_bounds(topic, 1)[1] == 30
+    assert store.queue_bounds("SCHEDULE_TOPIC_XXXX", 0) == (1, 1)
+    assert not list((store.path / "consumequeue" / topic).glob("0"))
+    assert store.put(topic, 0, b"again").queue_offset == 0
+
+
 def test_at_another_hour_nothing_goes(filled):
     store = filled(200)
     assert store.clean() == []

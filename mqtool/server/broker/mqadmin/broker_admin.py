@@ -51,8 +51,8 @@ class BrokerAdmin:
             RequestCode.GET_TOPIC_STATS_INFO: self.topic_stats,
             RequestCode.VIEW_BROKER_STATS_DATA: self.stats_data,
             RequestCode.QUERY_CONSUME_QUEUE: self.consume_queue,
-            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean,
-            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean,
+            RequestCode.CLEAN_EXPIRED_CONSUMEQUEUE: self.clean_queues,
+            RequestCode.DELETE_EXPIRED_COMMITLOG: self.clean_log,
             RequestCode.GET_ALL_CONSUMER_OFFSET: self.consumer_offsets,
             RequestCode.GET_ALL_DELAY_OFFSET: self.delay_offsets,
             RequestCode.GET_BROKER_HA_STATUS: self.ha_status,
@@ -189,8 +189,13 @@ class BrokerAdmin:
             shown["subscriptionData"] = found.subscriptions[topic].body()
         return ok(command, data=body(shown))
 
-    def clean(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """CLEAN_EXPIRED_CONSUMEQUEUE and DELETE_EXPIRED_COMMITLOG: take effect at the next run of retention."""
+    def clean_queues(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """CLEAN_EXPIRED_CONSUMEQUEUE: deletes queues whose last record was deleted."""
+        self._broker.engine.delete_expired_queues()
+        return ok(command)
+
+    def clean_log(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """DELETE_EXPIRED_COMMITLOG: takes effect at the next run of retention."""
         self._broker.clean_soon()
         return ok(command)
 

@@ -7,13 +7,20 @@ from msgspec.structs import replace
 
 from mqtool.errors import FormatError
 from mqtool.formats.beans import bean_of, document_of
-from mqtool.formats.config_files import DataVersion, GroupConfig, TopicConfig
+from mqtool.formats.config_files import MESSAGE_TYPE, DataVersion, GroupConfig, TopicConfig
 from mqtool.formats.service_records import MAX_QUEUES
-from mqtool.formats.topics import LITE_PREFIX
+from mqtool.formats.topics import LITE_PREFIX, is_lmq
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, body, body_of, flag, number, ok, text
+from mqtool.server.broker.attributes import (
+    GROUP_ATTRIBUTES,
+    MIXED,
+    TOPIC_ATTRIBUTES,
+    alter_attributes,
+    parse_changes,
+)
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.net.peer import Handler, Peer
@@ -47,8 +54,7 @@ class TopicAdmin:
     async def update(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """UPDATE_AND_CREATE_TOPIC."""
         topic = text(command, "topic")
-        found = self._broker.topics.get(topic)
-        self._put_topic(
+        changed = self._changed_topic(
             TopicConfig(
                 topic,
                 number(command, "readQueueNums"),
@@ -57,22 +63,25 @@ class TopicAdmin:
                 command.fields.get("topicFilterType") or "SINGLE_TAG",
                 number(command, "topicSysFlag", 0),
                 flag(command, "order"),
-                _attributes(found, command.fields.get("attributes")),
+                parse_changes(command.fields.get("attributes") or "") if names.topic_problem(topic) is None else {},
             )
         )
+        self._put_topic(changed)
         await self._broker.persister.saved()
         await self._broker.wait_registered()
         return ok(command)
 
     async def update_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_AND_CREATE_TOPIC_LIST."""
-        for one in body_of(command).get("topicConfigList") or []:
-            self._put_topic(_bean(TopicConfig, one))
+        requested = [_bean(TopicConfig, one) for one in body_of(command).get("topicConfigList") or []]
+        for changed in [self._changed_topic(config) for config in requested]:
+            self._put_topic(changed)
         await self._broker.persister.saved()
         await self._broker.wait_registered()
         return ok(command)
 
-    def _put_topic(self, config: TopicConfig) -> None:
+    def _changed_topic(self, config: TopicConfig) -> TopicConfig:
+        """Returns the configuration that a topic gets, whose attributes a request states as changes."""
         self._broker.check_writable(None)
         problem = names.topic_problem(config.topic_name)
         if problem is None and names.is_system_topic(config.topic_name):
@@ -85,6 +94,14 @@ class TopicAdmin:
             )
         if problem is not None:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
+        changes = config.attributes or {}
+        if changes.get(f"+{MESSAGE_TYPE}") == MIXED and not self._broker.settings.flag("enableMixedMessageType"):
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
+        found = self._broker.topics.table.get(config.topic_name)
+        current = None if found is None else found.attributes or {}
+        return replace(config, attributes=alter_attributes(TOPIC_ATTRIBUTES, current, changes))
+
+    def _put_topic(self, config: TopicConfig) -> None:
         if self._broker.topics.get(config.topic_name) != config:
             self._broker.topics.put(config)
 
@@ -140,38 +157,42 @@ class TopicAdmin:
         return ok(command, data=body({"topicList": [*found, cluster, name]}))
 
     async def clean_unused(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """CLEAN_UNUSED_TOPIC: deletes the queues of topics that are not in the topic table."""
+        """CLEAN_UNUSED_TOPIC: deletes the queues of topics that are not in the topic table, which LMQs never are.
+
+        Source: DefaultMessageStore.cleanUnusedTopic.
+        """
         known = self._broker.topics.table
         for topic in {topic for topic, _ in self._broker.messages.queues()}:
-            if topic not in known and not names.is_system_topic(topic):
-                self._broker.delete_topic(topic)
+            if topic not in known and not names.is_system_topic(topic) and not is_lmq(topic):
+                self._broker.engine.delete_topic(topic)
         return ok(command)
 
     # -- groups --------------------------------------------------------------------------------------------------
 
     async def update_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
-        self._put_group(body_of(command))
+        self._broker.groups.put(self._changed_group(body_of(command)))
         await self._broker.persister.saved()
         return ok(command)
 
     async def update_group_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
-        for one in body_of(command).get("groupConfigList") or []:
-            self._put_group(one)
+        for changed in [self._changed_group(one) for one in body_of(command).get("groupConfigList") or []]:
+            self._broker.groups.put(changed)
         await self._broker.persister.saved()
         return ok(command)
 
-    def _put_group(self, document: dict[str, Any]) -> None:
+    def _changed_group(self, document: dict[str, Any]) -> GroupConfig:
+        """Returns the configuration that a group gets, whose attributes a request states as changes."""
         known = {member: value for member, value in document.items() if value is not None}
         name = str(known.get("groupName", ""))
         problem = names.group_problem(name)
         if problem is not None:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
-        attributes = _attributes(None, None) | dict(known.pop("attributes", None) or {})
-        config = _bean(GroupConfig, {**document_of(default_group(name)), **known, "groupName": name})
-        kept = {key.lstrip("+"): value for key, value in attributes.items() if not key.startswith("-")}
-        self._broker.groups.put(replace(config, attributes=kept))
+        config: GroupConfig = _bean(GroupConfig, {**document_of(default_group(name)), **known, "groupName": name})
+        found = self._broker.groups.table.get(name)
+        current = None if found is None else found.attributes or {}
+        return replace(config, attributes=alter_attributes(GROUP_ATTRIBUTES, current, config.attributes or {}))
 
     async def delete_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """DELETE_SUBSCRIPTIONGROUP."""
@@ -219,18 +240,6 @@ def _page(command: Command, table: dict[str, Any], first: str, most: str) -> tup
         return found, len(found)
     start = max(0, number(command, first, 0))
     return found[start : start + max(1, number(command, most, len(found) or 1))], len(found)
-
-
-def _attributes(config: TopicConfig | None, changes: str | None) -> dict[str, Any]:
-    """Returns a topic's attributes after changes such as "+a=b,-c" (AttributeParser)."""
-    attributes = dict((config.attributes if config is not None else None) or {})
-    for piece in (changes or "").split(","):
-        name, _, value = piece.strip()[1:].partition("=")
-        if piece.strip().startswith("+"):
-            attributes[name] = value
-        elif piece.strip().startswith("-"):
-            attributes.pop(name, None)
-    return attributes
 
 
 def _bean(kind: type[Any], document: Any) -> Any:

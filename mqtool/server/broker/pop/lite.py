@@ -15,6 +15,7 @@ from mqtool.formats.topics import LITE_PREFIX, parts_of_lite_queue
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, number, text
+from mqtool.server.broker.attributes import LITE_EXPIRATION
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.lite_subscriptions import CHANGED, LiteSubscriptions, bind_topic, is_wildcard
 from mqtool.server.broker.pop.pop_message import PopProcessor
@@ -23,7 +24,6 @@ from mqtool.server.broker.pop.request import MAX_MESSAGES, PopRequest
 from mqtool.server.net.peer import Handler, Peer
 
 LITE = "LITE"
-_EXPIRATION = "lite.topic.expiration"
 
 
 class Lite:
@@ -159,6 +159,6 @@ class Lite:
 def expiration(config: TopicConfig | None) -> int:
     """Returns the minutes without a message after which a topic's lite topics are deleted; -1 for never."""
     try:
-        return int((config.attributes or {}).get(_EXPIRATION, -1)) if config is not None else -1
+        return int((config.attributes or {}).get(LITE_EXPIRATION, -1)) if config is not None else -1
     except ValueError:
         return -1

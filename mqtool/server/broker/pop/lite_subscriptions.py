@@ -16,17 +16,21 @@ from mqtool.formats.topics import LITE_PREFIX, lite_queue
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body_of, ok
+from mqtool.server.broker.attributes import (
+    BIND_TOPIC,
+    LITE_MODEL,
+    LITE_RESET_EXCLUDED,
+    LITE_RESET_UNSUBSCRIBED,
+    LITE_WILDCARD,
+)
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.order import OrderTable
 from mqtool.server.net.peer import Handler, Peer
 
 MAX_CLIENTS = 20_000
-BIND_TOPIC = "lite.bind.topic"
 CHANGED = "%LITE%"
 """Prefix of a pseudo-queue's name, used to wake a client's pop when its subscriptions change; it has no messages."""
 
-_MODEL, _WILDCARD = "lite.sub.model", "lite.sub.wildcard"
-_RESET_EXCLUDED, _RESET_UNSUBSCRIBED = "lite.sub.reset.offset.exclusive", "lite.sub.reset.offset.unsubscribe"
 _FIRST, _END = 1, 2
 """Values of an offset option of type POLICY; 0 stands for the group's consumer offset."""
 _ILLEGAL_STATE = "java.lang.IllegalStateException: "
@@ -59,7 +63,7 @@ def bind_topic(config: GroupConfig | None) -> str:
 
 def is_wildcard(config: GroupConfig | None) -> bool:
     """Whether a consumer group consumes all lite topics of its parent topic."""
-    return config is not None and _WILDCARD in (config.attributes or {})
+    return config is not None and LITE_WILDCARD in (config.attributes or {})
 
 
 class LiteSubscriptions:
@@ -103,7 +107,7 @@ class LiteSubscriptions:
             case "PARTIAL_ADD":
                 self._add(client, group, topic, queues, document.get("offsetOption"), peer)
             case "PARTIAL_REMOVE":
-                self._remove(client, queues, reset=self._attribute(group, _RESET_UNSUBSCRIBED) == "true")
+                self._remove(client, queues, reset=self._attribute(group, LITE_RESET_UNSUBSCRIBED) == "true")
             case "COMPLETE_ADD":
                 self._replace(client, group, topic, queues, peer)
             case "COMPLETE_REMOVE":
@@ -121,7 +125,7 @@ class LiteSubscriptions:
             remark = f"{_ILLEGAL_STATE}subscribe lite operation is not supported for this group"
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, remark)
         known = self._known(client, group, topic, peer)
-        exclusive = self._attribute(group, _MODEL) == "Exclusive"
+        exclusive = self._attribute(group, LITE_MODEL) == "Exclusive"
         for queue in queues:
             if exclusive:
                 self._exclude(client, group, queue)
@@ -176,7 +180,7 @@ class LiteSubscriptions:
             name = queue.rpartition("$")[2]
             fields = {"clientId": other, "consumerGroup": group, "liteTopic": name}
             self._broker.notify(known.peer, RequestCode.NOTIFY_UNSUBSCRIBE_LITE, fields)
-            if self._attribute(group, _RESET_EXCLUDED) == "true":
+            if self._attribute(group, LITE_RESET_EXCLUDED) == "true":
                 self._set_offset(group, queue, 0)
             self.wake(other)
 

@@ -22,6 +22,7 @@ from mqtool.formats.config_files import (
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.server.broker import names
+from mqtool.server.broker.attributes import MESSAGE_TYPES
 from mqtool.server.broker.settings import Settings
 from mqtool.server.broker.tables.config_persister import ConfigPersister
 from mqtool.server.broker.tables.config_table import ConfigTable
@@ -31,8 +32,6 @@ _LOG = logging.getLogger(__name__)
 UNIT = 1
 UNIT_SUBSCRIPTION = 2
 READ_WRITE = PERM_READ | PERM_WRITE
-MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
-"""Message types to which a topic can be restricted."""
 
 
 def _bounded(config: TopicConfig) -> TopicConfig:

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import time
 
 import pytest
 
@@ -39,6 +40,85 @@ def test_an_attribute_is_set_and_removed(client):
         assert client.call(351, topic="Attributed").json.get("attributes", {}) == expected
 
 
+UNCHANGEABLE = "attempt to update an unchangeable attribute. key: queue.type"
+
+
+@pytest.mark.parametrize(
+    ("changes", "answer"),
+    [
+        ("+queue.type=BatchCQ", (1, UNCHANGEABLE)),
+        ("-queue.type", (1, "attempt to delete a nonexistent key: queue.type")),
+        ("+message.type=NONSENSE", (1, "value is not in set: ")),
+        ("+message.type=MIXED", (29, "MIXED message type is not supported.")),
+        ("+reserve.time=soon", (1, 'For input string: "soon"')),
+        ("+lite.topic.expiration=43201", (1, "value is not in range(-1, 43200)")),
+        ("+no.such.key=1", (1, "unsupported key: no.such.key")),
+        ("-message.type", (1, "attempt to delete a nonexistent key: message.type")),
+        ("+message.type=FIFO,-message.type", (1, "alter duplication key. key: message.type")),
+        ("+reserve.time=1,+reserve.time=2", (1, "key duplication: +reserve.time")),
+        ("+reserve-time=1", (1, "kv string format wrong.")),
+        ("message.type=FIFO", (1, "add/alter attribute format is wrong: message.type")),
+        ("message.type", (1, "delete attribute format is wrong: message.type")),
+        ("+message.type=", (1, "add/alter attribute format is wrong: +message.type")),
+        ("m+essage.type=FIFO", (1, "kv string format wrong.")),
+        ("+reserve.time=60,+lite.topic.expiration=43200,", (0, "")),
+    ],
+)
+def test_attributes_of_a_topic_change_by_the_rules_of_the_broker(client, changes, answer):
+    """AttributeParser, AttributeUtil and TopicAttributes of 5.5.0."""
+    client.create_topic("Altered")
+    found = client.create_topic("Altered", attributes=changes)
+    assert found.code == answer[0]
+    assert (found.remark or "").startswith(answer[1])
+    expected = {"reserve.time": "60", "lite.topic.expiration": "43200"} if found.code == 0 else {}
+    assert client.call(351, topic="Altered").json.get("attributes", {}) == expected
+    assert client.call(215, topic="Altered").code == 0
+
+
+def test_a_new_topic_has_the_attributes_that_are_added(client):
+    assert client.create_topic("Removed", attributes="-message.type").remark == (
+        "only add attribute is supported while creating topic. key: message.type"
+    )
+    assert client.call(351, topic="Removed").code == 17
+    added = {"+message.type": "FIFO", "+queue.type": "SimpleCQ"}
+    document = {"topicName": "Added", "readQueueNums": 1, "writeQueueNums": 1, "perm": 6, "attributes": added}
+    assert ask(client, 18, {"topicConfigList": [document]}).code == 0
+    expected = {"message.type": "FIFO", "queue.type": "SimpleCQ"}
+    assert client.call(351, topic="Added").json["attributes"] == expected
+    wrong = ask(client, 18, {"topicConfigList": [document | {"topicName": "First"}, document]})
+    assert (wrong.code, wrong.remark) == (1, UNCHANGEABLE)
+    assert client.call(351, topic="First").code == 17
+    assert ask(client, 18, {"topicConfigList": [document | {"attributes": None}]}).code == 0
+    assert client.call(351, topic="Added").json["attributes"] == expected
+
+
+def test_a_changed_group_keeps_its_attributes(client):
+    """SubscriptionGroupManager.updateSubscriptionGroupConfigWithoutPersist of 5.5.0."""
+
+    def attributes():
+        return client.call(352, group="GBound").json["attributes"]
+
+    bound = {"groupName": "GBound", "attributes": {"+lite.bind.topic": "Par", "+lite.sub.model": "Exclusive"}}
+    assert ask(client, 200, bound).code == 0
+    assert ask(client, 200, {"groupName": "GBound", "retryMaxTimes": 3}).code == 0
+    assert attributes() == {"lite.bind.topic": "Par", "lite.sub.model": "Exclusive"}
+    assert ask(client, 225, {"groupConfigList": [bound | {"attributes": {"-lite.sub.model": ""}}]}).code == 0
+    assert attributes() == {"lite.bind.topic": "Par"}
+    wrongs = {
+        "+lite.sub.model": "Both",
+        "+lite.sub.reset.offset.exclusive": "yes",
+        "+lite.sub.client.max.event.cnt": "9",
+        "-priority.factor": "",
+        "+message.type": "FIFO",
+        "lite.bind.topic": "Other",
+        "+lite.bind.topic": None,
+    }
+    for name, value in wrongs.items():
+        assert ask(client, 200, bound | {"attributes": {name: value}}).code == 1
+    assert attributes() == {"lite.bind.topic": "Par"}
+    assert ask(client, 200, bound | {"attributes": {"+lite.sub.reset.offset.exclusive": "TRUE"}}).code == 0
+
+
 def test_queues_of_topics_that_nothing_knows_are_cleaned(client, server, topic):
     put(client, topic, 1)
     queues = lambda: {name for name, _ in server.broker.messages.queues()}  # noqa: E731
@@ -47,6 +127,37 @@ def test_queues_of_topics_that_nothing_knows_are_cleaned(client, server, topic):
     server.call(lambda: server.broker.topics.table.pop(topic))
     assert client.call(316).code == 0
     assert topic not in server.call(queues)
+
+
+def test_light_queues_and_positions_are_kept_when_unknown_topics_are_cleaned(tmp_path):
+    """DefaultMessageStore.cleanUnusedTopic of 5.5.0."""
+    keys = {"enableLmq": "true", "enableMultiDispatch": "true"}
+    with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
+        client.put("Par", b"x", properties={"INNER_MULTI_DISPATCH": "%LMQ%abc"})
+        client.put("Unknown", b"x")
+        for topic in ("%LMQ%abc", "Unknown"):
+            assert client.call(15, consumerGroup="%LMQ%abc", topic=topic, queueId=0, commitOffset=1).code == 0
+        server.call(lambda: server.broker.topics.table.pop("Unknown"))
+        assert client.call(316).code == 0
+        found = server.call(lambda: {name for name, _ in server.broker.messages.queues()})
+        assert {name for name in found if not name.startswith("rmq_sys")} == {"Par", "%LMQ%abc"}
+        assert [server.broker.offsets.get("%LMQ%abc", name, 0) for name in ("%LMQ%abc", "Unknown")] == [1, 1]
+
+
+def test_cleaning_queues_deletes_no_messages(tmp_path):
+    """AdminBrokerProcessor.cleanExpiredConsumeQueue of 5.5.0."""
+    later = (time.localtime().tm_hour + 12) % 24
+    keys = {"fileReservedTime": "0", "deleteWhen": f"{later:02}", "diskMaxUsedSpaceRatio": "95"}
+    keys["mappedFileSizeCommitLog"] = "4096"
+    with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
+        for _ in range(20):
+            client.put("T", b"x" * 500)
+        assert client.call(306).code == 0
+        server.call(server.broker.engine.clean)
+        assert client.call(31, topic="T", queueId=0).fields["offset"] == "0"
+        assert client.call(329).code == 0
+        server.call(server.broker.engine.clean)
+        assert client.call(31, topic="T", queueId=0).fields["offset"] != "0"
 
 
 def test_properties_that_cannot_be_parsed_are_refused(client):
