@@ -129,7 +129,7 @@ class SendProcessor:
 
     def _put_one(self, message: OutgoingMessage, header: SendHeader) -> tuple[OutgoingMessage, PutResult]:
         """Puts one message; a half message goes into the half topic."""
-        if properties.TRANSACTION_PREPARED in header.properties and is_prepared(header.properties):
+        if properties.TRANSACTION_PREPARED in header.properties and _is_half(message):
             message = transactions.half_message(message)
         elif message.sys_flag & TRANSACTION_MASK:
             message = message._replace(sys_flag=message.sys_flag & ~TRANSACTION_MASK)
@@ -344,20 +344,27 @@ def _count_in(body: bytes) -> int:
 
 def _check_delay(message: OutgoingMessage) -> None:
     """Raises RefusalError if the delay level is not a number; the real broker fails on such a message."""
-    if _DELAY_MARK not in message.properties or message.sys_flag & TRANSACTION_MASK:
-        return
-    level = properties.decode(message.properties).get(properties.DELAY_LEVEL)
+    if _DELAY_MARK in message.properties and not message.sys_flag & TRANSACTION_MASK:
+        _delay_level(properties.decode(message.properties))
+
+
+def _delay_level(found: Mapping[str, str]) -> int:
+    """Returns the delay level in properties, 0 if there is none; raises RefusalError if it is not a number."""
     try:
-        java.parse_int(level or "0")
+        return java.parse_int(found.get(properties.DELAY_LEVEL) or "0")
     except FormatError as error:
         remark = f"the property {properties.DELAY_LEVEL} is not a delay level: {error}"
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark) from error
 
 
-def is_prepared(given: str) -> bool:
-    """Whether properties mark a message as a half message."""
-    found = properties.decode(java.encode_utf8(given))
-    return java.parse_boolean(found.get(properties.TRANSACTION_PREPARED))
+def _is_half(message: OutgoingMessage) -> bool:
+    """Whether a message is a half message: marked as one, and not sent again with a delay after a failed consumption.
+
+    Source: SendMessageProcessor.sendMessage.
+    """
+    found = properties.decode(message.properties)
+    is_marked = java.parse_boolean(found.get(properties.TRANSACTION_PREPARED))
+    return is_marked and (message.reconsume_times <= 0 or _delay_level(found) <= 0)
 
 
 def _without_delay(given: str) -> str:

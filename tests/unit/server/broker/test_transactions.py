@@ -53,6 +53,24 @@ def test_a_committed_message_appears_with_its_half_s_address(client, topic):
     assert facts["properties"]["REAL_TOPIC"] == topic
 
 
+@pytest.mark.parametrize(
+    ("retries", "delay", "parked"),
+    [
+        (1, "3", ("SCHEDULE_TOPIC_XXXX", "%RETRY%GAgain")),
+        (0, "3", ("SCHEDULE_TOPIC_XXXX", "RMQ_SYS_TRANS_HALF_TOPIC")),
+        (1, "0", ("RMQ_SYS_TRANS_HALF_TOPIC", "%RETRY%GAgain")),
+    ],
+)
+def test_a_consumer_s_retry_of_a_transactional_message_is_no_half(client, retries, delay, parked):
+    """SendMessageProcessor.sendMessage of 5.5.0."""
+    client.heartbeat("c@1", consumers={"GAgain": ["T"]})
+    values = {"TRAN_MSG": "true", "PGROUP": "PTx", "DELAY": delay}
+    answer = client.put("%RETRY%GAgain", b"again", properties=values, j=retries)
+    assert answer.code == 0
+    ((facts, _),) = records(client.call(33, offset=int(answer.fields["msgId"][-16:], 16)))
+    assert (facts["topic"], facts["properties"]["REAL_TOPIC"]) == parked
+
+
 def test_a_message_that_is_rolled_back_never_appears(client, topic):
     assert client.answer(end(client, half(client, topic), ROLLBACK)).code == 0
     client.put(topic, b"ordinary")
