@@ -17,6 +17,7 @@ from mqtool.engine.options import StoreOptions, options_from_config
 from mqtool.errors import FormatError, RemoteProtocolError
 from mqtool.formats import config_files, file_names, java_properties
 from mqtool.formats.codec import Buffer
+from mqtool.formats.config_files import ConsumerOffsets
 from mqtool.formats.config_json import JsonStyle
 from mqtool.formats.release import Release
 from mqtool.protocol.codes import RequestCode, ResponseCode
@@ -118,6 +119,8 @@ async def fetch_facts(connection: Connection) -> MasterFacts:
 async def sync_tables(connection: Connection, root: Path, *, release: Release) -> None:
     """Copies topics, groups and offsets of the master into the configuration files of the copy.
 
+    Source: SlaveSynchronize, LmqConsumerOffsetManager.encode (5.5.0); a real slave leaves out the offsets of LMQs.
+
     Raises:
         RemoteProtocolError: an answer cannot be parsed; files before it have been written.
         ConnectionError, TimeoutError: the master does not answer.
@@ -133,7 +136,13 @@ async def sync_tables(connection: Connection, root: Path, *, release: Release) -
             raise RemoteProtocolError(f"answer to {code.name}: {error}") from error
         for member in _NOT_IN_FILES & table.extra.keys():
             del table.extra[member]
-        files.save(name, build(table, files.style))
+        files.save(_file_of(name, table), build(table, files.style))
+
+
+def _file_of(name: str, table: Any) -> str:
+    """Returns the file for a table: a master with enableLmq, and a slave, have positions in lmqConsumerOffset.json."""
+    has_lmq = isinstance(table, ConsumerOffsets) and table.lmq_offset_table is not None
+    return file_names.LMQ_CONSUMER_OFFSETS if has_lmq else name
 
 
 async def _ask(connection: Connection, code: RequestCode) -> Command:

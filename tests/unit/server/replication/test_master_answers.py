@@ -6,6 +6,7 @@ import pytest
 
 from mqtool.engine.options import StoreOptions
 from mqtool.errors import RemoteProtocolError, StoreError
+from mqtool.formats import config_files
 from mqtool.formats.release import V5_5
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.replication import Piece
@@ -68,6 +69,21 @@ def test_tables_that_cannot_be_parsed_end_the_sync_and_empty_ones_are_left_out(t
     broken = empty | {codes[-1]: [Command(0, body=b"[]")]}
     with pytest.raises(RemoteProtocolError, match=f"answer to {codes[-1]}: "):
         asyncio.run(master.sync_tables(Broker(**broken), tmp_path, release=V5_5))
+
+
+@pytest.mark.parametrize(
+    ("table", "file"),
+    [(b'{"lmqOffsetTable":{"%LMQ%a@g":7},', "lmqConsumerOffset.json"), (b"{", "consumerOffset.json")],
+)
+def test_positions_are_where_a_slave_reads_them(tmp_path, table, file):
+    codes = [code.name for code, _, _ in master._TABLES.values()]
+    answers = {name: [Command(0)] for name in codes}
+    answers["GET_ALL_CONSUMER_OFFSET"] = [Command(0, body=table + b'"offsetTable":{"T@g":{0:5}}}')]
+    asyncio.run(master.sync_tables(Broker(**answers), tmp_path, release=V5_5))
+    assert [path.name for path in (tmp_path / "config").iterdir()] == [file]
+    found = config_files.parse_consumer_offsets((tmp_path / "config" / file).read_bytes())
+    assert found.offset_table == {"T@g": {0: 5}}
+    assert (found.lmq_offset_table or {}).get("%LMQ%a@g") == (7 if file.startswith("lmq") else None)
 
 
 def test_records_that_do_not_follow_or_are_none_are_not_stored(tmp_path):
