@@ -89,8 +89,33 @@ def load(directory: Path, config: BrokerConfig) -> OffsetTables:
     )
     if parsed is not None:
         tables.append(OffsetTable(f"{file_names.CONFIG}/{DATABASE}", directory / DATABASE, parsed))
-    read, evidence = _choose(config, {table.file_name: table for table in tables})
-    return OffsetTables(tuple(tables), read, _written(config, read), evidence, tuple(problems))
+    name = file_read(directory, config)
+    read, evidence = _choose(config, name, {table.file_name: table for table in tables})
+    written = file_names.CONSUMER_OFFSETS if read is not None and read.is_database else name
+    return OffsetTables(tuple(tables), read, f"{file_names.CONFIG}/{written}", evidence, tuple(problems))
+
+
+def file_read(directory: Path, config: BrokerConfig) -> str:
+    """Returns the name of the file with positions that a broker without RocksDB reads and writes.
+
+    If `enableLmq` is not configured, it is the file that exists; if both do, consumerOffset.json.
+
+    Args:
+        directory: config/ of the store; it may be empty.
+        config: the broker's configuration.
+    """
+    with_lmq = config.flag("enableLmq")
+    if with_lmq is None:
+        with_lmq = [_exists(directory, name) for name in FILES] == [False, True]
+    return file_names.LMQ_CONSUMER_OFFSETS if with_lmq else file_names.CONSUMER_OFFSETS
+
+
+def _exists(directory: Path, name: str) -> bool:
+    """Whether a file or its backup exists."""
+    try:
+        return any((directory / (name + end)).exists() for end in ("", file_names.BACKUP_SUFFIX))
+    except OSError:  # the directory may not be searched
+        return False
 
 
 def _files(directory: Path, problems: list[str]) -> Iterator[OffsetTable]:
@@ -100,15 +125,8 @@ def _files(directory: Path, problems: list[str]) -> Iterator[OffsetTable]:
             yield OffsetTable(f"{file_names.CONFIG}/{name}", *found)
 
 
-def _written(config: BrokerConfig, read: OffsetTable | None) -> str:
-    if read is not None:
-        return f"{file_names.CONFIG}/{file_names.CONSUMER_OFFSETS}" if read.is_database else read.name
-    name = file_names.LMQ_CONSUMER_OFFSETS if config.flag("enableLmq") else file_names.CONSUMER_OFFSETS
-    return f"{file_names.CONFIG}/{name}"
-
-
-def _choose(config: BrokerConfig, tables: dict[str, OffsetTable]) -> tuple[OffsetTable | None, str]:
-    """Returns the table that a broker reads, and why."""
+def _choose(config: BrokerConfig, name: str, tables: dict[str, OffsetTable]) -> tuple[OffsetTable | None, str]:
+    """Returns the table that a broker reads, and why; `name` is the file that it reads without RocksDB."""
     plain, lmq = tables.get(file_names.CONSUMER_OFFSETS), tables.get(file_names.LMQ_CONSUMER_OFFSETS)
     database = tables.get(DATABASE)
     kind, with_lmq = config.text("storeType"), config.flag("enableLmq")
@@ -117,9 +135,8 @@ def _choose(config: BrokerConfig, tables: dict[str, OffsetTable]) -> tuple[Offse
             return plain, f"a broker with RocksDB takes {plain.name} over: its data version is newer"
         return database, f"a broker with storeType=defaultRocksDB reads {database.name}"
     if with_lmq is not None:
-        name = file_names.LMQ_CONSUMER_OFFSETS if with_lmq else file_names.CONSUMER_OFFSETS
         words = f"with enableLmq={str(with_lmq).lower()} a broker reads {file_names.CONFIG}/{name}"
         return tables.get(name), words
     if plain is not None and lmq is not None:
         return plain, f"{plain.name} and {lmq.name} are both there; a broker with enableLmq=true reads the second"
-    return plain or lmq, ""
+    return tables.get(name), ""

@@ -13,7 +13,7 @@ from msgspec.structs import replace
 
 from mqtool.engine import MessageStore
 from mqtool.errors import FormatError, MqtoolError
-from mqtool.formats import hosts, java
+from mqtool.formats import file_names, hosts, java
 from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.hosts import Host
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
@@ -33,6 +33,7 @@ from mqtool.server.broker.tables.stats import Stats
 from mqtool.server.broker.tables.topics import TopicTable
 from mqtool.server.broker.writer import Writer
 from mqtool.server.net.peer import Peer
+from mqtool.store.offset_tables import file_read
 
 _LOG = logging.getLogger(__name__)
 
@@ -80,7 +81,7 @@ class Broker:
         self.persister = ConfigPersister(configs, durable=store.options.sync)
         self.topics = TopicTable(self.persister, settings)
         self.groups = GroupTable(self.persister, settings)
-        self.offsets = OffsetTable(self.persister, lmq=store.options.lmq)
+        self.offsets = OffsetTable(self.persister, file_read(store.path / file_names.CONFIG, settings.store_config()))
         self.clients = Clients(self._notify_members)
         self.locks, self.stats, self.skipped = QueueLocks(), Stats(), SkippedRecords()
         self.early_deletions = EarlyDeletions(self.offsets)

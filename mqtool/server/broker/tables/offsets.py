@@ -21,23 +21,23 @@ def _is_light(key: str) -> bool:
 class OffsetTable:
     """Consumer offsets of all groups. `persist`, called at intervals, schedules writing the file."""
 
-    def __init__(self, persister: ConfigPersister, *, lmq: bool = False) -> None:
+    def __init__(self, persister: ConfigPersister, name: str = file_names.CONSUMER_OFFSETS) -> None:
         """Loads the file.
 
         Args:
             persister: persister of the configuration files.
-            lmq: value of enableLmq: use the file lmqConsumerOffset.json, which has a separate table for LMQ groups
-                (LmqConsumerOffsetManager).
+            name: of the file, as `offset_tables.file_read` decides; lmqConsumerOffset.json has a separate table for LMQ
+                groups (LmqConsumerOffsetManager).
 
         Raises:
             ConfigFileError: the file cannot be parsed.
         """
-        self._name = file_names.LMQ_CONSUMER_OFFSETS if lmq else file_names.CONSUMER_OFFSETS
-        self._lmq = lmq
+        self._name = name
+        self._lmq = name == file_names.LMQ_CONSUMER_OFFSETS
         loaded = persister.configs.load(self._name, config_files.parse_consumer_offsets)
         self._loaded = loaded or ConsumerOffsets({}, pull_offset_table={})
         self._table = {key: dict(offsets) for key, offsets in self._loaded.offset_table.items()}
-        if lmq:
+        if self._lmq:
             self._table |= {key: {0: offset} for key, offset in (self._loaded.lmq_offset_table or {}).items()}
         self._pulled: dict[str, dict[int, int]] = {}
         self._resets: dict[str, dict[int, int]] = {}

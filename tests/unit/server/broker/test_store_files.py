@@ -6,7 +6,7 @@ import shutil
 import pytest
 
 from mqtool.engine.start.detect import options_for
-from mqtool.errors import LayoutError
+from mqtool.errors import ConfigFileError, LayoutError
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store import broker_config
 from mqtool.store.store import open_store
@@ -97,6 +97,36 @@ def test_a_store_with_several_directories_of_the_log_keeps_its_queues(tmp_path):
     assert serve(store, pull) > 0
     after = queues_of(store)
     assert {name: after[name] for name in before} == before
+
+
+@pytest.mark.parametrize("keys", [{}, {"enableLmq": "true"}])
+def test_positions_are_kept_in_the_file_that_has_them(tmp_path, keys):
+    store = copy_store("orders-4.9.7", tmp_path)
+    with open_store(store) as found:
+        before = found.metadata.consumer_offsets
+    assert before["pull-group"]["Orders"] == {0: 10, 1: 27, 2: 3, 3: 24}
+
+    def commit(address):
+        with Client(address) as client:
+            fields = {"consumerGroup": "pull-group", "topic": "Orders", "queueId": 1}
+            assert client.call(15, commitOffset=28, **fields).code == 0
+            return client.call(14, **fields).fields["offset"]
+
+    assert serve(store, commit, keys) == "28"
+    assert not (store / "config" / "consumerOffset.json").exists()
+    with open_store(store) as found:
+        assert found.metadata.offset_tables.read.file_name == "lmqConsumerOffset.json"
+        assert found.metadata.consumer_offsets["pull-group"]["Orders"] == {0: 10, 1: 28, 2: 3, 3: 24}
+        assert found.metadata.consumer_offsets["ordered-half"] == before["ordered-half"]
+
+
+def test_a_broken_file_of_positions_is_not_replaced_by_the_other(tmp_path):
+    store = copy_store("orders-4.9.7", tmp_path)
+    (store / "config" / "consumerOffset.json").write_text("broken")
+    with open_store(store) as found:
+        assert found.metadata.offset_tables.read is None
+    with pytest.raises(ConfigFileError, match=r"consumerOffset\.json: cannot be understood"):
+        serve(store, lambda _: None)
 
 
 def test_relative_directories_of_a_configuration_start_at_its_file_when_a_store_is_only_read(tmp_path, original):
