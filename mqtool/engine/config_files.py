@@ -26,6 +26,7 @@ class ConfigFiles:
         self._directory = root / file_names.CONFIG
         self._files = files
         self.style = json_style(release)
+        self._unusable: set[str] = set()
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
         """Reads a file, or its backup if the file is missing, empty or malformed.
@@ -46,19 +47,20 @@ class ConfigFiles:
         broken: FormatError | None = None
         for candidate in (path, path.with_name(name + file_names.BACKUP_SUFFIX)):
             data = candidate.read_bytes() if candidate.is_file() else b""
-            if not data:
-                continue
             try:
-                return parse(data)
+                if data:
+                    return parse(data)
             except FormatError as error:
                 _LOG.warning("configuration file is broken path=%s error=%s", candidate, error)
                 broken = broken or error
+            if candidate == path and path.is_file():
+                self._unusable.add(name)
         if broken is not None:
             raise ConfigFileError(f"cannot be understood, nor is there a good backup: {broken}", path) from broken
         return None
 
     def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
-        """Writes a file; its previous content becomes its backup.
+        """Writes a file; its previous content becomes its backup, unless `load` could not use it.
 
         With `durable` it is on disk on return, otherwise after `sync`; it survives a kill in both cases. A power cut
         in between leaves the old file, or only the old backup, or the new file.
@@ -70,9 +72,10 @@ class ConfigFiles:
         self._files.make_directory(self._directory)
         new = path.with_name(name + ".new")
         self._files.write_whole(new, data, sync=durable)
-        if path.exists():
+        if path.exists() and name not in self._unusable:
             self._files.rename(path, path.with_name(name + file_names.BACKUP_SUFFIX))
         self._files.rename(new, path)
+        self._unusable.discard(name)
         if durable:
             self._files.sync_directory(self._directory)
 

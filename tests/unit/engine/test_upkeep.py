@@ -218,6 +218,28 @@ def test_a_save_that_ends_anywhere_leaves_a_table_that_can_be_read(tmp_path, ste
     assert list(found) in ([["T2"], ["T3"]])
 
 
+@pytest.mark.parametrize("content", [b"", b'{"topicConfigTable":{"a'], ids=["empty", "cut"])
+def test_a_broken_table_never_takes_the_place_of_its_good_backup(tmp_path, content):
+    tables = ConfigFiles(tmp_path, Files(), release=V5_5)
+    path = tmp_path / "config" / "topics.json"
+
+    def text(number):
+        return config_files.build_topics(
+            config_files.Topics({f"T{number}": config_files.TopicConfig(f"T{number}")}), tables.style
+        )
+
+    for number in (1, 2):
+        tables.save("topics.json", text(number))
+    path.write_bytes(content)
+    tables = ConfigFiles(tmp_path, Files(), release=V5_5)
+    assert list(tables.topics().topic_config_table) == ["T1"]
+    tables.save("topics.json", text(3))
+    backup = path.with_name("topics.json.bak")
+    assert (path.read_bytes(), backup.read_bytes()) == (text(3), text(1))
+    tables.save("topics.json", text(4))
+    assert (path.read_bytes(), backup.read_bytes()) == (text(4), text(3))
+
+
 def test_a_table_and_a_backup_that_are_broken_refuse_the_store_and_stay(tmp_path):
     (tmp_path / "config").mkdir()
     for name in ("topics.json", "topics.json.bak"):
