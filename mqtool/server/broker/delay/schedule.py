@@ -6,7 +6,7 @@ Source: ScheduleMessageService (4.9.7, 5.5.0).
 
 import time
 
-from mqtool.formats import config_files, file_names, properties, service_records
+from mqtool.formats import config_files, file_names, service_records
 from mqtool.formats.config_files import DataVersion, DelayOffsets
 from mqtool.formats.delay_levels import parse_delay_levels
 from mqtool.formats.topics import SCHEDULE_TOPIC
@@ -101,8 +101,7 @@ class Schedule:
         if now < due <= now + delay:
             return False
         topic, queue_id = service_records.scheduled_destination(message.properties)
-        changed = {**message.properties, properties.WAIT: "false"}
-        result = broker.writer.deliver(requeued(message, topic, queue_id, changed, broker.store_host))
+        result = broker.writer.deliver(requeued(message, topic, queue_id, message.properties, broker.store_host))
         if result.ok:
             broker.stats.put(topic, queue_id, 1, result.size)
         return result.ok

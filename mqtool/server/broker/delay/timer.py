@@ -336,12 +336,7 @@ class Timer:
         """Puts a message with its delivery time into its own topic; returns False if the store refuses it now."""
         found = message.properties
         topic, queue_id = service_records.destination(found, default_queue="0")
-        changed = {
-            **found,
-            properties.TIMER_ENQUEUE_MS: str(enqueued),
-            properties.TIMER_DEQUEUE_MS: str(now),
-            properties.WAIT: "false",
-        }
+        changed = {**found, properties.TIMER_ENQUEUE_MS: str(enqueued), properties.TIMER_DEQUEUE_MS: str(now)}
         result = self._broker.writer.deliver(requeued(message, topic, queue_id, changed, self._broker.store_host))
         if result.ok:
             self._broker.stats.put(topic, queue_id, 1, result.size)

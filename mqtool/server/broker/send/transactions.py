@@ -115,7 +115,13 @@ class Transactions:
         return time.time_ns() // 1_000_000 - half.record.born_timestamp > immunity
 
     def _committed(self, half: ParsedRecord, place: service_records.Destination, half_offset: int) -> OutgoingMessage:
-        message = requeued(half, *place, {**half.properties, properties.WAIT: "false"}, self._broker.store_host)
+        """Returns the message that a commit stores (EndTransactionProcessor.endMessageTransaction).
+
+        5.5.0 removes the properties with the destination, 4.9.7 keeps them.
+        """
+        removed = (properties.REAL_TOPIC, properties.REAL_QUEUE_ID) if self._broker.release >= (5, 5) else ()
+        kept = {name: value for name, value in half.properties.items() if name not in removed}
+        message = requeued(half, *place, kept, self._broker.store_host)
         return message._replace(sys_flag=half.record.sys_flag | _COMMIT, prepared_transaction_offset=half_offset)
 
     async def _note_done(self, half_queue_offset: int) -> None:

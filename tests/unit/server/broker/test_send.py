@@ -154,6 +154,7 @@ def test_a_delayed_message_comes_after_its_time(client, topic):
     ((parked, _),) = records(client.call(33, offset=place))
     assert parked["topic"] == "SCHEDULE_TOPIC_XXXX"
     assert facts["stored"] - parked["stored"] >= 1000
+    assert facts["properties"]["WAIT"] == "true"  # as in fixtures/orders-5.5.0
 
 
 def test_a_reply_is_pushed_to_the_client_that_asked(client, connect, topic):

@@ -50,7 +50,8 @@ def test_a_committed_message_appears_with_its_half_s_address(client, topic):
     until(lambda: client.pull(topic).code == 0)
     ((facts, body),) = records(client.pull(topic))
     assert (body, facts["prepared"], facts["sys_flag"] & 12) == (b"tx", where[0], 8)
-    assert facts["properties"]["REAL_TOPIC"] == topic
+    assert facts["properties"]["WAIT"] == "true"
+    assert not {"REAL_TOPIC", "REAL_QID"} & facts["properties"].keys()  # as in fixtures/orders-5.5.0
 
 
 @pytest.mark.parametrize(
@@ -172,6 +173,10 @@ def test_a_broker_of_4_9_takes_an_end_at_any_time_and_states_it_by_one_number(ol
     with MqServer(old_store) as server, Client(server.broker_address) as client:
         where = half(client, "Late", immunity="1", age_h=1)
         assert client.answer(end(client, where, COMMIT)).code == 0
+        until(lambda: client.pull("Late").code == 0)
+        ((facts, _),) = records(client.pull("Late"))
+        kept = {name: facts["properties"].get(name) for name in ("REAL_TOPIC", "REAL_QID", "WAIT")}
+        assert kept == {"REAL_TOPIC": "Late", "REAL_QID": "0", "WAIT": "true"}  # as in fixtures/orders-4.9.7
         until(lambda: client.pull("RMQ_SYS_TRANS_OP_HALF_TOPIC").code == 0)
         assert bodies(client.pull("RMQ_SYS_TRANS_OP_HALF_TOPIC")) == [b"%d" % where[1]]
 
