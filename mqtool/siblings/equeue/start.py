@@ -270,6 +270,11 @@ def _load_queues(listed: Listing, settings: EQueueSettings, start: Start) -> Non
         if listing.is_integer(folder.name):
             exception, words = "OverflowException", "Value was either too large or too small for an Int32."
         raise StartRefusedError(Refusal(exception, words, folder, remedy))
+    for folder in listed.unread_folders:
+        name = f"{folder.parent.name}/{int(folder.name)}"
+        start.notes.append(
+            f"folder {folder.parent.name}/{folder.name} is not read: queue {name} is that of folder {name}"
+        )
     for queue in listed.queues:
         loaded = _load_queue(queue, settings)
         if loaded is not None and queue.chunks:

@@ -35,6 +35,7 @@ from mqtool.verify.findings import Finding, Severity
 
 _SALVAGE = "salvage the store; records after the damage can be read backwards"
 _REBUILD = "rebuild the queue from the message chunks"
+_NO_CHUNK = "restore the header, or salvage the store, which reads the chunk without it; remove an empty file"
 _RENAME = "move files that are not chunks out of the directory"
 
 
@@ -50,7 +51,7 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
     for queue in store.queues:
         store.queue_chunks(queue)  # also finds those that cannot be read
     for path, reason in store.unreadable.items():
-        yield finding("equeue-no-chunk", Severity.ERROR, path, reason, "restore the header, or remove an empty file")
+        yield finding("equeue-no-chunk", Severity.ERROR, path, reason, _NO_CHUNK)
     for path, kept in store.duplicates.items():
         number = kept.header.chunk_number
         step = _RENAME if equeue.named_number(path.name) == number else "restore the number in the header"
@@ -58,7 +59,7 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
         yield finding("equeue-chunk-number", Severity.ERROR, path, detail, step, 0)
     yield from _starts(store)
     yield from _folder(store.chunks, fixed=False)
-    scan = _MessageScan()
+    scan = _MessageScan(damage=_ranges_not_read(store))
     for item in store.runs():
         if isinstance(item, Damage):
             if item.kind == MISSING_CHUNK:
@@ -82,6 +83,17 @@ def verify(store: EQueueStore) -> Iterator[Finding]:
     yield from _missing_chunks(scan.damage, named)
     yield from _names(store)
     yield from _offsets(store)
+
+
+def _ranges_not_read(store: EQueueStore) -> list[Damage]:
+    """Returns the global positions of message chunks whose records are not read: entries may point there."""
+    read = {chunk.header.chunk_number for chunk in store.chunks}
+    numbers = {path: equeue.named_number(path.name) for path in store.unread if path in store.listing.messages}
+    return [
+        Damage(number * store.capacity, (number + 1) * store.capacity, "no-chunk", store.unread[path], path, 0)
+        for path, number in numbers.items()
+        if number is not None and number not in read
+    ]
 
 
 def _starts(store: EQueueStore) -> Iterator[Finding]:

@@ -8,6 +8,7 @@ import pytest
 from mqtool.cli.app import run
 from mqtool.formats import equeue_message
 from mqtool.siblings.equeue import writer
+from mqtool.siblings.equeue.explain import explain
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.start import start
 from mqtool.siblings.equeue.store import EQueueStore
@@ -63,6 +64,7 @@ def test_a_number_in_another_form_names_a_folder_that_the_broker_does_not_read(n
     folder = root / "queue-chunks/Orders/7"
     folder.rename(folder.with_name(name))
     assert loaded(root) == (None, {("Orders", 7): 0})
+    assert f"folder Orders/{name} is not read" in explain(root).silent[0]
     with EQueueStore(root) as store:
         assert [list(store.entries(queue)) for queue in store.queues] == [[]]
         assert {one.code: Path(one.file).name for one in verify(store)}["equeue-queue-folder"] == name
