@@ -8,7 +8,7 @@ MmapFileList, MemberState (dledger 0.3.1.2 of RocketMQ 4.9.7, 0.3.2 of 5.5.0), D
 from msgspec import Struct
 
 from mqtool.errors import FormatError
-from mqtool.formats import java
+from mqtool.formats import java, java_properties
 from mqtool.formats.codec import Buffer, Unit
 from mqtool.formats.fields import i32, i64
 
@@ -18,6 +18,7 @@ DATA = "data"
 INDEX = "index"
 CHECKPOINT = "checkpoint"
 CURRENT_TERM = "currterm"
+END_INDEX = "endIndex"
 COMMITTED_INDEX = "committedIndex"
 
 DEFAULT_INDEX_FILE_SIZE = 5 * 1024 * 1024 * 32
@@ -63,7 +64,7 @@ class LedgerState(Struct, frozen=True):
     """
 
     end_index: int | None
-    committed_index: int | None
+    committed_index: int
 
 
 ENTRY = Unit(
@@ -102,46 +103,41 @@ BLANK_ENTRY_SIZE = BLANK_ENTRY.size
 INDEX_UNIT_SIZE = INDEX_UNIT.size
 
 
-def parse_properties(data: Buffer) -> dict[str, str]:
-    """Parses `checkpoint` or `currterm`: lines of `name=value`, as IOUtils.properties2String writes them.
-
-    Raises:
-        FormatError: not text, or a line without `=`.
-    """
-    try:
-        lines = bytes(data).decode("ascii").splitlines()
-    except UnicodeDecodeError as error:
-        raise FormatError("expected text", layout="DLedger properties", position=error.start) from error
-    found = {}
-    for number, line in enumerate(lines):
-        name, equals, value = line.partition("=")
-        if line and not line.startswith("#"):
-            if not equals:
-                raise FormatError(
-                    f"expected name=value, found {line[:40]!r}", layout="DLedger properties", field=f"line {number + 1}"
-                )
-            found[name.strip()] = value.strip()
-    return found
-
-
 def parse_state(data: Buffer) -> LedgerState:
     """Parses `checkpoint`.
 
     Raises:
         FormatError: it is not a valid checkpoint.
     """
-    found = parse_properties(data)
-    return LedgerState(_number(found, "endIndex"), _number(found, COMMITTED_INDEX))
+    committed = committed_index_text(data)
+    if not committed:
+        raise FormatError(f"expected {COMMITTED_INDEX} with a number, found none", layout="DLedger checkpoint")
+    end = java.trim(java_properties.parse(bytes(data)).get(END_INDEX, ""))
+    return LedgerState(java.parse_long(end) if end else None, java.parse_long(committed))
+
+
+def committed_index_text(data: Buffer) -> str:
+    """Returns the number of the last committed entry in `checkpoint` as a text; "" if it states none.
+
+    DLedgerMmapFileStore.recover trims the text and parses it.
+
+    Raises:
+        FormatError: java.util.Properties rejects the file.
+    """
+    return java.trim(java_properties.parse(bytes(data)).get(COMMITTED_INDEX, ""))
+
+
+def is_state_of(data: Buffer, end: int) -> bool:
+    """Whether `checkpoint` is what the broker writes if the last entry is committed, in any order of the lines."""
+    lines = (f"{COMMITTED_INDEX}={end}".encode(), f"{END_INDEX}={end}".encode(), b"")
+    return sorted(bytes(data).split(b"\n")) == sorted(lines)
 
 
 def parse_current_term(data: Buffer) -> int | None:
-    """Returns the term in `currterm`; None if it contains none.
+    """Returns the term in `currterm`, which MemberState.loadTerm does not trim; None if it contains none.
 
     Raises:
         FormatError: it is not a valid file of this kind.
     """
-    return _number(parse_properties(data), "currTerm")
-
-
-def _number(found: dict[str, str], name: str) -> int | None:
-    return java.parse_long(found[name]) if name in found else None
+    found = java_properties.parse(bytes(data))
+    return java.parse_long(found["currTerm"]) if "currTerm" in found else None

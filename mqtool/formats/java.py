@@ -18,6 +18,8 @@ _LONG_DIGITS, _INT_DIGITS = 19, 10
 _TOO_MANY_DIGITS = 20
 """No Java number has so many, but for zeros in front."""
 
+_BLANKS = "".join(map(chr, range(0x21)))
+
 _ENCODED_SURROGATE = re.compile(rb"\xed[\xa0-\xbf][\x80-\xbf]?")
 
 
@@ -109,6 +111,11 @@ def split_drop_trailing(text: str, separator: str) -> list[str]:
     while parts and not parts[-1]:
         parts.pop()
     return parts
+
+
+def trim(text: str) -> str:
+    """Returns the result of `String.trim()`, which removes blanks and control characters only."""
+    return text.strip(_BLANKS)
 
 
 def parse_long(text: str) -> int:

@@ -9,7 +9,7 @@ from pathlib import Path
 from msgspec import Struct
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import dledger, java, java_properties
+from mqtool.formats import dledger, java
 from mqtool.formats.dledger import BLANK_ENTRY_SIZE, ENTRY, ENTRY_HEADER_SIZE, INDEX_UNIT, INDEX_UNIT_SIZE, EntryHeader
 from mqtool.recovery.action_log import Action, ActionLog, exits, load_fails
 from mqtool.recovery.dledger_files import LedgerFile, LedgerFiles
@@ -268,7 +268,6 @@ class LedgerRecovery:
 
     def _stated(self) -> str:
         try:
-            found = java_properties.parse(read_file(self._directory / dledger.CHECKPOINT))
+            return dledger.committed_index_text(read_file(self._directory / dledger.CHECKPOINT))
         except (StoreError, FormatError):
             return ""
-        return found.get(dledger.COMMITTED_INDEX, "")

@@ -4,9 +4,8 @@ Source: DefaultMessageStore.start, DLedgerServer.startup, DLedgerMmapFileStore.p
 dledger 0.3.1.2, 0.3.2).
 """
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import StoreError
 from mqtool.formats import dledger
-from mqtool.formats.dledger import LedgerState
 from mqtool.recovery.action_log import Action, StartHung
 from mqtool.recovery.dledger_log import LedgerLogRecovery, MixedLog
 from mqtool.recovery.reput import dispatch_on
@@ -65,10 +64,10 @@ class LedgerStart(Start):
         path = place.directory / dledger.CHECKPOINT
         end = self._log.recovery.end_index
         try:
-            stated = dledger.parse_state(read_file(path)) if path.exists() else None
-        except (StoreError, FormatError):
-            stated = LedgerState(None, None)
-        if stated is None:
+            is_current = dledger.is_state_of(read_file(path), end) if path.exists() else None
+        except StoreError:
+            is_current = False
+        if is_current is None:
             self.actions.do(Action.CREATE, path)
-        elif stated != LedgerState(end, end):
+        elif not is_current:
             self.actions.do(Action.WRITE, path)

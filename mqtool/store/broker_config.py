@@ -21,9 +21,6 @@ from mqtool.formats.release import Release
 from mqtool.store.broker_keys import CHOICES, KEYS, LEGACY_KEYS, Type, UnknownKey, unknown_keys
 from mqtool.store.files import read_file
 
-_JAVA_BLANKS = "".join(map(chr, range(0x21)))
-"""What String.trim() removes."""
-
 _TRIMS_SINCE = Release(5, 2)
 
 LOG_PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog")
@@ -73,10 +70,10 @@ def effective_value(key: str, value: str, release: Release | None = None) -> str
                 return None
             return str(timer.precision_ms(number) if key == "timerPrecisionMs" else number)
         case Type.DOUBLE:
-            decimal = value.strip(_JAVA_BLANKS)
+            decimal = java.trim(value)
             return decimal if _DOUBLE.fullmatch(decimal) else None
         case Type.TEXT:
-            text = value if release is not None and release < _TRIMS_SINCE else value.strip(_JAVA_BLANKS)
+            text = value if release is not None and release < _TRIMS_SINCE else java.trim(value)
             return text if text in CHOICES.get(key, (text,)) else None
         case _:
             return value
@@ -115,7 +112,7 @@ def _effect(key: str, value: str, release: Release | None) -> str:
         case Type.TEXT if text is None:
             choices = ", ".join(CHOICES[key])
             return f"the broker ignores it and keeps its default; write one of {choices}, without blanks"
-        case Type.TEXT if value.strip(_JAVA_BLANKS) != value and (release is None or release < _TRIMS_SINCE):
+        case Type.TEXT if java.trim(value) != value and (release is None or release < _TRIMS_SINCE):
             if key in CHOICES:
                 return "brokers before 5.2 ignore it for its blanks and keep the default; remove the blanks"
             return "brokers before 5.2 keep the blanks at its end; remove the blanks"

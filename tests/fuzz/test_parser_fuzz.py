@@ -362,7 +362,7 @@ TARGETS = {
     ),
     "broker.conf": Target(each(java_properties.parse), lambda: files("*/broker*.conf", 800)),
     "DLedger state": Target(
-        each(dledger.parse_properties, dledger.parse_state, dledger.parse_current_term),
+        each(dledger.committed_index_text, dledger.parse_state, dledger.parse_current_term),
         lambda: files("dledger*/store*/dledger-*/*") or [b"currTerm=1\nvoteLeader=n0\n"],
     ),
     "timer log and wheel": Target(

@@ -64,7 +64,7 @@ CHECKS = (
     _check(
         "dledger-text",
         Severity.WARNING,
-        "The ledger's file checkpoint or currterm is missing or does not consist of name=value lines.",
+        "The ledger's file checkpoint or currterm is missing or does not state its number as properties do.",
         "Compare it with the .bak file next to it.",
         run("RB-15"),
         "RB-15",
