@@ -22,7 +22,7 @@ from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_directory
 from mqtool.store.index_file import list_index_files, shape_of
 from mqtool.store.layout import StoreLayout
-from mqtool.store.real_path import is_inside, real_path
+from mqtool.store.real_path import real_path
 from mqtool.store.store import open_store
 
 _SIZES = {
@@ -109,11 +109,13 @@ def _refuse_log_of_other_store(root: Path, directories: tuple[Path, ...], keys: 
     other = _other_root(root, keys)
     if other is None or not other.is_dir():
         return
+    paths = keys.paths("storePathCommitLog") + keys.paths("readOnlyCommitLogStorePaths")
+    its_own = {real_path(path) for path in (*paths, other / file_names.COMMIT_LOG)}
     for directory in directories:
-        if not is_inside(directory, root):
+        if real_path(directory) in its_own:
             words = (
-                f"is the log of the store {other}, which storePathRootDir of {keys.source} names; {root} has no such "
-                "directory. Give a configuration with the directories of this store"
+                f"is the log of the store {other}, which storePathRootDir of {keys.source} names, not of {root}. Copy "
+                "the log too, or give a configuration with the directories of this store"
             )
             raise LayoutError(words, directory)
 

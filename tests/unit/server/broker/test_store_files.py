@@ -55,14 +55,27 @@ def test_a_copy_is_written_with_the_configuration_of_the_original_and_the_origin
     assert queues_of(copy)[topic] == (queues[topic][0], queues[topic][1] + 1)
 
 
-def test_the_log_of_another_store_is_never_opened_for_writing(tmp_path, original):
+@pytest.mark.parametrize("is_linked", [False, True])
+def test_the_log_of_another_store_is_never_opened_for_writing(tmp_path, original, is_linked):
     """A broker started with this root would continue the other store's log; its lock is in the other root."""
     store, config = original
     other = tmp_path / "other"
     shutil.copytree(store, other, ignore=shutil.ignore_patterns("commitlog"))
+    if is_linked:
+        (other / "commitlog").symlink_to(store / "commitlog")
     words = "commitlog: is the log of the store .*original/store, which storePathRootDir of .*broker.conf names"
     with pytest.raises(LayoutError, match=words):
         options_for(other, config)
+
+
+def test_a_log_on_another_disk_is_opened_with_the_configuration_of_another_store(tmp_path, original):
+    store, config = original
+    copy, disk = tmp_path / "copy", tmp_path / "disk" / "commitlog"
+    shutil.copytree(store, copy)
+    disk.parent.mkdir()
+    (copy / "commitlog").rename(disk)
+    (copy / "commitlog").symlink_to(disk)
+    assert options_for(copy, config).commit_log_dirs == ()
 
 
 def test_a_new_store_with_the_configuration_of_another_has_its_own_log(tmp_path, original):
