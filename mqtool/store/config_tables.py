@@ -9,11 +9,53 @@ from typing import TypeVar
 
 from mqtool.errors import FormatError, StoreError, UnavailableError
 from mqtool.formats import file_names
+from mqtool.formats.config_files import DataVersion
 from mqtool.store import rocksdb
+from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import read_file, recording_unlisted
 
 T = TypeVar("T")
 Parse = Callable[[bytes], T]
+
+
+def may_be_in_database(config: BrokerConfig) -> bool:
+    """Whether a broker reads databases of configuration if there are any: it is configured, or nothing is."""
+    kind = config.text("storeType")
+    return kind == "defaultRocksDB" or (kind is None and config.file is None)
+
+
+_SINGLE_DATABASE = "metadata"
+"""Directory below config/ of the RocksDB that may keep all tables."""
+
+
+def unread_database(directory: Path, config: BrokerConfig) -> str:
+    """Returns why topics, groups and positions are unknown if a broker keeps them in one RocksDB; "" if not.
+
+    Source: RocksDBTopicConfigManager.rocksdbConfigFilePath, ConfigStorage (5.5.0).
+
+    Args:
+        directory: the store's config/.
+        config: of the broker; without one, a database that is there counts.
+    """
+    chosen = config.flag("useSingleRocksDBForAllConfigs") or config.text("configManagerVersion") == "v2"
+    if config.file is not None and not chosen:
+        return ""
+    place = directory / _SINGLE_DATABASE
+    try:
+        with recording_unlisted(None):
+            if not rocksdb.is_database(place):
+                return ""
+    except StoreError as error:
+        return str(error)
+    return (
+        f"{file_names.CONFIG}/{_SINGLE_DATABASE}: topics, groups and positions are in one RocksDB "
+        "(useSingleRocksDBForAllConfigs or configManagerVersion=v2), which is not read"
+    )
+
+
+def counter_of(version: DataVersion | None) -> int:
+    """Returns the number of changes to a table; 0 if it does not state it."""
+    return version.counter if version else 0
 
 
 def from_file(directory: Path, name: str, parse: Parse[T], problems: list[str]) -> tuple[Path, T] | None:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import StoreError
 from mqtool.formats import config_files, file_names
@@ -21,6 +22,7 @@ from mqtool.formats.config_files import (
 from mqtool.store import config_tables, offset_tables
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import list_directory
+from mqtool.store.named_files import kind_of
 from mqtool.store.offset_tables import OffsetTables
 
 T = TypeVar("T")
@@ -38,6 +40,8 @@ class Metadata(Struct, frozen=True):
         offset_tables: all places with positions of groups.
         problems: files that could not be read, in words.
         sources: name of each file to the path that was read for it.
+        unread: name of each of TOPICS, SUBSCRIPTION_GROUPS and DELAY_OFFSETS whose content is unknown, and why; for
+            positions of groups see `OffsetTables.unread`.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -50,6 +54,7 @@ class Metadata(Struct, frozen=True):
     delay_file: DelayOffsets | None = None
     problems: tuple[str, ...] = ()
     sources: dict[str, Path] = field(default_factory=dict)
+    unread: dict[str, str] = field(default_factory=dict)
 
 
 def load(directory: Path, config: BrokerConfig) -> Metadata:
@@ -61,20 +66,33 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
     """
     problems: list[str] = []
     sources: dict[str, Path] = {}
-    try:
-        list_directory(directory)
-    except StoreError as error:
-        return Metadata(problems=(str(error),))
+    unread: dict[str, str] = {}
+    reason = _unlisted(directory)
+    if reason:
+        unread = dict.fromkeys((file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.DELAY_OFFSETS), reason)
+        return Metadata(offset_tables=OffsetTables(unread=reason), problems=(reason,), unread=unread)
 
-    def read(name: str, parse: Callable[[bytes], T]) -> T | None:
-        found = config_tables.from_file(directory, name, parse, problems)
+    def read(name: str, parse: Callable[[bytes], T], merge: Callable[[T, T], T] | None = None) -> T | None:
+        of_file: list[str] = []
+        of_database: list[str] = []
+        found = config_tables.from_file(directory, name, parse, of_file)
+        kept = None
+        if merge and (found is None or config_tables.may_be_in_database(config)):
+            kept = config_tables.from_database(directory, name, parse, of_database)
+        problems.extend((*of_file, *of_database))
+        if of_database or (found is None and kept is None and of_file):
+            unread[name] = (*of_database, *of_file)[0]
         if found is None:
-            return config_tables.from_database(directory, name, parse, problems)
+            return kept
         sources[name] = found[0]
-        return found[1]
+        return found[1] if kept is None or merge is None else merge(kept, found[1])
 
-    topics = read(file_names.TOPICS, config_files.parse_topics)
-    groups = read(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups)
+    topics = read(file_names.TOPICS, config_files.parse_topics, _with_newer_topics)
+    groups = read(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups, _with_newer_groups)
+    elsewhere = config_tables.unread_database(directory, config)
+    if elsewhere:
+        problems.append(elsewhere)
+        unread |= dict.fromkeys((file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS), elsewhere)
     positions = offset_tables.load(directory, config)
     sources |= {table.file_name: table.path for table in positions.tables if not table.is_database}
     problems += positions.problems
@@ -90,4 +108,33 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
         delay_file=delay,
         problems=tuple(problems),
         sources=sources,
+        unread=unread,
     )
+
+
+def _unlisted(directory: Path) -> str:
+    """Returns why a directory cannot be listed; "" if it can, or if it is missing."""
+    try:
+        list_directory(directory)
+    except StoreError as error:
+        return str(error)
+    if directory.exists() and not directory.is_dir():
+        return f"{directory}: expected a directory, found a {kind_of(directory.stat().st_mode)}"
+    return ""
+
+
+def _with_newer_topics(kept: Topics, file: Topics) -> Topics:
+    """Returns the topics of a database and those of topics.json, which a broker imports only if its counter is greater.
+
+    Source: RocksDBTopicConfigManager.merge (5.5.0).
+    """
+    if config_tables.counter_of(file.data_version) <= config_tables.counter_of(kept.data_version):
+        return kept
+    return replace(file, topic_config_table={**kept.topic_config_table, **file.topic_config_table})
+
+
+def _with_newer_groups(kept: SubscriptionGroups, file: SubscriptionGroups) -> SubscriptionGroups:
+    """Does the same for groups (RocksDBSubscriptionGroupManager.merge, 5.5.0)."""
+    if config_tables.counter_of(file.data_version) <= config_tables.counter_of(kept.data_version):
+        return kept
+    return replace(file, subscription_group_table={**kept.subscription_group_table, **file.subscription_group_table})

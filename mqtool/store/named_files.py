@@ -10,6 +10,7 @@ from pathlib import Path
 from mqtool.errors import UsageError
 
 _KINDS = {
+    stat.S_IFREG: "regular file",
     stat.S_IFDIR: "directory",
     stat.S_IFIFO: "FIFO",
     stat.S_IFSOCK: "socket",
@@ -18,7 +19,7 @@ _KINDS = {
 
 
 def kind_of(mode: int) -> str:
-    """Returns the word for a kind of file that is not regular."""
+    """Returns the word for a kind of file."""
     return _KINDS.get(stat.S_IFMT(mode), "device")
 
 

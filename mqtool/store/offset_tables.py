@@ -6,7 +6,6 @@ with RocksDB imports a `consumerOffset.json` with a newer data version. Source: 
 LmqConsumerOffsetManager, RocksDBConsumerOffsetManager.merge (4.9.7, 5.5.0).
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 
 from msgspec import Struct
@@ -48,7 +47,7 @@ class OffsetTable(Struct, frozen=True):
     @property
     def counter(self) -> int:
         """Number of changes to the table; 0 if it does not state it."""
-        return self.offsets.data_version.counter if self.offsets.data_version else 0
+        return config_tables.counter_of(self.offsets.data_version)
 
 
 class OffsetTables(Struct, frozen=True):
@@ -61,6 +60,7 @@ class OffsetTables(Struct, frozen=True):
             A broker with RocksDB imports a consumerOffset.json with a newer data version.
         evidence: why the broker reads that place, in words; empty if there is no other.
         problems: files that cannot be read, in words.
+        unread: why the positions that a broker reads are unknown; "" if they are known, or if there are none.
     """
 
     tables: tuple[OffsetTable, ...] = ()
@@ -68,6 +68,7 @@ class OffsetTables(Struct, frozen=True):
     written: str = f"{file_names.CONFIG}/{file_names.CONSUMER_OFFSETS}"
     evidence: str = ""
     problems: tuple[str, ...] = ()
+    unread: str = ""
 
     @property
     def offsets(self) -> ConsumerOffsets | None:
@@ -82,17 +83,29 @@ def load(directory: Path, config: BrokerConfig) -> OffsetTables:
         directory: config/ of the store; it may be empty.
         config: decides which place a broker reads.
     """
+    tables: list[OffsetTable] = []
+    unread: dict[str, str] = {}
     problems: list[str] = []
-    tables = list(_files(directory, problems))
-    parsed = config_tables.from_database(
-        directory, file_names.CONSUMER_OFFSETS, config_files.parse_consumer_offsets, problems
-    )
-    if parsed is not None:
-        tables.append(OffsetTable(f"{file_names.CONFIG}/{DATABASE}", directory / DATABASE, parsed))
+    for place in (*FILES, DATABASE):
+        of_place: list[str] = []
+        table = _table(directory, place, of_place)
+        if table is not None:
+            tables.append(table)
+        elif of_place:
+            unread[place] = of_place[0]
+        problems += of_place
+    by_name = {table.file_name: table for table in tables}
     name = file_read(directory, config)
-    read, evidence = _choose(config, name, {table.file_name: table for table in tables})
+    read, evidence = _choose(config, name, by_name)
+    reason = config_tables.unread_database(directory, config)
+    if reason:
+        read, evidence = None, ""
+    elif config_tables.may_be_in_database(config):
+        reason = "" if DATABASE in by_name else unread.get(DATABASE, unread.get(name, ""))
+    else:
+        reason = unread.get(name, "")
     written = file_names.CONSUMER_OFFSETS if read is not None and read.is_database else name
-    return OffsetTables(tuple(tables), read, f"{file_names.CONFIG}/{written}", evidence, tuple(problems))
+    return OffsetTables(tuple(tables), read, f"{file_names.CONFIG}/{written}", evidence, tuple(problems), reason)
 
 
 def file_read(directory: Path, config: BrokerConfig) -> str:
@@ -118,19 +131,23 @@ def _exists(directory: Path, name: str) -> bool:
         return False
 
 
-def _files(directory: Path, problems: list[str]) -> Iterator[OffsetTable]:
-    for name in FILES:
-        found = config_tables.from_file(directory, name, config_files.parse_consumer_offsets, problems)
-        if found is not None:
-            yield OffsetTable(f"{file_names.CONFIG}/{name}", *found)
+def _table(directory: Path, name: str, problems: list[str]) -> OffsetTable | None:
+    """Returns one place; None if it is missing or cannot be read."""
+    parse = config_files.parse_consumer_offsets
+    shown = f"{file_names.CONFIG}/{name}"
+    if name == DATABASE:
+        parsed = config_tables.from_database(directory, file_names.CONSUMER_OFFSETS, parse, problems)
+        return None if parsed is None else OffsetTable(shown, directory / DATABASE, parsed)
+    found = config_tables.from_file(directory, name, parse, problems)
+    return None if found is None else OffsetTable(shown, *found)
 
 
 def _choose(config: BrokerConfig, name: str, tables: dict[str, OffsetTable]) -> tuple[OffsetTable | None, str]:
     """Returns the table that a broker reads, and why; `name` is the file that it reads without RocksDB."""
     plain, lmq = tables.get(file_names.CONSUMER_OFFSETS), tables.get(file_names.LMQ_CONSUMER_OFFSETS)
     database = tables.get(DATABASE)
-    kind, with_lmq = config.text("storeType"), config.flag("enableLmq")
-    if database is not None and (kind == "defaultRocksDB" or (kind is None and config.file is None)):
+    with_lmq = config.flag("enableLmq")
+    if database is not None and config_tables.may_be_in_database(config):
         if plain is not None and plain.counter > database.counter:
             return plain, f"a broker with RocksDB takes {plain.name} over: its data version is newer"
         return database, f"a broker with storeType=defaultRocksDB reads {database.name}"

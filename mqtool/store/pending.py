@@ -333,13 +333,19 @@ def _unknown(store: Store, reason: str) -> Iterator[PendingCount]:
     if store.config.flag("timerRocksDBEnable"):
         reason = "timerRocksDBEnable keeps timers in RocksDB, which is not read"
         yield PendingCount(PendingKind.TIMER, None, None, None, reason=reason)
-    for problem in store.metadata.problems:
-        for name, kind in _KIND_OF_FILE.items():
-            if problem.startswith(name):
-                yield PendingCount(kind, None, None, None, reason=f"{problem}; positions count from 0")
-
-
-_KIND_OF_FILE = {"delayOffset.json": PendingKind.DELAY, "consumerOffset.json": PendingKind.RETRY}
+    stored = {queue.topic for queue in store.queues()}
+    delays, of_groups = store.metadata.unread.get(file_names.DELAY_OFFSETS, ""), store.metadata.offset_tables.unread
+    counted_from = (
+        (PendingKind.DELAY, topics.SCHEDULE_TOPIC, delays),
+        (PendingKind.TRANSACTION, topics.HALF_TOPIC, of_groups),
+        (PendingKind.POPPED, topics.REVIVE_TOPIC_PREFIX, of_groups),
+        (PendingKind.RETRY, topics.RETRY_PREFIX, of_groups),
+        (PendingKind.RETRY, topics.SCHEDULE_TOPIC, delays),
+    )
+    rows = ((kind, reason) for kind, start, reason in counted_from if any(one.startswith(start) for one in stored))
+    for kind, reason in dict.fromkeys(rows):
+        if reason:
+            yield PendingCount(kind, None, None, None, reason=f"{reason}; positions count from 0")
 
 
 # -- reading ------------------------------------------------------------------------------------------------------

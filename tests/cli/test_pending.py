@@ -214,16 +214,49 @@ def test_what_a_configuration_keeps_elsewhere_is_unknown(mqtool, lives, tmp_path
     assert (result.code, unknown(result)) == (ExitCode.NO, [(kind, reason)])
 
 
-@pytest.mark.parametrize(("name", "kind"), [("delayOffset.json", "delay"), ("consumerOffset.json", "retry")])
-def test_where_positions_cannot_be_read_what_counts_from_the_start_is_said(mqtool, lives, name, kind):
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("delayOffset.json", ["delay", "retry"]),
+        ("consumerOffset.json", ["transaction", "popped", "retry"]),
+        ("lmqConsumerOffset.json", ["transaction", "popped", "retry"]),
+    ],
+)
+def test_where_positions_cannot_be_read_what_counts_from_the_start_is_said(mqtool, lives, name, kinds):
+    if name.startswith("lmq"):
+        for path in (lives / "config").glob("consumerOffset.json*"):
+            path.rename(path.with_name(name + path.name.removeprefix("consumerOffset.json")))
+        assert unknown(mqtool("pending", lives, "-f", "json")) == []
     for path in (lives / "config").glob(f"{name}*"):
         path.write_text("{")
     result = mqtool("pending", lives, "-f", "json")
     found = unknown(result)
-    assert (result.code, {one for one, _ in found}) == (ExitCode.NO, {kind})
+    assert (result.code, [one for one, _ in found]) == (ExitCode.NO, kinds)
     for _, reason in found:
         assert reason.startswith(name)
         assert reason.endswith("; positions count from 0")
+
+
+def test_positions_of_a_backup_are_known(mqtool, lives):
+    """The broker reads it, too."""
+    expected = mqtool("pending", lives, "-f", "json").document["rows"]
+    for name in ("delayOffset.json", "consumerOffset.json"):
+        path = lives / "config" / name
+        path.with_name(f"{name}.bak").write_bytes(path.read_bytes())
+        path.write_text("{")
+    assert mqtool("pending", lives, "-f", "json").document["rows"] == expected
+
+
+def test_without_a_directory_of_configuration_nothing_that_counts_from_a_position_is_known(mqtool, lives):
+    shutil.rmtree(lives / "config")
+    (lives / "config").write_text("")
+    found = unknown(mqtool("pending", lives, "-f", "json"))
+    assert {kind for kind, reason in found if "positions count from 0" in reason} == {
+        "delay",
+        "transaction",
+        "popped",
+        "retry",
+    }
 
 
 def test_half_messages_and_timers_that_no_broker_could_deliver_are_said(mqtool, tmp_path):
