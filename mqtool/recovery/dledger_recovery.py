@@ -11,9 +11,11 @@ from msgspec import Struct
 from mqtool.errors import FormatError, StoreError
 from mqtool.formats import dledger, java
 from mqtool.formats.dledger import BLANK_ENTRY_SIZE, ENTRY, ENTRY_HEADER_SIZE, INDEX_UNIT, INDEX_UNIT_SIZE, EntryHeader
-from mqtool.recovery.action_log import Action, ActionLog, exits, load_fails
-from mqtool.recovery.dledger_files import LedgerFile, LedgerFiles
+from mqtool.recovery.action_log import Action, ActionLog, StartFailed, exits, load_fails
+from mqtool.recovery.dledger_files import DataFiles, LedgerFile, LedgerFiles
+from mqtool.recovery.mapped_files import list_entries
 from mqtool.recovery.state import SegmentFiles
+from mqtool.store.dledger_place import LedgerPlace
 from mqtool.store.files import read_file
 
 _LAST_FILES = 3
@@ -42,6 +44,32 @@ class LedgerRecoveryResult(Struct):
     committed_index: int = _NONE
     committed_position: int = _NONE
     entries: int = 0
+
+
+def rewritten_units(place: LedgerPlace, file_size: int) -> frozenset[int]:
+    """Returns the numbers of the entries whose index units the next start writes again; none if it fails.
+
+    Args:
+        place: of the log.
+        file_size: bytes of a data file.
+
+    Raises:
+        StoreError: a file cannot be read.
+    """
+    if len(place.data) > 1:
+        return frozenset()
+    actions = ActionLog()
+    data = DataFiles(place.data[0], file_size, actions)
+    index = LedgerFiles(place.directory / dledger.INDEX, dledger.DEFAULT_INDEX_FILE_SIZE, actions)
+    recovery = LedgerRecovery(place.directory, data, index, actions)
+    try:
+        for files in (data, index):
+            files.load(list_entries(files.directory) or [])
+        if data.files:
+            recovery.run()
+    except StartFailed:
+        return frozenset()
+    return recovery.written_units
 
 
 class LedgerRecovery:
@@ -87,6 +115,11 @@ class LedgerRecovery:
         finally:
             self._segments.close()
         return self.result
+
+    @property
+    def written_units(self) -> frozenset[int]:
+        """Numbers of the entries whose index units it writes again."""
+        return frozenset(offset // INDEX_UNIT_SIZE for offset in self._written)
 
     def _check_lists(self, when: str) -> None:
         for files, name in ((self._data, "data"), (self._index, "index")):

@@ -5,6 +5,7 @@ Source: DLedgerMmapFileStore.recover, MemberState (dledger 0.3.1.2, 0.3.2).
 """
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,7 @@ from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import dledger
 from mqtool.records.damage import Damage
 from mqtool.records.frames import Frames
+from mqtool.recovery.dledger_recovery import rewritten_units
 from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, read_file
 from mqtool.store.log_walk import walk_file
 from mqtool.verify.finding_collector import FindingCollector
@@ -33,6 +35,14 @@ class LedgerCheck:
         self._index = -1
         self._term = -1
         self._units: dict[int, MappedFile] = {}
+
+    @cached_property
+    def _rewritten(self) -> frozenset[int]:
+        """Numbers of the entries whose units the next start writes again; while a broker runs, that is not known."""
+        place = self._survey.ledger
+        if place is None or self._survey.live:
+            return frozenset()
+        return rewritten_units(place, self._files[-1].size)
 
     @property
     def applies(self) -> bool:
@@ -87,9 +97,17 @@ class LedgerCheck:
             words = ", ".join(f"{name} {heads[name][row]}" for name in ("channel", "chain_crc", "body_crc"))
             self._entry("dledger-unused-field", file, heads, row, words)
 
-    def _entry(self, code: str, file: MappedFile, heads: np.ndarray, row: int, words: str) -> None:
+    def _entry(
+        self,
+        code: str,
+        file: MappedFile,
+        heads: np.ndarray,
+        row: int,
+        words: str,
+        severity: Severity | None = None,
+    ) -> None:
         at = int(heads["position"][row])
-        self._collector.add(code, file.path, words, position=at - file.base, span=(at, at + 1))
+        self._collector.add(code, file.path, words, position=at - file.base, span=(at, at + 1), severity=severity)
 
     def _compare(self, file: MappedFile, heads: np.ndarray) -> None:
         """Compares entries with their units in the index file."""
@@ -105,7 +123,8 @@ class LedgerCheck:
                 names = ("position", "size", "index", "term")
                 found, expected = (tuple(int(side[name][row]) for name in names) for side in (units, part))
                 words = f"unit {part['index'][row]}: expected {expected}, found {found} (position, size, index, term)"
-                self._entry("dledger-index-unit", file, part, row, words)
+                is_repaired = int(part["index"][row]) in self._rewritten
+                self._entry("dledger-index-unit", file, part, row, words, Severity.WARNING if is_repaired else None)
 
     def _units_of(self, index: np.ndarray) -> np.ndarray:
         """Returns the index units of some entries; zeros for entries missing from the index files."""

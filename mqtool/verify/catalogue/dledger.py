@@ -32,8 +32,10 @@ CHECKS = (
     _check(
         "dledger-index-unit",
         Severity.ERROR,
-        "A unit of the ledger's index file does not point to its entry: the entry cannot be fetched by its index.",
-        "Copy the ledger's directory from another node, or convert the log to an ordinary one.",
+        "A unit of the ledger's index file does not point to its entry: the entry cannot be fetched by its index. "
+        "(A warning where the broker's next start writes the unit again.)",
+        "None for a warning. For an error, copy the ledger's directory from another node, or convert the log to an "
+        "ordinary one.",
         run("RB-15"),
         "RB-15",
     ),
