@@ -7,7 +7,7 @@ import time
 from collections.abc import Iterator
 
 from mqtool.formats.config_files import split_topic_group
-from mqtool.server.broker import names
+from mqtool.formats.topics import RETRY_PREFIX, is_system_topic
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.stats import (
     GROUP_GET_NUMS,
@@ -93,15 +93,15 @@ def _lags(broker: Broker) -> Iterator[tuple[_Labels, float]]:
         if broker.topics.get(topic) is not None:
             committed = broker.offsets.of(group, topic)
             lags = (broker.messages.queue_bounds(topic, queue_id)[1] - at for queue_id, at in committed.items())
-            labels = {"topic": topic, "consumer_group": group, "is_retry": _truth(topic.startswith(names.RETRY_PREFIX))}
+            labels = {"topic": topic, "consumer_group": group, "is_retry": _truth(topic.startswith(RETRY_PREFIX))}
             yield labels, sum(max(0, lag) for lag in lags)
 
 
 def _labels(item: str, key: str) -> _Labels:
     topic, group = split_topic_group(key)
-    labels = {"topic": topic, "is_system": _truth(names.is_system_topic(topic))}
+    labels = {"topic": topic, "is_system": _truth(is_system_topic(topic))}
     if item in (GROUP_GET_NUMS, GROUP_GET_SIZE, SEND_BACK_NUMS):
-        labels |= {"consumer_group": group, "is_retry": _truth(topic.startswith(names.RETRY_PREFIX))}
+        labels |= {"consumer_group": group, "is_retry": _truth(topic.startswith(RETRY_PREFIX))}
     return labels
 
 

@@ -5,6 +5,7 @@ from typing import NamedTuple
 from msgspec import Struct
 
 from mqtool.formats.config_files import TopicConfig, split_topic_group
+from mqtool.formats.topics import is_system_topic
 from mqtool.server.broker import names
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.clients import Client
@@ -107,7 +108,7 @@ def take(broker: Broker) -> Snapshot:
         online,
         sum(map(len, broker.clients.producers.values())),
         broker.long_polling.count,
-        {topic for topic in broker.topics.table if names.is_system_topic(topic) or topic in made},
+        {topic for topic in broker.topics.table if is_system_topic(topic) or topic in made},
         broker.early_deletions.is_recent,
         broker.early_deletions.messages,
         dict(broker.early_deletions.unread),

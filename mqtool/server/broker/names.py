@@ -1,28 +1,14 @@
-"""Names that brokers and clients share: system topics, prefixes, predefined groups.
+"""Names that a broker accepts for topics and groups, and the groups that it predefines.
 
-Source: TopicValidator, MixAll, NamespaceUtil, TopicConfigManager, SubscriptionGroupManager (4.9.7, 5.5.0).
+Source: TopicValidator, MixAll, SubscriptionGroupManager (4.9.7, 5.5.0).
 """
 
 import re
 
-from mqtool.formats import service_records, topics
+from mqtool.formats.service_records import TRANSACTION_GROUP
+from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 
-HALF_TOPIC = topics.HALF_TOPIC
-OP_TOPIC = topics.OP_TOPIC
-TIMER_TOPIC = topics.TIMER_TOPIC
-REVIVE_TOPIC_PREFIX = topics.REVIVE_TOPIC_PREFIX
-TRANSACTION_GROUP = service_records.TRANSACTION_GROUP
-RETRY_PREFIX = topics.RETRY_PREFIX
-DEAD_LETTER_PREFIX = topics.DEAD_LETTER_PREFIX
-DEFAULT_TOPIC = topics.DEFAULT_TOPIC
-SELF_TEST_TOPIC = topics.SELF_TEST_TOPIC
-BENCHMARK_TOPIC = topics.BENCHMARK_TOPIC
-OFFSET_MOVED_TOPIC = topics.OFFSET_MOVED_TOPIC
-TRACE_TOPIC = topics.TRACE_TOPIC
-CHECKED_TOO_OFTEN_TOPIC = topics.CHECKED_TOO_OFTEN_TOPIC
 REPLY_TOPIC_SUFFIX = "REPLY_TOPIC"
-SYNC_MEMBER_PREFIX = topics.SYNC_MEMBER_PREFIX
-NOT_FOR_SENDERS = topics.NOT_FOR_SENDERS
 TOOLS_GROUP = "TOOLS_CONSUMER"
 
 PREDEFINED_GROUPS = (
@@ -43,13 +29,6 @@ LONGEST_GROUP = 120
 """Maximum length of a group's name; a retry topic's name contains it."""
 
 _ILLEGAL = re.compile(r"[^%|a-zA-Z0-9_-]")
-
-
-retry_topic = topics.retry_topic
-dead_letter_topic = topics.dead_letter_topic
-pop_retry_topic = topics.pop_retry_topic
-popped_topic = topics.popped_topic
-is_system_topic = topics.is_system_topic
 
 
 def is_system_group(group: str) -> bool:

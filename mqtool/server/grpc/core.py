@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from mqtool.errors import MqtoolError
 from mqtool.formats.config_files import GroupConfig, TopicConfig
+from mqtool.formats.topics import is_system_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command, Serialization
 from mqtool.protocol.rocketmq_v2 import definition as d
@@ -123,7 +124,7 @@ class Core(Struct):
         if not _LEGAL.fullmatch(name):
             message = f"The specified topic[{name}] contains illegal characters, allowing only {_LEGAL_TEXT}"
             raise StatusError(d.ILLEGAL_TOPIC, message)
-        if names.is_system_topic(name):
+        if is_system_topic(name):
             raise StatusError(d.ILLEGAL_TOPIC, "cannot access system topic")
         return name
 

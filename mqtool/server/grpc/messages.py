@@ -13,8 +13,8 @@ from msgspec import Struct
 from mqtool.errors import FormatError
 from mqtool.formats import compression, hosts, message_batch, properties, service_records
 from mqtool.formats.commit_log import SysFlag
+from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from mqtool.protocol.rocketmq_v2 import definition as d
-from mqtool.server.broker import names
 from mqtool.server.broker.parsed_record import ParsedRecord
 from mqtool.server.grpc.core import Core, StatusError
 
@@ -96,7 +96,7 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
     found[properties.UNIQUE_KEY] = system.message_id
     kind = _mark_type(found, system)
     expected = core.message_type(topic)
-    if topic.startswith((names.RETRY_PREFIX, names.DEAD_LETTER_PREFIX)):  # these topics accept every type
+    if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):  # these topics accept every type
         core.topic_config(topic)
     elif kind != expected:
         message_text = (

@@ -11,12 +11,12 @@ from typing import NamedTuple
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
 from mqtool.formats.commit_log import SysFlag
+from mqtool.formats.topics import DEFAULT_TOPIC
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.names import DEFAULT_TOPIC
 from mqtool.server.broker.parsed_record import parsed_record
 from mqtool.server.broker.send.fast_path import SendNumbers
 from mqtool.server.grpc.clients import Client, Clients

@@ -15,9 +15,9 @@ from msgspec import Struct
 
 from mqtool.errors import FormatError
 from mqtool.formats import java
+from mqtool.formats.topics import pop_retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
-from mqtool.server.broker import names
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE
 from mqtool.server.grpc.core import Core, StatusError, refused
 from mqtool.server.net.peer import Peer
@@ -73,7 +73,7 @@ class Receipt(NamedTuple):
 
     def topic(self, group: str, topic: str) -> str:
         """Returns the topic from which the message was popped."""
-        return names.pop_retry_topic(group, topic, second_form=self.retry != 1) if self.retry else topic
+        return pop_retry_topic(group, topic, second_form=self.retry != 1) if self.retry else topic
 
 
 def parse_receipt(handle: str) -> Receipt:

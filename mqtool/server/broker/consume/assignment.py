@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from mqtool.formats import config_json, file_names, java
+from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, body, body_of, ok
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.queue_locks import QueueName
@@ -49,7 +49,7 @@ class Assignments:
         """Sets whether a consumer group pulls or pops a topic."""
         found = body_of(command)
         topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
-        if topic.startswith(names.RETRY_PREFIX):
+        if topic.startswith(RETRY_PREFIX):
             raise RefusalError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         mode = str(found.get("mode", _PULL))
         if mode not in (_PULL, _POP):
@@ -79,7 +79,7 @@ class Assignments:
             for one in range(config.read_queue_nums if config is not None else 0)
         ]
         mode = _PULL
-        if not topic.startswith(names.RETRY_PREFIX):
+        if not topic.startswith(RETRY_PREFIX):
             mode = str(self._modes.get(topic, {}).get(group, {}).get("mode", _PULL))
         if found.get("messageModel") != "BROADCASTING":
             members = self._broker.clients.consumer_group(group)

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from mqtool.formats.topics import retry_topic
 from mqtool.protocol.codes import RequestCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -58,7 +59,7 @@ class ClientProcessor:
             return
         if broker.is_writable and not names.is_system_group(group):
             unit = document.get("unitMode") in (True, 1, "1")
-            broker.topics.create_for_send_back(names.retry_topic(group), config.retry_queue_nums, unit=unit)
+            broker.topics.create_for_send_back(retry_topic(group), config.retry_queue_nums, unit=unit)
         subscriptions = None
         if not unchanged:
             subscriptions = [subscription_from(one) for one in document.get("subscriptionDataSet") or []]

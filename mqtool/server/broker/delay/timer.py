@@ -15,9 +15,9 @@ from mqtool.errors import FormatError
 from mqtool.formats import java, properties, service_records
 from mqtool.formats.commit_log import is_queued
 from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic, is_recall, time_in_wheel
+from mqtool.formats.topics import TIMER_TOPIC
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.recall_handle import RecallHandle, parse_handle
@@ -69,7 +69,7 @@ class Timer:
         A 4.9 broker has no timer, so its messages are unchanged. Half messages are unchanged too: their delivery time
         applies when the transaction is committed.
         """
-        if self._broker.release < (5, 5) or message.topic == names.TIMER_TOPIC or not is_queued(message.sys_flag):
+        if self._broker.release < (5, 5) or message.topic == TIMER_TOPIC or not is_queued(message.sys_flag):
             return message
         found = properties.decode(message.properties)
         property_name = next((name for name in _WANTS if name in found), None)
@@ -94,12 +94,12 @@ class Timer:
         found[properties.TIMER_OUT_MS] = str(floor - self._precision if floor == due else floor)
         found[properties.REAL_TOPIC] = message.topic
         found[properties.REAL_QUEUE_ID] = str(message.queue_id)
-        return message._replace(topic=names.TIMER_TOPIC, queue_id=0, properties=properties.encode(found.items()))
+        return message._replace(topic=TIMER_TOPIC, queue_id=0, properties=properties.encode(found.items()))
 
     def handle_of(self, message: OutgoingMessage, broker_name: str, key: str) -> str | None:
         """Returns the recall handle of a message that was just stored; None if it is not a timer message."""
         parked = self.rewrite(message)
-        if isinstance(parked, PutStatus) or parked.topic != names.TIMER_TOPIC:
+        if isinstance(parked, PutStatus) or parked.topic != TIMER_TOPIC:
             return None
         try:
             out = service_records.deliver_ms(properties.decode(parked.properties))
@@ -208,13 +208,13 @@ class Timer:
         """
         if self._files is None:
             return 0
-        highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
-        behind = highest > self._queue_offset or self._broker.long_polling.is_expected(names.TIMER_TOPIC, 0)
+        highest = self._broker.messages.queue_bounds(TIMER_TOPIC, 0)[1]
+        behind = highest > self._queue_offset or self._broker.long_polling.is_expected(TIMER_TOPIC, 0)
         return self._read_ms - (_ON_THE_WAY_MS if behind else 0)
 
     def runtime(self) -> dict[str, object]:
         """Returns the timer's statistics under the names that tools use."""
-        highest = self._broker.messages.queue_bounds(names.TIMER_TOPIC, 0)[1]
+        highest = self._broker.messages.queue_bounds(TIMER_TOPIC, 0)[1]
         return {
             "timerReadBehind": max(0, time.time_ns() // 1_000_000 - self._read_ms) // 1000 if self._files else 0,
             "timerOffsetBehind": max(0, highest - self._queue_offset) if self._files else 0,
@@ -236,10 +236,10 @@ class Timer:
 
     def _enqueue_all(self, now: int) -> None:
         while True:
-            found = self._broker.messages.get_message(names.TIMER_TOPIC, 0, self._queue_offset, _AT_ONCE)
+            found = self._broker.messages.get_message(TIMER_TOPIC, 0, self._queue_offset, _AT_ONCE)
             for queue_offset, data in zip(found.queue_offsets, found.records, strict=True):
                 is_done = True
-                with self._broker.skipped.guard("timer", names.TIMER_TOPIC, 0, queue_offset):
+                with self._broker.skipped.guard("timer", TIMER_TOPIC, 0, queue_offset):
                     is_done = self._file(parsed_record(data), now)
                 if not is_done:
                     return
@@ -303,7 +303,7 @@ class Timer:
             message = None if is_recall(unit.magic) else self._parked(unit)
             if message is not None and not self._is_recalled(message, recalled):
                 is_done = True
-                with self._broker.skipped.guard("timer", names.TIMER_TOPIC, 0, message.record.queue_offset):
+                with self._broker.skipped.guard("timer", TIMER_TOPIC, 0, message.record.queue_offset):
                     roll = unit.magic & TimerMagic.ROLL
                     is_done = self._roll(message) if roll else self._deliver(message, unit.write_time, now)
                 if not is_done:
@@ -323,14 +323,14 @@ class Timer:
             return parsed_record(data) if data is not None else None
         except FormatError as error:
             place = f"timer log unit at physical offset {unit.physical_offset}: {error}"
-            self._broker.skipped.note("timer", names.TIMER_TOPIC, 0, -1 - unit.physical_offset, place)
+            self._broker.skipped.note("timer", TIMER_TOPIC, 0, -1 - unit.physical_offset, place)
             return None
 
     def _roll(self, message: ParsedRecord) -> bool:
         """Stores a message whose time is beyond the wheel in the timer topic again; returns False if it is refused."""
         rolls = service_records.roll_times(message.properties) + 1
         changed = {**message.properties, properties.TIMER_ROLL_TIMES: str(rolls)}
-        return self._broker.writer.deliver(requeued(message, names.TIMER_TOPIC, 0, changed, self._broker.store_host)).ok
+        return self._broker.writer.deliver(requeued(message, TIMER_TOPIC, 0, changed, self._broker.store_host)).ok
 
     def _deliver(self, message: ParsedRecord, enqueued: int, now: int) -> bool:
         """Puts a message with its delivery time into its own topic; returns False if the store refuses it now."""

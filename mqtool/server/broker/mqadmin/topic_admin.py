@@ -9,7 +9,7 @@ from mqtool.errors import FormatError
 from mqtool.formats.beans import bean_of, document_of
 from mqtool.formats.config_files import MESSAGE_TYPE, DataVersion, GroupConfig, TopicConfig
 from mqtool.formats.service_records import MAX_QUEUES
-from mqtool.formats.topics import LITE_PREFIX, is_lmq
+from mqtool.formats.topics import LITE_PREFIX, is_lmq, is_system_topic, pop_retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -84,7 +84,7 @@ class TopicAdmin:
         """Returns the configuration that a topic gets, whose attributes a request states as changes."""
         self._broker.check_writable(None)
         problem = names.topic_problem(config.topic_name)
-        if problem is None and names.is_system_topic(config.topic_name):
+        if problem is None and is_system_topic(config.topic_name):
             problem = f"The topic[{config.topic_name}] is conflict with system topic."
         counts = config.read_queue_nums, config.write_queue_nums
         if problem is None and not (any(counts) and all(0 <= count <= MAX_QUEUES for count in counts)):
@@ -111,10 +111,10 @@ class TopicAdmin:
         broker.check_writable(None)
         if not topic.strip():
             raise RefusalError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
-        if names.is_system_topic(topic):
+        if is_system_topic(topic):
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
         retries = [
-            names.pop_retry_topic(group, topic, second_form=form)
+            pop_retry_topic(group, topic, second_form=form)
             for group in broker.offsets.groups_of(topic)
             for form in (False, True)
         ]
@@ -153,7 +153,7 @@ class TopicAdmin:
     def system_topics(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_SYSTEM_TOPIC_LIST_FROM_BROKER."""
         cluster, name = (self._broker.settings.text(key) for key in ("brokerClusterName", "brokerName"))
-        found = sorted(topic for topic in self._broker.topics.table if names.is_system_topic(topic))
+        found = sorted(topic for topic in self._broker.topics.table if is_system_topic(topic))
         return ok(command, data=body({"topicList": [*found, cluster, name]}))
 
     async def clean_unused(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
@@ -163,7 +163,7 @@ class TopicAdmin:
         """
         known = self._broker.topics.table
         for topic in {topic for topic, _ in self._broker.messages.queues()}:
-            if topic not in known and not names.is_system_topic(topic) and not is_lmq(topic):
+            if topic not in known and not is_system_topic(topic) and not is_lmq(topic):
                 self._broker.engine.delete_topic(topic)
         return ok(command)
 

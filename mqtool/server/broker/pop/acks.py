@@ -17,10 +17,9 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java
 from mqtool.formats.service_records import Ack, CheckPoint, GroupQueue
-from mqtool.formats.topics import lite_queue
+from mqtool.formats.topics import lite_queue, pop_retry_topic
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, body_of, flag, illegal_queue, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.order import OrderTable
@@ -304,7 +303,7 @@ def _batch_of(one: Any, broker_name: str) -> tuple[GroupQueue, ExtraInfo, list[i
     try:
         group, topic, retry = str(one["c"]), str(one["t"]), str(one.get("r", "0"))
         if retry != "0":
-            topic = names.pop_retry_topic(group, topic, second_form=retry != "1")
+            topic = pop_retry_topic(group, topic, second_form=retry != "1")
         coded = str(one["b"])[: MAX_BITS // 4]  # the Base64 text of MAX_BITS bits is shorter
         bits = int.from_bytes(base64.b64decode(coded)[: MAX_BITS // 8], "little")
         times = java.json_long(one["pt"]), java.json_long(one["it"])

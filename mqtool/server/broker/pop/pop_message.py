@@ -12,9 +12,9 @@ from typing import NamedTuple
 from mqtool.engine import GetResult, GetStatus, PutResult
 from mqtool.formats import properties
 from mqtool.formats.service_records import CheckPoint, GroupQueue
+from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, number
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.consume.long_polling import Key
@@ -101,7 +101,7 @@ class PopProcessor:
         if committed is None:
             lowest, highest = self._broker.messages.queue_bounds(key.topic, key.queue_id)
             committed = lowest
-            if request.from_end and not key.topic.startswith(names.RETRY_PREFIX):
+            if request.from_end and not key.topic.startswith(RETRY_PREFIX):
                 first = self._broker.messages.get_message(key.topic, key.queue_id, 0, 1)
                 committed = 0 if lowest == 0 and not first.suggest_slave else max(0, highest - 1)
             offsets.commit(*key, committed)
@@ -247,7 +247,7 @@ def _as_popped(
     point: CheckPoint, record: "memoryview | bytes", offset: int, topic: str, revive_queue: int
 ) -> "memoryview | bytes":
     """Returns a record as it is sent to a client; a record of a retry topic gets its original topic back."""
-    if not point.key.topic.startswith(names.RETRY_PREFIX) or point.key.topic == topic:
+    if not point.key.topic.startswith(RETRY_PREFIX) or point.key.topic == topic:
         return record
     message = parsed_record(record)
     changed = dict(message.properties)

@@ -14,8 +14,8 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
 from mqtool.formats.service_records import ACK_TAG, BATCH_ACK_TAG, CHECK_POINT_TAG, Ack, CheckPoint
+from mqtool.formats.topics import RETRY_PREFIX
 from mqtool.protocol.codes import ResponseCode
-from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError
 
 ORDER_REVIVE_QUEUE = 999
@@ -69,7 +69,7 @@ def build_extra_info(point: CheckPoint, revive_queue: int, offset: int) -> str:
 
 def retry_flag(topic: str) -> int:
     """Returns POP's mark for the kind of a topic: 0 ordinary, 1 retry topic, 2 retry topic with the newer name form."""
-    if not topic.startswith(names.RETRY_PREFIX):
+    if not topic.startswith(RETRY_PREFIX):
         return 0
     return 2 if "+" in topic else 1
 

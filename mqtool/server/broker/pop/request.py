@@ -5,9 +5,9 @@ from typing import NamedTuple
 
 from mqtool.formats.config_files import PERM_READ
 from mqtool.formats.service_records import GroupQueue
+from mqtool.formats.topics import RETRY_PREFIX, pop_retry_topic
 from mqtool.protocol.codes import FAQ, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.filters import checked_filter
@@ -51,9 +51,9 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
     if config.message_type == _PRIORITY and not order:  # the queue id is the priority of its messages
         every, start = every[::-1], 0
     queues = [GroupQueue(group, topic, one) for one in every[start:] + every[:start]]
-    if not order and not topic.startswith(names.RETRY_PREFIX):  # the retry topic need not exist yet
+    if not order and not topic.startswith(RETRY_PREFIX):  # the retry topic need not exist yet
         first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311
-        queues.insert(0 if first else len(queues), GroupQueue(group, names.pop_retry_topic(group, topic), 0))
+        queues.insert(0 if first else len(queues), GroupQueue(group, pop_retry_topic(group, topic), 0))
     return PopRequest(
         group,
         topic,

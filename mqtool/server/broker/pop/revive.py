@@ -17,7 +17,7 @@ from mqtool.formats.service_records import (
     check_revive_time,
     revive_record,
 )
-from mqtool.server.broker import names
+from mqtool.formats.topics import RETRY_PREFIX, REVIVE_TOPIC_PREFIX, pop_retry_topic, popped_topic
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
@@ -57,7 +57,7 @@ class Revive:
     @property
     def topic(self) -> str:
         """Name of the revive topic of the broker's cluster."""
-        return names.REVIVE_TOPIC_PREFIX + self._broker.settings.text("brokerClusterName")
+        return REVIVE_TOPIC_PREFIX + self._broker.settings.text("brokerClusterName")
 
     @property
     def queue_count(self) -> int:
@@ -122,7 +122,7 @@ class Revive:
     def _revive(self, point: CheckPoint) -> bool:
         """Redelivers the unacknowledged messages of a check point; returns whether it is settled."""
         broker, key = self._broker, point.key
-        if broker.topics.get(names.popped_topic(key.group, key.topic)) is None or broker.groups.find(key.group) is None:
+        if broker.topics.get(popped_topic(key.group, key.topic)) is None or broker.groups.find(key.group) is None:
             return True
         for offset in point.offsets:
             if offset in point.done:
@@ -142,8 +142,8 @@ class Revive:
         if not found.records or found.queue_offsets[0] != offset:
             return True
         message = parsed_record(found.records[0])
-        is_retry = key.topic.startswith(names.RETRY_PREFIX)
-        topic = key.topic if is_retry else names.pop_retry_topic(key.group, key.topic)
+        is_retry = key.topic.startswith(RETRY_PREFIX)
+        topic = key.topic if is_retry else pop_retry_topic(key.group, key.topic)
         broker.topics.create_for_send_back(topic, 1)
         if broker.offsets.get(key.group, topic, 0) is None:
             broker.offsets.commit(key.group, topic, 0, 0)

@@ -15,10 +15,10 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import java, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK
 from mqtool.formats.config_files import TopicConfig
+from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command, Serialization
 from mqtool.protocol.prepared import PreparedAnswer
-from mqtool.server.broker import names
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.send.header import V2
 from mqtool.server.broker.send.send_message import (
@@ -290,7 +290,7 @@ class SendFastPath:
         """Returns the entry of a topic; None if its sends need more than the usual checks or steps."""
         config = self._topics.get(name)
         self._known.pop(name, None)
-        if config is None or name in names.NOT_FOR_SENDERS or name.startswith(names.RETRY_PREFIX):
+        if config is None or name in NOT_FOR_SENDERS or name.startswith(RETRY_PREFIX):
             return None
         if keeps_batches(config):
             return None

@@ -8,9 +8,9 @@ from collections.abc import Mapping
 
 from mqtool.errors import FormatError
 from mqtool.formats import message_id, properties
+from mqtool.formats.topics import dead_letter_topic, retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
@@ -53,10 +53,10 @@ class SendBackProcessor:
         changed[properties.WAIT] = "false"
         record = message.record
         if record.reconsume_times >= limit or level < 0:
-            topic, queues = names.dead_letter_topic(group), 1
+            topic, queues = dead_letter_topic(group), 1
             changed.pop(properties.DELAY_LEVEL, None)
         else:
-            topic, queues = names.retry_topic(group), config.retry_queue_nums
+            topic, queues = retry_topic(group), config.retry_queue_nums
             changed[properties.DELAY_LEVEL] = str(level or _FIRST_LEVEL + record.reconsume_times)
         broker.topics.create_for_send_back(topic, queues, unit=flag(command, "unitMode"))
         await broker.persister.saved()

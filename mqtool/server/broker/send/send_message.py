@@ -16,6 +16,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import java, message_batch, message_id, properties, topics
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
+from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX, dead_letter_topic
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -85,7 +86,7 @@ class SendProcessor:
         header = header_of(command)
         existing = self._broker.topics.get(header.topic)
         config = self._topic(header)
-        if header.topic.startswith(names.RETRY_PREFIX) and not header.batch:  # a batch is refused
+        if header.topic.startswith(RETRY_PREFIX) and not header.batch:  # a batch is refused
             header, config = self._exhausted(header, config)
         if existing is None:
             return self._after_creation(command, peer, header, config)
@@ -142,7 +143,7 @@ class SendProcessor:
         if is_inner:
             count = properties.encode([(properties.INNER_NUM, str(_count_in(message.body)))])
             message = message._replace(properties=message.properties + count, sys_flag=message.sys_flag | _INNER_BATCH)
-        if message.topic.startswith(names.RETRY_PREFIX):
+        if message.topic.startswith(RETRY_PREFIX):
             remark = f"batch request does not support retry group {message.topic}"
             raise RefusalError(ResponseCode.MESSAGE_ILLEGAL, remark)
         return message, broker.writer.put(message) if is_inner else broker.writer.put_batch(message)
@@ -180,13 +181,13 @@ class SendProcessor:
             problem = names.topic_problem(topic)
             if problem is not None:
                 raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
-        if topic in names.NOT_FOR_SENDERS:
+        if topic in NOT_FOR_SENDERS:
             raise RefusalError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
         if config is None:
             config = broker.topics.create_for_send(
                 topic, header.default_topic, header.default_topic_queues, unit=header.unit_mode
             )
-        if config is None and topic.startswith(names.RETRY_PREFIX):
+        if config is None and topic.startswith(RETRY_PREFIX):
             config = broker.topics.create_for_send_back(topic, 1, unit=header.unit_mode)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
@@ -211,7 +212,7 @@ class SendProcessor:
         limit = header.max_reconsume_times if header.max_reconsume_times is not None else found.retry_max_times
         if header.reconsume_times <= limit and not broker.locks.any_held(group):
             return header, config
-        topic = names.dead_letter_topic(group)
+        topic = dead_letter_topic(group)
         config = broker.topics.create_for_send_back(topic, 1)
         return header._replace(topic=topic, queue_id=0, properties=_without_delay(header.properties)), config
 

@@ -17,9 +17,10 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
 from mqtool.formats import message_id, properties, service_records
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
+from mqtool.formats.service_records import TRANSACTION_GROUP
+from mqtool.formats.topics import CHECKED_TOO_OFTEN_TOPIC, HALF_TOPIC, OP_TOPIC
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued, with_place
@@ -40,7 +41,7 @@ def half_message(message: OutgoingMessage) -> OutgoingMessage:
     if properties.UNIQUE_KEY in found:
         found[properties.TRANSACTION_ID] = found[properties.UNIQUE_KEY]
     return message._replace(
-        topic=names.HALF_TOPIC,
+        topic=HALF_TOPIC,
         queue_id=0,
         properties=properties.encode(found.items()),
         sys_flag=message.sys_flag & ~TRANSACTION_MASK,
@@ -92,7 +93,7 @@ class Transactions:
             half = parsed_record(data)
         except FormatError as error:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed") from error
-        if half.topic != names.HALF_TOPIC:
+        if half.topic != HALF_TOPIC:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "Find prepared transaction message failed")
         if self._is_late(command, half):
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "the immunity time is over; answer the next check")
@@ -133,7 +134,7 @@ class Transactions:
         end = "," if self._broker.release >= (5, 5) else ""
         encoded = properties.encode({properties.TAGS: _OP_TAG}.items())
         message = OutgoingMessage(
-            names.OP_TOPIC,
+            OP_TOPIC,
             0,
             f"{half_queue_offset}{end}".encode(),
             encoded,
@@ -148,8 +149,8 @@ class Transactions:
 
     async def check(self) -> None:
         """Runs one round of checks: skips settled half messages, asks about others, and advances both positions."""
-        half_at = self._position(names.HALF_TOPIC)
-        self._op_read = max(self._op_read, self._position(names.OP_TOPIC))
+        half_at = self._position(HALF_TOPIC)
+        self._op_read = max(self._op_read, self._position(OP_TOPIC))
         self._read_ops(half_at)
         started = time.time_ns() // 1_000_000
         while True:
@@ -163,7 +164,7 @@ class Transactions:
                     break
                 continue
             is_done = True
-            with self._broker.skipped.guard("transaction", names.HALF_TOPIC, 0, half_at):
+            with self._broker.skipped.guard("transaction", HALF_TOPIC, 0, half_at):
                 half = parsed_record(data)
                 is_done = half.record.store_timestamp < started and await self._settle(half, started)
             if not is_done:
@@ -208,7 +209,7 @@ class Transactions:
         """
         changed = {**half.properties, service_records.CHECK_TIMES: str(times)} if times else dict(half.properties)
         changed.setdefault(properties.TRANSACTION_PREPARED_QUEUE_OFFSET, str(half.record.queue_offset))
-        result = await self._broker.writer.store(requeued(half, names.HALF_TOPIC, 0, changed, self._broker.store_host))
+        result = await self._broker.writer.store(requeued(half, HALF_TOPIC, 0, changed, self._broker.store_host))
         return (result.physical_offset, result.queue_offset) if result.ok else None
 
     def _ask(
@@ -235,26 +236,26 @@ class Transactions:
         broker.notify(peer, RequestCode.CHECK_TRANSACTION_STATE, fields, data)
 
     async def _give_up(self, half: ParsedRecord) -> None:
-        self._broker.topics.create_for_send_back(names.CHECKED_TOO_OFTEN_TOPIC, 1)
+        self._broker.topics.create_for_send_back(CHECKED_TOO_OFTEN_TOPIC, 1)
         await self._broker.writer.store(
-            requeued(half, names.CHECKED_TOO_OFTEN_TOPIC, 0, half.properties, self._broker.store_host)
+            requeued(half, CHECKED_TOO_OFTEN_TOPIC, 0, half.properties, self._broker.store_host)
         )
 
     # -- positions -----------------------------------------------------------------------------------------------
 
     def _position(self, topic: str) -> int:
         lowest, highest = self._broker.messages.queue_bounds(topic, 0)
-        known = self._broker.offsets.get(names.TRANSACTION_GROUP, topic, 0)
+        known = self._broker.offsets.get(TRANSACTION_GROUP, topic, 0)
         return min(max(lowest, 0 if known is None else known), highest)
 
     def _half_at(self, queue_offset: int) -> "memoryview | bytes | None":
         """Returns the record at a queue offset of the half topic; None if it is missing."""
-        found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
+        found = self._broker.messages.get_message(HALF_TOPIC, 0, queue_offset, 1)
         return found.records[0] if found.records else None
 
     def _after_hole(self, queue_offset: int) -> int:
         """Returns the next queue offset of the half topic after one whose message is missing."""
-        found = self._broker.messages.get_message(names.HALF_TOPIC, 0, queue_offset, 1)
+        found = self._broker.messages.get_message(HALF_TOPIC, 0, queue_offset, 1)
         is_deleted = found.status in (
             GetStatus.MESSAGE_WAS_REMOVING,
             GetStatus.OFFSET_TOO_SMALL,
@@ -267,12 +268,12 @@ class Transactions:
 
         An op message can only settle half messages stored before it, so larger queue offsets are ignored.
         """
-        end = self._broker.messages.queue_bounds(names.HALF_TOPIC, 0)[1]
+        end = self._broker.messages.queue_bounds(HALF_TOPIC, 0)[1]
         while True:
-            found = self._broker.messages.get_message(names.OP_TOPIC, 0, self._op_read, 32)
+            found = self._broker.messages.get_message(OP_TOPIC, 0, self._op_read, 32)
             for number_, data in zip(found.queue_offsets, found.records, strict=True):
                 offsets: list[int] = []
-                with self._broker.skipped.guard("transaction", names.OP_TOPIC, 0, number_):
+                with self._broker.skipped.guard("transaction", OP_TOPIC, 0, number_):
                     offsets = [one for one in service_records.op_offsets(parsed_record(data).record.body) if one < end]
                 self._done.update(offset for offset in offsets if offset >= half_at)
                 self._ops.append((number_, max(offsets, default=-1)))
@@ -286,8 +287,8 @@ class Transactions:
         Op messages are passed once all their half messages are before the half topic's position.
         """
         self._done = {offset for offset in self._done if offset >= half_at}
-        op_at = self._position(names.OP_TOPIC)
+        op_at = self._position(OP_TOPIC)
         while self._ops and self._ops[0][1] < half_at:
             op_at = self._ops.popleft()[0] + 1
-        self._broker.offsets.commit(names.TRANSACTION_GROUP, names.HALF_TOPIC, 0, half_at)
-        self._broker.offsets.commit(names.TRANSACTION_GROUP, names.OP_TOPIC, 0, op_at)
+        self._broker.offsets.commit(TRANSACTION_GROUP, HALF_TOPIC, 0, half_at)
+        self._broker.offsets.commit(TRANSACTION_GROUP, OP_TOPIC, 0, op_at)

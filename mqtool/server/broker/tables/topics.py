@@ -20,7 +20,20 @@ from mqtool.formats.config_files import (
     Topics,
 )
 from mqtool.formats.service_records import MAX_QUEUES
-from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
+from mqtool.formats.topics import (
+    BENCHMARK_TOPIC,
+    DEFAULT_TOPIC,
+    HALF_TOPIC,
+    OFFSET_MOVED_TOPIC,
+    OP_TOPIC,
+    REVIVE_TOPIC_PREFIX,
+    SCHEDULE_TOPIC,
+    SELF_TEST_TOPIC,
+    SYNC_MEMBER_PREFIX,
+    TIMER_TOPIC,
+    TRACE_TOPIC,
+    is_lmq,
+)
 from mqtool.server.broker import names
 from mqtool.server.broker.attributes import MESSAGE_TYPES
 from mqtool.server.broker.settings import Settings
@@ -77,25 +90,25 @@ class TopicTable(ConfigTable[TopicConfig]):
         cluster, broker = settings.text("brokerClusterName"), settings.text("brokerName")
         shared = READ_WRITE | PERM_INHERIT
         numbers = {
-            names.SELF_TEST_TOPIC: 1,
-            names.BENCHMARK_TOPIC: 1024,
-            names.OFFSET_MOVED_TOPIC: 1,
+            SELF_TEST_TOPIC: 1,
+            BENCHMARK_TOPIC: 1024,
+            OFFSET_MOVED_TOPIC: 1,
             SCHEDULE_TOPIC: 18,
             f"{cluster}_{names.REPLY_TOPIC_SUFFIX}": 1,
-            names.HALF_TOPIC: 1,
-            names.OP_TOPIC: 1,
-            names.REVIVE_TOPIC_PREFIX + cluster: 8,
-            names.SYNC_MEMBER_PREFIX + broker: 1,
+            HALF_TOPIC: 1,
+            OP_TOPIC: 1,
+            REVIVE_TOPIC_PREFIX + cluster: 8,
+            SYNC_MEMBER_PREFIX + broker: 1,
         }
         if settings.flag("traceTopicEnable"):
-            numbers[names.TRACE_TOPIC] = 1
+            numbers[TRACE_TOPIC] = 1
         if settings.flag("timerWheelEnable"):
-            numbers[names.TIMER_TOPIC] = 1
+            numbers[TIMER_TOPIC] = 1
         found = [plain_topic(name, number) for name, number in numbers.items()]
         found.append(plain_topic(cluster, 16, shared if settings.flag("clusterTopicEnable") else READ_WRITE))
         found.append(plain_topic(broker, 1, shared if settings.flag("brokerTopicEnable") else READ_WRITE))
         if settings.flag("autoCreateTopicEnable"):
-            found.append(plain_topic(names.DEFAULT_TOPIC, settings.number("defaultTopicQueueNums"), shared))
+            found.append(plain_topic(DEFAULT_TOPIC, settings.number("defaultTopicQueueNums"), shared))
         return found
 
     def get(self, topic: str) -> TopicConfig | None:
@@ -130,7 +143,7 @@ class TopicTable(ConfigTable[TopicConfig]):
             The topic; None if its creation is not allowed.
         """
         pattern = self.table.get(default_topic)
-        if default_topic == names.DEFAULT_TOPIC and not self._settings.flag("autoCreateTopicEnable"):
+        if default_topic == DEFAULT_TOPIC and not self._settings.flag("autoCreateTopicEnable"):
             return None
         if pattern is None or not pattern.perm & PERM_INHERIT:
             return None
