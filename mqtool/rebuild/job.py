@@ -23,7 +23,7 @@ from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.log_survey import Surveyor
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.result import Result
-from mqtool.rebuild.settings import Settings
+from mqtool.rebuild.settings import RebuildSettings
 from mqtool.rebuild.sink import BitMaps, Sink
 from mqtool.rebuild.workers import batches_of_workers
 from mqtool.store.named_files import require_regular
@@ -66,7 +66,7 @@ class Options(Struct, frozen=True):
 def rebuild(
     store: Store,
     out: Path,
-    settings: Settings,
+    settings: RebuildSettings,
     scope: RebuildScope | None = None,
     options: Options | None = None,
     *,
@@ -208,7 +208,7 @@ def _require_outside(store: Store, path: Path) -> None:
 def _run(
     store: Store,
     sink: Sink,
-    settings: Settings,
+    settings: RebuildSettings,
     scope: RebuildScope,
     options: Options,
     state: _State | None,
@@ -235,7 +235,7 @@ def _run(
 
 
 def _batches(
-    store: Store, settings: Settings, scope: RebuildScope, jobs: int, surveyor: Surveyor | None
+    store: Store, settings: RebuildSettings, scope: RebuildScope, jobs: int, surveyor: Surveyor | None
 ) -> Iterator[DispatchBatch]:
     batches = _walked(store, settings, scope, surveyor)
     if jobs > 1 and kernels.kernels() is not None:
@@ -250,7 +250,7 @@ def _batches(
 
 
 def _walked(
-    store: Store, settings: Settings, scope: RebuildScope, surveyor: Surveyor | None
+    store: Store, settings: RebuildSettings, scope: RebuildScope, surveyor: Surveyor | None
 ) -> Iterator[DispatchBatch]:
     builder = BatchBuilder(settings.rules, scope, surveyor.add if surveyor else None)
     for part in parts_of(store.commit_log, scope, cut=False):
@@ -263,7 +263,7 @@ def _walked(
         surveyor.is_complete = True
 
 
-def _fingerprint(store: Store, settings: Settings, scope: RebuildScope) -> dict[str, Any]:
+def _fingerprint(store: Store, settings: RebuildSettings, scope: RebuildScope) -> dict[str, Any]:
     """Returns what must be unchanged when a run is resumed."""
     return {
         "store": str(real_path(store.path)),

@@ -13,7 +13,7 @@ from mqtool.rebuild.index_writer import IndexWriter
 from mqtool.rebuild.job import check
 from mqtool.rebuild.parts import parts_of, walk_part
 from mqtool.rebuild.result import Result
-from mqtool.rebuild.settings import Settings
+from mqtool.rebuild.settings import RebuildSettings
 from mqtool.records.index_build import IndexFileBuilder
 from mqtool.store.files import ReadFile
 from mqtool.store.index_file import IndexFile
@@ -24,7 +24,7 @@ _STEP = 1 << 16
 
 
 def rebuild_index_file(
-    store: Store, out: Path, settings: Settings, name: str, on_progress: OnProgress = ignore
+    store: Store, out: Path, settings: RebuildSettings, name: str, on_progress: OnProgress = ignore
 ) -> Result:
     """Rebuilds one index file under its name.
 
@@ -62,7 +62,7 @@ def rebuild_index_file(
     return result
 
 
-def _beginning(earlier: list[IndexFile], settings: Settings) -> tuple[IndexFileBuilder, int | None, int]:
+def _beginning(earlier: list[IndexFile], settings: RebuildSettings) -> tuple[IndexFileBuilder, int | None, int]:
     """Returns the empty file, its first record, and how many of its keys are in earlier files (oldest first)."""
     if not earlier:
         return IndexFileBuilder(settings.index_slots, settings.index_entries), None, 0
@@ -76,7 +76,7 @@ def _beginning(earlier: list[IndexFile], settings: Settings) -> tuple[IndexFileB
     return builder, head.end_physical_offset, _keys_before(earlier, head.end_physical_offset, settings)
 
 
-def _keys_before(earlier: list[IndexFile], physical_offset: int, settings: Settings) -> int:
+def _keys_before(earlier: list[IndexFile], physical_offset: int, settings: RebuildSettings) -> int:
     """Returns how many keys of a record end the last of some full files, and those before it that have no others."""
     found = 0
     for file in reversed(earlier):
@@ -87,7 +87,7 @@ def _keys_before(earlier: list[IndexFile], physical_offset: int, settings: Setti
     return found
 
 
-def _trailing(file_before: IndexFile, physical_offset: int, settings: Settings) -> int:
+def _trailing(file_before: IndexFile, physical_offset: int, settings: RebuildSettings) -> int:
     """Returns how many of a full file's last entries belong to a record."""
     found, end = 0, settings.index_entries
     with ReadFile(file_before.path) as file:

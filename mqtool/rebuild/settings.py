@@ -18,7 +18,7 @@ from mqtool.store.version import Version
 DEFAULT = "the broker's default: neither file nor configuration states it"
 
 
-class Settings(Struct, frozen=True):
+class RebuildSettings(Struct, frozen=True):
     """Sizes and rules.
 
     Attributes:
@@ -39,7 +39,7 @@ class Settings(Struct, frozen=True):
     evidence: dict[str, str] = field(default_factory=dict)
 
 
-def settings_of(store: Store, broker_version: str | None = None) -> Settings:
+def settings_of(store: Store, broker_version: str | None = None) -> RebuildSettings:
     """Determines a broker's settings: from its configuration, else from the store's files, else the defaults.
 
     Args:
@@ -57,7 +57,7 @@ def settings_of(store: Store, broker_version: str | None = None) -> Settings:
 
     layout = store.layout
     shape = _index_shape(store, evidence)
-    return Settings(
+    return RebuildSettings(
         _rules(store, broker_version, evidence),
         size("consume_queue_size", layout.consume_queue_size, consume_queue.DEFAULT_FILE_SIZE),
         size("batch_consume_queue_size", layout.batch_consume_queue_size, batch_consume_queue.DEFAULT_FILE_SIZE),

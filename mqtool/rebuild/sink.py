@@ -12,7 +12,7 @@ from mqtool.rebuild.listing import LISTED
 from mqtool.rebuild.placement import HoleBudget
 from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, QueueName, SimpleQueueWriter, UnitBatch
 from mqtool.rebuild.result import Result
-from mqtool.rebuild.settings import Settings
+from mqtool.rebuild.settings import RebuildSettings
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.dispatched import Oddity
 
@@ -35,7 +35,7 @@ class Sink:
     def __init__(
         self,
         output: OutputFiles,
-        settings: Settings,
+        settings: RebuildSettings,
         scope: RebuildScope,
         log_bytes: int,
         bit_maps: BitMaps | None = None,

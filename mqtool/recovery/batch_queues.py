@@ -14,7 +14,7 @@ from mqtool.records.queue_build import accepts_batch, batch_min_offset
 from mqtool.recovery.action_log import Action, ActionLog
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFiles
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 
 
 class BatchQueue:
@@ -29,7 +29,7 @@ class BatchQueue:
 
     kind = BATCH_QUEUES
 
-    def __init__(self, topic: str, queue_id: int, settings: Settings, actions: ActionLog) -> None:
+    def __init__(self, topic: str, queue_id: int, settings: RecoverySettings, actions: ActionLog) -> None:
         directory = settings.root / file_names.BATCH_CONSUME_QUEUE / topic / str(queue_id)
         self.topic = topic
         self.queue_id = queue_id

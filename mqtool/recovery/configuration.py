@@ -13,7 +13,7 @@ from mqtool.formats.config_files import SIMPLE_QUEUES
 from mqtool.formats.release import Release
 from mqtool.recovery import table_shapes, table_text
 from mqtool.recovery.action_log import Action, ActionLog, load_fails
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 from mqtool.store.files import read_file
 
 _TABLES_4 = (
@@ -32,7 +32,7 @@ _TABLES_5 = (
 )
 
 
-def load_tables(settings: Settings, actions: ActionLog) -> dict[str, str]:
+def load_tables(settings: RecoverySettings, actions: ActionLog) -> dict[str, str]:
     """Loads the tables in the broker's order.
 
     Returns:
@@ -53,7 +53,7 @@ def load_tables(settings: Settings, actions: ActionLog) -> dict[str, str]:
     return _queue_types(found) if settings.release >= (5, 5) else {}
 
 
-def load_table(settings: Settings, actions: ActionLog, name: str) -> bytes | None:
+def load_table(settings: RecoverySettings, actions: ActionLog, name: str) -> bytes | None:
     """Returns what a table is loaded from, its file or its backup; b"" for an empty table; None if neither parses."""
     path = _path(settings, name)
     data = _content(path)
@@ -75,11 +75,11 @@ def last_tried_file(path: Path, *, release: Release) -> Path:
     return path.with_name(path.name + file_names.BACKUP_SUFFIX) if release >= (5, 5) else path
 
 
-def _with_lmq(name: str, settings: Settings) -> str:
+def _with_lmq(name: str, settings: RecoverySettings) -> str:
     return file_names.LMQ_CONSUMER_OFFSETS if settings.lmq and name == file_names.CONSUMER_OFFSETS else name
 
 
-def _path(settings: Settings, name: str) -> Path:
+def _path(settings: RecoverySettings, name: str) -> Path:
     return settings.root / file_names.CONFIG / name
 
 
@@ -87,7 +87,7 @@ def _content(path: Path) -> bytes | None:
     return read_file(path) if path.is_file() else None
 
 
-def _is_taken(settings: Settings, actions: ActionLog, name: str, data: bytes) -> bool:
+def _is_taken(settings: RecoverySettings, actions: ActionLog, name: str, data: bytes) -> bool:
     """Whether the release's parser accepts a table: its text, and the values in it."""
     try:
         document = table_text.read_table(data, release=settings.release)
@@ -98,7 +98,7 @@ def _is_taken(settings: Settings, actions: ActionLog, name: str, data: bytes) ->
     return table_shapes.fits(name, document, release=settings.release)
 
 
-def _note_overwritten(settings: Settings, actions: ActionLog) -> None:
+def _note_overwritten(settings: RecoverySettings, actions: ActionLog) -> None:
     tables = [_with_lmq(file_names.CONSUMER_OFFSETS, settings)]
     if settings.release >= (5, 5):
         tables += [file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS]

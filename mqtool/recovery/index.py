@@ -18,7 +18,7 @@ from mqtool.records.dispatched import IndexKeys
 from mqtool.records.index_build import chain, spread
 from mqtool.recovery.action_log import Action, ActionLog, load_fails
 from mqtool.recovery.mapped_files import Entry, base_of, is_a_directory, list_entries
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 from mqtool.store.files import ReadFile
 
 NEW = "new"
@@ -65,7 +65,7 @@ class SimulatedIndex:
         is_broken: no file can be created because something else is in place of the directory.
     """
 
-    def __init__(self, settings: Settings, actions: ActionLog) -> None:
+    def __init__(self, settings: RecoverySettings, actions: ActionLog) -> None:
         self._settings = settings
         self._actions = actions
         self._directory = settings.root / file_names.INDEX

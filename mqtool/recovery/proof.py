@@ -18,7 +18,7 @@ from mqtool.records.frames import Frames
 from mqtool.records.number_sets import distinct
 from mqtool.recovery.dispatch import by_queue
 from mqtool.recovery.mapped_files import SimulatedFile
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.log_walk import walk_file
 
@@ -112,7 +112,7 @@ def read_once() -> Iterator[None]:
 class _FileColumns:
     """The columns of one file, which grow by a window at a time."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: RecoverySettings) -> None:
         self._dispatcher = Dispatcher()
         self._release = settings.release
         self._queues: dict[TopicQueue, int] = {}
@@ -154,7 +154,7 @@ class _FileColumns:
         return np.asarray(fine)
 
 
-def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
+def prove(settings: RecoverySettings, segments: Sequence[SimulatedFile]) -> Proof:
     """Walks all segments, except those already read in a context of `read_once`.
 
     Args:
@@ -172,7 +172,7 @@ def prove(settings: Settings, segments: Sequence[SimulatedFile]) -> Proof:
     return Proof(**structs.asdict(_joined(windows, tuple(queues))), segments=tuple(segments), edges=edges)
 
 
-def _proven(settings: Settings, file: SimulatedFile) -> _Columns:
+def _proven(settings: RecoverySettings, file: SimulatedFile) -> _Columns:
     """Returns what one file proves, from the cache if it has not changed."""
     known = _PROVEN.get()
     with ReadFile(file.path) as opened:

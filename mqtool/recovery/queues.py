@@ -14,7 +14,7 @@ from mqtool.records.queue_build import UnitPlacement, is_dispatched, placement_o
 from mqtool.recovery.action_log import Action, ActionLog
 from mqtool.recovery.mapped_files import Entry
 from mqtool.recovery.queue_files import QueueFile, QueueFiles
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 
 
 class SimpleQueue:
@@ -28,7 +28,7 @@ class SimpleQueue:
 
     kind = SIMPLE_QUEUES
 
-    def __init__(self, topic: str, queue_id: int, settings: Settings, actions: ActionLog) -> None:
+    def __init__(self, topic: str, queue_id: int, settings: RecoverySettings, actions: ActionLog) -> None:
         directory = settings.root / file_names.CONSUME_QUEUE / topic / str(queue_id)
         self.topic = topic
         self.queue_id = queue_id

@@ -35,7 +35,7 @@ _LEFT_OVER = {
 }
 
 
-class Settings(RecoveryRules, frozen=True, kw_only=True):
+class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
     """Everything a start depends on that is not in the data files; the recovery rules among it.
 
     Attributes:
@@ -72,7 +72,7 @@ class Settings(RecoveryRules, frozen=True, kw_only=True):
 
 def settings_of(
     root: Path, release: Release, config: BrokerConfig, *, whole_broker: bool = True, heap: int | None = None
-) -> Settings:
+) -> RecoverySettings:
     """Returns the settings according to the files and the configuration.
 
     Raises:
@@ -87,7 +87,7 @@ def settings_of(
     queue = _size_or_default(found.consume_queue_size if found else None, consume_queue.DEFAULT_FILE_SIZE)
     batch = _size_or_default(found.batch_consume_queue_size if found else None, batch_consume_queue.DEFAULT_FILE_SIZE)
     shape = _index_shape(root, config)
-    return Settings(
+    return RecoverySettings(
         **structs.asdict(recovery_rules(config, release, heap)),
         root=root,
         commit_log_dirs=_commit_log_dirs(root, config, found),

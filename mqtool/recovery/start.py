@@ -21,7 +21,7 @@ from mqtool.recovery.configuration import last_tried_file, load_table, load_tabl
 from mqtool.recovery.mapped_files import is_a_directory, list_entries
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.reput import dispatch_from_queues
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 from mqtool.recovery.state import StoreState
 from mqtool.store.files import read_file
 
@@ -58,7 +58,10 @@ class Start:
     """
 
     def __init__(
-        self, settings: Settings, lock_holder: int | None = None, checked: Mapping[int, np.ndarray] | None = None
+        self,
+        settings: RecoverySettings,
+        lock_holder: int | None = None,
+        checked: Mapping[int, np.ndarray] | None = None,
     ) -> None:
         """Takes a store in its present state.
 

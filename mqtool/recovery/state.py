@@ -21,7 +21,7 @@ from mqtool.recovery.index import SimulatedIndex
 from mqtool.recovery.mapped_files import Segments, SimulatedFile
 from mqtool.recovery.queue_files import QueueFile
 from mqtool.recovery.queues import SimpleQueue
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 from mqtool.store.files import ReadFile
 
 AnyQueue = SimpleQueue | BatchQueue
@@ -94,7 +94,9 @@ class StoreState:
         checked: records that need not be tested again, see `predict`.
     """
 
-    def __init__(self, settings: Settings, actions: ActionLog, checked: Mapping[int, np.ndarray] | None = None) -> None:
+    def __init__(
+        self, settings: RecoverySettings, actions: ActionLog, checked: Mapping[int, np.ndarray] | None = None
+    ) -> None:
         self.settings = settings
         self.actions = actions
         self.checked = checked or {}

@@ -38,7 +38,7 @@ from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.broker.registration import Registration, registration_of
 from mqtool.server.broker.service import BrokerService
-from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.topics import typed_topic
 from mqtool.server.namesrv.routes import Registration as NearRegistration
 from mqtool.server.namesrv.server import NameServer
@@ -150,7 +150,7 @@ class Server:
             StoreError: the store cannot be opened.
         """
         options, loop = self.options, asyncio.get_running_loop()
-        settings = Settings(options.config)
+        settings = BrokerSettings(options.config)
         async with AsyncExitStack() as started:  # a start that fails stops what it has started
             messages = await loop.run_in_executor(None, self._open)
             started.callback(self._store.close)
@@ -189,7 +189,7 @@ class Server:
             self._guard.tables.close()
 
     async def _listen(
-        self, messages: MessageStore | ReadOnlyMessages, settings: Settings, started: AsyncExitStack
+        self, messages: MessageStore | ReadOnlyMessages, settings: BrokerSettings, started: AsyncExitStack
     ) -> None:
         options = self.options
         if options.name_server_port is not None:
@@ -288,7 +288,7 @@ class Server:
             self._endpoint = GrpcEndpoint(self.service, self._handlers, self._guard)
         return self._endpoint.connection(peer, endpoint)
 
-    async def _listen_for_slaves(self, settings: Settings, started: AsyncExitStack) -> None:
+    async def _listen_for_slaves(self, settings: BrokerSettings, started: AsyncExitStack) -> None:
         """Listens for slaves if `haListenPort` is set; a real slave queries topics on the port two below."""
         port = self.options.config.integer("haListenPort")
         if port is None or not isinstance(self._store, MessageStore):

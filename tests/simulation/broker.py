@@ -17,7 +17,7 @@ from mqtool.engine import Compat, MessageStore, open_store
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.protocol.command import Command
 from mqtool.server.broker.service import BrokerService
-from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.net.peer import Endpoint, Peer
 from tests.simulation.disk import Killed, SimulatedDisk
 from tests.simulation.loop import LoopClock, SimulatedLoop, simulated_time
@@ -121,7 +121,7 @@ class BrokerRun:
         self.now = loop.now + 1
 
     async def _broker(self, loop: SimulatedLoop, store: MessageStore, scene: Any, *, dies: bool) -> None:
-        service = BrokerService(store, Settings(SETTINGS), "127.0.0.1:10911")
+        service = BrokerService(store, BrokerSettings(SETTINGS), "127.0.0.1:10911")
         broker = service.broker
         broker.persister.configs._files = self.disk
         assert isinstance(broker.persister.configs, ConfigFiles)

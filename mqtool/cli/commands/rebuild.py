@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from mqtool.rebuild.placement import Note
     from mqtool.rebuild.queue_writer import QueueName
     from mqtool.rebuild.result import Result
-    from mqtool.rebuild.settings import Settings
+    from mqtool.rebuild.settings import RebuildSettings
     from mqtool.rebuild.timer import TimerResult
     from mqtool.records.damage import Damage
     from mqtool.store.filter_bit_maps import FilterBitMaps
@@ -308,7 +308,9 @@ def rebuild(
     return report.print(ctx.obj, output_format, time.monotonic() - began)
 
 
-def _derived(store: Store, options: _Options, settings: Settings, report: _Report, on_progress: OnProgress) -> Result:
+def _derived(
+    store: Store, options: _Options, settings: RebuildSettings, report: _Report, on_progress: OnProgress
+) -> Result:
     from mqtool.jobs.pool import available
     from mqtool.rebuild.job import Options
     from mqtool.rebuild.job import rebuild as rebuild_files
@@ -335,7 +337,7 @@ def _derived(store: Store, options: _Options, settings: Settings, report: _Repor
 class _Report:
     """Collects the output."""
 
-    def __init__(self, options: _Options, settings: Settings) -> None:
+    def __init__(self, options: _Options, settings: RebuildSettings) -> None:
         from mqtool.rebuild.log_survey import Surveyor
         from mqtool.rebuild.metadata import ComposedFiles
         from mqtool.rebuild.result import Result
@@ -430,7 +432,7 @@ def _timer_guesses(timer: TimerResult | None) -> Iterator[Guess]:
         )
 
 
-def _settings(settings: Settings) -> list[dict[str, str]]:
+def _settings(settings: RebuildSettings) -> list[dict[str, str]]:
     rules = settings.rules
     release = "before 5.0" if rules.lmq_everywhere else "5.5 or newer" if rules.index_tags else "5.0 to 5.3"
     values = {

@@ -15,7 +15,7 @@ from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.records.record_search import holds_record
 from mqtool.recovery.outcome import QueuePlan
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 from mqtool.store import Message
 from mqtool.store.files import ReadFile
 from mqtool.store.index_file import list_index_files
@@ -137,7 +137,9 @@ def read_data(path: Path, start: int = 0) -> bytes:
         return opened.read(start, opened.used_end(start) - start)
 
 
-def list_cut_messages(root: "os.PathLike[str]", settings: Settings, cut_from: int, quarantine: Quarantine) -> int:
+def list_cut_messages(
+    root: "os.PathLike[str]", settings: RecoverySettings, cut_from: int, quarantine: Quarantine
+) -> int:
     """Lists the complete messages from a physical offset on; durable on return. Call it before anything is truncated.
 
     Args:

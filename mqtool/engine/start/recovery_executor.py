@@ -34,7 +34,7 @@ from mqtool.recovery.action_log import Action
 from mqtool.recovery.index import SimulatedIndex, read_header
 from mqtool.recovery.outcome import FilePlan, Outcome, Plan, QueuePlan
 from mqtool.recovery.predict import outcome_of
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 from mqtool.recovery.start import Start
 
 _LOG = logging.getLogger(__name__)
@@ -72,7 +72,7 @@ class RecoveryResult(Struct, frozen=True):
 class _RecordingIndex(SimulatedIndex):
     """The model of the index that also stores the keys added to it."""
 
-    def __init__(self, settings: Settings, plan: Start) -> None:
+    def __init__(self, settings: RecoverySettings, plan: Start) -> None:
         super().__init__(settings, plan.actions)
         self.keys: list[tuple[IndexKeys, int]] = []
 
@@ -258,7 +258,7 @@ class RecoveryExecutor:
             index.put_many(keys, records)
 
 
-def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> Settings:
+def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> RecoverySettings:
     """Returns the model's settings for a store that is opened with these options."""
     rules = structs.replace(
         options.rules or RecoveryRules(release=options.release),
@@ -266,7 +266,7 @@ def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]
         index_enabled=options.index,
         delay_levels_ms=parse_delay_levels(options.delay_levels),
     )
-    return Settings(
+    return RecoverySettings(
         **structs.asdict(rules),
         root=root,
         commit_log_dirs=directories,

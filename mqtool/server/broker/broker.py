@@ -21,7 +21,7 @@ from mqtool.protocol.command import FLAG_ONEWAY, Command
 from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.consume.long_polling import LongPolling
 from mqtool.server.broker.read_only import ReadOnlyMessages
-from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.clients import Clients, ConsumerGroup
 from mqtool.server.broker.tables.config_persister import ConfigPersister, configs_of
 from mqtool.server.broker.tables.early_deletions import EarlyDeletions
@@ -57,7 +57,7 @@ class Broker:
         wait_registered: returns when the name servers have been notified.
     """
 
-    def __init__(self, store: MessageStore | ReadOnlyMessages, settings: Settings, address: str) -> None:
+    def __init__(self, store: MessageStore | ReadOnlyMessages, settings: BrokerSettings, address: str) -> None:
         """Loads the tables of a store.
 
         Args:

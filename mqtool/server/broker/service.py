@@ -29,7 +29,7 @@ from mqtool.server.broker.send.reply import ReplyProcessor
 from mqtool.server.broker.send.send_back import SendBackProcessor
 from mqtool.server.broker.send.send_message import SendProcessor
 from mqtool.server.broker.send.transactions import Transactions
-from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tasks import Tasks
 from mqtool.server.net.peer import Handler
 
@@ -51,7 +51,7 @@ class BrokerService:
     """
 
     def __init__(
-        self, store: MessageStore | ReadOnlyMessages, settings: Settings, address: str, *, fast_sends: bool = True
+        self, store: MessageStore | ReadOnlyMessages, settings: BrokerSettings, address: str, *, fast_sends: bool = True
     ) -> None:
         """Loads the tables of a store and builds the request handlers; `start` starts the services.
 

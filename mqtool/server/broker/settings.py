@@ -84,7 +84,7 @@ FIXED = SECRET | {
 """Keys that cannot change while the broker runs, because they identify it to others or protect it."""
 
 
-class Settings:
+class BrokerSettings:
     """Keys and values, as in the broker's Properties.
 
     Attributes:
@@ -144,7 +144,7 @@ class Settings:
             if key in FIXED and value != self.values.get(key):
                 raise UsageError(f"{key}: cannot be changed while the broker runs")
             if DEFAULTS.get(key, "").isdigit():
-                Settings({key: value})  # raises UsageError if the value must be a number and is not
+                BrokerSettings({key: value})  # raises UsageError if the value must be a number and is not
         self.values.update(changes)
         self.version += 1
         self.changed_at = time.time_ns() // 1_000_000

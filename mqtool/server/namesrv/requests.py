@@ -17,7 +17,7 @@ from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import document_in
 from mqtool.server.namesrv import bodies
 from mqtool.server.namesrv.routes import EXPIRY_SECONDS, QueueData, Registration, Routes
-from mqtool.server.namesrv.settings import ORDER_TOPICS, KeyValues, Settings
+from mqtool.server.namesrv.settings import ORDER_TOPICS, KeyValues, NameServerSettings
 from mqtool.server.net.peer import Handler, Peer
 
 
@@ -35,7 +35,7 @@ class Requests:
     def __init__(
         self,
         routes: Routes,
-        settings: Settings,
+        settings: NameServerSettings,
         key_values: KeyValues,
         lowest_changed: Callable[[str, str | None], None],
     ) -> None:

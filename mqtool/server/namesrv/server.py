@@ -22,7 +22,7 @@ from mqtool.protocol.codes import RequestCode
 from mqtool.protocol.command import Command
 from mqtool.server.namesrv.requests import Requests
 from mqtool.server.namesrv.routes import LiveBroker, Registered, Registration, Routes
-from mqtool.server.namesrv.settings import KeyValues, Settings
+from mqtool.server.namesrv.settings import KeyValues, NameServerSettings
 from mqtool.server.net.client import Connection
 from mqtool.server.net.listener import Listener
 from mqtool.server.net.peer import Guard, Peer
@@ -56,7 +56,7 @@ class NameServer:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.routes = Routes(clock)
-        self._settings = Settings({"listenPort": str(port)} | (settings or {}))
+        self._settings = NameServerSettings({"listenPort": str(port)} | (settings or {}))
         self.requests = Requests(self.routes, self._settings, KeyValues(), self._notify_lowest)
         self._listener = Listener(
             host,

@@ -25,7 +25,7 @@ DEFAULTS = {
 """Default values of the supported properties; the scan interval is that of 4.9 (5.5.0: 5000)."""
 
 
-class Settings:
+class NameServerSettings:
     """The properties. As in RocketMQ, unknown names are accepted without effect."""
 
     def __init__(self, values: dict[str, str] | None = None) -> None:

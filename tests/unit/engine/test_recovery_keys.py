@@ -52,7 +52,7 @@ def test_the_engine_recovers_by_the_keys_that_a_forecast_goes_by(values, compat)
     assert fields_of(opened) == fields_of(forecast)
 
 
-def fields_of(found: settings.Settings) -> dict[str, object]:
+def fields_of(found: settings.RecoverySettings) -> dict[str, object]:
     """What both know."""
     return {name: value for name, value in structs.asdict(found).items() if name not in ROLE | FOUND}
 

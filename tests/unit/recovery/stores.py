@@ -9,7 +9,7 @@ from msgspec.structs import replace
 from mqtool.formats import commit_log, properties
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, ConsumeQueueUnit
 from mqtool.formats.release import release_of
-from mqtool.recovery.settings import Settings
+from mqtool.recovery.settings import RecoverySettings
 
 SEGMENT = 4096
 QUEUE_FILE = 200
@@ -54,7 +54,7 @@ def unit(physical_offset: int, size: int = 100, tags_code: int = 0) -> bytes:
     return CONSUME_QUEUE_UNIT.build(ConsumeQueueUnit(physical_offset, size, tags_code))
 
 
-def settings(root: Path, release: str = "5.5", **more: object) -> Settings:
+def settings(root: Path, release: str = "5.5", **more: object) -> RecoverySettings:
     known = {
         "segment_size": SEGMENT,
         "queue_file_size": QUEUE_FILE,
@@ -63,7 +63,7 @@ def settings(root: Path, release: str = "5.5", **more: object) -> Settings:
         "index_entries": 20,
         **more,
     }
-    return Settings(release=release_of(release), root=root, commit_log_dirs=(root / "commitlog",), **known)  # type: ignore[arg-type]
+    return RecoverySettings(release=release_of(release), root=root, commit_log_dirs=(root / "commitlog",), **known)  # type: ignore[arg-type]
 
 
 class StoreWriter:

@@ -26,7 +26,7 @@ from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.send import transactions
 from mqtool.server.broker.send.header import SendHeader, header_of
 from mqtool.server.broker.send.put_answers import REFUSED, STORED, refusal
-from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.net.peer import Handler, Peer
 
 MAX_PROPERTIES = 32767
@@ -263,14 +263,14 @@ def keeps_batches(config: TopicConfig) -> bool:
     return config.queue_type == BATCH_QUEUES
 
 
-def added_properties(settings: Settings) -> str:
+def added_properties(settings: BrokerSettings) -> str:
     """Returns the properties that the broker adds to every message, encoded."""
     names = (properties.MSG_REGION, properties.TRACE_SWITCH, properties.CLUSTER)
     values = (settings.text(key) for key in ("regionId", "traceOn", "brokerClusterName"))
     return properties.encode_text(zip(names, values, strict=True))
 
 
-def stored_properties(text: str, settings: Settings, *, needs_key: bool) -> bytes:
+def stored_properties(text: str, settings: BrokerSettings, *, needs_key: bool) -> bytes:
     """Returns the properties of a message as they are stored.
 
     Source: AbstractSendMessageProcessor.buildMsgContext, SendMessageProcessor.sendMessage.

@@ -11,7 +11,7 @@ from mqtool.errors import UsageError
 from mqtool.formats import java
 from mqtool.protocol.codes import ResponseCode
 from mqtool.server.broker.answers import RefusalError
-from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.clients import Subscription
 from mqtool.store.filters import ALL, MessageFilter, TagFilter
 
@@ -47,7 +47,7 @@ def checked_filter(expression: str, kind: str) -> MessageFilter | None:
         raise RefusalError(ResponseCode.SUBSCRIPTION_PARSE_FAILED, remark) from error
 
 
-def filter_allowed(settings: Settings, expression: str, kind: str) -> MessageFilter | None:
+def filter_allowed(settings: BrokerSettings, expression: str, kind: str) -> MessageFilter | None:
     """Like `checked_filter`, but refuses SQL92 if it is not enabled.
 
     Raises:

@@ -4,7 +4,7 @@ from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import GroupConfig, SubscriptionGroups
 from mqtool.formats.topics import is_lmq
 from mqtool.server.broker import names
-from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.config_persister import ConfigPersister
 from mqtool.server.broker.tables.config_table import ConfigTable
 
@@ -24,7 +24,7 @@ def default_group(name: str) -> GroupConfig:
 class GroupTable(ConfigTable[GroupConfig]):
     """The configurations of a broker's consumer groups."""
 
-    def __init__(self, persister: ConfigPersister, settings: Settings) -> None:
+    def __init__(self, persister: ConfigPersister, settings: BrokerSettings) -> None:
         """Loads subscriptionGroup.json and adds the predefined groups.
 
         Raises:

@@ -36,7 +36,7 @@ from mqtool.formats.topics import (
 )
 from mqtool.server.broker import names
 from mqtool.server.broker.attributes import MESSAGE_TYPES
-from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.config_persister import ConfigPersister
 from mqtool.server.broker.tables.config_table import ConfigTable
 
@@ -64,7 +64,7 @@ class TopicTable(ConfigTable[TopicConfig]):
         on_change: called after each change, to notify name servers.
     """
 
-    def __init__(self, persister: ConfigPersister, settings: Settings) -> None:
+    def __init__(self, persister: ConfigPersister, settings: BrokerSettings) -> None:
         """Loads topics.json and adds the system topics.
 
         Raises:

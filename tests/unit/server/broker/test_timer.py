@@ -14,7 +14,7 @@ from mqtool.formats.timer import TimerMagic
 from mqtool.server.broker.delay.recall_handle import RecallHandle
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.delay.timer_files import TimerFiles
-from mqtool.server.broker.settings import Settings
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
@@ -251,7 +251,7 @@ def test_a_turn_deletes_files_of_the_log_whose_messages_have_expired(tmp_path, m
             message_at=lambda _: None,
             min_physical_offset=0,
         )
-        settings = Settings({"mappedFileSizeTimerLog": str(SMALL_LOG)})
+        settings = BrokerSettings({"mappedFileSizeTimerLog": str(SMALL_LOG)})
         writer = SimpleNamespace(rewrites=[])
         timed = Timer(
             SimpleNamespace(messages=messages, settings=settings, writer=writer, root=tmp_path, release=(5, 5))
