@@ -4,6 +4,8 @@ A field `read_queue_nums` is the member `readQueueNums`; None means that the mem
 class are kept in its `extra`. The broker writes members in alphabetical order.
 """
 
+import math
+import re
 from types import NoneType
 from typing import Any, TypeVar, get_args, get_type_hints
 
@@ -15,6 +17,7 @@ from mqtool.formats.config_json import Document
 T = TypeVar("T")
 B = TypeVar("B", bound=Struct)
 
+_DIGITS = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 _EXTRA = "extra"
 _NAME = "configuration"
 
@@ -54,14 +57,39 @@ def table_of(document: Document, member: str, kind: type[B]) -> dict[str, B]:
 
 
 def expect(kind: type[T], value: Any, path: str) -> T:
-    """Returns a value of the expected type; true and false are not numbers.
+    """Returns a value of the expected type.
+
+    Numbers and Booleans are converted as fastjson converts them for the broker (1.2.69 in 4.9.7, 2.0.59 in 5.5.0), but
+    not where the two differ, such as an empty text. `recovery.table_shapes` has what each of them refuses.
 
     Raises:
         FormatError: it is of another type.
     """
+    if kind is int:
+        value = _number_of(value)
+    elif kind is bool:
+        value = _flag_of(value)
     if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
         raise FormatError(f"expected {kind.__name__}, found {str(value)[:40]!r}", layout=_NAME, field=path)
     return value
+
+
+def _number_of(value: Any) -> Any:
+    """Returns the integer that the broker makes of a value; the value itself if that is none."""
+    if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], bool):  # by 5.5.0 only
+        value = value[0]
+    elif isinstance(value, bool):
+        return int(value)
+    if isinstance(value, str) and _DIGITS.fullmatch(value):
+        return int(value)
+    return int(value) if isinstance(value, float) and math.isfinite(value) else value
+
+
+def _flag_of(value: Any) -> Any:
+    """Returns the Boolean that the broker makes of a value; the value itself if that is none."""
+    if isinstance(value, str) and value.lower() in ("true", "false"):
+        return value.lower() == "true"
+    return bool(value) if type(value) is int and value in (0, 1) else value
 
 
 _members_of: dict[Any, tuple[tuple[str, str, Any], ...]] = {}

@@ -185,14 +185,14 @@ def test_other_text_is_an_error(data):
     [
         (config_files.parse_topics, b'{"topicConfigTable":[]}'),
         (config_files.parse_topics, b'{"topicConfigTable":{"T":1}}'),
-        (config_files.parse_topics, b'{"topicConfigTable":{"T":{"perm":"6"}}}'),
-        (config_files.parse_topics, b'{"topicConfigTable":{"T":{"perm":true}}}'),
-        (config_files.parse_topics, b'{"topicConfigTable":{"T":{"order":1}}}'),
+        (config_files.parse_topics, b'{"topicConfigTable":{"T":{"perm":"six"}}}'),
+        (config_files.parse_topics, b'{"topicConfigTable":{"T":{"perm":{}}}}'),
+        (config_files.parse_topics, b'{"topicConfigTable":{"T":{"order":"yes"}}}'),
         (config_files.parse_topics, b'{"dataVersion":7}'),
         (config_files.parse_groups, b'{"subscriptionGroupTable":{"g":{"attributes":[]}}}'),
         (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":7}}'),
         (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":{"x":7}}}'),
-        (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":{0:"7"}}}'),
+        (config_files.parse_consumer_offsets, b'{"offsetTable":{"T@g":{0:"seven"}}}'),
         (config_files.parse_consumer_offsets, b'{"lmqOffsetTable":{"T@g":{}}}'),
         (config_files.parse_delay_offsets, b'{"offsetTable":7}'),
     ],
@@ -221,3 +221,43 @@ def test_a_document_without_number_keys_is_plain_json(document):
 def test_random_bytes_never_raise_anything_else(data):
     with suppress(FormatError):
         assert isinstance(config_json.parse(b"{" + data), dict)
+
+
+def topics_with(member, value):
+    return json.dumps({"topicConfigTable": {"T": {"topicName": "T", member: value}}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("member", "value", "expected"),
+    [
+        ("perm", "6", 6),
+        ("perm", "+4", 4),
+        ("perm", "06", 6),
+        ("perm", 6.5, 6),
+        ("perm", -6.9, -6),
+        ("perm", True, 1),
+        ("perm", [6], 6),
+        ("order", "true", True),
+        ("order", "FALSE", False),
+        ("order", 1, True),
+        ("order", 0, False),
+    ],
+)
+def test_values_of_another_type_are_converted_as_by_the_broker(member, value, expected):
+    """Converted by TopicConfigSerializeWrapper of 4.9.7 and 5.5.0; the list only by 5.5.0."""
+    found = config_files.parse_topics(topics_with(member, value)).topic_config_table["T"]
+    assert (getattr(found, member), type(getattr(found, member))) == (expected, type(expected))
+
+
+@pytest.mark.parametrize(
+    ("member", "value"),
+    [("perm", " 6"), ("perm", "six"), ("perm", [6, 4]), ("perm", [True]), ("perm", ""), ("order", 2), ("order", "yes")],
+)
+def test_values_that_releases_refuse_or_read_differently_are_an_error(member, value):
+    with pytest.raises(FormatError, match=member):
+        config_files.parse_topics(topics_with(member, value))
+
+
+def test_positions_that_are_texts_are_numbers():
+    data = b'{"offsetTable":{"T@G":{0:"5",1:6}}}'
+    assert config_files.parse_consumer_offsets(data).offset_table == {"T@G": {0: 5, 1: 6}}
