@@ -1,6 +1,6 @@
 """Converts facts about queues, and their differences from the CommitLog, to findings."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 
 from msgspec import Struct, field
@@ -222,25 +222,20 @@ def absent_queues(
     in_the_way = {name for name in _TREES if _is_in_the_way(survey.root / name)}
     blocked = dict.fromkeys(sorted(in_the_way), 0)
     undecided = 0
-    here = {queue.key for queue in survey.queues}
-    topics_here, configured = {queue.topic for queue in survey.queues}, set(topics)
+    known = {queue.topic for queue in survey.queues} | set(topics)
     deleted: dict[str, list[int]] = {}
-    for number, queue in enumerate(span.queues):
-        count = int(span.messages[number]) - explained.get(queue, 0)
-        if queue in here or count <= 0 or not survey.includes(queue[0]) or survey.is_unlisted(queue):
-            continue
-        topic = queue[0]
-        if readable and topic not in configured and topic not in topics_here and not is_made_by_broker(topic):
+    for number, (topic, queue_id), count in _without_files(survey, span, explained):
+        tree = _TREES[topic in survey.rules.batch_topics]
+        if readable and topic not in known and not is_made_by_broker(topic):
             deleted.setdefault(topic, []).append(count)
-        elif (tree := _tree(survey, topic)) in in_the_way:
+        elif tree in in_the_way:
             blocked[tree] += count
-        elif not survey.live:
+        elif survey.live and list_mapped_files(survey.root / tree / topic / str(queue_id)).files:
+            continue  # it was made meanwhile
+        elif survey.live and not dispatched.has(int(span.first_at[number])):
+            undecided += 1
+        else:
             _absent(survey, span, number, count, recovery, collector)
-        elif not list_mapped_files(survey.root / tree / topic / str(queue[1])).files:  # it was made meanwhile
-            if dispatched.has(int(span.first_at[number])):
-                _absent(survey, span, number, count, recovery, collector)
-            else:
-                undecided += 1
     for tree, count in blocked.items():
         words = f"a file, not a directory; {count} message(s) of the CommitLog are in no queue"
         collector.add("queue-not-directory", survey.root / tree, words)
@@ -250,15 +245,20 @@ def absent_queues(
     return f"a broker is writing: {undecided} queue(s) are missing or not created yet" if undecided else ""
 
 
+def _without_files(survey: Survey, span: QueueSpan, explained: Mapping[Queue, int]) -> Iterator[tuple[int, Queue, int]]:
+    """Yields number, name and messages of each queue that has messages in the log and no files."""
+    here = {queue.key for queue in survey.queues}
+    for number, queue in enumerate(span.queues):
+        count = int(span.messages[number]) - explained.get(queue, 0)
+        if queue not in here and count > 0 and survey.includes(queue[0]) and not survey.is_unlisted(queue):
+            yield number, queue, count
+
+
 _TREES = (file_names.CONSUME_QUEUE, file_names.BATCH_CONSUME_QUEUE)
 
 
 def _is_in_the_way(path: Path) -> bool:
     return path.exists() and not path.is_dir()
-
-
-def _tree(survey: Survey, topic: str) -> str:
-    return _TREES[topic in survey.rules.batch_topics]
 
 
 class Dispatched:
@@ -283,7 +283,7 @@ def _absent(
     survey: Survey, span: QueueSpan, number: int, count: int, recovery: Recovery, collector: FindingCollector
 ) -> None:
     queue = span.queues[number]
-    tree = _tree(survey, queue[0])
+    tree = _TREES[queue[0] in survey.rules.batch_topics]
     first_at, last_at = int(span.first_at[number]), int(span.last_at[number])
     all_built = not survey.queues and survey.clean_stop
     repaired = all_built or recovery.repairs_records(first_at)
