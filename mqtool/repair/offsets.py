@@ -13,6 +13,7 @@ from mqtool.formats.topics import is_lmq
 from mqtool.jobs.atomic import write_new
 from mqtool.repair.changes import MoveOffsets
 from mqtool.repair.staged_files import StagedFiles
+from mqtool.store import config_tables
 from mqtool.store.files import read_file
 from mqtool.store.offset_moves import Move, case_lints, effect_of, words_of
 from mqtool.store.offset_tables import OffsetTable, OffsetTables
@@ -151,8 +152,6 @@ def _switches(store: Store, groups: list[str]) -> Iterator[str]:
 
 def check_offsets(store: Store) -> None:
     """Raises UnsupportedFormatError if the positions are not in a file that can be changed."""
-    if (store.path / file_names.CONFIG / "metadata" / "CURRENT").is_file():
-        raise UnsupportedFormatError(
-            f"{store.path}: configManagerVersion=v2 keeps positions in config/metadata; start the broker and plan "
-            "with --broker HOST:PORT"
-        )
+    problem = config_tables.unread_database(store.path / file_names.CONFIG, store.config)
+    if problem:
+        raise UnsupportedFormatError(f"{store.path}: {problem}; start the broker and plan with --broker HOST:PORT")

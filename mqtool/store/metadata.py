@@ -70,7 +70,9 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
     reason = _unlisted(directory)
     if reason:
         unread = dict.fromkeys((file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.DELAY_OFFSETS), reason)
-        return Metadata(offset_tables=OffsetTables(unread=reason), problems=(reason,), unread=unread)
+        return Metadata(
+            offset_tables=OffsetTables(unread=reason, problems=(reason,)), problems=(reason,), unread=unread
+        )
 
     def read(name: str, parse: Callable[[bytes], T], merge: Callable[[T, T], T] | None = None) -> T | None:
         of_file: list[str] = []
@@ -91,7 +93,6 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
     groups = read(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups, _with_newer_groups)
     elsewhere = config_tables.unread_database(directory, config)
     if elsewhere:
-        problems.append(elsewhere)
         unread |= dict.fromkeys((file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS), elsewhere)
     positions = offset_tables.load(directory, config)
     sources |= {table.file_name: table.path for table in positions.tables if not table.is_database}

@@ -100,6 +100,7 @@ def load(directory: Path, config: BrokerConfig) -> OffsetTables:
     reason = config_tables.unread_database(directory, config)
     if reason:
         read, evidence = None, ""
+        problems.append(reason)
     elif config_tables.may_be_in_database(config):
         reason = "" if DATABASE in by_name else unread.get(DATABASE, unread.get(name, ""))
     else:

@@ -113,7 +113,7 @@ class Classifier:
         ranges.sort(key=lambda part: part.start)
         self._losses = Losses(tuple(ranges))
         self._unknown[Area.COMMIT_LOG] = self._log_failure
-        config.check_config_files(self._survey.root, self._collector)
+        config.check_config_files(self._survey.root, self._config, self._collector)
         areas = [Area.CONSUME_QUEUE, Area.INDEX, Area.CHECKPOINT, Area.CONFIG]
         if any(queue.is_batch for queue in self._survey.queues):
             areas.append(Area.BATCH_CONSUME_QUEUE)
@@ -367,7 +367,7 @@ class Classifier:
 
     def _config_files(self) -> None:
         survey, metadata = self._survey, self._store.metadata
-        reason, unread = config.check_config_files(survey.root, self._collector)
+        reason, unread = config.check_config_files(survey.root, self._config, self._collector)
         reason = reason or next((problem for problem in metadata.problems if "RocksDB" in problem), "")
         if reason:
             self._unknown[Area.CONFIG] = reason
@@ -376,10 +376,24 @@ class Classifier:
         self._details[Area.CONFIG] = words
         if file_names.TOPICS not in unread:
             config.check_topics(survey, metadata.topics, metadata.topics_file is not None, self._collector)
+        queues = self._by_key()
+        if survey.has_rocksdb:
+            problem = self._rocksdb_problem()
+            if problem:
+                self._unknown[Area.CONFIG] = f"positions were not compared with the queues in RocksDB: {problem}"
+                return
+            queues = config.rocksdb_facts(self._store)
         if unread.isdisjoint((file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS)):
-            config.check_offsets(survey, metadata, self._by_key(), self._collector)
+            config.check_offsets(survey, metadata, queues, self._collector)
         if file_names.DELAY_OFFSETS not in unread:
-            config.check_delay_offsets(survey, self._store, self._by_key(), self._collector)
+            config.check_delay_offsets(survey, self._store, queues, self._collector)
+
+    def _rocksdb_problem(self) -> str:
+        """Returns why the ends of queues in RocksDB are unknown; "" if they are known."""
+        if not self._survey.clean_stop:
+            return "the broker was not shut down cleanly, and its next start completes them"
+        database = self._store.rocksdb
+        return "they are not read" if database is None else database.problem
 
     def _by_key(self) -> dict[tuple[str, int], QueueFacts]:
         return {(facts.topic, facts.queue_id): facts for facts in self._facts.queues}

@@ -12,6 +12,8 @@ from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import config_files, config_json, file_names, topics
 from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
 from mqtool.formats.topics import is_made_by_broker
+from mqtool.store import config_tables
+from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.consume_queue import has_record, units_from
 from mqtool.store.deliveries import delivered_offsets, identity_of
 from mqtool.store.files import list_directory, read_file
@@ -53,8 +55,13 @@ _DELIVERY_MS = 5_000
 """A message that was due this many ms before the newest record must have been delivered."""
 
 
-def check_config_files(root: Path, collector: FindingCollector) -> tuple[str, frozenset[str]]:
+def check_config_files(root: Path, config: BrokerConfig, collector: FindingCollector) -> tuple[str, frozenset[str]]:
     """Checks every file.
+
+    Args:
+        root: of the store.
+        config: of the broker.
+        collector: receives the findings.
 
     Returns:
         Why the check could not run, "" if it could; and the names of files that the operating system refuses to
@@ -69,7 +76,7 @@ def check_config_files(root: Path, collector: FindingCollector) -> tuple[str, fr
         return f"{file_names.CONFIG}/ is missing: topics, groups and offsets could not be compared", frozenset()
     names = {entry.name for entry in list_directory(directory)}
     unread = frozenset(name for name in _PARSERS if not _file(directory, name, names, collector))
-    for needed in _ALWAYS:
+    for needed in () if config_tables.unread_database(directory, config) else _ALWAYS:
         if needed in names or needed + file_names.BACKUP_SUFFIX in names or _ROCKSDB.get(needed) in names:
             continue
         others = sorted(names.intersection(_BROKERS_OWN))
@@ -156,6 +163,17 @@ def check_offsets(
                 _offset(survey, path, group, (topic, queue_id), offset, queues, collector)
 
 
+def rocksdb_facts(store: Store) -> dict[tuple[str, int], QueueFacts]:
+    """Returns the bounds of the queues that a store keeps in RocksDB."""
+    queues = store.rocksdb.queues if store.rocksdb is not None else {}
+    return {
+        name: QueueFacts(
+            *name, is_batch=False, used_end=queue.max_offset, min_offset=queue.min_offset, max_offset=queue.max_offset
+        )
+        for name, queue in queues.items()
+    }
+
+
 def _offset(
     survey: Survey,
     path: Path,
@@ -171,7 +189,7 @@ def _offset(
     elif facts is None and survey.is_unlisted(queue):
         pass
     elif facts is None:
-        if offset > 0 and not survey.has_rocksdb:
+        if offset > 0:
             words = f"group {group}: offset {offset}, the queue has no files"
             collector.add("config-offset-orphan", path, words, queue=queue, group=group)
     elif offset > facts.end and not survey.live and not facts.failure:
@@ -190,7 +208,7 @@ def check_delay_offsets(
     running when the message was due, and something else may have written that record (`append`), so this is not a
     finding. Source: ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
     """
-    if survey.live or survey.has_rocksdb or not survey.includes(topics.SCHEDULE_TOPIC):
+    if survey.live or not survey.includes(topics.SCHEDULE_TOPIC):
         return
     usual = survey.root / file_names.CONFIG / file_names.DELAY_OFFSETS
     path = store.metadata.sources.get(file_names.DELAY_OFFSETS, usual)

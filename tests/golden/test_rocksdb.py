@@ -1,6 +1,7 @@
 """Queues and tables in RocksDB: what the real broker kept there, and both ways between RocksDB and files."""
 
 import importlib.util
+import json
 import os
 import shutil
 
@@ -392,3 +393,90 @@ def test_what_is_neither_a_file_nor_a_directory_ends_a_conversion_and_leaves_not
     with mqtool.open(root) as store, pytest.raises(StoreError, match="pipe: is neither a file nor a directory"):
         into_rocksdb(store, tmp_path / "rocks")
     assert [path.name for path in tmp_path.iterdir()] == ["store"]
+
+
+def config_table(root, name, rows, counter):
+    """Writes a table of configuration as RocksDBConfigManager keeps it."""
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    families = {"default": rocksdict.Options(raw_mode=True), "kvDataVersion": rocksdict.Options(raw_mode=True)}
+    database = rocksdict.Rdict(str(root / "config" / name), options, column_families=families)
+    for key, value in rows.items():
+        database.get_column_family("default")[key.encode()] = json.dumps(value).encode()
+    version = {"counter": counter, "stateVersion": 0, "timestamp": 1}
+    database.get_column_family("kvDataVersion")[b"kvDataVersionKey"] = json.dumps(version).encode()
+    database.close()
+
+
+def tables_of(root, config):
+    with mqtool.open(root, config) as store:
+        found = store.metadata
+        return {name: one.perm for name, one in found.topics.items()}, set(found.groups)
+
+
+@pytest.mark.parametrize(
+    ("config", "counter", "topics", "groups"),
+    [
+        ({}, 7, {"T": 4, "Kept": 4}, {"Kept"}),
+        ({"storeType": "defaultRocksDB"}, 8, {"T": 6, "New": 6, "Kept": 4}, {"New", "Kept"}),
+        ({"storeType": "default"}, 7, {"T": 6, "New": 6}, {"New"}),
+    ],
+)
+def test_topics_and_groups_are_taken_from_json_only_if_it_is_newer(tmp_path, config, counter, topics, groups):
+    """RocksDBTopicConfigManager.merge: the entries of a newer file replace those of the database, which keeps others."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    config_table(root, "topics", {name: {"topicName": name, "perm": 4} for name in ("T", "Kept")}, 7)
+    config_table(root, "subscriptionGroups", {"Kept": {"groupName": "Kept"}}, 7)
+    version = {"counter": counter, "stateVersion": 0, "timestamp": 1}
+    table = {name: {"topicName": name, "perm": 6} for name in ("T", "New")}
+    documents = {
+        "topics.json": {"topicConfigTable": table, "dataVersion": version},
+        "subscriptionGroup.json": {
+            "subscriptionGroupTable": {"New": {"groupName": "New"}},
+            "dataVersion": version,
+        },
+    }
+    for name, document in documents.items():
+        (root / "config" / name).write_text(json.dumps(document))
+    assert tables_of(root, config) == (topics, groups)
+
+
+def verified(root):
+    with mqtool.open(root) as store:
+        return verify(store)
+
+
+def test_one_database_with_all_tables_is_reported_as_unread(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    for name in ("topics.json", "subscriptionGroup.json", "consumerOffset.json", "lmqConsumerOffset.json"):
+        for path in (root / "config").glob(f"{name}*"):
+            path.unlink()
+    (root / "config" / "consumerFilter.json").write_text("{}")
+    config_table(root, "metadata", {}, 1)
+    report = verified(root)
+    assert [one.code for one in report.findings] == []
+    (state,) = [one for one in report.checks if one.area == "config"]
+    assert "config/metadata: topics, groups and positions are in one RocksDB" in state.detail
+    with mqtool.open(root) as store:
+        tables = store.metadata.offset_tables
+        assert tables.unread.startswith("config/metadata: ")
+        assert tables.problems == (tables.unread,)
+        assert store.metadata.problems == (tables.unread,)
+
+
+def test_positions_are_compared_with_the_ends_of_queues_in_rocksdb(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    with mqtool.open(root) as store:
+        queue = store.queues()[0]
+        name, end = f"{queue.topic}@G", queue.max_offset
+    path = root / "config" / "consumerOffset.json"
+    version = {"counter": 99, "stateVersion": 0, "timestamp": 1}
+    path.write_text(json.dumps({"offsetTable": {name: {str(queue.queue_id): end}}, "dataVersion": version}))
+    assert [one.code for one in verified(root).findings] == []
+    path.write_text(json.dumps({"offsetTable": {name: {str(queue.queue_id): end + 1}}, "dataVersion": version}))
+    assert [one.code for one in verified(root).findings] == ["config-offset-ahead"]
+    (root / "abort").touch()
+    report = verified(root)
+    (state,) = [one for one in report.checks if one.area == "config"]
+    assert state.detail.startswith("positions were not compared with the queues in RocksDB: ")

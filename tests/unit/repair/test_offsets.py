@@ -35,7 +35,7 @@ def test_a_position_that_has_moved_since_is_not_overwritten(root):
 def test_positions_of_the_second_configuration_manager_are_not_in_a_file(root):
     (root / "config" / "metadata").mkdir()
     (root / "config" / "metadata" / "CURRENT").write_text("MANIFEST-000001\n")
-    with pytest.raises(UnsupportedFormatError, match="configManagerVersion=v2 keeps positions in config/metadata"):
+    with pytest.raises(UnsupportedFormatError, match=r"config/metadata: .* in one RocksDB .*configManagerVersion=v2"):
         planned(root, Move("on", "Orders", 0, None, 1))
 
 
