@@ -11,7 +11,7 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.broker_config import BrokerConfig, effective_value
 
 DEFAULTS = {
     "appendTopicForTimerDeleteKey": "false",
@@ -134,18 +134,23 @@ class BrokerSettings:
         return BrokerConfig(dict(self.values), None, "configuration")
 
     def update(self, changes: Mapping[str, str]) -> None:
-        """Changes values.
+        """Changes values, read as those of a broker.conf: without trimming Booleans and numbers.
 
         Raises:
             UsageError: a key cannot change while the broker runs, or a value is invalid for its key; nothing is
                 changed.
         """
+        effective = {}
         for key, value in changes.items():
-            if key in FIXED and value != self.values.get(key):
+            text = effective_value(key, value)
+            if text is None:
+                raise UsageError(f"{key}: expected a value that a broker accepts, without blanks; found {value!r}")
+            if key in FIXED and text != self.values.get(key):
                 raise UsageError(f"{key}: cannot be changed while the broker runs")
             if DEFAULTS.get(key, "").isdigit():
-                BrokerSettings({key: value})  # raises UsageError if the value must be a number and is not
-        self.values.update(changes)
+                BrokerSettings({key: text})  # raises UsageError if the value must be a number and is not
+            effective[key] = text
+        self.values.update(effective)
         self.version += 1
         self.changed_at = time.time_ns() // 1_000_000
 

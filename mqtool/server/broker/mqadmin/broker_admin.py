@@ -66,15 +66,16 @@ class BrokerAdmin:
 
     def update_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_BROKER_CONFIG: changes settings until the broker stops; the configuration file is not changed."""
+        settings = self._broker.settings
         try:
             changes = java_properties.parse(bytes(command.body))
         except FormatError as error:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from error
         try:
-            self._broker.settings.update(changes)
+            settings.update(changes)
         except UsageError as error:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        live = {_LIVE_OPTIONS[key]: int(value) for key, value in changes.items() if key in _LIVE_OPTIONS}
+        live = {_LIVE_OPTIONS[key]: settings.number(key) for key in changes if key in _LIVE_OPTIONS}
         if live:
             self._broker.change_reading(live)
         if "brokerPermission" in changes:

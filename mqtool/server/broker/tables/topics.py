@@ -105,8 +105,8 @@ class TopicTable(ConfigTable[TopicConfig]):
         if settings.flag("timerWheelEnable"):
             numbers[TIMER_TOPIC] = 1
         found = [plain_topic(name, number) for name, number in numbers.items()]
-        found.append(plain_topic(cluster, 16, shared if settings.flag("clusterTopicEnable") else READ_WRITE))
-        found.append(plain_topic(broker, 1, shared if settings.flag("brokerTopicEnable") else READ_WRITE))
+        found.append(plain_topic(cluster, 16, shared if settings.flag("clusterTopicEnable") else PERM_INHERIT))
+        found.append(plain_topic(broker, 1, shared if settings.flag("brokerTopicEnable") else PERM_INHERIT))
         if settings.flag("autoCreateTopicEnable"):
             found.append(plain_topic(DEFAULT_TOPIC, settings.number("defaultTopicQueueNums"), shared))
         return found
@@ -131,7 +131,7 @@ class TopicTable(ConfigTable[TopicConfig]):
             listener()
 
     def create_for_send(self, topic: str, default_topic: str, queues: int, *, unit: bool) -> TopicConfig | None:
-        """Creates a topic for a send, with the attributes of its default topic.
+        """Creates a topic for a send, with permission and filter type of its default topic.
 
         Args:
             topic: name of the new topic.
@@ -152,7 +152,6 @@ class TopicTable(ConfigTable[TopicConfig]):
             plain_topic(topic, number, pattern.perm & ~PERM_INHERIT),
             topic_sys_flag=UNIT if unit else 0,
             topic_filter_type=pattern.topic_filter_type,
-            order=pattern.order,
         )
         self.put(config)
         return config

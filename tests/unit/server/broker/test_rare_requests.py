@@ -562,3 +562,30 @@ def test_the_topic_for_traces_is_created_if_it_is_enabled(client):
     with MqServer(traceTopicEnable="true") as server, Client(server.broker_address) as other:
         found = other.call(351, topic="RMQ_SYS_TRACE_TOPIC").json
         assert (found["readQueueNums"], found["writeQueueNums"]) == (1, 1)
+
+
+def test_topics_named_after_cluster_and_broker_that_are_switched_off_can_only_be_inherited():
+    """TopicConfigManager.init: perm 1; with clusterTopicEnable and brokerTopicEnable 7."""
+    keys = {"clusterTopicEnable": "false", "brokerTopicEnable": "false"}
+    with MqServer(**keys) as server, Client(server.broker_address) as other:
+        assert [other.call(351, topic=name).json["perm"] for name in ("DefaultCluster", "broker-a")] == [1, 1]
+
+
+def test_a_topic_that_a_send_creates_is_not_ordered(client):
+    """TopicConfigManager.createTopicInSendMessageMethod copies permission and filter type only."""
+    assert client.create_topic("TOrdered", 2, perm=7, order=True).code == 0
+    assert client.put("TFromOrdered", c="TOrdered").code == 0
+    found = client.call(351, topic="TFromOrdered").json
+    assert (found["order"], found["perm"]) == (False, 6)
+
+
+def test_a_changed_setting_is_read_as_one_of_the_configuration_file(client, server):
+    """Boolean.parseBoolean takes a blank at the end for false, Integer.parseInt refuses one."""
+    setting(client, "autoCreateTopicEnable", "true ")
+    try:
+        assert client.put("NotCreatedWithBlank").code == 17
+    finally:
+        setting(client, "autoCreateTopicEnable", "true")
+    before = server.broker.settings.text("maxTransferCountOnMessageInDisk")
+    answer = client.call(25, b"maxTransferCountOnMessageInDisk=9 \n")
+    assert (answer.code, server.broker.settings.text("maxTransferCountOnMessageInDisk")) == (29, before)
