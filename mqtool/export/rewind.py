@@ -1,7 +1,8 @@
 """Undoes what was exported from a part of the log that no longer exists, because the log was truncated.
 
 Each commit contains the watermark that it reached. The newest watermark that still matches the log is where export
-and log agree. The store's files from later commits are undone, and the log is exported again from there.
+and log agree. The store's files from later commits are undone, and the log is exported again from there. Watermarks
+of commits that were undone do not count, even if the log matches them again: their rows are no longer in the export.
 """
 
 from mqtool.errors import ExportError
@@ -40,7 +41,7 @@ class ExportHistory:
             self._manifests = all_manifests(self._target)
         end = log_end(store, Cuts(store))
         manifests = [manifest for manifest in self._manifests if broker in manifest.stores]
-        for manifest in reversed(manifests):
+        for manifest in reversed(_not_undone(manifests, broker)):
             mark = manifest.state.marks.get(broker)
             if mark is not None and self._holds(store, mark, end):
                 self._require_in_log(store, mark.offset)
@@ -69,3 +70,20 @@ class ExportHistory:
         later = [manifest for manifest in self._manifests or () if manifest.state.sequence > sequence]
         removed = {path for manifest in later for path in manifest.removed}
         return [e for manifest in later for e in manifest.files if e.broker == broker and e.path not in removed]
+
+
+def _not_undone(manifests: list[Manifest], broker: str) -> list[Manifest]:
+    """Returns the commits whose rows are still in the export; a commit that starts before their end undoes them.
+
+    Files that a commit removes would not show this, because a commit may cover a range of the log without rows.
+
+    Args:
+        manifests: commits that cover the store, oldest first.
+        broker: its name in the export.
+    """
+    found: list[Manifest] = []
+    for manifest in manifests:
+        while found and int(found[-1].stores[broker]["end"]) > int(manifest.stores[broker]["start"]):
+            found.pop()
+        found.append(manifest)
+    return found

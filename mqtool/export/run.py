@@ -16,7 +16,7 @@ from mqtool.export.resume import plan_since
 from mqtool.export.rewind import ExportHistory
 from mqtool.export.schema import DAMAGE_SCHEMA, REJECTED_VALUE_SCHEMA, Table
 from mqtool.export.sources import Source
-from mqtool.export.state import State, mark_at
+from mqtool.export.state import Mark, State, mark_at
 from mqtool.export.target import Target
 from mqtool.export.task import Task, TaskResult, damage_batch
 from mqtool.jobs.progress import OnProgress
@@ -86,25 +86,27 @@ class ExportRun:
         marks = dict(self._before.marks)
         for source, store in zip(self._request.sources, stores, strict=True):
             with store:
-                plan = self._plan_one(source, store)
-                mark = mark_at(store, plan.end)
+                plan, since = self._plan_one(source, store)
+                mark = mark_at(store, plan.end) or since
             plans.append(plan)
             damage.extend((source, check_tolerated(one, self._request.read)) for one in plan.damage)
+            marks.pop(source.broker, None)
             if mark is not None:
                 marks[source.broker] = mark
         return plans, damage, marks
 
-    def _plan_one(self, source: Source, store: Store) -> StorePlan:
+    def _plan_one(self, source: Source, store: Store) -> tuple[StorePlan, Mark | None]:
+        """Returns the plan of one store and the watermark after which it begins."""
         selection, target = self._request.read.selection, self._request.split_bytes
         mark = self._before.marks.get(source.broker)
         try:
-            return plan_since(store, source, selection, mark, target=target)
+            return plan_since(store, source, selection, mark, target=target), mark
         except ExportError:
             if not self._request.rewind:
                 raise
         mark, entries = self._history.matching_mark(store, source.broker)
         self._removed.extend(entry.path for entry in entries)
-        return plan_since(store, source, selection, mark, target=target)
+        return plan_since(store, source, selection, mark, target=target), mark
 
     def _tasks(self, plans: list[StorePlan]) -> list[Task]:
         request = self._request

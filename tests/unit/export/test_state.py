@@ -331,6 +331,46 @@ def test_rewinding_twice_takes_nothing_back_twice(growing):
         assert growing.rows() == EXPECTED[:records]
 
 
+def test_a_commit_whose_rows_a_rewind_removed_is_not_where_export_and_log_agree(growing):
+    for records in (30, 60):
+        growing.grow(records)
+        growing.export()
+    growing.grow(80)
+    expected = rewritten(growing, 40)
+    growing.export(rewind=True)
+    assert growing.rows() == expected[:80]
+    growing.grow(90)  # the original log, restored
+    assert growing.export(rewind=True)
+    assert growing.rows() == EXPECTED[:90]
+
+
+def test_a_commit_without_rows_whose_predecessor_a_rewind_removed_is_not_where_export_and_log_agree(growing):
+    exact = ReadRequest(Selection(topics=("Exact",)), every_class=True)
+    numbers = [number for number, row in enumerate(EXPECTED) if row["topic"] == "Exact"]
+    filler = next(number for number in numbers if number + 1 not in numbers) + 1
+    for records in (1, filler, filler + 1):  # the third commit has no rows
+        growing.grow(records)
+        growing.export(read=exact)
+    growing.grow(len(ENDS))
+    rewritten(growing, 1)
+    growing.export(read=exact, rewind=True)
+    growing.grow(len(ENDS))
+    growing.export(read=exact, rewind=True)
+    assert growing.rows() == [row for row in EXPECTED if row["topic"] == "Exact"]
+
+
+def test_a_log_that_was_emptied_and_restored_is_exported_again(growing):
+    growing.grow(40)
+    growing.export()
+    for segment in (growing.store / "commitlog").iterdir():
+        segment.unlink()
+    growing.export(rewind=True)
+    assert growing.rows() == []
+    growing.grow(50)
+    growing.export()
+    assert growing.rows() == EXPECTED[:50]
+
+
 def test_what_could_not_be_exported_again_is_not_taken_back(growing):
     growing.grow(60)
     growing.export()
