@@ -18,6 +18,7 @@ from collections.abc import Iterable
 from typing import Any
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from mqtool.errors import ConfigFileError, ExportError
 from mqtool.export.parquet import FileEntry
@@ -169,9 +170,11 @@ def _state_file(url: str) -> tuple[Target, str]:
 
 
 def starting_state(last: Manifest | None, saved: State | None, state_url: str | None, url: str) -> State:
-    """Returns the state from which a run continues: that of the directory's last commit or of the state file, if later.
+    """Returns the state from which a run continues: that of the directory's last commit, or else of the state file.
 
-    The commit is written first, so a run that ended between the two is not lost.
+    The commit is written first, so a run that ended between the two is not lost. If the state file names a later
+    commit, the directory is an older copy and lacks rows. They are exported again, under a later sequence number:
+    a table's catalogue outside the directory may know the lost one.
 
     Raises:
         ExportError: there is an export but no state was requested, or the state belongs to another export.
@@ -190,7 +193,8 @@ def starting_state(last: Manifest | None, saved: State | None, state_url: str | 
         raise ExportError(
             f"does not belong to the state {state_url}; give the state of this export, or a new directory", url
         )
-    return saved if saved is not None and saved.sequence > last.state.sequence else last.state
+    sequence = last.state.sequence if saved is None else max(saved.sequence, last.state.sequence)
+    return replace(last.state, sequence=sequence)
 
 
 def check_shape(state: State, shape: dict[str, Any], url: str) -> None:

@@ -229,6 +229,20 @@ def test_a_directory_that_is_emptied_between_runs_gets_only_what_is_new(growing)
     assert growing.rows() == EXPECTED[10:20]
 
 
+def test_a_directory_that_is_replaced_by_an_older_copy_gets_what_the_copy_lacks(growing, tmp_path):
+    growing.grow(10)
+    growing.export()
+    shutil.copytree(growing.target, tmp_path / "copy")
+    growing.grow(20)
+    growing.export()
+    shutil.rmtree(growing.target)
+    (tmp_path / "copy").rename(growing.target)
+    growing.grow(30)
+    growing.export()
+    assert growing.rows() == EXPECTED[:30]
+    assert load_state(str(growing.state)).sequence == 3  # names of files of the lost commit are not used again
+
+
 def test_a_state_file_that_is_none_is_named(growing):
     growing.state.write_text("{}")
     with pytest.raises(ConfigFileError, match=r"lake\.state: is not the state of an export"):
