@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from mqtool.engine import MessageStore
 from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import file_names, hosts, java
-from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
+from mqtool.formats.config_files import PERM_INHERIT, PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.hosts import Host
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import FLAG_ONEWAY, Command
@@ -116,6 +116,11 @@ class Broker:
         self.long_polling.wake_all()
 
     # -- permissions ---------------------------------------------------------------------------------------------
+
+    @property
+    def permission_limit(self) -> int:
+        """Bits of a topic's permissions that a route to this broker keeps (BrokerController.registerBrokerAll)."""
+        return self.settings.number("brokerPermission") | PERM_INHERIT
 
     @property
     def may_write(self) -> bool:

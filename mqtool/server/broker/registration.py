@@ -12,7 +12,6 @@ from collections.abc import Callable
 from msgspec.structs import replace
 
 from mqtool.errors import MqtoolError
-from mqtool.formats.config_files import PERM_INHERIT
 from mqtool.protocol import registration_body
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -128,6 +127,6 @@ class Registration:
 
 def registration_of(broker: Broker) -> RegisterBody:
     """Returns the body of a registration. Each topic's permissions are limited to those of the broker."""
-    limit = broker.settings.number("brokerPermission") | PERM_INHERIT
+    limit = broker.permission_limit
     topics = {name: replace(config, perm=config.perm & limit) for name, config in broker.topics.table.items()}
     return RegisterBody(topics, broker.topics.data_version)

@@ -90,7 +90,8 @@ class Consuming:
         topic = core.topic(request.message_queue.topic)
         group = core.group(request.group)
         invisible_ms = self._invisible_ms(request)
-        core.topic_config(topic)
+        if core.readable_queues(core.topic_config(topic)) <= 0:
+            raise StatusError(d.FORBIDDEN, "no readable queue")
         config = core.group_config(group)
         if request.batch_size < 0:
             raise StatusError(d.INTERNAL_SERVER_ERROR, f"batch_size {request.batch_size} is negative")

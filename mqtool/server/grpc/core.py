@@ -9,7 +9,7 @@ from collections.abc import Awaitable, Mapping
 from msgspec import Struct, field
 
 from mqtool.errors import MqtoolError
-from mqtool.formats.config_files import GroupConfig, TopicConfig
+from mqtool.formats.config_files import PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
 from mqtool.formats.topics import is_system_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command, Serialization
@@ -145,6 +145,18 @@ class Core(Struct):
             message = f"CODE: 17  DESC: No topic route info in name server for the topic: {name}"
             raise StatusError(d.TOPIC_NOT_FOUND, message)
         return config
+
+    def permission(self, config: TopicConfig) -> int:
+        """Returns the permissions of a topic in the route to this broker."""
+        return config.perm & self.broker.permission_limit
+
+    def readable_queues(self, config: TopicConfig) -> int:
+        """Returns the number of queues that consumers may read; 0 if the topic is not readable."""
+        return config.read_queue_nums if self.permission(config) & PERM_READ else 0
+
+    def writable_queues(self, config: TopicConfig) -> int:
+        """Returns the number of queues that producers may write to; 0 if the topic is not writable."""
+        return config.write_queue_nums if self.permission(config) & PERM_WRITE else 0
 
     def message_type(self, name: str) -> int:
         """Returns the message type that a topic accepts; unspecified if the topic does not exist."""

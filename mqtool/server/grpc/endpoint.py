@@ -26,7 +26,7 @@ from mqtool.server.net.peer import Endpoint, Peer
 from mqtool.server.net.peer import Handler as RequestHandler
 
 _SERVICE = "/apache.rocketmq.v2.MessagingService/"
-_PERMISSIONS = {0: d.NONE, PERM_READ: d.READ, PERM_WRITE: d.WRITE, PERM_READ | PERM_WRITE: d.READ_WRITE}
+_PERMISSIONS = {PERM_READ: d.READ, PERM_READ | PERM_WRITE: d.READ_WRITE}
 
 
 class GrpcEndpoint:
@@ -97,10 +97,10 @@ class GrpcEndpoint:
         config, answer = self._core.topic_config(topic), s.QueryRouteResponse(status=OK)
         endpoints = self._endpoints(call, request.endpoints)
         kind = self._core.message_type(topic)
-        for queue_id in range(max(config.read_queue_nums, config.write_queue_nums)):
+        for queue_id, permission in enumerate(self._queue_permissions(config)):
             queue = answer.message_queues.add()
             self._set_queue(queue, topic, queue_id, endpoints)
-            queue.permission = _permission(config, queue_id)  # type: ignore[assignment]  # protobuf takes numbers
+            queue.permission = permission
             queue.accept_message_types.append(kind)  # type: ignore[arg-type]
         return answer.SerializeToString()
 
@@ -109,13 +109,24 @@ class GrpcEndpoint:
         request = s.QueryAssignmentRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
         config, answer = self._core.topic_config(topic), s.QueryAssignmentResponse(status=OK)
+        readable = self._core.readable_queues(config)
+        if readable <= 0:
+            raise StatusError(d.FORBIDDEN, "no readable queue")
         endpoints = self._endpoints(call, request.endpoints)
-        in_order = self._core.group_config(group).consume_message_orderly
-        for queue_id in range(config.read_queue_nums) if in_order else (-1,):
+        permission = _PERMISSIONS[self._core.permission(config) & (PERM_READ | PERM_WRITE)]
+        for queue_id in range(readable) if self._core.group_config(group).consume_message_orderly else (-1,):
             queue = answer.assignments.add().message_queue
             self._set_queue(queue, topic, queue_id, endpoints)
-            queue.permission = _permission(config, max(0, queue_id))  # type: ignore[assignment]
+            queue.permission = permission
         return answer.SerializeToString()
+
+    def _queue_permissions(self, config: TopicConfig) -> list[d.Permission]:
+        """Returns the permission of each queue in a route, by queue id (RouteActivity.genMessageQueueFromQueueData)."""
+        readable, writable = self._core.readable_queues(config), self._core.writable_queues(config)
+        if not self._core.permission(config) & (PERM_READ | PERM_WRITE):
+            return [d.NONE] * max(1, config.read_queue_nums, config.write_queue_nums)
+        both = min(readable, writable)
+        return [d.READ] * (readable - both) + [d.WRITE] * (writable - both) + [d.READ_WRITE] * both
 
     def _endpoints(self, call: Call, requested: d.Endpoints) -> d.Endpoints:
         """Returns the hosts that a client used, with the port of the connection.
@@ -133,12 +144,6 @@ class GrpcEndpoint:
         queue.topic.name, queue.id = topic, queue_id
         queue.broker.name = self._core.broker_name
         queue.broker.endpoints.CopyFrom(endpoints)
-
-
-def _permission(config: TopicConfig, queue_id: int) -> int:
-    readable = PERM_READ if queue_id < config.read_queue_nums else 0
-    writable = PERM_WRITE if queue_id < config.write_queue_nums else 0
-    return int(_PERMISSIONS[config.perm & (readable | writable)])
 
 
 def _checking(check: Check, request: Any) -> Callable[[Call, bytes], None]:

@@ -136,9 +136,13 @@ class Producing:
         return self._core.start(code, fields, call.peer, body)
 
     def _queue(self, topic: str, message: Outgoing) -> int:
-        """Returns the queue id for a message: by the hash of its message group, or any queue without one."""
-        config = self._core.broker.topics.get(topic)
-        count = max(1, config.write_queue_nums if config else 1)
+        """Returns the queue id for a message: by the hash of its message group, or any queue without one.
+
+        The broker checks no permission of the topic when a message arrives, so this is where it counts.
+        """
+        count = self._core.writable_queues(self._core.topic_config(topic))
+        if count <= 0:
+            raise StatusError(d.FORBIDDEN, "no writable queue")
         if not message.sharding_key:
             return random.randrange(count)  # noqa: S311 - load balancing, not security
         return consistent_hash(java.string_hash(message.sharding_key), count)

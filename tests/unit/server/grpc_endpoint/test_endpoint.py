@@ -9,6 +9,7 @@ import time
 
 import grpc
 import pytest
+from msgspec.structs import replace
 
 from mqtool.errors import UsageError
 from mqtool.formats.java import string_hash
@@ -28,6 +29,12 @@ from tests.unit.server.broker.test_pop import pop
 
 def named(name):
     return d.Resource(name=name)
+
+
+def put_topic(server, name, perm, reads, writes):
+    """Creates a topic, or replaces its permissions and numbers of queues."""
+    config = replace(typed_topic(name, "NORMAL"), perm=perm, read_queue_nums=reads, write_queue_nums=writes)
+    server.call(lambda: server.broker.topics.put(config))
 
 
 def stored_in(server, topic, queues=2):
@@ -61,6 +68,60 @@ def test_a_route_has_every_queue_at_the_endpoints_that_were_asked(server, client
         client.endpoints.SerializeToString()
     }
     assert [list(one.accept_message_types) for one in found.message_queues] == [[d.FIFO]] * 3
+
+
+@pytest.mark.parametrize(
+    ("perm", "reads", "writes", "expected"),
+    [
+        (6, 2, 3, ["WRITE", "READ_WRITE", "READ_WRITE"]),
+        (6, 3, 2, ["READ", "READ_WRITE", "READ_WRITE"]),
+        (4, 2, 3, ["READ", "READ"]),
+        (2, 3, 2, ["WRITE", "WRITE"]),
+        (4, 0, 3, []),
+        (0, 2, 3, ["NONE", "NONE", "NONE"]),
+        (1, 0, 0, ["NONE"]),
+    ],
+)
+def test_a_route_has_the_queues_that_the_permissions_allow(server, client, perm, reads, writes, expected):
+    """As RouteActivity.genMessageQueueFromQueueData of the proxy 5.5.0 does."""
+    put_topic(server, "Permissions", perm, reads, writes)
+    queues = client.call("QueryRoute", topic=named("Permissions"), endpoints=client.endpoints).message_queues
+    assert [(one.id, d.Permission.Name(one.permission)) for one in queues] == list(enumerate(expected))
+
+
+def answers_of(server, client, topic, perm, reads, writes):
+    """Codes of a send to a topic, of an assignment, and of a receive of one message from it."""
+    put_topic(server, topic, perm, reads, writes)
+    client.consume("G" + topic, topic)
+    group, queue = named("G" + topic), d.MessageQueue(topic=named(topic), id=-1)
+    sent = client.send(topic, b"b")
+    assigned = client.call("QueryAssignment", topic=queue.topic, group=group, endpoints=client.endpoints)
+    fields = {"group": group, "message_queue": queue, "batch_size": 1, "invisible_duration": {"seconds": 30}}
+    received = client.call("ReceiveMessage", **fields)[0]
+    return [code(sent), code(assigned), d.Code.Name(received.status.code)]
+
+
+def test_nothing_is_stored_in_a_topic_that_is_not_writable(server, client, topic):
+    for body in (b"1", b"2"):
+        assert code(client.send(topic, body)) == "OK"
+    assert answers_of(server, client, topic, 4, 2, 2) == ["FORBIDDEN", "OK", "OK"]
+    assert answers_of(server, client, topic, 6, 2, 0) == ["FORBIDDEN", "OK", "OK"]
+
+
+def test_a_topic_that_is_not_readable_is_neither_assigned_nor_received(server, client, topic):
+    assert answers_of(server, client, topic, 2, 2, 2) == ["OK", "FORBIDDEN", "FORBIDDEN"]
+    assert answers_of(server, client, topic, 6, 0, 2) == ["OK", "FORBIDDEN", "FORBIDDEN"]
+
+
+def test_permissions_of_a_topic_are_limited_to_those_of_the_broker(server, client, topic):
+    assert code(client.send(topic, b"b")) == "OK"
+    server.call(lambda: server.broker.settings.values.update(brokerPermission="4"))
+    try:
+        assert answers_of(server, client, topic, 6, 1, 1) == ["FORBIDDEN", "OK", "OK"]
+        (queue,) = client.call("QueryRoute", topic=named(topic), endpoints=client.endpoints).message_queues
+        assert queue.permission == d.READ
+    finally:
+        server.call(lambda: server.broker.settings.values.update(brokerPermission="6"))
 
 
 @pytest.mark.parametrize(
