@@ -304,7 +304,7 @@ def _pop_fields(
         "maxMsgNums": str(min(request.batch_size, BATCH_SIZE)),
         "invisibleTime": str(invisible_ms),
         "bornTime": str(time.time_ns() // 1_000_000),
-        "initMode": "0",
+        "initMode": "1",  # ConsumeInitMode.MAX: a new group starts at the newest message
         "expType": "SQL92" if request.filter_expression.type == d.SQL else "TAG",
         "exp": request.filter_expression.expression or "*",
         "order": str(is_ordered).lower(),

@@ -11,6 +11,7 @@ import grpc
 import pytest
 from msgspec.structs import replace
 
+from mqtool.engine import StoreOptions, open_store
 from mqtool.errors import UsageError
 from mqtool.formats.java import string_hash
 from mqtool.protocol.rocketmq_v2 import definition as d
@@ -171,6 +172,20 @@ def test_a_message_of_a_remoting_client_is_received_and_acknowledged(server, cli
         assert (received.body, received.system_properties.message_id) == (b"from remoting", "A" * 32)
         assert code(client.ack("GCross", topic, received)) == "OK"
         assert pop(remoting, topic, group="GCross").code == 210
+
+
+def test_a_new_group_starts_at_the_newest_message_of_a_queue_whose_oldest_were_deleted(tmp_path):
+    """ReceiveMessageActivity (5.5.0) asks for ConsumeInitMode.MAX; other queues start at their oldest message."""
+    with open_store(tmp_path / "store", StoreOptions(commit_log_file_size=65536)) as store:
+        for number in range(12):
+            store.put("Old", 0, b"%d" % number + bytes(9_000))
+    min((tmp_path / "store" / "commitlog").iterdir()).unlink()
+    served = MqServer(tmp_path / "store", mappedFileSizeCommitLog="65536")
+    with served as server, GrpcClient(server.endpoints) as client:
+        server.create_topic("Old", queues=1)
+        assert server.call(lambda: server.broker.messages.queue_bounds("Old", 0)) == (7, 12)
+        client.consume("GNew", "Old")
+        assert [one.body.rstrip(b"\0") for one in client.receive("GNew", "Old")] == [b"11"]
 
 
 @pytest.mark.parametrize(
