@@ -11,7 +11,7 @@ from pathlib import Path
 from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import config_files, config_json, file_names, topics
 from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
-from mqtool.formats.topics import is_made_by_broker
+from mqtool.formats.topics import TopicQueue, is_made_by_broker
 from mqtool.store import config_tables
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.consume_queue import has_record, units_from
@@ -152,7 +152,7 @@ def check_topics(
 
 
 def check_offsets(
-    survey: Survey, metadata: Metadata, queues: Mapping[tuple[str, int], QueueFacts], collector: FindingCollector
+    survey: Survey, metadata: Metadata, queues: Mapping[TopicQueue, QueueFacts], collector: FindingCollector
 ) -> None:
     """Compares consumer offsets with the queues."""
     tables = metadata.offset_tables
@@ -163,7 +163,7 @@ def check_offsets(
                 _offset(survey, path, group, (topic, queue_id), offset, queues, collector)
 
 
-def rocksdb_facts(store: Store) -> dict[tuple[str, int], QueueFacts]:
+def rocksdb_facts(store: Store) -> dict[TopicQueue, QueueFacts]:
     """Returns the bounds of the queues that a store keeps in RocksDB."""
     queues = store.rocksdb.queues if store.rocksdb is not None else {}
     return {
@@ -178,9 +178,9 @@ def _offset(
     survey: Survey,
     path: Path,
     group: str,
-    queue: tuple[str, int],
+    queue: TopicQueue,
     offset: int,
-    queues: Mapping[tuple[str, int], QueueFacts],
+    queues: Mapping[TopicQueue, QueueFacts],
     collector: FindingCollector,
 ) -> None:
     facts = queues.get(queue)
@@ -198,15 +198,11 @@ def _offset(
 
 
 def check_delay_offsets(
-    survey: Survey, store: Store, queues: Mapping[tuple[str, int], QueueFacts], collector: FindingCollector
+    survey: Survey, store: Store, queues: Mapping[TopicQueue, QueueFacts], collector: FindingCollector
 ) -> None:
     """Compares the offsets of delay levels with the queues of SCHEDULE_TOPIC_XXXX, in both directions.
 
-    A broker has an offset for a level once it has delivered a message of it, and writes the offsets every ten
-    seconds and when it stops. A missing offset is therefore wrong only after a clean stop, and only if a message of
-    the level was due before the newest record was stored. If other levels have offsets, the broker may not have been
-    running when the message was due, and something else may have written that record (`append`), so this is not a
-    finding. Source: ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
+    Source: ScheduleMessageService.load, correctDelayOffset, start (4.9.7, 5.5.0).
     """
     if survey.live or not survey.includes(topics.SCHEDULE_TOPIC):
         return
@@ -222,9 +218,20 @@ def check_delay_offsets(
             _delay_offset(path, level, offset, facts, collector)
             if store.clean_stop and max(0, facts.min_offset or 0) <= offset < facts.end:
                 _delivered_again(path, store, level, offset, collector)
-    if not store.clean_stop or store.metadata.topics_file is None or store.checkpoint is None:
-        return
-    now = store.checkpoint.physic_msg_timestamp - _DELIVERY_MS
+    if store.clean_stop and store.metadata.topics_file is not None and store.checkpoint is not None:
+        now = store.checkpoint.physic_msg_timestamp - _DELIVERY_MS
+        _missing_delay_offsets(path, store, queues, now, collector)
+
+
+def _missing_delay_offsets(
+    path: Path, store: Store, queues: Mapping[TopicQueue, QueueFacts], now: int, collector: FindingCollector
+) -> None:
+    """Reports levels without an offset of which a message was due before a time, in a store that was stopped cleanly.
+
+    A broker has an offset for a level once it has delivered a message of it, and writes the offsets every ten
+    seconds and when it stops. If other levels have offsets, the broker may not have been running when the message was
+    due, and something else may have written the newest record (`append`), so this is not a finding.
+    """
     table = store.metadata.delay_offsets
     default = 0 if any(offset >= 0 for offset in table.values()) else -1
     for (topic, queue_id), facts in sorted(queues.items()):
