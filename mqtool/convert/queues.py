@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from mqtool.convert.staging import staging_directory
 from mqtool.errors import FormatError, StoreError, UnsupportedFormatError, UsageError
-from mqtool.formats import config_json, consume_queue, file_names
+from mqtool.formats import config_json, file_names
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
 from mqtool.formats.consume_queue_ext import MAX_EXT_ADDRESS
 from mqtool.formats.rocksdb_queue import (
@@ -32,8 +32,11 @@ from mqtool.formats.rocksdb_queue import (
     bound_key,
     unit_key,
 )
+from mqtool.rebuild.expired_queues import expired_queues, write_expired
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.listing import Listing
+from mqtool.rebuild.queue_writer import QueueName
+from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import STORED_FIELDS
@@ -85,8 +88,7 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
     """
     if not is_database(store.path / file_names.CONSUME_QUEUE):
         raise UnsupportedFormatError(f"{store.path}: its queues are not in RocksDB")
-    configured = store.config.integer("mappedFileSizeConsumeQueue") or consume_queue.DEFAULT_FILE_SIZE
-    size = consume_queue.round_up_file_size(configured)
+    settings = settings_of(store)
     found = QueueConversionResult(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
     with (
         staging_directory(store.path, target) as staging,
@@ -100,13 +102,19 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
                 (staging / file_names.CONFIG).mkdir(exist_ok=True)
                 (staging / file_names.CONFIG / name).write_bytes(made)
         with OutputFiles(staging) as output:
+            existing: set[QueueName] = set()
             for topic, queue_id, first, last in database.queues():
                 if not file_names.is_directory_name(topic):
                     found.differences.add(f"queue {topic!r}/{queue_id}: the topic cannot be the name of a directory")
                     continue
-                sequence = FileSequence(output, f"{file_names.CONSUME_QUEUE}/{topic}/{queue_id}", size)
+                queue = QueueName(topic, queue_id)
+                sequence = FileSequence(output, queue.below(file_names.CONSUME_QUEUE), settings.consume_queue_size)
                 units = database.units(topic, queue_id, first, last - first + 1)
                 found.units += _write_queue(sequence, units, (topic, queue_id), found)
+                found.queues += 1
+                existing.add(queue)
+            for expired in expired_queues(store, existing, store.commit_log.min_offset):
+                write_expired(expired, output, settings)
                 found.queues += 1
     return found
 
@@ -183,6 +191,10 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
                 units, topics = dispatcher.dispatch(item).units, dispatcher.topics.names
                 for topic, queue_id, offset, *rest in units.tuples("topic", "queue_id", "queue_offset", *STORED_FIELDS):
                     writer.add((topics[topic], queue_id), offset, RocksUnit(*rest))
+            for expired in expired_queues(store, {QueueName(*name) for name in writer.bounds}, log.min_offset):
+                plain = CONSUME_QUEUE_UNIT.parse(expired.unit)
+                unit = RocksUnit(plain.physical_offset, plain.size, plain.tags_code, 0)
+                writer.add((expired.name.topic, expired.name.queue_id), expired.queue_offset, unit)
             found.end = log.max_offset
             writer.finish(found.end)
             found.units, found.queues = writer.units, len(writer.bounds)

@@ -167,7 +167,7 @@ class _Composer:
         self._put(file_names.SUBSCRIPTION_GROUPS, config_files.build_groups(groups, self._style))
 
     def consumer_offsets(self) -> None:
-        """Keeps consumer offsets, clamped to the range of their queue."""
+        """Keeps consumer offsets, clamped to the range of their queue; 0 if the queue does not exist."""
         tables = self._metadata.offset_tables
         known = tables.offsets or ConsumerOffsets({}, data_version=None)
         has_lmq = known.lmq_offset_table is not None
@@ -184,6 +184,10 @@ class _Composer:
     def _inside(self, file: str, key: str, queue_id: int, offset: int) -> int:
         topic, group = config_files.split_topic_group(key)
         found = self._ranges.get(QueueName(topic, queue_id))
+        if found is None and offset > 0:
+            reason = f"{offset} is in a queue that does not exist, whose next message gets queue offset 0"
+            self._guess(file, f"{group} {topic}/{queue_id}", 0, reason)
+            return 0
         if found is None or found.first <= offset <= found.next:
             return offset
         bound = min(max(offset, found.first), found.next)

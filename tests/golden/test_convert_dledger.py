@@ -99,6 +99,18 @@ def test_commit_records_lead_to_their_half_messages_again(tmp_path):
             assert store.commit_log.record(message.prepared_transaction_offset).topic == b"RMQ_SYS_TRANS_HALF_TOPIC"
 
 
+def test_a_queue_whose_messages_have_expired_continues_at_its_queue_offset(tmp_path):
+    root = copy_store("dledger-5.5.0", tmp_path)
+    (root / "dledger-n0/data/00000000000000000000").unlink()
+    quiet = root / "consumequeue" / "Quiet" / "0"
+    quiet.mkdir(parents=True)
+    (quiet / f"{0:020d}").write_bytes((bytes(180) + struct.pack(">qiq", 100, 100, 5)).ljust(2000, b"\0"))
+    with mqtool.open(root) as store:
+        convert(store, tmp_path / "plain")
+    with mqtool.open(tmp_path / "plain") as made:
+        assert (made.queue("Quiet", 0).min_offset, made.queue("Quiet", 0).max_offset) == (10, 10)
+
+
 def test_damage_is_left_out_and_reported_and_the_rest_keeps_its_queue_offsets(tmp_path):
     root = copy_store("dledger-5.5.0", tmp_path)
     with (root / "dledger-n0/data/00000000000000000000").open("r+b") as file:

@@ -12,6 +12,7 @@ from mqtool.cli.app import run
 from mqtool.convert.queues import into_files, into_rocksdb
 from mqtool.errors import StoreError, UnsupportedFormatError
 from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, ROCKS_UNIT, parse_bound_key, unit_key
+from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.store.describe import describe
 from mqtool.store.oddities import oddities
 from mqtool.store.rocksdb import Database
@@ -19,6 +20,7 @@ from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.verify.store import Options, verify
 from tests.support.builder import StoreBuilder
 from tests.support.damage import held_lock
+from tests.support.expired import KEYS, store_with_expired_queue
 from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 
 if importlib.util.find_spec("rocksdict") is None:
@@ -203,6 +205,27 @@ def test_there_and_back_gives_the_broker_s_rows(tmp_path):
     }
     for key in (key for key in written if not is_max[key]):  # its physical offset may be 0 until the first deletion
         assert ROCKS_BOUND.parse(written[key]).queue_offset == ROCKS_BOUND.parse(known[key]).queue_offset
+
+
+def test_a_queue_whose_messages_have_expired_keeps_its_end_in_both_directions(tmp_path):
+    root = store_with_expired_queue(tmp_path / "store")
+    with mqtool.open(root, KEYS) as store:
+        known = {finding.code for finding in verify(store).findings}
+        into_rocksdb(store, tmp_path / "rocks")
+    with mqtool.open(tmp_path / "rocks") as store:
+        assert (store.queue("Quiet", 0).min_offset, store.queue("Quiet", 0).max_offset) == (10, 10)
+        assert {finding.code for finding in verify(store).findings} == known
+    with QueueDatabase(tmp_path / "rocks/consumequeue") as made:
+        bounds = {parse_bound_key(key): value for key, value in made.bounds()}
+    assert ROCKS_BOUND.parse(bounds[b"Quiet", 0, MAX]).queue_offset == 9
+    put(tmp_path / "rocks", unit_key(b"Quiet", 0, 9), None)  # as the broker's compaction leaves it
+    with mqtool.open(tmp_path / "rocks", KEYS) as store:
+        into_files(store, tmp_path / "files")
+    salvage(tmp_path / "rocks", tmp_path / "new", SalvageOptions(config=KEYS))
+    for name, codes in (("files", known), ("new", set())):
+        with mqtool.open(tmp_path / name) as store:
+            assert (store.queue("Quiet", 0).min_offset, store.queue("Quiet", 0).max_offset) == (10, 10)
+            assert {finding.code for finding in verify(store).findings} == codes
 
 
 def test_differences_between_files_and_log_are_listed(tmp_path):

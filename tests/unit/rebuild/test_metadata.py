@@ -110,8 +110,8 @@ def test_offsets_outside_of_their_queue_are_put_back_and_reported(tmp_path):
     (root / "config" / "consumerOffset.json").write_text(text)
     _, made = composed(root)
     found = config_files.parse_consumer_offsets(made.files["config/consumerOffset.json"]).offset_table
-    assert found == {f"{name}@g": {queue_id: end}, "Gone@g": {0: 5}}
-    assert guesses_in(made, "consumerOffset.json") == {f"g {name}/{queue_id}": str(end)}
+    assert found == {f"{name}@g": {queue_id: end}, "Gone@g": {0: 0}}
+    assert guesses_in(made, "consumerOffset.json") == {f"g {name}/{queue_id}": str(end), "g Gone/0": "0"}
 
 
 def test_a_configured_topic_with_fewer_queues_than_records_is_widened(tmp_path):

@@ -10,6 +10,8 @@ import pytest
 
 import mqtool
 from mqtool.cli.app import run as cli
+from mqtool.engine import open_store as engine_open
+from mqtool.engine.start.detect import options_for
 from mqtool.errors import LayoutError, RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
@@ -22,6 +24,7 @@ from mqtool.verify import Severity, verify
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_messages, damage_case
+from tests.support.expired import KEYS, store_with_expired_queue
 from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
 from tests.support.tiers import one_in
 
@@ -658,3 +661,24 @@ def test_a_store_without_a_checkpoint_gets_one(tmp_path):
     with mqtool.open(tmp_path / "new") as store:
         assert store.checkpoint is not None
         assert store.checkpoint.physic_msg_timestamp == builder.puts[-1].store_timestamp
+
+
+def test_a_queue_whose_messages_have_expired_continues_at_its_queue_offset(tmp_path):
+    root = store_with_expired_queue(tmp_path / "store")
+    found = salvage(root, tmp_path / "new", SalvageOptions(config=KEYS))
+    assert (found.is_complete, found.verify) == (True, "clean")
+    with mqtool.open(tmp_path / "new") as store:
+        quiet = store.queue("Quiet", 0)
+        assert (quiet.min_offset, quiet.max_offset, store.metadata.consumer_offsets["G"]["Quiet"]) == (10, 10, {0: 10})
+        assert store.metadata.consumer_offsets["G"]["Gone"] == {0: 0}
+    with engine_open(tmp_path / "new", options_for(tmp_path / "new", KEYS)) as store:
+        assert store.put("Quiet", 0, b"next").queue_offset == 10
+    assert errors(tmp_path / "new") == set()
+
+
+def test_a_queue_that_continues_nowhere_begins_again_and_so_do_the_positions_in_it(tmp_path):
+    root = store_with_expired_queue(tmp_path / "store")
+    salvage(root, tmp_path / "new", SalvageOptions(compact=True, map_file=tmp_path / "map", config=KEYS))
+    with mqtool.open(tmp_path / "new") as store:
+        assert store.queue("Quiet", 0) is None
+        assert store.metadata.consumer_offsets["G"]["Quiet"] == {0: 0}

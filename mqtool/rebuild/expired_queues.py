@@ -1,0 +1,112 @@
+"""Queues whose messages have all expired: the last unit of each, with which a copy continues at the same queue offset.
+
+A log does not contain these queues any more, so a rebuild does not create them. A broker keeps the last file of a
+queue, and gives its next message the queue offset after the last unit, whose record has expired
+(MappedFileQueue.deleteExpiredFileByOffset, ConsumeQueue.getMaxOffsetInQueue, 4.9.7 and 5.5.0). In RocksDB it keeps the
+bound (RocksDBConsumeQueueOffsetTable.loadMaxConsumeQueueOffsets, 5.5.0).
+"""
+
+from collections.abc import Collection, Iterator
+
+from msgspec import Struct
+
+from mqtool.errors import FormatError
+from mqtool.formats import file_names, java
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.commit_log import MIN_RECORD_SIZE
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
+from mqtool.formats.rocksdb_queue import MAX, ROCKS_BOUND, parse_bound_key
+from mqtool.rebuild.files import FileSequence, OutputFiles
+from mqtool.rebuild.queue_writer import QueueName
+from mqtool.rebuild.settings import RebuildSettings
+from mqtool.store.consume_queue import Queue
+from mqtool.store.store import Store
+
+
+class ExpiredQueue(Struct, frozen=True):
+    """The last unit of a queue that has no message left.
+
+    Attributes:
+        name: of the queue.
+        is_batch: whether it is a BatchConsumeQueue.
+        queue_offset: of the unit.
+        physical_offset: of its record, before the start of the log.
+        unit: as a file stores it, with a tags code of 0, since nothing reads it any more.
+    """
+
+    name: QueueName
+    is_batch: bool
+    queue_offset: int
+    physical_offset: int
+    unit: bytes
+
+
+def expired_queues(store: Store, existing: Collection[QueueName], log_start: int) -> Iterator[ExpiredQueue]:
+    """Yields the queues of a store that have units, none of which a new log or its queues contain.
+
+    Args:
+        store: opened.
+        existing: queues that the new store has.
+        log_start: physical offset at which the new log starts.
+
+    Raises:
+        StoreError: a queue cannot be read.
+    """
+    found = set(existing)
+    for queue in store.disk_queues():
+        name = QueueName(queue.topic, queue.queue_id)
+        expired = None if name in found or not name.is_path else _last_of(queue, name, log_start)
+        if expired is not None:
+            found.add(name)
+            yield expired
+    for expired in _bounds(store, log_start):
+        if expired.name not in found and expired.name.is_path:
+            yield expired
+
+
+def _last_of(queue: Queue, name: QueueName, log_start: int) -> ExpiredQueue | None:
+    last = queue.last_unit(lambda units: units["physical_offset"] < log_start)
+    if last is None:
+        return None
+    number, index, found = last
+    unit = found.copy()
+    unit["tags_code"] = 0
+    offset = int(unit["base_queue_offset"]) if queue.is_batch else queue.files[number].base // UNIT_SIZE + index
+    return ExpiredQueue(name, queue.is_batch, offset, int(unit["physical_offset"]), unit.tobytes())
+
+
+def _bounds(store: Store, log_start: int) -> Iterator[ExpiredQueue]:
+    """Yields the queues of which RocksDB has only the bound: compaction deletes units before the start of the log."""
+    database = store.rocksdb.database if store.rocksdb else None
+    if database is None or store.rocksdb is None or store.rocksdb.problem:
+        return
+    for key, value in database.bounds():
+        try:
+            topic, queue_id, which = parse_bound_key(key)
+            bound = ROCKS_BOUND.parse(value) if which == MAX else None
+        except FormatError:  # verify reports it; the row with the log's end is one too
+            continue
+        if bound is not None and 0 <= bound.physical_offset < log_start and bound.queue_offset >= 0:
+            plain = ConsumeQueueUnit(bound.physical_offset, MIN_RECORD_SIZE, 0)  # the bound does not state the size
+            unit = CONSUME_QUEUE_UNIT.build(plain)
+            name = QueueName(java.decode_utf8(topic), queue_id)
+            yield ExpiredQueue(name, False, bound.queue_offset, bound.physical_offset, unit)
+
+
+def write_expired(queue: ExpiredQueue, output: OutputFiles, settings: RebuildSettings) -> None:
+    """Writes the file of a queue that ends with its expired unit.
+
+    Raises:
+        StoreError: the operating system refuses.
+    """
+    if queue.is_batch:
+        unit = BATCH_CONSUME_QUEUE_UNIT.size
+        size = settings.batch_consume_queue_size // unit * unit
+        files = FileSequence(output, queue.name.below(file_names.BATCH_CONSUME_QUEUE), size)
+    else:
+        files = FileSequence(output, queue.name.below(file_names.CONSUME_QUEUE), settings.consume_queue_size)
+        before = queue.queue_offset % (files.file_size // UNIT_SIZE)
+        files.start((queue.queue_offset - before) * UNIT_SIZE)
+        files.append(CONSUME_QUEUE_UNIT.build(PRE_BLANK) * before)
+    files.append(queue.unit)
+    files.flush()
