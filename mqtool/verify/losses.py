@@ -9,6 +9,7 @@ from collections.abc import Iterable, Mapping
 
 from msgspec import Struct, field
 
+from mqtool.formats.topics import TopicQueue
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.continuity import Jump
 from mqtool.verify.findings import GroupLoss, Losses, LostRange, QueueLoss
@@ -18,7 +19,6 @@ from mqtool.verify.unit_detail import WrongUnits
 CUT_OFF = "cut-off"
 """Kind of a lost range after the end of the log."""
 
-Queue = tuple[str, int]
 Interval = tuple[int, int]
 
 
@@ -31,16 +31,16 @@ class LossAccount(Struct):
     """
 
     damages: list[DamagedRange]
-    by_damage: list[dict[Queue, int]] = field(default_factory=list)
-    _units: dict[Queue, list[Interval]] = field(default_factory=dict)
-    _offsets: dict[Queue, list[Interval]] = field(default_factory=dict)
+    by_damage: list[dict[TopicQueue, int]] = field(default_factory=list)
+    _units: dict[TopicQueue, list[Interval]] = field(default_factory=dict)
+    _offsets: dict[TopicQueue, list[Interval]] = field(default_factory=dict)
     _starts: list[int] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self.by_damage = [{} for _ in self.damages]
         self._starts = [damage.start for damage in self.damages]
 
-    def by_unit(self, queue: Queue, first: int, last: int, damage: int | None) -> None:
+    def by_unit(self, queue: TopicQueue, first: int, last: int, damage: int | None) -> None:
         """Records losses that are proved by units of the queue."""
         self._units.setdefault(queue, []).append((first, last))
         if damage is not None:
@@ -115,7 +115,7 @@ def group_losses(
     losses: Iterable[QueueLoss], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
 ) -> tuple[GroupLoss, ...]:
     """Returns, for each group that consumes a queue with losses, how many of the lost messages it had consumed."""
-    by_queue: dict[Queue, list[Interval]] = {}
+    by_queue: dict[TopicQueue, list[Interval]] = {}
     for loss in losses:
         by_queue.setdefault((loss.topic, loss.queue_id), []).extend(loss.offsets)
     found = []

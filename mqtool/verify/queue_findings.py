@@ -8,7 +8,7 @@ from msgspec import Struct, field
 from mqtool.errors import StoreError
 from mqtool.formats import file_names
 from mqtool.formats.checkpoint import Checkpoint
-from mqtool.formats.topics import is_made_by_broker
+from mqtool.formats.topics import TopicQueue, is_made_by_broker
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.files import ReadFile, list_mapped_files
 from mqtool.verify.consume_queue import QueueFacts, Run
@@ -20,8 +20,6 @@ from mqtool.verify.queue_files import place
 from mqtool.verify.recovery import Recovery
 from mqtool.verify.survey import QueueFiles, Survey
 from mqtool.verify.unit_detail import MissingUnit, UnitDifferences, WrongUnits
-
-Queue = tuple[str, int]
 
 
 class QueueReport(Struct):
@@ -42,9 +40,9 @@ class QueueReport(Struct):
     detail: UnitDifferences
     account: LossAccount
     dispatched: "Dispatched"
-    _files: dict[Queue, QueueFiles] = field(default_factory=dict)
-    _facts: dict[Queue, QueueFacts] = field(default_factory=dict)
-    _occupied: dict[Queue, list[Interval]] = field(default_factory=dict)
+    _files: dict[TopicQueue, QueueFiles] = field(default_factory=dict)
+    _facts: dict[TopicQueue, QueueFacts] = field(default_factory=dict)
+    _occupied: dict[TopicQueue, list[Interval]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._files = {queue.key: queue for queue in self.survey.queues}
@@ -53,7 +51,7 @@ class QueueReport(Struct):
     def write(self) -> None:
         """Reports wrong units, then missing units."""
         self.detail.missing = joined(self.detail.missing)
-        missing: dict[Queue, list[Interval]] = {}
+        missing: dict[TopicQueue, list[Interval]] = {}
         for run in self.detail.missing:
             missing.setdefault(run.queue, []).append((run.first, run.last))
         for units in self.detail.wrong:
@@ -155,7 +153,7 @@ class QueueReport(Struct):
         except StoreError:  # deleted meanwhile
             return False
 
-    def _physical_at(self, queue: Queue, number: int) -> int:
+    def _physical_at(self, queue: TopicQueue, number: int) -> int:
         """Returns the physical offset at which the records of missing units begin; -1 if they are not in the log."""
         starts = [run.start for run in self.detail.missing if run.queue == queue and run.first <= number <= run.last]
         return min(starts, default=self.survey.end)
@@ -174,7 +172,7 @@ class QueueReport(Struct):
             code, path, f"unit {number}: {words}", position=position, span=span, queue=queue.key, severity=severity
         )
 
-    def _occupy(self, queue: Queue, first: int, last: int) -> None:
+    def _occupy(self, queue: TopicQueue, first: int, last: int) -> None:
         self._occupied.setdefault(queue, []).append((first, last))
 
 
@@ -194,7 +192,7 @@ def joined(runs: list[MissingUnit]) -> list[MissingUnit]:
 def absent_queues(
     survey: Survey,
     span: QueueSpan,
-    explained: Mapping[Queue, int],
+    explained: Mapping[TopicQueue, int],
     topics: Iterable[str],
     *,
     readable: bool,
@@ -245,7 +243,9 @@ def absent_queues(
     return f"a broker is writing: {undecided} queue(s) are missing or not created yet" if undecided else ""
 
 
-def _without_files(survey: Survey, span: QueueSpan, explained: Mapping[Queue, int]) -> Iterator[tuple[int, Queue, int]]:
+def _without_files(
+    survey: Survey, span: QueueSpan, explained: Mapping[TopicQueue, int]
+) -> Iterator[tuple[int, TopicQueue, int]]:
     """Yields number, name and messages of each queue that has messages in the log and no files."""
     here = {queue.key for queue in survey.queues}
     for number, queue in enumerate(span.queues):

@@ -10,6 +10,7 @@ from msgspec import Struct, field
 
 from mqtool.errors import StoreError
 from mqtool.formats.consume_queue import MAX_EXT_ADDRESS
+from mqtool.formats.topics import TopicQueue
 from mqtool.records.number_sets import among
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.files import ReadFile
@@ -18,8 +19,6 @@ from mqtool.verify.consume_queue import Kinds, QueueFacts
 from mqtool.verify.records import Records
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.survey import QueueFiles, Survey
-
-Queue = tuple[str, int]
 
 
 class WrongUnits(Struct):
@@ -37,7 +36,7 @@ class WrongUnits(Struct):
     """
 
     code: str
-    queue: Queue
+    queue: TopicQueue
     is_batch: bool
     first: int
     last: int
@@ -47,7 +46,7 @@ class WrongUnits(Struct):
     end: int
     evidence: str
     damage: int = -1
-    expected: tuple[Queue, int] | None = None
+    expected: tuple[TopicQueue, int] | None = None
 
     def continues(self, other: "WrongUnits") -> bool:
         """Whether `other` is the next unit of the same kind."""
@@ -79,7 +78,7 @@ class MissingUnit(Struct, frozen=True):
         start, end: physical offsets of the records.
     """
 
-    queue: Queue
+    queue: TopicQueue
     first: int
     last: int
     start: int
@@ -261,7 +260,7 @@ class UnitDetail:
     @staticmethod
     def _without_unit(
         differing: _Side, index: int, record: int, records: Records
-    ) -> tuple[str, str, tuple[Queue, int] | None]:
+    ) -> tuple[str, str, tuple[TopicQueue, int] | None]:
         """Classifies a unit that points to a record that has no unit, or only one in a queue that is not checked."""
         mine = np.flatnonzero(records.units.row == record)
         if not len(mine):
@@ -273,13 +272,15 @@ class UnitDetail:
         code = "log-wrong-queue" if offset == differing.offset[index] else "queue-foreign-unit"
         return code, f"points at a record of {topic} queue {queue[1]}, queue offset {offset}", (queue, offset)
 
-    def _foreign(self, expected: _Side, own: int, *, wrong_queue: bool) -> tuple[str, str, tuple[Queue, int] | None]:
+    def _foreign(
+        self, expected: _Side, own: int, *, wrong_queue: bool
+    ) -> tuple[str, str, tuple[TopicQueue, int] | None]:
         queue, offset = self._facts[int(expected.queue[own])][0].key, int(expected.offset[own])
         evidence = f"points at a record of {queue[0]} queue {queue[1]}, queue offset {offset}"
         return "log-wrong-queue" if wrong_queue else "queue-foreign-unit", evidence, (queue, offset)
 
     def _add(
-        self, differing: _Side, index: int, code: str, evidence: str, expected: tuple[Queue, int] | None = None
+        self, differing: _Side, index: int, code: str, evidence: str, expected: tuple[TopicQueue, int] | None = None
     ) -> None:
         queue, _ = self._facts[int(differing.queue[index])]
         number, offset, start = (
