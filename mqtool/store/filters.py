@@ -44,3 +44,7 @@ class TagFilter:
     def by_record(self, properties: dict[str, str]) -> bool:  # noqa: ARG002 - the other filter needs it
         """Always true: the client compares the tags themselves."""
         return True
+
+    def by_tag(self, tag: str | None) -> bool:
+        """Whether the tag itself is one of the selected (FilterUtils.isTagMatched)."""
+        return not self.tags or tag in self.tags

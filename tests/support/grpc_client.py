@@ -90,14 +90,14 @@ class GrpcClient:
 
     def receive(self, group: str, topic: str, *, invisible: int = 30, seconds: float = 30, **more: Any) -> list[Any]:
         """Returns the messages of one poll."""
-        answers = self.call(
-            "ReceiveMessage",
-            seconds,
-            group=d.Resource(name=group),
-            message_queue=d.MessageQueue(topic=d.Resource(name=topic), id=-1),
-            filter_expression=d.FilterExpression(type=d.TAG, expression="*"),
-            **{"batch_size": 16, "invisible_duration": {"seconds": invisible}, **more},
-        )
+        fields = {
+            "group": d.Resource(name=group),
+            "message_queue": d.MessageQueue(topic=d.Resource(name=topic), id=-1),
+            "filter_expression": d.FilterExpression(type=d.TAG, expression="*"),
+            "batch_size": 16,
+            "invisible_duration": {"seconds": invisible},
+        }
+        answers = self.call("ReceiveMessage", seconds, **{**fields, **more})
         return [one.message for one in answers if one.WhichOneof("content") == "message"]
 
     def ack(self, group: str, topic: str, message: d.Message) -> Any:

@@ -24,9 +24,10 @@ from mqtool.server.broker.parsed_record import ParsedRecord, parsed_records
 from mqtool.server.broker.pop.records import ORDER_REVIVE_QUEUE, ExtraInfo
 from mqtool.server.grpc.clients import BATCH_SIZE, Client, Clients
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
-from mqtool.server.grpc.messages import fill_incoming
+from mqtool.server.grpc.messages import fill_incoming, tag_filter
 from mqtool.server.grpc.receipts import RENEWAL_MS, Receipt, Renewals, change, check_fresh, parse_receipt
 from mqtool.server.net.http2 import Call
+from mqtool.store.filters import TagFilter
 
 MIN_INVISIBLE_MS = 10_000
 MAX_INVISIBLE_MS = 43_200_000
@@ -92,7 +93,7 @@ class Consuming:
         invisible_ms = self._invisible_ms(request)
         if core.readable_queues(core.topic_config(topic)) <= 0:
             raise StatusError(d.FORBIDDEN, "no readable queue")
-        config = core.group_config(group)
+        config, tags = core.group_config(group), tag_filter(request.filter_expression)
         if request.batch_size < 0:
             raise StatusError(d.INTERNAL_SERVER_ERROR, f"batch_size {request.batch_size} is negative")
         is_ordered = bool(config.consume_message_orderly)
@@ -108,7 +109,7 @@ class Consuming:
                 return []
             if answer.code != ResponseCode.SUCCESS:
                 raise _refused_pop(answer)
-            popped = await self._without_exhausted(call, group, topic, config, answer)
+            popped = await self._deliverable(call, group, topic, config, tags, answer)
             if popped:
                 if request.auto_renew:
                     for one in popped:
@@ -143,13 +144,20 @@ class Consuming:
         _check_invisible(invisible_ms, MIN_INVISIBLE_MS)
         return invisible_ms
 
-    async def _without_exhausted(
-        self, call: Call, group: str, topic: str, config: GroupConfig, answer: Command
+    async def _deliverable(
+        self, call: Call, group: str, topic: str, config: GroupConfig, tags: TagFilter, answer: Command
     ) -> list[_Popped]:
-        """Returns popped messages without those that were delivered too often, which become dead letters."""
+        """Returns the popped messages that the client gets (PopMessageResultFilterImpl).
+
+        The broker compares only hashes of tags; messages whose tag is another one are acknowledged. Messages that were
+        delivered too often become dead letters.
+        """
         found = []
         for one in _popped(answer, self._core.broker_name, in_order=bool(config.consume_message_orderly)):
-            if one.attempt <= config.retry_max_times + 1:
+            if not tags.by_tag(one.message.properties.get(properties.TAGS)):
+                # If this fails, the message is popped again later, and is acknowledged again.
+                self._acknowledge(call, group, topic, one.receipt, one.lite, lambda _status: None)
+            elif one.attempt <= config.retry_max_times + 1:
                 found.append(one)
             else:
                 await self._dead_letter(call, group, topic, one.receipt, one.lite)

@@ -17,6 +17,7 @@ from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker.parsed_record import ParsedRecord
 from mqtool.server.grpc.core import Core, StatusError
+from mqtool.store.filters import TagFilter
 
 MAX_BODY = 4_194_304
 MAX_PROPERTIES = 128
@@ -210,6 +211,11 @@ def type_name(kind: int) -> str:
 
 
 # -- to consumers ----------------------------------------------------------------------------------------------------
+
+
+def tag_filter(expression: d.FilterExpression) -> TagFilter:
+    """Returns a filter that compares tags themselves; it selects all messages for an SQL expression."""
+    return TagFilter("" if expression.type == d.SQL else expression.expression)
 
 
 def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: str | None, attempt: int) -> None:

@@ -4,6 +4,7 @@ The real proxy answers UNIMPLEMENTED. The protocol defines them, and clients tha
 Source: service.proto of apache.rocketmq.v2.
 """
 
+from mqtool.formats import properties
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
@@ -11,7 +12,7 @@ from mqtool.server.broker.consume.pull import SUBSCRIPTION, SUSPEND
 from mqtool.server.broker.parsed_record import parsed_records
 from mqtool.server.grpc.clients import BATCH_SIZE, POLL_S
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
-from mqtool.server.grpc.messages import fill_incoming
+from mqtool.server.grpc.messages import fill_incoming, tag_filter
 from mqtool.server.net.http2 import Call
 
 _NOTHING = frozenset({ResponseCode.PULL_NOT_FOUND, ResponseCode.PULL_RETRY_IMMEDIATELY})
@@ -57,7 +58,10 @@ class Offsets:
         else:
             status = OK
         answers = [s.PullMessageResponse(status=status)]
+        tags = tag_filter(request.filter_expression)
         for message in parsed_records(answer.body):
+            if not tags.by_tag(message.properties.get(properties.TAGS)):
+                continue  # the broker compares only hashes of tags
             attempt = message.record.reconsume_times + 1
             one = s.PullMessageResponse()
             fill_incoming(one.message, message, topic, None, attempt)

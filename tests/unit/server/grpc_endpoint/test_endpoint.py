@@ -174,6 +174,21 @@ def test_a_message_of_a_remoting_client_is_received_and_acknowledged(server, cli
         assert pop(remoting, topic, group="GCross").code == 210
 
 
+def test_a_tag_with_the_hash_of_another_is_acknowledged_and_not_delivered(server, client):
+    """PopMessageResultFilterImpl (5.5.0) compares the tags; "Aa" and "BB" have the same hash."""
+    server.create_topic("SameHash", queues=1)
+    server.create_group("GSameHash", fifo=True)  # an unacknowledged message would block the queue
+    for tag in ("BB", "Aa"):
+        assert code(client.send("SameHash", b"body", tag=tag)) == "OK"
+    client.consume("GSameHash", "SameHash")
+    expression = d.FilterExpression(type=d.TAG, expression="Aa || C")
+    received = client.receive("GSameHash", "SameHash", batch_size=1, filter_expression=expression)
+    assert [one.system_properties.tag for one in received] == ["Aa"]
+    fields = {"group": named("GSameHash"), "message_queue": d.MessageQueue(topic=named("SameHash")), "batch_size": 8}
+    status, message, end = client.call("PullMessage", filter_expression=expression, **fields)
+    assert (code(status), message.message.system_properties.tag, end.next_offset) == ("OK", "Aa", 2)
+
+
 def test_a_new_group_starts_at_the_newest_message_of_a_queue_whose_oldest_were_deleted(tmp_path):
     """ReceiveMessageActivity (5.5.0) asks for ConsumeInitMode.MAX; other queues start at their oldest message."""
     with open_store(tmp_path / "store", StoreOptions(commit_log_file_size=65536)) as store:
