@@ -9,6 +9,7 @@ from mqtool.engine.start.detect import is_new
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import RefusedError
 from mqtool.formats import properties
+from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.query import query_message
 from mqtool.store.store import Store, open_store
 
@@ -19,7 +20,7 @@ SAMPLE = 1024
 _MARK = properties.mark(properties.UNIQUE_KEY)
 
 
-def refuse_duplicates(root: Path, messages: Iterable[OutgoingMessage | None]) -> None:
+def refuse_duplicates(root: Path, config: BrokerConfig, messages: Iterable[OutgoingMessage | None]) -> None:
     """Refuses an input whose first messages are already in the store.
 
     A message is recognised by its unique key (UNIQ_KEY, which every client sets), looked up in the store's index
@@ -27,6 +28,7 @@ def refuse_duplicates(root: Path, messages: Iterable[OutgoingMessage | None]) ->
 
     Args:
         root: of the store, which may not exist yet.
+        config: to read the store with; see `config_for_reading`.
         messages: the input; the first `SAMPLE` are looked up. None for a row that is not a valid message.
 
     Raises:
@@ -34,7 +36,7 @@ def refuse_duplicates(root: Path, messages: Iterable[OutgoingMessage | None]) ->
     """
     if is_new(root):
         return
-    with open_store(root) as store:
+    with open_store(root, config) as store:
         for number, message in enumerate(islice(messages, SAMPLE), 1):
             key = None if message is None else _unique_key(message)
             if message is None or not key:

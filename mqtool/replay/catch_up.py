@@ -17,24 +17,26 @@ from mqtool.ingest.row_parser import Row
 from mqtool.records.damage import Damage
 from mqtool.replay.originals import Original
 from mqtool.store import Message, open_store
+from mqtool.store.broker_config import BrokerConfig
 
 Answered = tuple[Original, Ack]
 
 
 def already_stored(
-    target: Path, since: int, originals: Iterator[Original], validator: PutValidator
+    target: Path, config: BrokerConfig, since: int, originals: Iterator[Original], validator: PutValidator
 ) -> tuple[list[Answered], Iterator[Original]]:
     """Returns the messages that are already in the target's log, with their answers, and an iterator over all others.
 
     Args:
         target: root of the target store.
+        config: to read it with; see `config_for_reading`.
         since: physical offset at which to start the search; the saved state covers the log up to it.
         originals: the messages after the saved position, in the source's order.
         validator: checks messages by the rules of the target store.
     """
     done: list[Answered] = []
     pending: list[Answered] = []
-    with open_store(target) as store:
+    with open_store(target, config) as store:
         messages = store.messages(start=since)
         for original in originals:
             message = validator.prepared(original.message) if original.message is not None else None

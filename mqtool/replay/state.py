@@ -11,6 +11,7 @@ from mqtool.errors import StoreError, UsageError
 from mqtool.jobs.resume import ResumeFile
 from mqtool.replay.originals import Position, is_store
 from mqtool.store import open_store
+from mqtool.store.broker_config import BrokerConfig
 from mqtool.values import asdict
 
 VERSION = 1
@@ -80,7 +81,19 @@ def _file(path: Path) -> ResumeFile:
     return ResumeFile(path, VERSION, "a replay")
 
 
-def check(state: State, shape: dict[str, Any], source: Path, target: Path | None, path: Path) -> None:
+class Target(Struct, frozen=True):
+    """The store that a replay writes.
+
+    Attributes:
+        root: of the store.
+        config: to read it with; see `config_for_reading`.
+    """
+
+    root: Path
+    config: BrokerConfig
+
+
+def check(state: State, shape: dict[str, Any], source: Path, target: Target | None, path: Path) -> None:
     """Checks that a state belongs to these options, source and target; `target` is None for a replay to brokers.
 
     Raises:
@@ -93,8 +106,8 @@ def check(state: State, shape: dict[str, Any], source: Path, target: Path | None
             raise UsageError(f"{path}: belongs to another replay: {words}; give a new state")
     if state.source is not None and not _matches(source, state.source):
         raise UsageError(f"{path}: belongs to another replay: {source} is not what it was; give a new state")
-    if target is not None and state.target is not None and not _matches_log(target, state.target):
-        words = f"the log of {target} is not the one that was written up to physical offset {state.end}"
+    if target is not None and state.target is not None and not _matches_log(target.root, target.config, state.target):
+        words = f"the log of {target.root} is not the one that was written up to physical offset {state.end}"
         raise UsageError(f"{path}: {words}; give a new state, or the old store")
 
 
@@ -113,9 +126,9 @@ def source_fingerprint(source: Path) -> Fingerprint | None:
     return _fingerprint(0, data) if data else None
 
 
-def target_fingerprint(target: Path, end: int) -> Fingerprint | None:
+def target_fingerprint(target: Target, end: int) -> Fingerprint | None:
     """Returns the fingerprint of the bytes before the physical offset `end` of a log."""
-    with open_store(target) as store:
+    with open_store(target.root, target.config) as store:
         index = store.commit_log.segment_at(end - 1)
         if index is None:
             return None
@@ -129,14 +142,14 @@ def _fingerprint(offset: int, data: bytes) -> Fingerprint:
 
 def _matches(source: Path, fingerprint: Fingerprint) -> bool:
     if is_store(source):
-        return _matches_log(source, fingerprint)
+        return _matches_log(source, None, fingerprint)
     return _fingerprint(0, _head(source, fingerprint.count)) == fingerprint
 
 
-def _matches_log(root: Path, fingerprint: Fingerprint) -> bool:
+def _matches_log(root: Path, config: BrokerConfig | None, fingerprint: Fingerprint) -> bool:
     """Whether a log still has the bytes of a fingerprint; True if their segment has expired since."""
     try:
-        with open_store(root) as store:
+        with open_store(root, config) as store:
             log = store.commit_log
             if log.min_offset > fingerprint.offset:
                 return True

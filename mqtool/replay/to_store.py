@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from mqtool.choices import Compat
 from mqtool.engine import open_store
 from mqtool.engine.options import FlushMode, StoreOptions
-from mqtool.engine.start.detect import options_for
+from mqtool.engine.start.detect import config_for_reading, options_for
 from mqtool.engine.store import MessageStore
 from mqtool.errors import UsageError
 from mqtool.ingest import bulk_ingest
@@ -24,7 +24,7 @@ from mqtool.replay.catch_up import Answered, ack_of, already_stored
 from mqtool.replay.ids import IdsFile
 from mqtool.replay.originals import Original, SkippedCounts, Source
 from mqtool.replay.pace import Pace, check_rate
-from mqtool.replay.state import State
+from mqtool.replay.state import State, Target
 from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside
 from mqtool.values import asdict
@@ -140,7 +140,8 @@ def replay(request: ReplayRequest) -> Report:
     mode = FlushMode.SYNC_FLUSH if request.sync else FlushMode.ASYNC_FLUSH
     options = options_for(request.target, request.config, request.compat, flush_mode=mode)
     validator = PutValidator(options, bulk_ingest.batch_topics(request.target, options))
-    before, resumes = _state(request)
+    target = Target(request.target, config_for_reading(request.config, options))
+    before, resumes = _state(request, target)
     report = Report()
     originals = request.source.originals(options, before.after, report.skipped)
     if request.dry_run:
@@ -152,7 +153,7 @@ def replay(request: ReplayRequest) -> Report:
         report.replayed = report.topics.total()
         return report
     with IdsFile(request.ids, before.ids_bytes, resumes=resumes) as ids:
-        _Run(request, validator, before, report, ids).run(originals, options, resumes=resumes)
+        _Run(request, target, validator, before, report, ids).run(originals, options, resumes=resumes)
     return report
 
 
@@ -162,12 +163,13 @@ class _Run:
     def __init__(
         self,
         request: ReplayRequest,
+        target: Target,
         validator: PutValidator,
         before: State,
         report: Report,
         ids: IdsFile,
     ) -> None:
-        self._request, self._validator, self._state = request, validator, before
+        self._request, self._target, self._validator, self._state = request, target, validator, before
         self._report, self._ids = report, ids
 
     def run(self, originals: Iterator[Original], options: StoreOptions, *, resumes: bool) -> None:
@@ -175,7 +177,8 @@ class _Run:
         limit = self._request.source.selection.limit
         if not resumes and not self._request.duplicates:
             head, originals = peeked(originals)
-            refuse_duplicates(self._request.target, (self._validator.stored_form(one.message) for one in head))
+            messages = (self._validator.stored_form(one.message) for one in head)
+            refuse_duplicates(self._target.root, self._target.config, messages)
         with open_store(self._request.target, options) as store:
             try:
                 if resumes:
@@ -188,7 +191,7 @@ class _Run:
 
     def _resumed(self, store: MessageStore, originals: Iterator[Original]) -> Iterator[Original]:
         """Counts the messages that an interrupted run had stored; returns the remaining ones."""
-        done, rest = already_stored(self._request.target, self._state.end, originals, self._validator)
+        done, rest = already_stored(self._target.root, self._target.config, self._state.end, originals, self._validator)
         self._take(done)
         self._report.already_stored = sum(ack.stored for _, ack in done)
         if done:
@@ -219,18 +222,18 @@ class _Run:
         if self._request.state is None:
             return
         end = store.flush()
-        fingerprint = states.target_fingerprint(self._request.target, end) if end else None
+        fingerprint = states.target_fingerprint(self._target, end) if end else None
         self._state = replace(self._state, target=fingerprint, end=end, ids_bytes=self._ids.flush())
         self._state.save(self._request.state)
 
 
-def _state(request: ReplayRequest) -> tuple[State, bool]:
+def _state(request: ReplayRequest, target: Target) -> tuple[State, bool]:
     """Returns the state to resume from, and whether it is that of an earlier run."""
     fresh = State(request.shape(), states.source_fingerprint(request.source.path), None, None, 0)
     found = None if request.state is None else states.load(request.state)
     if found is None or request.state is None:
         return fresh, False
-    states.check(found, request.shape(), request.source.path, request.target, request.state)
+    states.check(found, request.shape(), request.source.path, target, request.state)
     return (found if found.source is not None else replace(found, source=fresh.source)), True
 
 

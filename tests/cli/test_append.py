@@ -427,3 +427,20 @@ def test_a_message_of_an_inner_batch_is_stored_without_the_properties_of_its_bat
     mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", rows[:1]))
     (found,) = messages(tmp_path / "new")
     assert {name: value for name, value in found.properties.items() if name in values} == {"a": "b"}
+
+
+def test_input_that_the_log_outside_the_root_already_has_is_refused(mqtool, tmp_path):
+    (tmp_path / "log").mkdir()
+    config = write_config(tmp_path)
+    rows = write(tmp_path / "in", [{"topic": "T", "body": "x", "properties": {"UNIQ_KEY": "A1"}}])
+    assert mqtool("append", tmp_path / "new", "--from", rows, "--config", config).code == ExitCode.OK
+    result = mqtool("append", tmp_path / "new", "--from", rows, "--config", config)
+    assert (result.code, "is already stored at physical offset 0" in result.stderr) == (ExitCode.REFUSED, True)
+    with library.open(tmp_path / "new", config) as store:
+        assert len(list(store.messages())) == 1
+
+
+def write_config(directory):
+    path = directory / "broker.conf"
+    path.write_text(f"storePathRootDir={directory / 'new'}\nstorePathCommitLog={directory / 'log'}\n")
+    return path

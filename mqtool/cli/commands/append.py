@@ -129,6 +129,7 @@ def append(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Appends rows, or reports the result for each row without writing."""
+    from mqtool.engine.start.detect import config_for_reading
     from mqtool.engine.store import open_store
     from mqtool.ingest import bulk_ingest
     from mqtool.ingest.duplicates import peeked, refuse_duplicates
@@ -149,7 +150,8 @@ def append(
         rows = rows_of(options)
         if duplicates is Duplicates.REFUSE:
             head, rows = peeked(rows)
-            refuse_duplicates(store, (validator.stored_form(row.message) for row in head))
+            messages = (validator.stored_form(row.message) for row in head)
+            refuse_duplicates(store, config_for_reading(config, options), messages)
         writer = stack.enter_context(open_store(store, options))
         begin = writer.max_physical_offset
         if not writer.recovered.clean_stop:

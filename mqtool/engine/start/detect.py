@@ -87,6 +87,23 @@ def options_of_new_store(root: Path, keys: BrokerConfig, compat: Compat = Compat
     return replace(configured, **(_new_directories(root, keys) | chosen))
 
 
+def config_for_reading(
+    config: "str | Path | Mapping[str, object] | BrokerConfig | None", options: StoreOptions
+) -> BrokerConfig:
+    """Returns the configuration with which `store.open_store` reads the log that a writer with `options` writes.
+
+    Args:
+        config: of the broker, as given to `options_for`.
+        options: what `options_for` returned.
+    """
+    keys = broker_config.load(config)
+    if not options.commit_log_dirs:
+        return keys
+    values = {key: value for key, value in keys.values.items() if key not in broker_config.PATH_KEYS}
+    values["storePathCommitLog"] = ",".join(str(path) for path in options.commit_log_dirs + options.read_only_dirs)
+    return replace(keys, values=values)
+
+
 def _other_root(root: Path, keys: BrokerConfig) -> Path | None:
     """Returns the root of the store that the configuration is for; None if that is this store, or not stated."""
     stated = next(iter(keys.paths("storePathRootDir")), None)

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.engine import open_store
 from mqtool.engine.start.detect import options_for
+from mqtool.errors import UsageError
 from mqtool.records.damage import Damage
+from mqtool.replay import to_store
 from mqtool.replay.to_store import replay
 from tests.support.replay_killed import request
 from tests.support.stores import copy_store
@@ -75,3 +78,33 @@ def test_messages_of_others_after_a_kill_are_reported_from_its_own(tmp_path):
     found = contents(tmp_path / "target")
     assert [one for one in found if one[0] != "Others"] == contents(source)
     assert [one[2] for one in found if one[0] == "Others"] == [b"0", b"1", b"2", b"3", b"4"]
+
+
+class KilledError(Exception):
+    """Stands for the end of the process."""
+
+
+def test_a_run_killed_before_its_position_is_saved_finds_its_messages_in_a_log_outside_the_root(tmp_path, monkeypatch):
+    target, log = tmp_path / "target", tmp_path / "log"
+    log.mkdir()
+    config = tmp_path / "broker.conf"
+    config.write_text(f"storePathRootDir={target}\nstorePathCommitLog={log}\n")
+    source = copy_store(NAME, tmp_path)
+    asked = replace(request(source, tmp_path), config=config)
+
+    def killed(_, answers):
+        list(answers)
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(to_store._Run, "_take", killed)
+        with pytest.raises(KilledError):
+            replay(asked)
+    report = replay(asked)
+    with mqtool.open(source) as store, mqtool.open(target, config) as made:
+        expected, found = (sum(not isinstance(one, Damage) for one in each.messages()) for each in (store, made))
+    assert (found, report.replayed, report.already_stored) == (expected, 0, expected)
+    assert replay(asked).topics.total() == 0
+    (log / f"{0:020d}").write_bytes(bytes((log / f"{0:020d}").stat().st_size))
+    with pytest.raises(UsageError, match="is not the one that was written"):
+        replay(asked)
