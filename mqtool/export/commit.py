@@ -1,17 +1,22 @@
 """Publishes an export: all files of a run or none, however the run ends.
 
 ```
-_mqtool/staging-00000002/…      tasks write here; nobody reads it
+_mqtool/staging-00000002-…/…    tasks write here; nobody reads it; each run has its own
 _mqtool/commit-00000002.json    the commit point: once this file exists, the run is committed
 messages/…                      files are moved here afterwards
 ```
 
-A run that ends before the commit point leaves only staging files, which the next run removes. A run that ends after
+A run that ends before the commit point leaves only staging files, which a later run removes. A run that ends after
 it leaves files to be moved, which the next run moves first. Both are safe to repeat. Readers ignore names that begin
 with `_`. While files are being moved, a reader may see some of them.
+
+A lock excludes other runs where the target has locks. Elsewhere two runs may work at once. The one that writes the
+manifest of a number first commits; the other one fails. A run removes staging files of others only if no manifest can
+refer to them any more.
 """
 
 import json
+import posixpath
 import re
 import secrets
 from collections.abc import Iterable
@@ -20,7 +25,7 @@ from typing import Any
 from msgspec import Struct, field
 from msgspec.structs import replace
 
-from mqtool.errors import ConfigFileError, ExportError
+from mqtool.errors import ConfigFileError, ExportError, StoreLockedError
 from mqtool.export.parquet import FileEntry
 from mqtool.export.schema import Table
 from mqtool.export.state import State, parse_state, state_from_json
@@ -29,6 +34,7 @@ from mqtool.values import asdict
 
 META = "_mqtool"
 _COMMIT = re.compile(r"commit-(\d{8})\.json")
+_STAGING = re.compile(r"staging-(\d{8})(-.*)?")
 
 
 class Manifest(Struct, frozen=True):
@@ -55,6 +61,11 @@ class Manifest(Struct, frozen=True):
         """Path of the manifest file."""
         return commit_name(self.state.sequence)
 
+    @property
+    def staging(self) -> str:
+        """Path of the directory from which the files are moved; "" if there are none."""
+        return "/".join(self.files[0].staged.split("/")[:2]) if self.files else ""
+
     def to_bytes(self) -> bytes:
         """Returns the contents of the manifest file."""
         data = {
@@ -73,9 +84,9 @@ def commit_name(sequence: int) -> str:
     return f"{META}/commit-{sequence:08d}.json"
 
 
-def staging_name(sequence: int) -> str:
-    """Returns the directory for files that a commit has not published yet."""
-    return f"{META}/staging-{sequence:08d}"
+def new_staging(sequence: int) -> str:
+    """Returns the path of a new directory for the files of a commit until it publishes them."""
+    return f"{META}/staging-{sequence:08d}-{secrets.token_hex(4)}"
 
 
 def parse_manifest(data: bytes, where: str) -> Manifest:
@@ -98,21 +109,29 @@ def parse_manifest(data: bytes, where: str) -> Manifest:
 
 def all_manifests(target: Target) -> list[Manifest]:
     """Returns the commits of an export directory, oldest first."""
-    return [_manifest(target, name) for name in target.names(META) if _COMMIT.fullmatch(name)]
+    return [_manifest(target, name) for name in _commit_names(target)]
 
 
 def last_manifest(target: Target) -> Manifest | None:
     """Returns the newest commit of an export directory; None if there is none."""
-    names = [name for name in target.names(META) if _COMMIT.fullmatch(name)]
+    names = _commit_names(target)
     return _manifest(target, names[-1]) if names else None
+
+
+def _commit_names(target: Target) -> list[str]:
+    return [name for name in target.names(META) if _COMMIT.fullmatch(name)]
 
 
 def _manifest(target: Target, name: str) -> Manifest:
     return parse_manifest(target.read(f"{META}/{name}") or b"", f"{target.url}/{META}/{name}")
 
 
-def recover(target: Target) -> tuple[Manifest | None, bool]:
+def recover(target: Target, *, alone: bool) -> tuple[Manifest | None, bool]:
     """Brings an export directory to the state after its last commit.
+
+    Args:
+        target: the directory.
+        alone: no other run can be writing into it.
 
     Returns:
         The last commit, or None; and whether its publication had to be completed.
@@ -121,17 +140,30 @@ def recover(target: Target) -> tuple[Manifest | None, bool]:
         ExportError: the directory contains something other than an export.
     """
     last = last_manifest(target)
-    finished = False
-    if last is not None and staging_name(last.state.sequence).rpartition("/")[2] in target.names(META):
+    finished = last is not None and not _is_published(target, last)
+    if last is not None and finished:
         publish(target, last)
-        finished = True
-    for name in target.names(META):
-        if name.startswith("staging-"):
-            target.remove(f"{META}/{name}")
+    _remove_staging(target, None if alone else 0 if last is None else last.state.sequence)
     strangers = [name for name in target.names("") if name != META]
     if last is None and strangers:
         raise ExportError(f"contains {strangers[0]!r} and no export; give a new or empty directory", target.url)
     return last, finished
+
+
+def _is_published(target: Target, manifest: Manifest) -> bool:
+    if posixpath.basename(manifest.staging) in target.names(META):
+        return False
+    directories = {posixpath.dirname(path) for path in manifest.removed}
+    present = {f"{directory}/{name}" for directory in directories for name in target.names(directory)}
+    return present.isdisjoint(manifest.removed)
+
+
+def _remove_staging(target: Target, last: int | None) -> None:
+    """Removes the staging files of commits up to a sequence number; None for all."""
+    for name in target.names(META):
+        found = _STAGING.fullmatch(name)
+        if found is not None and (last is None or int(found[1]) <= last):
+            target.remove(f"{META}/{name}")
 
 
 def publish(target: Target, manifest: Manifest) -> None:
@@ -140,12 +172,25 @@ def publish(target: Target, manifest: Manifest) -> None:
         target.move(entry.staged, entry.path)
     for path in manifest.removed:
         target.remove(path)
-    target.remove(staging_name(manifest.state.sequence))
+    _remove_staging(target, manifest.state.sequence)
 
 
-def commit(target: Target, manifest: Manifest, state_url: str | None) -> None:
-    """Commits a run: writes the manifest, moves the files, saves the state, in this order."""
-    target.replace(manifest.name, manifest.to_bytes())
+def commit(target: Target, manifest: Manifest, last: Manifest | None, state_url: str | None) -> None:
+    """Commits a run: writes the manifest, moves the files, saves the state, in this order.
+
+    Args:
+        target: of the export.
+        manifest: of the run.
+        last: commit of the target when the run began; None if there was none.
+        state_url: where to save the state; None for an export that is not incremental.
+
+    Raises:
+        StoreLockedError: another run has committed since then; nothing was published.
+    """
+    newest = _commit_names(target)[-1:]
+    is_newest = newest == ([] if last is None else [posixpath.basename(last.name)])
+    if not is_newest or not target.write_new(manifest.name, manifest.to_bytes()):
+        raise StoreLockedError("another export has committed here since this one began; run this one again", target.url)
     publish(target, manifest)
     if state_url is not None:
         save_state(state_url, manifest.state)

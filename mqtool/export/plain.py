@@ -36,6 +36,7 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
     Raises:
         NotAStoreError: a path contains no part of a store; nothing was written.
         ExportError: the directory, the log or the request does not match the state.
+        StoreLockedError: another export is writing into the directory, or has committed there during this run.
         CorruptionError: damage, with `fail_fast`.
         StoreError, OSError: reading or writing failed; nothing was published.
     """
@@ -48,8 +49,8 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
         require_different_logs(stores)
         for store in stores:
             check_split(request.split_bytes, log_bytes(store))
-        opened.enter_context(target.lock(f"{protocol.META}/lock"))
-        last, finished = protocol.recover(target)
+        alone = opened.enter_context(target.lock(f"{protocol.META}/lock"))
+        last, finished = protocol.recover(target, alone=alone)
         if last is not None and request.table is not None:
             finished |= tables.publish(request.table, target)
         if last is not None and finished and request.state is None:

@@ -1,15 +1,17 @@
 """An object store as the target of an export, through fsspec (s3://, gs://, hdfs://, memory:// …).
 
 Errors of the driver become StoreErrors. An object appears completely or not at all, so `replace` is one write.
-`move` is a copy and a removal, and is safe to repeat.
+`move` is a copy and a removal, and is safe to repeat, also by two runs at once.
 """
 
+import errno
 import posixpath
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from inspect import signature
 from typing import IO, Any
 
-from mqtool.errors import ExportError
+from mqtool.errors import ExportError, StoreError
 from mqtool.store.remote import answer, file_system
 
 
@@ -47,6 +49,38 @@ class RemoteTarget:
 
         answer(self.url, replaced)
 
+    def write_new(self, path: str, data: bytes) -> bool:
+        """See `Target`.
+
+        Whoever writes first wins, by a conditional write. For drivers and services without conditional writes (s3fs
+        before 2024.12, for example) two writes within the same moment may both seem to win.
+        """
+
+        def written() -> None:
+            where = self._path(path)
+            self._fs.makedirs(posixpath.dirname(where), exist_ok=True)
+            if not self._create(where, data) and not self._fs.exists(where):
+                self._fs.pipe_file(where, data)
+
+        try:
+            answer(self.url, written)
+        except (StoreError, FileNotFoundError):
+            if self.read(path) is None:
+                raise
+        return self.read(path) == data  # also if a driver repeated a request whose answer was lost
+
+    def _create(self, where: str, data: bytes) -> bool:
+        """Writes an object that must not exist; returns False if driver or service has no conditional writes."""
+        if "mode" not in signature(self._fs.pipe_file).parameters:
+            return False
+        try:
+            self._fs.pipe_file(where, data, mode="create")
+        except OSError as error:
+            if error.errno == errno.ENOSYS:
+                return False
+            raise
+        return True
+
     def read(self, path: str) -> bytes | None:
         """See `Target`."""
         try:
@@ -63,7 +97,8 @@ class RemoteTarget:
                 self._fs.copy(self._path(source), self._path(to))
                 self._fs.rm_file(self._path(source))
 
-        answer(self.url, moved)
+        with suppress(FileNotFoundError):  # another run moved it in the meantime
+            answer(self.url, moved)
 
     def names(self, path: str) -> list[str]:
         """See `Target`."""
@@ -82,11 +117,12 @@ class RemoteTarget:
             if self._fs.exists(self._path(path)):
                 self._fs.rm(self._path(path), recursive=True)
 
-        answer(self.url, removed)
+        with suppress(FileNotFoundError):  # another run removed it in the meantime
+            answer(self.url, removed)
 
     @contextmanager
-    def lock(self, path: str) -> Iterator[None]:  # noqa: ARG002 - part of the protocol
-        """Does nothing, as object stores have no locks. The manifest's name keeps two runs from both committing."""
+    def lock(self, path: str) -> Iterator[bool]:  # noqa: ARG002 - part of the protocol
+        """Excludes nobody, because object stores have no locks; `write_new` lets only one of two runs commit."""
         if answer(self.url, lambda: self._fs.isfile(self._root)):
             raise ExportError("is an object; give a prefix for the export", self.url)
-        yield
+        yield False

@@ -5,7 +5,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from mqtool.errors import ExportError
+from mqtool.errors import ExportError, StoreLockedError
 from mqtool.export import commit as protocol
 from mqtool.export.commit import Manifest
 from mqtool.export.job import ExportRequest, ExportResult, Runner
@@ -41,7 +41,7 @@ class ExportRun:
         self._before = state
         self._last = last
         self._sequence = state.sequence + 1
-        self._staging = protocol.staging_name(self._sequence)
+        self._staging = protocol.new_staging(self._sequence)
         self._results: list[TaskResult] = []
         self._history = ExportHistory(target)
         self._removed: list[str] = []
@@ -72,7 +72,11 @@ class ExportRun:
         totals = self._totals(files, damage)
         incremental = self._request.state is not None
         manifest = Manifest(state, incremental, _covered(plans), files, totals, self._removed)
-        protocol.commit(self._target, manifest, self._request.state)
+        try:
+            protocol.commit(self._target, manifest, self._last, self._request.state)
+        except StoreLockedError:
+            self._target.remove(self._staging)
+            raise
         return ExportResult(manifest, tuple(plans))
 
     def _reached(self, broker: str) -> int:

@@ -7,7 +7,7 @@ changes of several files atomic.
 import fcntl
 import shutil
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any, Protocol
 
@@ -26,6 +26,9 @@ class Target(Protocol):
     def replace(self, path: str, data: bytes) -> None:
         """Writes a complete small file, durably; readers see the old contents or the new."""
 
+    def write_new(self, path: str, data: bytes) -> bool:
+        """Writes a complete small file, durably, unless one exists; returns whether the file is this one."""
+
     def read(self, path: str) -> bytes | None:
         """Returns a small file's bytes; None if it does not exist."""
 
@@ -38,8 +41,8 @@ class Target(Protocol):
     def remove(self, path: str) -> None:
         """Removes a file, or a directory with its contents, if it exists."""
 
-    def lock(self, path: str) -> Any:
-        """Returns a context manager that excludes other exports."""
+    def lock(self, path: str) -> AbstractContextManager[bool]:
+        """Excludes other exports where the target has locks; its value is whether it does."""
 
 
 def target_of(url: str) -> Target:
@@ -77,6 +80,13 @@ class LocalTarget:
         where.parent.mkdir(parents=True, exist_ok=True)
         replace_file(where, data)
 
+    def write_new(self, path: str, data: bytes) -> bool:
+        """See `Target`; the lock excludes others between the check and the write."""
+        if (self._root / path).exists():
+            return False
+        self.replace(path, data)
+        return True
+
     def read(self, path: str) -> bytes | None:
         """See `Target`."""
         try:
@@ -108,7 +118,7 @@ class LocalTarget:
             where.unlink(missing_ok=True)
 
     @contextmanager
-    def lock(self, path: str) -> Iterator[None]:
+    def lock(self, path: str) -> Iterator[bool]:
         """See `Target`.
 
         Raises:
@@ -121,4 +131,4 @@ class LocalTarget:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 raise StoreLockedError("another export is writing here; wait for it", self._root) from error
-            yield
+            yield True

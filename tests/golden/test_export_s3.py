@@ -9,6 +9,7 @@ import pytest
 import mqtool
 from mqtool.errors import ExportError, NotAStoreError, StoreError
 from mqtool.export.parquet import WriteOptions
+from mqtool.export.remote_target import RemoteTarget
 from mqtool.export.request import ReadRequest
 from mqtool.store import Message
 from mqtool.store.selection import Selection
@@ -131,3 +132,14 @@ def test_an_export_into_object_storage_is_incremental_and_published_whole(s3, tm
     assert [key for key in s3.keys("lake/out") if "staging" in key] == []
     with pytest.raises(ExportError, match="contains an export already"):
         lake.run_export(f"b={store}", target)
+
+
+def test_of_two_manifests_of_one_number_the_first_stays(s3):
+    s3.requests.clear()
+    target = RemoteTarget("s3://stores/twice/out")
+    name = "_mqtool/commit-00000001.json"
+    assert target.write_new(name, b"first")
+    assert not target.write_new(name, b"second")
+    assert target.read(name) == b"first"
+    written = [key for method, key, _ in s3.requests if method == "PUT" and key.endswith(name)]
+    assert len(written) == 2  # the service refused the second one

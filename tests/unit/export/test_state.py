@@ -385,6 +385,24 @@ def test_a_log_that_was_emptied_and_restored_is_exported_again(growing):
     assert growing.rows() == EXPECTED[:50]
 
 
+def test_a_rewind_without_new_rows_that_died_after_its_commit_is_completed(growing, monkeypatch):
+    for records in (30, 60):
+        growing.grow(records)
+        growing.export()
+    growing.grow(30)
+
+    def dies(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr("mqtool.export.commit.publish", dies)
+        with pytest.raises(KeyboardInterrupt):
+            growing.export(rewind=True)
+    assert growing.rows() == EXPECTED[:60]
+    growing.export()
+    assert growing.rows() == EXPECTED[:30]
+
+
 def test_what_could_not_be_exported_again_is_not_taken_back(growing):
     growing.grow(60)
     growing.export()
