@@ -32,13 +32,15 @@ SWAP = "swap"
 STEP = "step"
 """One file is about to change places."""
 APPLIED = "applied"
-"""All is done and checked."""
+"""All is done and checked; a broker may start."""
 UNDO = "undo"
 """Files begin to go back; there is no way but back from here."""
+RESTORED = "restored"
+"""All files are back; only files of mqtool are still to be deleted, and a broker may start."""
 FINALIZE = "finalize"
 """Deletion of the old files begins; from here on the change cannot be undone."""
 
-_KINDS = (BEGIN, SWAP, STEP, APPLIED, UNDO, FINALIZE)
+_KINDS = (BEGIN, SWAP, STEP, APPLIED, UNDO, RESTORED, FINALIZE)
 
 
 class Begin(Struct, frozen=True):

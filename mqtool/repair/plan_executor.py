@@ -11,7 +11,7 @@ from mqtool.repair import gates
 from mqtool.repair.change_builders import build
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
-from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, STEP, SWAP, UNDO, Begin, Journal
+from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, RESTORED, STEP, SWAP, UNDO, Begin, Journal
 from mqtool.repair.paths import BARRIER, BUILDING, HOME, QUARANTINE, STAGING, home_of, inside, parents_of
 from mqtool.repair.plan import Plan, Step
 from mqtool.repair.plan_builder import barrier_directory, forecast_of, steps_of
@@ -144,10 +144,14 @@ class _Run:
         self.quarantine = places.home / QUARANTINE / begin.time
         if kind in (None, BEGIN):
             try:
+                if kind == BEGIN:
+                    check_fingerprints(self._root, self._plan)
                 self._build(places)
             except (OSError, MqtoolError):
                 self._discard(begin)
                 raise
+        elif kind != APPLIED:
+            self._check_unfinished(places)
         if kind != APPLIED:
             self._swap(begin, places)
         self._clear(begin, places)
@@ -170,8 +174,9 @@ class _Run:
             raise RefusedError(
                 "quarantine", "an earlier change is neither finalized nor undone: mqtool finalize or mqtool undo", home
             )
-        if journal.kind in (UNDO, FINALIZE):
-            raise RefusedError("journal", f"{journal.kind} was begun: let mqtool {journal.kind} finish it", home)
+        if journal.kind in (UNDO, RESTORED, FINALIZE):
+            begun = FINALIZE if journal.kind == FINALIZE else UNDO
+            raise RefusedError("journal", f"{begun} was begun: let mqtool {begun} finish it", home)
         return journal.kind
 
     def _begin(self) -> None:
@@ -237,6 +242,20 @@ class _Run:
             self._files.own(path, self._root)
         self._files.sync(path)
 
+    def _check_unfinished(self, places: Places) -> None:
+        """Raises RefusedError if a file was written to since an earlier call began to swap files.
+
+        A broker can have run if that call died before it created the barrier.
+        """
+        foreign = next((step.path for step in self._plan.steps if places.is_foreign(step)), None)
+        name = foreign or changed_file(self._root, [], self._plan)
+        if name is not None:
+            raise RefusedError(
+                "plan-stale",
+                "this file has changed since the plan was made; run `mqtool undo`, then `mqtool plan` again",
+                self._root / name,
+            )
+
     def _discard(self, begin: Begin) -> None:
         """Removes mqtool's own files; no file of the store has been touched yet."""
         remove_tree(home_of(self._root), self._files)
@@ -248,8 +267,7 @@ class _Run:
             self._steps(begin, places)
         except (OSError, MqtoolError) as error:
             try:
-                self.journal.write(UNDO)
-                restore_all(self._root, begin, places, self._files)
+                restore_all(self._root, self.journal, begin, self._files, any_content=True)
                 self._discard(begin)
             except OSError as second:
                 raise RefusedError(
@@ -277,7 +295,6 @@ class _Run:
             found = fingerprint(places.target(step))
             if (step.after is None) != (found is None) or (step.after is not None and not step.after.fits(found)):
                 raise RefusedError("result", "this file did not become what was planned", places.target(step))
-        remove_barrier(self._root, begin, self._files)
         self.journal.write(APPLIED)
 
     def _clear(self, begin: Begin, places: Places) -> None:

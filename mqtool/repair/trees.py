@@ -4,6 +4,7 @@ import os
 from pathlib import Path
 
 from mqtool.repair.files import RepairFiles
+from mqtool.repair.fingerprints import fingerprint
 from mqtool.repair.paths import QUARANTINE, STAGING, home_of, inside
 from mqtool.repair.plan import Step
 
@@ -47,8 +48,24 @@ class Places:
             self._files.sync_directory(staged.parent)
         self._files.sync_directory(target.parent)
 
-    def swap_out(self, step: Step) -> None:
-        """Restores the old file, unless that is done already. Durable on return."""
+    def is_foreign(self, step: Step) -> bool:
+        """Whether the file in the store is neither the old nor the new one: another process has written it."""
+        states = [state for state in (step.before, step.after) if state is not None]
+        found = fingerprint(self.target(step), full=any(state.sha256 is not None for state in states))
+        return found is not None and not any(state.fits(found) for state in states)
+
+    def is_swapped(self, step: Step) -> bool:
+        """Whether `swap_in` has begun; only meaningful while files are swapped or restored."""
+        return self.kept(step).exists() if step.before is not None else not self.staged(step).exists()
+
+    def swap_out(self, step: Step, *, any_content: bool = False) -> None:
+        """Restores the old file, unless that is done already. Durable on return.
+
+        Args:
+            step: of the change.
+            any_content: delete a file that the change created even if its content is not the planned one. Only for
+                the process that swapped it in, before it releases the lock.
+        """
         target, kept = self.target(step), self.kept(step)
         if kept.exists():
             if target.exists() and target.samefile(kept):
@@ -57,7 +74,12 @@ class Places:
                 self._files.rename(kept, target)
                 self._files.sync_directory(target.parent)
             self._files.sync_directory(kept.parent)
-        elif step.before is None and target.exists():
+        elif (
+            step.before is None
+            and target.exists()
+            and self.is_swapped(step)
+            and (any_content or not self.is_foreign(step))
+        ):
             self._files.remove(target)
             self._files.sync_directory(target.parent)
 

@@ -1,5 +1,6 @@
 """Undoes a change byte for byte, modification times included; or discards its undo data."""
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from msgspec import Struct
@@ -11,9 +12,9 @@ from mqtool.repair import gates
 from mqtool.repair.changes import SetAside
 from mqtool.repair.files import RepairFiles
 from mqtool.repair.fingerprints import fingerprint
-from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, UNDO, Begin, Journal, open_journal, root_of
+from mqtool.repair.journal import APPLIED, BEGIN, FINALIZE, RESTORED, STEP, UNDO, Begin, Journal, open_journal, root_of
 from mqtool.repair.paths import JOURNAL, QUARANTINE, home_of, inside
-from mqtool.repair.plan import Fingerprint, Plan
+from mqtool.repair.plan import Fingerprint, Plan, Step
 from mqtool.repair.sole_records import sole_records
 from mqtool.repair.trees import Places, remove_tree
 from mqtool.store.real_path import is_inside
@@ -63,12 +64,8 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
             return _clean_up(root, used)
         journal, begin = open_journal(root, used)
         _check_undo(root, journal, begin)
-        places = Places(root, begin.time, used)
-        touched = journal.kind != BEGIN
-        if touched and journal.kind != UNDO:
-            journal.write(UNDO)
-        if touched:
-            restore_all(root, begin, places, used)
+        if journal.kind != BEGIN:
+            restore_all(root, journal, begin, used)
         freed = remove_own_files(root, begin, used)
         hold.root_time = begin.directories[""]
         hold.remove = hold.remove or not begin.had_lock
@@ -100,6 +97,26 @@ def _check_undo(root: Path, journal: Journal, begin: Begin) -> None:
         places.target(step)
         if step.before is not None and journal.kind == APPLIED and not places.kept(step).is_file():
             raise RefusedError("quarantine", "an old file is missing; nothing was changed", places.kept(step))
+    if journal.kind in (STEP, UNDO):
+        _check_unfinished(places, begin.plan.steps)
+
+
+def _check_unfinished(places: Places, steps: Sequence[Step]) -> None:
+    """Raises RefusedError if an old file would replace one that was written to while the change was unfinished.
+
+    No broker starts then, unless somebody deleted the barrier. If no old file is left, all that can still be undone
+    are new files, and `Places.swap_out` keeps those that were written to.
+    """
+    if not any(places.kept(step).exists() for step in steps):
+        return
+    for step in steps:
+        if places.is_swapped(step) and places.is_foreign(step):
+            raise RefusedError(
+                "written-since",
+                "this file was written to while the change was unfinished; undoing would lose that. Move it out of the "
+                "store to keep it, then run mqtool undo again",
+                places.target(step),
+            )
 
 
 def check_unchanged(root: Path, begin: Begin) -> None:
@@ -129,20 +146,36 @@ def changed_file(root: Path, files: list[tuple[str, Fingerprint | None]], plan: 
     return None
 
 
-def restore_all(root: Path, begin: Begin, places: Places, files: RepairFiles) -> None:
-    """Moves every old file back to its place."""
-    if begin.barrier is not None:
-        barrier = inside(root, begin.barrier)
-        if barrier.parent.is_dir() and not barrier.exists():
-            files.write_whole(barrier, b"mqtool undo STORE was interrupted: run it again\n")
-            files.sync_directory(barrier.parent)
-    for step in reversed(begin.plan.steps):
-        places.swap_out(step)
-    for name in reversed(begin.created):
-        directory = root / name
-        files.remove_directory(directory)
-        if directory.parent.is_dir():
-            files.sync_directory(directory.parent)
+def restore_all(root: Path, journal: Journal, begin: Begin, files: RepairFiles, *, any_content: bool = False) -> None:
+    """Moves every old file back to its place, then allows brokers to start.
+
+    The barrier is there from before the first file moves until the journal states that all are back. So a call after
+    an interruption either finds that no broker has run since, or moves nothing.
+
+    Args:
+        root: of the store.
+        journal: of the change; it gets the lines `undo` and `restored`.
+        begin: its first line.
+        files: the file system.
+        any_content: as for `Places.swap_out`.
+    """
+    if journal.kind != RESTORED:
+        if begin.barrier is not None:
+            barrier = inside(root, begin.barrier)
+            if barrier.parent.is_dir() and not barrier.exists():
+                files.write_whole(barrier, b"mqtool undo STORE was interrupted: run it again\n")
+                files.sync_directory(barrier.parent)
+        if journal.kind != UNDO:
+            journal.write(UNDO)
+        places = Places(root, begin.time, files)
+        for step in reversed(begin.plan.steps):
+            places.swap_out(step, any_content=any_content)
+        for name in reversed(begin.created):
+            directory = root / name
+            files.remove_directory(directory)
+            if directory.parent.is_dir():
+                files.sync_directory(directory.parent)
+        journal.write(RESTORED)
     remove_barrier(root, begin, files)
     for name, time in sorted(begin.directories.items(), reverse=True):
         if name:
@@ -200,7 +233,7 @@ def finalize(
 def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_run: bool) -> UndoResult:
     journal, begin = open_journal(root, used)
     if journal.kind not in (APPLIED, FINALIZE):
-        todo = "mqtool undo" if journal.kind == UNDO else "mqtool apply PLAN or mqtool undo"
+        todo = "mqtool undo" if journal.kind in (UNDO, RESTORED) else "mqtool apply PLAN or mqtool undo"
         raise RefusedError("journal", f"the change is not finished: {todo}", journal.path)
     _check_sole_records(root, journal, begin)
     if dry_run:
@@ -213,6 +246,7 @@ def _finalize(root: Path, keep_journal: Path | None, used: RepairFiles, *, dry_r
     count = sum(1 for step in begin.plan.steps if step.before is not None)
     if journal.kind != FINALIZE:
         journal.write(FINALIZE)
+    remove_barrier(root, begin, used)
     time = root.stat().st_mtime_ns
     freed = remove_own_files(root, begin, used)
     used.set_times(root, time)
