@@ -38,22 +38,20 @@ def route(
         acting_master: if the master is missing and the broker group allows it, show the slave with the lowest id as
             master.
         order: configuration of an ordered topic.
-        zone: include only brokers of this zone, and broker groups without a master.
+        zone: include only brokers of this zone, and broker groups for which no master is shown.
     """
     queues = list(routes.topics.get(topic, {}).values())
     brokers = [routes.brokers[data.broker_name] for data in queues if data.broker_name in routes.brokers]
     if not queues or not brokers:
         return None
+    stand_in = acting_master and not topic.startswith(SYNC_MEMBER_PREFIX)
+    shown = {data.name: _addresses(data, queues) if stand_in else data.addresses for data in brokers}
     if zone is not None:
-        near = [data for data in brokers if MASTER not in data.addresses or (data.zone or "").lower() == zone.lower()]
+        near = [data for data in brokers if MASTER not in shown[data.name] or (data.zone or "").lower() == zone.lower()]
         far = {data.name for data in brokers} - {data.name for data in near}
         brokers, queues = near, [data for data in queues if data.broker_name not in far]
-    stand_in = acting_master and not topic.startswith(SYNC_MEMBER_PREFIX)
     answer: dict[str, Any] = {
-        "brokerDatas": [
-            _broker(data, _addresses(data, queues) if stand_in else data.addresses, standard=standard)
-            for data in brokers
-        ],
+        "brokerDatas": [_broker(data, shown[data.name], standard=standard) for data in brokers],
         "filterServerTable": {
             address: routes.filter_servers[address]
             for data in brokers

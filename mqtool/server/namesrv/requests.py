@@ -29,7 +29,7 @@ class Requests:
         settings: properties.
         key_values: the key-value table.
         lowest_changed: called with (broker name, removed address or None) when the lowest broker id of a group has
-            changed.
+            changed and its brokers are to be notified.
     """
 
     def __init__(
@@ -116,7 +116,8 @@ class Requests:
             None if acting is None else java.parse_boolean(acting),
             fields.get("__ZONE_NAME"),
         )
-        answer = self.routes.register(one, peer)
+        delete_missing = self.settings.enabled("deleteTopicWithBrokerRegistration")
+        answer = self.routes.register(one, peer, delete_missing=delete_missing)
         if answer is None:
             return command.reply(ResponseCode.SYSTEM_ERROR, "register broker failed")
         if answer.min_id_changed:

@@ -4,7 +4,8 @@ Source: RouteInfoManager (5.5.0); differences of 4.9.7 are noted.
 """
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from typing import TypeVar
 
 from msgspec import Struct, field
 from msgspec.structs import replace
@@ -16,6 +17,8 @@ MASTER = 0
 EXPIRY_SECONDS = 120.0
 PERM_WRITE = 2
 READ_WRITE = 6
+
+T = TypeVar("T")
 
 log = logging.getLogger(__name__)
 
@@ -110,10 +113,18 @@ class Routes:
         self.mappings: dict[str, dict[str, object]] = {}
         self.filter_servers: dict[str, list[str]] = {}
 
-    def register(self, registration: Registration, connection: object = None) -> Registered | None:
+    def register(
+        self, registration: Registration, connection: object = None, *, delete_missing: bool = False
+    ) -> Registered | None:
         """Registers a broker; returns None if it is refused, because an unknown broker may not register only one topic.
 
         If another address with a higher state version has the broker id, the broker is not added; this is not an error.
+
+        Args:
+            registration: the broker and its topics.
+            connection: the connection over which it registers.
+            delete_missing: remove the broker group's queues of topics that the registration does not list
+                (deleteTopicWithBrokerRegistration).
         """
         self.clusters.setdefault(registration.cluster, {})[registration.broker_name] = None
         first = registration.broker_name not in self.brokers
@@ -139,7 +150,7 @@ class Routes:
             return None
         first = first or registration.broker_id not in data.addresses
         data.addresses[registration.broker_id] = registration.address
-        self._take_topics(registration, data, first=first)
+        self._take_topics(registration, data, first=first, delete_missing=delete_missing)
         key = (registration.cluster, registration.address)
         if key not in self.live:
             log.info(
@@ -163,7 +174,7 @@ class Routes:
         theirs = known.registration.body.data_version.state_version if known else None
         return (theirs or 0) > (registration.body.data_version.state_version or 0)
 
-    def _take_topics(self, registration: Registration, data: BrokerData, *, first: bool) -> None:
+    def _take_topics(self, registration: Registration, data: BrokerData, *, first: bool, delete_missing: bool) -> None:
         prime_slave = (
             registration.acting_master is not None
             and registration.broker_id != MASTER
@@ -171,6 +182,8 @@ class Routes:
         )
         if registration.broker_id != MASTER and not prime_slave:
             return
+        if delete_missing and not registration.body.mappings:
+            _remove(self.topics, registration.broker_name, self.topics.keys() - registration.body.topics.keys())
         changed = first or self.changed(registration.cluster, registration.address, registration.body.data_version)
         for topic, config in registration.body.topics.items():
             if changed or registration.broker_name not in self.topics.get(topic, {}):
@@ -212,7 +225,7 @@ class Routes:
         """Removes a broker; if it was the last of its broker group, also the queues there.
 
         Returns:
-            Whether the lowest broker id of the group has changed.
+            Whether the lowest broker id of a group has changed in which a slave may act as master.
         """
         self.live.pop((cluster, address), None)
         self.filter_servers.pop(address, None)
@@ -226,7 +239,7 @@ class Routes:
         if data.addresses:
             if data.acting_master and MASTER not in data.addresses:
                 self._set_perm(broker_name, lambda perm: perm & ~PERM_WRITE)
-            return broker_id == lowest
+            return data.acting_master and broker_id == lowest
         del self.brokers[broker_name]
         self._forget_names(cluster, broker_name)
         return False
@@ -236,11 +249,8 @@ class Routes:
         names.pop(broker_name, None)
         if not names:
             self.clusters.pop(cluster, None)
-        for table in (self.topics, self.mappings):
-            for topic in [topic for topic, of in table.items() if broker_name in of]:
-                del table[topic][broker_name]
-                if not table[topic]:
-                    del table[topic]
+        _remove(self.topics, broker_name, list(self.topics))
+        _remove(self.mappings, broker_name, list(self.mappings))
 
     def expired(self) -> list[LiveBroker]:
         """Returns the brokers whose registration has expired; `unregister` removes them."""
@@ -268,11 +278,11 @@ class Routes:
         return count
 
     def put_topic(self, topic: str, queues: list[QueueData]) -> None:
-        """Adds the queues of a topic manually; adds nothing if one of the brokers is unknown."""
+        """Adds or replaces the queues of a topic manually; changes nothing if one of the brokers is unknown."""
         if queues and all(data.broker_name in self.brokers for data in queues):
             table = self.topics.setdefault(topic, {})
             for data in queues:
-                table.setdefault(data.broker_name, data)
+                table[data.broker_name] = data
 
     def delete_topic(self, topic: str, cluster: str | None = None) -> None:
         """Removes a topic, in one cluster or in all."""
@@ -281,6 +291,13 @@ class Routes:
             queues.pop(name, None)
         if not queues:
             self.topics.pop(topic, None)
+
+
+def _remove(table: dict[str, dict[str, T]], broker_name: str, topics: Iterable[str]) -> None:
+    """Removes what a table has for a broker group and some topics; also the topics for which nothing is left."""
+    for topic in topics:
+        if table[topic].pop(broker_name, None) is not None and not table[topic]:
+            del table[topic]
 
 
 def _numbers(version: DataVersion) -> tuple[int, int, int]:

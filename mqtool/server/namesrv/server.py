@@ -99,7 +99,8 @@ class NameServer:
 
     def register(self, registration: Registration) -> Registered | None:
         """Registers a broker in this process, which never expires; must be called again after its topics change."""
-        return self.routes.register(replace(registration, lifetime=math.inf))
+        delete_missing = self._settings.enabled("deleteTopicWithBrokerRegistration")
+        return self.routes.register(replace(registration, lifetime=math.inf), delete_missing=delete_missing)
 
     def unregister(self, registration: Registration) -> None:
         """Removes a broker in this process."""

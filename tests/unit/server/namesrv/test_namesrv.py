@@ -13,7 +13,7 @@ from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.registration_body import RegisterBody
 from mqtool.server.namesrv import bodies
-from mqtool.server.namesrv.routes import Registration, Routes
+from mqtool.server.namesrv.routes import QueueData, Registration, Routes
 from mqtool.server.namesrv.server import NameServer
 from mqtool.server.net.client import Connection
 from mqtool.server.net.listener import Listener
@@ -139,6 +139,66 @@ def test_topics_that_a_broker_adds_are_routed_and_others_stay():
     assert set(routes.topics) == {"T1", "T2", "T3"}
 
 
+def test_topics_that_a_broker_no_longer_lists_are_deleted_where_that_is_switched_on():
+    """Of this broker only, and only by a broker without static topics (RouteInfoManager.registerBroker, 5.5.0)."""
+
+    async def main() -> list[set[str]]:
+        name_server = NameServer("127.0.0.1", 0, settings={"deleteTopicWithBrokerRegistration": "true"})
+        await name_server.start()
+        other = broker("broker-b", 0, "10.0.0.2:10911", body=body("T1", "T3"))
+        found = []
+        for one in (broker(), other, broker(body=body("T2", "T4", counter=2))):
+            name_server.register(one)
+            found.append({topic + " " + name for topic, of in name_server.routes.topics.items() for name in of})
+        connection = await Connection.open(name_server.address)
+        static = replace(body("T5", counter=3), mappings={"T5": {"bname": "broker-a"}})
+        name_server.register(broker(body=static))
+        found.append(set(name_server.routes.topics))
+        assert (await connection.call(registration(topics=("T5", "T6"), counter=4))).code == 0
+        found.append(set(name_server.routes.topics))
+        connection.close()
+        await name_server.stop()
+        return found
+
+    assert run(main()) == [
+        {"T1 broker-a", "T2 broker-a"},
+        {"T1 broker-a", "T2 broker-a", "T1 broker-b", "T3 broker-b"},
+        {"T2 broker-a", "T4 broker-a", "T1 broker-b", "T3 broker-b"},
+        {"T1", "T2", "T3", "T4", "T5"},
+        {"T1", "T3", "T5", "T6"},
+    ]
+
+
+def test_queues_that_an_operator_registers_replace_those_of_the_topic():
+    routes = Routes(Clock())
+    routes.register(broker())
+    routes.put_topic("T1", [QueueData("broker-a", 16, 16, 6)])
+    assert routes.topics["T1"]["broker-a"].write_queue_nums == 16
+    routes.put_topic("T1", [QueueData("unknown", 8, 8, 6)])
+    assert list(routes.topics["T1"]) == ["broker-a"]
+
+
+@pytest.mark.parametrize(("acting_master", "expected"), [(True, []), (False, ["broker-a"])])
+def test_a_stand_in_master_of_another_zone_is_not_in_the_route(acting_master, expected):
+    """ZoneRouteRPCHook (5.5.0) filters the finished answer, in which the slave is the master."""
+    routes = Routes(Clock())
+    routes.register(broker(id_=1, acting_master=acting_master, zone="far"))
+    route_of = bodies.route(routes, "T1", standard=True, acting_master=True, zone="near")
+    found = json.loads(route_of or b"")
+    assert [one["brokerName"] for one in found["brokerDatas"]] == expected
+    assert [one["brokerName"] for one in found["queueDatas"]] == expected
+
+
+@pytest.mark.parametrize("acting_master", [True, False])
+def test_only_groups_with_a_stand_in_master_are_notified_of_a_broker_that_left(acting_master):
+    """RouteInfoManager.notifyMinBrokerIdChanged (5.5.0)."""
+    routes = Routes(Clock())
+    for id_ in (0, 1):
+        routes.register(broker(id_=id_, address=f"10.0.0.{id_}:10911", acting_master=acting_master))
+    assert not routes.unregister("C1", "broker-b", 0, "10.0.0.0:10911")
+    assert routes.unregister("C1", "broker-a", 0, "10.0.0.0:10911") is acting_master
+
+
 def test_topics_of_a_slave_count_only_where_it_may_stand_in_for_its_master():
     routes = Routes(Clock())
     routes.register(broker(id_=1, acting_master=None))
@@ -193,8 +253,8 @@ def test_brokers_are_notified_of_a_new_lowest_id_where_that_is_switched_on():
         await slave.start()
         name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"})
         await name_server.start()
-        name_server.register(broker())
-        name_server.register(broker(id_=1, address=slave.address, ha_address="10.0.0.2:10912"))
+        name_server.register(broker(acting_master=True))
+        name_server.register(broker(id_=1, address=slave.address, ha_address="10.0.0.2:10912", acting_master=True))
         name_server.unregister(broker())
         fields = (await notified).fields
         assert fields.pop("minBrokerAddr") == slave.address
@@ -230,14 +290,14 @@ def test_brokers_are_told_when_another_one_registers_with_a_lower_id_and_when_it
         name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"})
         await name_server.start()
         connection = await Connection.open(name_server.address)
-        gone = registration(address="127.0.0.1:1")
-        for command in (registration(id_=1, address=slave.address), gone):
+        gone = registration(address="127.0.0.1:1", enableActingMaster="true")
+        for command in (registration(id_=1, address=slave.address, enableActingMaster="true"), gone):
             assert (await connection.call(command)).code == 0
         found = [(await told.get()).fields]
         leave = {"clusterName": "C1", "brokerName": "broker-a", "brokerId": "0", "brokerAddr": "127.0.0.1:1"}
         assert (await connection.call(ask(RequestCode.UNREGISTER_BROKER, **leave))).code == 0
         found.append((await told.get()).fields)
-        name_server.register(broker(id_=2, address="127.0.0.1:1"))
+        name_server.register(broker(id_=2, address="127.0.0.1:1", acting_master=True))
         name_server.unregister(broker(id_=1, address=slave.address))
         while "lowest broker id not sent" not in caplog.text:
             await asyncio.sleep(0.01)
