@@ -28,7 +28,7 @@ def log_end(store: Store, cuts: Cuts) -> int:
     segment = log.segments[index]
     near = max(segment.base, end - _LOOK_BACK)
     cut = cuts.first_at(near, end) if near > segment.base else None
-    start = 0 if cut is None else cut.physical_offset - segment.base
+    start = 0 if cut is None else cut.start - segment.base
     complete_end = end
     for item in log.walk_segment(index, start=start):
         if isinstance(item, Damage):

@@ -12,12 +12,11 @@ from msgspec import Struct, field
 from mqtool.errors import StoreError
 from mqtool.export.bound import log_end
 from mqtool.export.sources import Source
-from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.jobs.parts import cut
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
 from mqtool.store.commit_log import Segment
-from mqtool.store.cuts import Cut, Cuts
+from mqtool.store.cuts import Cuts
 from mqtool.store.selection import Selection
 
 SMALLEST, LARGEST = 32 << 20, 512 << 20
@@ -152,23 +151,23 @@ def _cut(
 
     Offsets that a user gave need not be record starts; the spans extend beyond them, and the reader filters.
     """
-    header = ENTRY_HEADER_SIZE if segment.entries else 0
     low, high = max(segment.base, bounds[0]), min(segment.end, bounds[1])
-    if low > segment.base and low == selection.start and not cuts.is_start(low):
-        low = cuts.last_at(low, segment.base)
+    if low > segment.base and low == selection.start:
+        exact = cuts.at(low)
+        low = cuts.last_at(low, segment.base) if exact is None else exact.start
     if high < segment.end and high == selection.end:
-        following = Cut(high, "selection") if cuts.is_start(high) else cuts.first_at(high, segment.end)
-        high = segment.end if following is None else following.physical_offset - header
+        following = cuts.at(high) or cuts.first_at(high, segment.end)
+        high = segment.end if following is None else following.start
 
     def record_after(wanted: int, limit: int) -> int | None:
         found = cuts.first_at(wanted, limit)
         if found is None:
             return None
         proofs[found.proof] = proofs.get(found.proof, 0) + 1
-        return found.physical_offset - header
+        return found.start
 
     at = low
-    for place in cut(low, high, size, record_after, least=1 + header):
+    for place in cut(low, high, size, record_after):
         yield Span(str(segment.path), segment.base, at, place, segment.entries)
         at = place
     if at < high:
@@ -199,7 +198,7 @@ def _in_time(store: Store, segments: list[Segment], selection: Selection) -> lis
 
 def _first_time(store: Store, segment: Segment) -> int | None:
     try:
-        return store.commit_log.record(segment.base + (ENTRY_HEADER_SIZE if segment.entries else 0)).store_timestamp
+        return store.commit_log.record(segment.first_record).store_timestamp
     except StoreError:
         return None
 

@@ -14,10 +14,8 @@ from mqtool.choices import Trust
 from mqtool.export.schema import RecordClass, class_of
 from mqtool.formats import commit_log, java
 from mqtool.formats.consume_queue_ext import MAX_EXT_ADDRESS
-from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.records.frames import Frames
 from mqtool.scan.bounds import Bounds, Facts
-from mqtool.store.commit_log import Segment
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.cuts import Cuts
 from mqtool.store.find import indexed_offsets
@@ -291,10 +289,7 @@ class _TimeSearch:
     def __init__(self, store: Store) -> None:
         self._log, self._cuts = store.commit_log, Cuts(store)
         self._segments = self._log.segments[: self._log.last_used + 1]
-        self._first = [self._time(self._start(segment)) for segment in self._segments]
-
-    def _start(self, segment: Segment) -> int:
-        return segment.base + (ENTRY_HEADER_SIZE if segment.entries else 0)
+        self._first = [self._time(segment.first_record) for segment in self._segments]
 
     def _time(self, physical_offset: int) -> int | None:
         """Returns the store timestamp of a record, read from its first bytes; None if there is no record."""

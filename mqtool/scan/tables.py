@@ -11,7 +11,6 @@ from mqtool.errors import StoreError
 from mqtool.export.schema import DAMAGE_SCHEMA, TIMESTAMP
 from mqtool.export.sources import Source
 from mqtool.export.task import damage_batch
-from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.records.damage import Damage
 from mqtool.scan.dataset import MessagesDataset, Stores, TableDataset
 from mqtool.store.consume_queue import Queue, has_record
@@ -218,8 +217,7 @@ def _segments(stores: Stores) -> Rows:
     for source, store in _opened(stores):
         for segment in store.commit_log.segments:
             try:
-                start = segment.base + (ENTRY_HEADER_SIZE if segment.entries else 0)
-                first = store.commit_log.record(start).store_timestamp
+                first = store.commit_log.record(segment.first_record).store_timestamp
             except StoreError:
                 first = None
             yield {

@@ -156,7 +156,7 @@ def _begin_at_records(store: Store, path: Path) -> bool:
     """Whether the ranges of a path with several parts begin and end at records, as far as they are in the log."""
     log, cuts = store.commit_log, Cuts(store)
     edges = {edge for part in path.parts if isinstance(part, RangeScan) for edge in (part.low, part.high)}
-    return all(cuts.is_start(edge) for edge in edges if log.min_offset < edge < log.max_offset)
+    return all(cuts.at(edge) is not None for edge in edges if log.min_offset < edge < log.max_offset)
 
 
 def register(spark: SparkSession) -> None:

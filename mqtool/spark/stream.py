@@ -147,13 +147,13 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _cut(store: Store, cuts: Cuts, target: int, end: int) -> int:
-    """Returns a record start, or the end of a segment, at or after an offset."""
+    """Returns where the log may be cut, or the end of a segment, at or after an offset."""
     index = store.commit_log.segment_at(target)
     if index is None:
         return end
     limit = min(end, store.commit_log.segments[index].end)
     found = cuts.first_at(target, limit)
-    return limit if found is None else found.physical_offset
+    return limit if found is None else found.start
 
 
 def _offset(positions: dict[str, Position]) -> Offset:

@@ -11,7 +11,6 @@ from msgspec.structs import replace
 from mqtool.errors import CorruptionError, FormatError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import Record
-from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.records.damage import Damage, DamageKind, Tail
 from mqtool.records.frames import Frames
 from mqtool.records.segment_bytes import SegmentBytes
@@ -84,8 +83,7 @@ class CommitLog:
     @property
     def first_record(self) -> int:
         """Physical offset of the first record, if there is one at the start of the log."""
-        behind_header = bool(self.segments) and self.segments[0].entries
-        return self.min_offset + ENTRY_HEADER_SIZE if behind_header else self.min_offset
+        return self.segments[0].first_record if self.segments else self.min_offset
 
     def segment_at(self, physical_offset: int) -> int | None:
         """Returns the number of the segment that contains a byte, None if none does."""

@@ -72,13 +72,15 @@ def record_in(data: bytes, base: int) -> int | None:
 
 
 class Cut(Struct, frozen=True):
-    """A proved start of a record.
+    """A place before a record at which the log may be cut.
 
     Attributes:
+        start: physical offset of the place: of the record, or in a DLedger log of the header of its entry.
         physical_offset: of the record.
-        proof: "queue" or "framing".
+        proof: how its start is proved, "queue" or "framing".
     """
 
+    start: int
     physical_offset: int
     proof: str
 
@@ -92,41 +94,53 @@ class Cuts:
         self._queues = [_Halving(queue) for queue in long_first if queue.files][:QUEUES]
 
     def first_at(self, target: int, limit: int) -> Cut | None:
-        """Returns a record start in [wanted, limit), near its beginning if the queues allow; None if there is no proof.
+        """Returns a place in [target, limit), near its beginning if the queues allow; None if there is no proof.
 
         Args:
             target: physical offset.
             limit: the first one that is too late; in the same segment.
         """
         best: int | None = None
+        first = target + self._header_at(target)
         for queue in self._queues:
-            offset = queue.start_at(target)
-            if offset is not None and offset < (limit if best is None else best) and self.is_start(offset):
+            offset = queue.start_at(first)
+            if offset is not None and offset < (limit if best is None else best) and self._is_start(offset):
                 best = offset
-            if best is not None and best - target < NEAR:
+            if best is not None and best - first < NEAR:
                 break
         if best is not None:
-            return Cut(best, "queue")
-        framed = self._by_framing(target, limit)
-        return None if framed is None else Cut(framed, "framing")
+            return self._before(best, "queue")
+        framed = self._by_framing(first, limit)
+        return None if framed is None else self._before(framed, "framing")
+
+    def at(self, physical_offset: int) -> Cut | None:
+        """Returns the place before the record at an offset; None if no record states to start there."""
+        return self._before(physical_offset, "framing") if self._is_start(physical_offset) else None
 
     def last_at(self, target: int, floor: int) -> int:
-        """Returns a record start in [floor, wanted], near its end if the queues allow; the floor if there is no proof.
+        """Returns a place in [floor, target], near its end if the queues allow; the floor if there is no proof.
 
         Args:
             target: physical offset.
-            floor: a record start in the same segment, e.g. the segment's own.
+            floor: a place in the same segment at which the log may be cut, e.g. its start.
         """
         best = floor
         for queue in self._queues:
             offset = queue.start_before(target)
-            if offset is not None and offset > best and self.is_start(offset):
-                best = offset
+            if offset is not None and offset > best and self._is_start(offset):
+                best = self._before(offset, "queue").start
             if target - best < NEAR:
                 break
         return best
 
-    def is_start(self, physical_offset: int) -> bool:
+    def _before(self, physical_offset: int, proof: str) -> Cut:
+        return Cut(physical_offset - self._header_at(physical_offset), physical_offset, proof)
+
+    def _header_at(self, physical_offset: int) -> int:
+        index = self._log.segment_at(physical_offset)
+        return 0 if index is None else self._log.segments[index].record_header
+
+    def _is_start(self, physical_offset: int) -> bool:
         """Whether a record states to start here: by framing, lengths and its own offset."""
         try:
             self._log.record(physical_offset)

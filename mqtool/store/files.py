@@ -18,6 +18,7 @@ from msgspec import Struct
 
 from mqtool.errors import NotAStoreError, StoreClosedError, StoreError, UnreadableError
 from mqtool.formats import file_names
+from mqtool.formats.dledger import ENTRY_HEADER_SIZE
 from mqtool.store.named_files import kind_of
 from mqtool.store.remote import RemoteBytes, RemotePath
 
@@ -250,6 +251,16 @@ class MappedFile(Struct, frozen=True):
     def end(self) -> int:
         """Offset after the last byte."""
         return self.base + self.size
+
+    @property
+    def record_header(self) -> int:
+        """Bytes before each record: those of the header of a DLedger entry, else 0."""
+        return ENTRY_HEADER_SIZE if self.entries else 0
+
+    @property
+    def first_record(self) -> int:
+        """Offset of the first record, if there is one at the start of the file."""
+        return self.base + self.record_header
 
 
 class MappedFileList(Struct, frozen=True):

@@ -7,6 +7,7 @@ import pytest
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.export.plan import CLOCK_MARGIN, partition_size, partitions, plan_store
 from mqtool.export.sources import Source, resolve
+from mqtool.records.frames import Frames
 from mqtool.store.cuts import Cuts
 from mqtool.store.selection import Selection
 from tests.support import lake
@@ -121,6 +122,22 @@ def test_a_cut_is_the_first_record_at_or_after_the_offset_wanted():
             assert found.physical_offset in starts
             assert found.physical_offset >= wanted
         assert cuts.first_at(starts[-1] + 1, starts[-1] + 2) is None
+
+
+def test_a_dledger_log_is_cut_before_the_header_of_an_entry():
+    name = "dledger-5.5.0"
+    source = Source("b", str(store_fixture(name).directory))
+    with source.open() as store:
+        walked = [item for item in store.commit_log.walk() if isinstance(item, Frames)]
+        starts = [item.base + int(at) - 48 for item in walked for at in item.positions]
+        cuts = Cuts(store)
+        end = store.commit_log.segments[0].end
+        for wanted, expected in ((starts[5], starts[5]), (starts[5] + 1, starts[6]), (starts[5] + 48, starts[6])):
+            found = cuts.first_at(wanted, end)
+            assert (found.start, found.physical_offset) == (expected, expected + 48)
+        assert cuts.last_at(starts[5] + 48, starts[0]) == starts[5]
+        assert cuts.at(starts[5] + 48).start == starts[5]
+        assert cuts.at(starts[5]) is None
 
 
 def test_stores_are_named_by_their_directories_or_by_the_user(tmp_path):
