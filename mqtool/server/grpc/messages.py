@@ -22,7 +22,8 @@ from mqtool.store.filters import TagFilter
 MAX_BODY = 4_194_304
 MAX_PROPERTIES = 128
 MAX_PROPERTY_BYTES = 16_384
-MAX_NAME = 64
+MAX_GROUP_BYTES = 63
+MAX_LITE_BYTES = 64
 MAX_DELAY_MS = 86_400_000
 MAX_RECOVERY_S = 3600
 
@@ -64,7 +65,7 @@ class Outgoing(Struct, frozen=True):
         message_id: message id that the producer generated.
         kind: message type.
         body, properties, sys_flag, born_ms: fields of the send request.
-        sharding_key: sharding key; "" if there is none.
+        sharding_key: message group or lite topic, which determines the queue; "" if there is neither.
     """
 
     message_id: str
@@ -89,7 +90,7 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
     if len(body) > MAX_BODY:
         raise StatusError(d.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {MAX_BODY}")
     found = _user_properties(message)
-    _check_names(system)
+    _check_system(system)
     if system.keys:
         found[properties.KEYS] = properties.KEY_SEPARATOR.join(system.keys)
     if system.tag:
@@ -117,12 +118,12 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
     found[properties.PRODUCER_GROUP] = topic
     sys_flag = (_COMPRESSED if system.body_encoding == d.GZIP else 0) | (_PREPARED if kind == d.TRANSACTION else 0)
     encoded = properties.encode_text(found.items())
-    key = system.message_group if system.HasField("message_group") else ""
+    key = system.message_group or system.lite_topic
     return Outgoing(system.message_id, kind, body, encoded, sys_flag, born_ms, key)
 
 
 def _user_properties(message: d.Message) -> dict[str, str]:
-    """Returns the user properties; raises StatusError if one is invalid or they are too large."""
+    """Returns the user properties; raises StatusError if one is invalid, or they, tag and keys are too large."""
     found = dict(message.user_properties)
     if len(found) > MAX_PROPERTIES:
         text = f"too many user properties. max is {MAX_PROPERTIES}"
@@ -134,26 +135,27 @@ def _user_properties(message: d.Message) -> dict[str, str]:
         if _CONTROL.search(name) or _CONTROL.search(value):
             raise StatusError(d.ILLEGAL_MESSAGE_PROPERTY_KEY, "property contains control characters")
         size += len(name.encode()) + len(value.encode())
-    if size >= MAX_PROPERTY_BYTES:
+    tag, keys = message.system_properties.tag, message.system_properties.keys
+    if tag and ("|" in tag or _CONTROL.search(tag) or not tag.strip()):
+        raise StatusError(d.ILLEGAL_MESSAGE_TAG, "tag cannot be blank, or contain | or control characters")
+    for key in keys:
+        if key and (_CONTROL.search(key) or not key.strip()):
+            raise StatusError(d.ILLEGAL_MESSAGE_KEY, "key cannot be blank, or contain control characters")
+    if size + sum(len(one.encode()) for one in (tag, *keys)) > MAX_PROPERTY_BYTES:
         text = f"the total size of user property is too large, max is {MAX_PROPERTY_BYTES}"
         raise StatusError(d.MESSAGE_PROPERTIES_TOO_LARGE, text)
     return found
 
 
-def _check_names(system: d.SystemProperties) -> None:
+def _check_system(system: d.SystemProperties) -> None:
+    """Raises StatusError if the message id, message group or lite topic is invalid; an empty one counts as not set."""
     if not system.message_id.strip():
         raise StatusError(d.ILLEGAL_MESSAGE_ID, "message id cannot be blank")
-    if system.tag and ("|" in system.tag or _CONTROL.search(system.tag) or not system.tag.strip()):
-        raise StatusError(d.ILLEGAL_MESSAGE_TAG, "tag cannot be blank, or contain | or control characters")
-    for key in system.keys:
-        if _CONTROL.search(key):
-            raise StatusError(d.ILLEGAL_MESSAGE_KEY, "key cannot contain control characters")
-    if system.HasField("message_group"):
-        group = system.message_group
-        if not group.strip() or len(group) > MAX_NAME or _CONTROL.search(group):
-            text = f"message group cannot be blank, longer than {MAX_NAME} or contain control characters"
-            raise StatusError(d.ILLEGAL_MESSAGE_GROUP, text)
-    if system.HasField("lite_topic"):
+    group = system.message_group
+    if group and (not group.strip() or len(group.encode()) > MAX_GROUP_BYTES or _CONTROL.search(group)):
+        text = f"message group cannot be blank, longer than {MAX_GROUP_BYTES} bytes or contain control characters"
+        raise StatusError(d.ILLEGAL_MESSAGE_GROUP, text)
+    if system.lite_topic:
         check_lite_topic(system.lite_topic)
 
 
@@ -161,8 +163,8 @@ def check_lite_topic(name: str) -> None:
     """Raises StatusError if the name of a lite topic is invalid."""
     if not name.strip():
         raise StatusError(d.ILLEGAL_LITE_TOPIC, "lite topic cannot be the char sequence of whitespace")
-    if len(name.encode("utf-8", "replace")) > MAX_NAME:
-        raise StatusError(d.ILLEGAL_LITE_TOPIC, f"lite topic exceed the max size {MAX_NAME}")
+    if len(name.encode("utf-8", "replace")) > MAX_LITE_BYTES:
+        raise StatusError(d.ILLEGAL_LITE_TOPIC, f"lite topic exceed the max size {MAX_LITE_BYTES}")
     if not _LITE_TOPIC.fullmatch(name):
         message = "lite topic can only contain alphanumeric characters, hyphens(-), and underscores(_)"
         raise StatusError(d.ILLEGAL_LITE_TOPIC, message)
@@ -179,10 +181,10 @@ def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "The priority must be greater than or equal to 0")
         values[properties.PRIORITY] = str(system.priority)
         kind = d.PRIORITY
-    if system.HasField("lite_topic"):
+    if system.lite_topic:
         values[properties.LITE_TOPIC] = system.lite_topic
         kind = d.LITE
-    if system.HasField("message_group"):
+    if system.message_group:
         values[properties.SHARDING_KEY] = system.message_group
         kind = d.FIFO
     if system.HasField("delivery_timestamp"):

@@ -99,7 +99,7 @@ class Producing:
         fast, message_id = self._core.fast_sends, message.message_id
         if fast is None or not message_id.isalnum() or not 0 <= message.born_ms < MAX_BORN_MS:
             return None
-        numbers = SendNumbers(self._queue(topic, message), message.sys_flag, message.born_ms, 0, 0)
+        numbers = SendNumbers(self._queue(topic, message.sharding_key), message.sys_flag, message.born_ms, 0, 0)
         try:
             result = fast.put(topic, numbers, message.properties, message.body, call.peer)
         except RefusalError as error:
@@ -118,7 +118,7 @@ class Producing:
             "b": topic,
             "c": DEFAULT_TOPIC,
             "d": "4",
-            "e": str(self._queue(topic, first)),
+            "e": str(self._queue(topic, first.sharding_key if len(messages) == 1 else "")),
             "f": str(first.sys_flag),
             "g": str(first.born_ms),
             "h": "0",
@@ -135,17 +135,17 @@ class Producing:
             fields["i"] = properties.encode_text([(properties.UNIQUE_KEY, unique_key), (properties.WAIT, "true")])
         return self._core.start(code, fields, call.peer, body)
 
-    def _queue(self, topic: str, message: Outgoing) -> int:
-        """Returns the queue id for a message: by the hash of its message group, or any queue without one.
+    def _queue(self, topic: str, sharding_key: str) -> int:
+        """Returns the queue id for a message: by the hash of its sharding key, or any queue without one.
 
         The broker checks no permission of the topic when a message arrives, so this is where it counts.
         """
         count = self._core.writable_queues(self._core.topic_config(topic))
         if count <= 0:
             raise StatusError(d.FORBIDDEN, "no writable queue")
-        if not message.sharding_key:
+        if not sharding_key:
             return random.randrange(count)  # noqa: S311 - load balancing, not security
-        return consistent_hash(java.string_hash(message.sharding_key), count)
+        return consistent_hash(java.string_hash(sharding_key), count)
 
     async def _sent_later(
         self, call: Call, topic: str, messages: list[Outgoing], answer: Awaitable[Answer] | None

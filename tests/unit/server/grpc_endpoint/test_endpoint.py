@@ -38,6 +38,11 @@ def put_topic(server, name, perm, reads, writes):
     server.call(lambda: server.broker.topics.put(config))
 
 
+def ends_of(server, topic, queues):
+    """Number of messages that each queue of a topic had so far."""
+    return server.call(lambda: [server.broker.messages.queue_bounds(topic, one)[1] for one in range(queues)])
+
+
 def stored_in(server, topic, queues=2):
     """What remoting clients read from a topic: properties and body of each message."""
     found = []
@@ -215,7 +220,17 @@ def test_a_new_group_starts_at_the_newest_message_of_a_queue_whose_oldest_were_d
         ("ILLEGAL_MESSAGE_TAG", {"tag": "a|b"}),
         ("ILLEGAL_MESSAGE_KEY", {"keys": ["a\x01"]}),
         ("ILLEGAL_MESSAGE_ID", {"message_id": " "}),
-        ("ILLEGAL_MESSAGE_GROUP", {"message_group": "g" * 65}),
+        ("MESSAGE_PROPERTIES_TOO_LARGE", {"properties": {"p": "v" * 16383}, "tag": "t"}),
+        ("MESSAGE_PROPERTIES_TOO_LARGE", {"properties": {"p": "v" * 16383}, "keys": ["", "k"]}),
+        ("MESSAGE_PROPERTIES_TOO_LARGE", {"keys": ["k" * 8192, "k" * 8193]}),
+        ("OK", {"properties": {"p": "v" * 16381}, "tag": "t", "keys": ["k"]}),
+        ("OK", {"properties": {"p": "v" * 16383}}),
+        ("ILLEGAL_MESSAGE_KEY", {"keys": ["a", "  "]}),
+        ("ILLEGAL_MESSAGE_GROUP", {"message_group": "g" * 64}),
+        ("ILLEGAL_MESSAGE_GROUP", {"message_group": "\u7ec4" * 22}),
+        ("ILLEGAL_MESSAGE_GROUP", {"message_group": " "}),
+        ("MESSAGE_PROPERTY_CONFLICT_WITH_TYPE", {"message_group": "\u7ec4" * 21}),
+        ("OK", {"message_group": "", "lite_topic": ""}),
         ("ILLEGAL_DELIVERY_TIME", {"delivery_timestamp": {"seconds": 1 << 33}}),
         ("ILLEGAL_LITE_TOPIC", {"lite_topic": "l" * 65}),
         ("INTERNAL_SERVER_ERROR", {"priority": -1}),
@@ -236,6 +251,17 @@ def test_messages_of_a_batch_are_stored_apart_and_answered_by_one_entry(server, 
         ",".join(one.system_properties.message_id for one in pair),
     ]
     until(lambda: len(stored_in(server, topic)) == 2)
+
+
+def test_a_batch_is_spread_over_the_queues_whatever_its_message_group(server, client):
+    """SendMessageQueueSelector (5.5.0) uses the message group of a single message only."""
+    server.create_topic("FifoBatches", "FIFO", queues=4)
+    for _ in range(12):
+        batch = [message_of("FifoBatches", b"b", message_group="g") for _ in range(2)]
+        assert code(client.call("SendMessage", messages=batch)) == "OK"
+    ends = []
+    until(lambda: ends.append(ends_of(server, "FifoBatches", 4)) or sum(ends[-1]) == 24)
+    assert sorted(ends[-1])[-2] > 0
 
 
 def test_ordered_messages_keep_their_queue_and_block_it(server, client, connect):

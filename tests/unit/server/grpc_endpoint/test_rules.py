@@ -8,8 +8,10 @@ import time
 import grpc
 import pytest
 
+from mqtool.formats.java import string_hash
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
+from mqtool.server.grpc.producing import consistent_hash
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import GrpcClient, code, message_of
@@ -44,9 +46,9 @@ def create_group(server, name, **settings):
         assert answer.code == 0, answer.remark
 
 
-def stored_in(server, topic):
-    """Facts and body of each message in the first queue of a topic."""
-    fields = {"consumerGroup": "GRead", "queueId": 0, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4}
+def stored_in(server, topic, queue=0):
+    """Facts and body of each message in a queue of a topic."""
+    fields = {"consumerGroup": "GRead", "queueId": queue, "queueOffset": 0, "maxMsgNums": 32, "sysFlag": 4}
     more = {"commitOffset": 0, "subVersion": 0, "subscription": "*", "suspendTimeoutMillis": 0}
     with Client(server.broker_address) as remoting:
         answer = remoting.call(11, topic=topic, **fields, **more)
@@ -118,6 +120,16 @@ def test_no_send_creates_a_topic(client, name, expected):
     assert code(client.send(name, b"b")) == expected
     route = client.call("QueryRoute", topic=named(name), endpoints=client.endpoints)
     assert code(route) == ("ILLEGAL_TOPIC" if expected == "ILLEGAL_TOPIC" else "TOPIC_NOT_FOUND")
+
+
+def test_messages_of_a_lite_topic_share_a_queue(server, client):
+    """That of the hash of the lite topic (SendMessageQueueSelector, 5.5.0)."""
+    create_topic(server, "LiteQueue", "LITE", queues=8)
+    queue = consistent_hash(string_hash("one"), 8)
+    for number in range(6):
+        answer = client.send("LiteQueue", b"b", lite_topic="one")
+        assert (code(answer), answer.entries[0].offset) == ("OK", number)
+    assert stored_in(server, "LiteQueue", queue) != []
 
 
 def test_a_topic_of_dead_letters_takes_every_type(server, client):
