@@ -1,12 +1,13 @@
 """Converts ConsumeQueues from RocksDB to files and back; the rest of the store is copied.
 
 A broker that keeps its queues in RocksDB (`storeType=defaultRocksDB`) keeps topics, groups and consumer offsets there
-too. Conversion to files writes these tables as the JSON files of an ordinary broker. Conversion to RocksDB moves only
-the queues: on startup the broker imports the JSON files whose data version is above 0
+too. Both conversions write these tables as the JSON files of an ordinary broker, and copy everything else. With
+RocksDB, on startup the broker imports the JSON files whose data version is above 0
 (RocksDBConsumerOffsetManager.merge, 5.5.0).
 """
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Self
@@ -40,16 +41,17 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import STORED_FIELDS
+from mqtool.store.config_tables import unread_database
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, read_file
-from mqtool.store.rocksdb import is_database, rocksdict, table
+from mqtool.store.real_path import is_inside
+from mqtool.store.rocksdb import TABLES, is_database, rocksdict
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.store.store import Store
 
 _LEFT_OUT = (file_names.CONSUME_QUEUE, file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP)
-_TABLES = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.CONSUMER_OFFSETS)
 _BATCH = 10_000
 _FORMAT_VERSION = 5
 """Format version of RocksDB tables that the RocksDB 8 of RocketMQ 5.5.0 reads."""
@@ -82,12 +84,14 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
 
     Raises:
         UsageError: the target is not empty or is inside the source.
-        UnsupportedFormatError: the queues are not in RocksDB.
+        UnsupportedFormatError: the queues are not in RocksDB, the log is outside of the root, or topics, groups and
+            positions are in a database that is not read.
         UnavailableError: rocksdict is not installed.
         StoreError, FormatError: a file cannot be read or written.
     """
     if not is_database(store.path / file_names.CONSUME_QUEUE):
         raise UnsupportedFormatError(f"{store.path}: its queues are not in RocksDB")
+    _check(store)
     settings = settings_of(store)
     found = QueueConversionResult(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
     with (
@@ -95,12 +99,6 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
         QueueDatabase(store.path / file_names.CONSUME_QUEUE) as database,
     ):
         _copy(store, staging)
-        for name in _TABLES:
-            path = store.path / file_names.CONFIG / name
-            made = None if path.exists() else table(path.parent, name)
-            if made is not None:
-                (staging / file_names.CONFIG).mkdir(exist_ok=True)
-                (staging / file_names.CONFIG / name).write_bytes(made)
         with OutputFiles(staging) as output:
             existing: set[QueueName] = set()
             for topic, queue_id, first, last in database.queues():
@@ -170,12 +168,14 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
         UnsupportedFormatError: the queues are in RocksDB already, or one of them is a BatchConsumeQueue. RocketMQ does
             not support those in RocksDB: RocksDBConsumeQueueTable.buildAndPutCQByteBuffer writes one unit at the
             first queue offset of a record, without the number of messages, whatever the topic's queue type is (5.5.0).
+            Also as in `into_files`.
         UnavailableError: rocksdict is not installed.
         StoreError: a file cannot be read or written.
     """
     if is_database(store.path / file_names.CONSUME_QUEUE):
         raise UnsupportedFormatError(f"{store.path}: its queues are in RocksDB already")
     _refuse_batch_queues(store)
+    _check(store)
     rocksdict()
     log, found = store.commit_log, QueueConversionResult(start=store.commit_log.min_offset)
     _require_utf8(target)
@@ -206,7 +206,7 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
 
 def _raise_versions(config: Path) -> None:
     """Sets the data version of tables that have none to 1; a broker ignores tables of version 0."""
-    for name in _TABLES:
+    for name in TABLES:
         path = config / name
         try:
             found = dict(config_json.parse(read_file(path))) if path.is_file() else {}
@@ -305,19 +305,60 @@ def _differences(
                 result.differences.add(f"{name} at {row + first}: file {values}, log {new.get(row + first)}")
 
 
+def _check(store: Store) -> None:
+    """Checks that everything which belongs to the store can be copied.
+
+    Raises:
+        UnsupportedFormatError: the log is outside of the root, or topics, groups and positions are in a database that
+            is not read.
+    """
+    for directory in store.layout.commit_log_dirs:
+        if not is_inside(directory, store.path):
+            raise UnsupportedFormatError(
+                f"{directory}: this log is outside of {store.path}; only what is below the root is converted. Copy the "
+                "log to a copy of the store first"
+            )
+    reason = unread_database(store.path / file_names.CONFIG, store.config)
+    if reason:
+        raise UnsupportedFormatError(f"{store.path}: {reason}; nothing was written")
+
+
 def _copy(store: Store, staging: Path) -> None:
-    """Copies everything except queues and configuration databases, which are written as files."""
+    """Copies everything except queues. Databases of topics, groups and positions become files."""
     for entry in list_directory(store.path):
-        source = store.path / entry.name
-        if entry.name in _LEFT_OUT:
-            continue
         if entry.name == file_names.CONFIG:
-            for inner in list_directory(source):
-                if inner.is_file():
-                    copy_file(source / inner.name, staging / entry.name / inner.name)
-        elif entry.is_dir(follow_symlinks=False):
-            copy_tree(source, staging / entry.name)
-        elif entry.is_file():
-            copy_file(source, staging / entry.name)
-        else:
-            raise StoreError("is neither a file nor a directory", source)
+            _copy_config(store, staging / entry.name)
+        elif entry.name not in _LEFT_OUT:
+            _copy_entry(entry, staging)
+
+
+def _copy_config(store: Store, target: Path) -> None:
+    """Copies config/. Where a table is in a RocksDB, writes the file with what a broker reads from both.
+
+    Raises:
+        StoreError: a database cannot be read.
+    """
+    source, tables = store.path / file_names.CONFIG, store.metadata
+    unread = {**tables.unread, file_names.CONSUMER_OFFSETS: tables.offset_tables.unread}
+    databases = {directory: name for name, (directory, _) in TABLES.items() if is_database(source / directory)}
+    for directory, name in databases.items():
+        if unread.get(name):
+            raise StoreError(f"cannot be read, so its table cannot be converted: {unread[name]}", source / directory)
+    written = dict(tables.files_of_databases())
+    for entry in list_directory(source):
+        if entry.name not in databases and entry.name not in written:
+            _copy_entry(entry, target)
+    for name, data in written.items():
+        target.mkdir(exist_ok=True)
+        (target / name).write_bytes(data)
+
+
+def _copy_entry(entry: "os.DirEntry[str]", target: Path) -> None:
+    """Copies a file or a directory into another directory."""
+    if entry.is_dir(follow_symlinks=False):
+        (target / entry.name).mkdir(parents=True)
+        copy_tree(Path(entry.path), target / entry.name)
+    elif entry.is_file():
+        copy_file(Path(entry.path), target / entry.name)
+    else:
+        raise StoreError("is neither a file nor a directory", Path(entry.path))

@@ -24,7 +24,7 @@ def may_be_in_database(config: BrokerConfig) -> bool:
     return kind == "defaultRocksDB" or (kind is None and config.file is None)
 
 
-_SINGLE_DATABASE = "metadata"
+SINGLE_DATABASE = "metadata"
 """Directory below config/ of the RocksDB that may keep all tables."""
 
 
@@ -40,7 +40,7 @@ def unread_database(directory: Path, config: BrokerConfig) -> str:
     chosen = config.flag("useSingleRocksDBForAllConfigs") or config.text("configManagerVersion") == "v2"
     if config.file is not None and not chosen:
         return ""
-    place = directory / _SINGLE_DATABASE
+    place = directory / SINGLE_DATABASE
     try:
         with recording_unlisted(None):
             if not rocksdb.is_database(place):
@@ -48,7 +48,7 @@ def unread_database(directory: Path, config: BrokerConfig) -> str:
     except StoreError as error:
         return str(error)
     return (
-        f"{file_names.CONFIG}/{_SINGLE_DATABASE}: topics, groups and positions are in one RocksDB "
+        f"{file_names.CONFIG}/{SINGLE_DATABASE}: topics, groups and positions are in one RocksDB "
         "(useSingleRocksDBForAllConfigs or configManagerVersion=v2), which is not read"
     )
 

@@ -3,7 +3,7 @@
 If a file is damaged, its .bak is used, as in the broker (ConfigManager.load).
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ from mqtool.formats.config_files import (
     TopicConfig,
     Topics,
 )
+from mqtool.formats.config_json import JsonStyle
 from mqtool.store import config_tables, offset_tables
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.files import list_directory
@@ -42,6 +43,8 @@ class Metadata(Struct, frozen=True):
         sources: name of each file to the path that was read for it.
         unread: name of each of TOPICS, SUBSCRIPTION_GROUPS and DELAY_OFFSETS whose content is unknown, and why; for
             positions of groups see `OffsetTables.unread`.
+        databases: names of those files whose content, in whole or in part, is from the RocksDB that a broker keeps
+            instead of the file.
     """
 
     topics: dict[str, TopicConfig] = field(default_factory=dict)
@@ -55,6 +58,17 @@ class Metadata(Struct, frozen=True):
     problems: tuple[str, ...] = ()
     sources: dict[str, Path] = field(default_factory=dict)
     unread: dict[str, str] = field(default_factory=dict)
+    databases: frozenset[str] = frozenset()
+
+    def files_of_databases(self) -> Iterator[tuple[str, bytes]]:
+        """Yields the tables that a broker reads from a RocksDB, by name of the file that others keep instead."""
+        if self.topics_file is not None and file_names.TOPICS in self.databases:
+            yield file_names.TOPICS, config_files.build_topics(self.topics_file, JsonStyle.PRETTY_2)
+        if self.groups_file is not None and file_names.SUBSCRIPTION_GROUPS in self.databases:
+            yield file_names.SUBSCRIPTION_GROUPS, config_files.build_groups(self.groups_file, JsonStyle.PRETTY_2)
+        if self.offset_tables.offsets is not None and file_names.CONSUMER_OFFSETS in self.databases:
+            offsets = config_files.build_consumer_offsets(self.offset_tables.offsets, JsonStyle.PRETTY_2)
+            yield file_names.CONSUMER_OFFSETS, offsets
 
 
 def load(directory: Path, config: BrokerConfig) -> Metadata:
@@ -67,6 +81,7 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
     problems: list[str] = []
     sources: dict[str, Path] = {}
     unread: dict[str, str] = {}
+    databases: set[str] = set()
     reason = _unlisted(directory)
     if reason:
         unread = dict.fromkeys((file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS, file_names.DELAY_OFFSETS), reason)
@@ -84,6 +99,8 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
         problems.extend((*of_file, *of_database))
         if of_database or (found is None and kept is None and of_file):
             unread[name] = (*of_database, *of_file)[0]
+        if kept is not None:
+            databases.add(name)
         if found is None:
             return kept
         sources[name] = found[0]
@@ -97,6 +114,8 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
     positions = offset_tables.load(directory, config)
     sources |= {table.file_name: table.path for table in positions.tables if not table.is_database}
     problems += positions.problems
+    if positions.read is not None and positions.read.is_database:
+        databases.add(file_names.CONSUMER_OFFSETS)
     delay = read(file_names.DELAY_OFFSETS, config_files.parse_delay_offsets)
     return Metadata(
         topics=dict(topics.topic_config_table) if topics else {},
@@ -110,6 +129,7 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
         problems=tuple(problems),
         sources=sources,
         unread=unread,
+        databases=frozenset(databases),
     )
 
 

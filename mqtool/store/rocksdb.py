@@ -27,7 +27,7 @@ from mqtool.store.remote import RemotePath
 CURRENT = "CURRENT"
 """A file that every RocksDB has in its directory."""
 
-_TABLES = {
+TABLES = {
     file_names.TOPICS: ("topics", "topicConfigTable"),
     file_names.SUBSCRIPTION_GROUPS: ("subscriptionGroups", "subscriptionGroupTable"),
     file_names.CONSUMER_OFFSETS: ("consumerOffsets", "offsetTable"),
@@ -227,7 +227,7 @@ def table(config: Path, name: str) -> bytes | None:
     Raises:
         UnavailableError, StoreError, FormatError: it cannot be read.
     """
-    directory, member = _TABLES.get(name, ("", ""))
+    directory, member = TABLES.get(name, ("", ""))
     if not directory or not is_database(config / directory):
         return None
     with Database(config / directory) as database:

@@ -488,6 +488,63 @@ def test_one_database_with_all_tables_is_reported_as_unread(tmp_path):
         assert store.metadata.problems == (tables.unread,)
 
 
+@pytest.mark.parametrize("into", [into_files, into_rocksdb])
+def test_users_and_other_databases_below_config_are_copied(into, tmp_path):
+    root = copy_store(NAME if into is into_files else "orders-5.5.0", tmp_path)
+    config_table(root, "users", {"alice": {"username": "alice"}}, 1)
+    (root / "config/own/inner").mkdir(parents=True)
+    (root / "config/own/inner/file").write_text("x")
+    with mqtool.open(root) as store:
+        into(store, tmp_path / "made")
+    copied = tmp_path / "made/config"
+    users = {path.name: path.read_bytes() for path in (root / "config/users").iterdir()}
+    assert {path.name: path.read_bytes() for path in (copied / "users").iterdir()} == users != {}
+    assert (copied / "own/inner/file").read_text() == "x"
+    assert not [name for name in ("topics", "subscriptionGroups", "consumerOffsets") if (copied / name).exists()]
+
+
+@pytest.mark.parametrize("tool", ["convert", "salvage"])
+def test_a_database_of_topics_counts_although_there_is_an_older_file(tool, tmp_path):
+    root = copy_store(NAME, tmp_path)
+    with mqtool.open(root) as store:
+        expected = store.metadata
+    table = {"topicConfigTable": {}, "dataVersion": {"counter": 1, "stateVersion": 0, "timestamp": 1}}
+    (root / "config/topics.json").write_text(json.dumps(table))
+    if tool == "convert":
+        with mqtool.open(root) as store:
+            into_files(store, tmp_path / "made")
+    else:
+        salvage(root, tmp_path / "made")
+    with mqtool.open(tmp_path / "made") as store:
+        assert set(store.metadata.topics) >= set(expected.topics) > set()
+        assert store.metadata.consumer_offsets == expected.consumer_offsets
+
+
+@pytest.mark.parametrize("into", [into_files, into_rocksdb])
+def test_what_cannot_be_converted_is_refused(into, tmp_path):
+    root = copy_store(NAME if into is into_files else "orders-5.5.0", tmp_path)
+    shutil.move(root / "commitlog", tmp_path / "log")
+    keys = {"storePathCommitLog": str(tmp_path / "log")}
+    with mqtool.open(root, keys) as store, pytest.raises(UnsupportedFormatError, match="this log is outside of"):
+        into(store, tmp_path / "made")
+    shutil.move(tmp_path / "log", root / "commitlog")
+    config_table(root, "metadata", {}, 1)
+    with (
+        mqtool.open(root) as store,
+        pytest.raises(UnsupportedFormatError, match=r"in one RocksDB .* which is not read"),
+    ):
+        into(store, tmp_path / "made")
+    assert not (tmp_path / "made").exists()
+
+
+def test_a_salvage_without_the_tables_of_the_one_database_is_not_complete_and_says_so(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    config_table(root, "metadata", {}, 1)
+    found = salvage(root, tmp_path / "new")
+    assert not found.is_complete
+    assert [note for note in found.notes if "config/metadata: topics, groups and positions are in one RocksDB" in note]
+
+
 def test_positions_are_compared_with_the_ends_of_queues_in_rocksdb(tmp_path):
     root = copy_store(NAME, tmp_path)
     with mqtool.open(root) as store:

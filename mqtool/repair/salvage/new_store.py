@@ -21,7 +21,6 @@ from mqtool.errors import (
     UsageError,
 )
 from mqtool.formats import checkpoint, config_files, config_json, file_names
-from mqtool.formats.config_json import JsonStyle
 from mqtool.jobs.atomic import SUFFIX, create_file, staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.expired_queues import expired_queues, write_expired
@@ -34,6 +33,7 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
+from mqtool.store.config_tables import SINGLE_DATABASE, unread_database
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
@@ -401,6 +401,7 @@ class _Salvage:
         for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION, file_names.ROCKSDB_STORE):
             if (root / part).exists():
                 notes.append(f"{part} was not copied: the broker creates it again or does without it")
+        self._note_unread_tables()
         timers = _waiting_timers(self._stores[0])
         if timers:
             rebuilt = command("plan", "rebuild", "timer", self._result.target, "-o", "timer.json")
@@ -418,6 +419,20 @@ class _Salvage:
                 "holes one that does not select by tags may get a message more than once"
             )
 
+    def _note_unread_tables(self) -> None:
+        """Notes that the first copy keeps topics, groups and positions in a database that is not read."""
+        store, result = self._stores[0], self._result
+        reason = unread_database(store.path / file_names.CONFIG, store.config)
+        if not reason:
+            return
+        result.has_unread_tables = True
+        place = f"{file_names.CONFIG}/{SINGLE_DATABASE}"
+        result.notes.append(
+            f"{reason}: they are not in the new store, whose topics and groups are only those that the log shows. "
+            f"To keep them, copy {store.path / place} to {result.target / place}, and compare the positions with the "
+            "ends of the queues before you start the broker"
+        )
+
 
 _POSITIONS = {file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS, file_names.DELAY_OFFSETS}
 """Tables of positions in queues: one beyond the end of its queue would pass over the messages that come next."""
@@ -427,7 +442,7 @@ def _tables(stores: list[Store]) -> list[tuple[str, bytes]]:
     """Returns name and content of every readable table, from the first copy that has it."""
     found: dict[str, bytes] = {}
     for store in stores:
-        for name, data in _from_databases(store):
+        for name, data in store.metadata.files_of_databases():
             found.setdefault(name, data)
         for name, path in store.metadata.sources.items():
             found.setdefault(name, read_file(path))
@@ -471,15 +486,3 @@ _KNOWN = (
     file_names.DELAY_OFFSETS,
 )
 """Tables that `metadata` reads: where it did not, they cannot be read."""
-
-
-def _from_databases(store: Store) -> Iterator[tuple[str, bytes]]:
-    """Yields tables that a broker keeps in a RocksDB, in the form of files."""
-    tables, style = store.metadata, JsonStyle.PRETTY_2
-    if tables.topics_file is not None and file_names.TOPICS not in tables.sources:
-        yield file_names.TOPICS, config_files.build_topics(tables.topics_file, style)
-    if tables.groups_file is not None and file_names.SUBSCRIPTION_GROUPS not in tables.sources:
-        yield file_names.SUBSCRIPTION_GROUPS, config_files.build_groups(tables.groups_file, style)
-    positions = tables.offset_tables.read
-    if positions is not None and positions.is_database:
-        yield file_names.CONSUMER_OFFSETS, config_files.build_consumer_offsets(positions.offsets, style)

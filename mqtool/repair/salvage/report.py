@@ -55,6 +55,7 @@ class SalvageResult(Struct):
         purged_records, purged_bytes: of topics that were left out on request; no loss.
         holes: ranges of the old log that hold nothing provable.
         has_unread: bytes could not be read that may hold records, and no copy has these.
+        has_unread_tables: topics, groups and positions could not be read.
         queues: what is there and what is lost, by topic and queue id.
         groups: what the losses mean for consumer groups.
         conflicts: records that differ between copies where no checksum decides; those of `store` were taken.
@@ -77,6 +78,7 @@ class SalvageResult(Struct):
     purged_bytes: int = 0
     holes: list[Hole] = field(default_factory=list)
     has_unread: bool = False
+    has_unread_tables: bool = False
     queues: list[QueueRow] = field(default_factory=list)
     groups: list[GroupLoss] = field(default_factory=list)
     conflicts: int = 0
@@ -100,7 +102,7 @@ class SalvageResult(Struct):
     @property
     def is_complete(self) -> bool:
         """Whether no loss is known."""
-        return not (self.lost or self.holes or self.unplaced or self.has_unread)
+        return not (self.lost or self.holes or self.unplaced or self.has_unread or self.has_unread_tables)
 
     def as_dict(self) -> dict[str, Any]:
         """Returns the result as JSON values."""
