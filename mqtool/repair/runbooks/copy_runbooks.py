@@ -93,11 +93,41 @@ def _diverged(case: Case) -> Detection:
     if at is None or at >= end:
         return Detection(False, (f"the store agrees with the other to its end at {end}",))
     facts = [f"both agree up to physical offset {at}; this store ends at {end}"]
-    damage = next((one for one in log.regions if one.start == at and one.a.damaged_bytes), None)
+    damage = _damage(log, at)
     if damage is not None:
-        return Detection(False, (*facts, f"this store is damaged there: {damage.a.detail}; RB-05 is for that"))
+        return Detection(False, (*facts, damage))
     facts.append(f"messages after it that only this store has: {log.messages_a + _alone(log)}")
     return Detection(True, tuple(facts))
+
+
+def _damage(log: LogDifference, at: int) -> str | None:
+    """Returns the damage because of which two logs differ at a physical offset.
+
+    Logs diverge where both hold valid records, or where one ends after a valid record. Cutting a valid log because its
+    copy is damaged would lose messages.
+
+    Returns:
+        In words; None if neither log is damaged there.
+    """
+    region = next((one for one in log.regions if one.start == at), None)
+    if region is not None and region.a.damaged_bytes:
+        return f"this store is damaged there: {region.a.detail}; RB-05 is for that"
+    if region is not None and region.b.damaged_bytes:
+        return f"the other store is damaged there, and this one is not: {region.b.detail}; repair the other one"
+    if region is not None:
+        return None
+    gap = next((one for one in log.alone if one.start == at and one.kind == "gap"), None)
+    if gap is not None and gap.side == "a":
+        return f"the other store has no file for physical offsets {at} to {gap.end}; repair the other one"
+    if gap is not None:
+        return f"this store has no file for physical offsets {at} to {gap.end}; RB-05 is for that"
+    tail = log.tail_b
+    if tail is not None and tail.start == at and tail.kind not in ("clean", "stale"):
+        return (
+            f"the log of the other store does not end cleanly there: {tail.detail}; run mqtool recover on a copy "
+            "of it, or let its broker start and stop, and compare with that"
+        )
+    return None
 
 
 def _alone(log: LogDifference) -> int:
@@ -234,7 +264,8 @@ COPY_RUNBOOKS = (
             "compares both logs (`--with` names the other) and finds the common part",
             "cuts log, queues and index of this store there, and fills the log with zeros after it",
         ),
-        "What only this store had is moved to the quarantine; salvage it first if no other copy has it. The epoch "
+        "Refused where one of the logs is damaged. What only this store had is moved to the quarantine; salvage it "
+        "first if no other copy has it. Timer files are not changed: if `verify` reports them, rebuild them. The epoch "
         "file of controller mode is not changed.",
         _diverged,
         _cut_to_common,

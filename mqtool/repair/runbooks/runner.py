@@ -63,6 +63,8 @@ def run(runbook: Runbook, root: Path, request: Request | None = None) -> Protoco
         preview = Preview(store, case.broker)
         _explain(protocol, case, preview)
         proposal = runbook.propose(case, found)
+        if asked.apply and isinstance(proposal, InPlaceChange):
+            _ = case.verification  # while the store is as it was
         wrong = (
             case.findings(("lint-size",)) if asked.config is not None and isinstance(proposal, InPlaceChange) else ()
         )
@@ -153,7 +155,7 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
         f"{len(done.steps)} file(s) changed; the old ones are in {done.quarantine}",
         (f"journal: {done.journal}",),
     )
-    _prove(protocol, runbook, proposal, request, plan.forecast)
+    _prove(protocol, runbook, proposal, case, plan.forecast)
     repaired = protocol.repaired is True
     protocol.next_steps = after_change(protocol.store, request, protocol.broker, repaired=repaired)
 
@@ -224,23 +226,27 @@ def _files(plan: Plan) -> tuple[str, ...]:
 
 
 def _prove(
-    protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, request: Request, forecast: Forecast | None
+    protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, before: Case, forecast: Forecast | None
 ) -> None:
-    """Detects the problem again and predicts the broker's start again."""
-    with open_store(protocol.store, request.config) as store:
-        case = Case(store, replace(request, broker=protocol.broker))
+    """Detects the problem again, predicts the broker's start again, and compares `verify` with that before."""
+    with open_store(protocol.store, before.request.config) as store:
+        case = Case(store, replace(before.request, broker=protocol.broker))
         try:
             detection = runbook.detect(case)
         except MqtoolError as error:
             protocol.add("verify", FAILED, f"the store cannot be read: {error}")
             return
         loses_more = forecast is not None and not forecast.is_repaired
-        protocol.repaired = proposal.needs_another_run or not (detection.present or loses_more)
+        now = case.verification.state
+        is_worse = now is State.CORRUPT and before.verification.state in (State.CLEAN, State.DIRTY)
+        protocol.repaired = proposal.needs_another_run or not (detection.present or loses_more or is_worse)
         protocol.lost_after = None if forecast is None else forecast.lost_after
         start = case.start
         words = start if isinstance(start, str) else start.verdict
-        facts = [f"verify: {case.verification.state.value}", f"RocketMQ {protocol.broker}: {words}"]
+        facts = [f"verify: {now.value}", f"RocketMQ {protocol.broker}: {words}"]
         facts += [] if forecast is None else [forecast.words]
         facts += detection.evidence
         summary = "the symptom no longer occurs" if not detection.present else "the symptom is still there"
+        if is_worse:
+            summary += f", but verify now finds {case.verification.serious} error(s) or unknown check(s)"
         protocol.add("verify", DONE if protocol.repaired else FAILED, summary, tuple(facts))

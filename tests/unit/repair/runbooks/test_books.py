@@ -10,7 +10,7 @@ import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import commit_log
-from mqtool.repair import undo
+from mqtool.repair import Redact, apply, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, page, run, start_runbooks
 from mqtool.repair.runbooks.model import Case
 from mqtool.store import Message
@@ -162,6 +162,67 @@ def test_damage_is_not_taken_for_a_divergence(tmp_path):
     found = run(RUNBOOKS["RB-14"], tmp_path / "mine", Request(copies=(tmp_path / "other",)))
     assert not found.present
     assert "RB-05 is for that" in found.step("detect").evidence[-1]
+
+
+def same_log(tmp_path):
+    """Two equal stores with a log of several segments, and the physical offsets of its records."""
+    for name in ("mine", "other"):
+        builder = StoreBuilder()
+        for number in range(100):
+            builder.put(b"%d" % number * 200)
+        builder.write(tmp_path / name)
+    assert len(builder.segments) > 2
+    return tmp_path / "mine", tmp_path / "other", [put.physical_offset for put in builder.puts]
+
+
+def spoil(root, offset, data=b"!"):
+    """Overwrites a part of the body of a record, by default one byte."""
+    with mqtool.open(root) as store:
+        segment = next(one for one in store.commit_log.segments if one.base <= offset < one.end)
+    with segment.path.open("r+b") as file:
+        file.seek(offset - segment.base + 100)
+        file.write(data)
+
+
+@pytest.mark.parametrize(
+    ("number", "data", "words"),
+    [
+        (50, b"!", "is damaged there, and this one is not"),
+        (-1, b"!", "is damaged there, and this one is not"),
+        (-1, bytes(400), "does not end cleanly"),
+    ],
+)
+def test_a_store_is_not_cut_because_a_record_of_the_other_is_damaged(number, data, words, tmp_path):
+    mine, other, offsets = same_log(tmp_path)
+    spoil(other, offsets[number], data)
+    before = tree_digest(mine)
+    found = run(RUNBOOKS["RB-14"], mine, Request(apply=True, backup_acknowledged=True, copies=(other,)))
+    assert not found.present
+    assert words in found.step("detect").evidence[-1], found.markdown()
+    assert tree_digest(mine) == before
+
+
+@pytest.mark.parametrize(
+    ("side", "words"), [("mine", "this store has no file"), ("other", "the other store has no file")]
+)
+def test_a_store_is_not_cut_where_a_file_is_missing(side, words, tmp_path):
+    mine, other, _ = same_log(tmp_path)
+    sorted((tmp_path / side / "commitlog").iterdir())[1].unlink()
+    found = run(RUNBOOKS["RB-14"], mine, Request(copies=(other,)))
+    assert not found.present
+    assert words in found.step("detect").evidence[-1]
+
+
+def test_a_cut_after_which_verify_finds_more_errors_is_no_repair(tmp_path):
+    """The timer log has units of messages that only this store had."""
+    mine, other = (copy_store("orders-5.5.0", tmp_path / name) for name in ("mine", "other"))
+    with mqtool.open(other) as store:
+        middle = [message.physical_offset for message in store.messages() if message.body.strip()][100]
+    apply(make_plan(other, Redact((middle,))), backup_acknowledged=True, verify_after=False)
+    found = run(RUNBOOKS["RB-14"], mine, Request(apply=True, backup_acknowledged=True, copies=(other,)))
+    assert (found.applied, found.repaired) == (True, False)
+    assert "verify now finds" in found.step("verify").summary
+    assert any("undo" in step for step in found.next_steps)
 
 
 def test_logs_without_a_common_range_cannot_be_compared(tmp_path):
