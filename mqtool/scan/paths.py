@@ -28,6 +28,11 @@ _WORTH = 2
 _NEAR = 1 << 20
 """Range in bytes at which the search for a time stops."""
 
+_NOT_QUEUED = (RecordClass.HALF, RecordClass.ROLLED_BACK)
+"""Classes whose records may have no unit, by their sys_flag (CommitLogDispatcherBuildConsumeQueue, 4.9.7 and 5.5.0)."""
+_NOT_INDEXED = (RecordClass.ROLLED_BACK,)
+"""Classes whose records are not indexed (IndexService.buildIndex, 4.9.7 and 5.5.0)."""
+
 _HEAD = 128
 """Bytes of a record up to the end of its store timestamp."""
 
@@ -124,6 +129,10 @@ class Planner(Struct, dict=True):
         """Returns the tags codes of the tags in the condition; empty if any tag matches."""
         return [java.string_hash(tag) for tag in self.facts["tags"].values or ()]
 
+    def _admitted(self, classes: Collection[RecordClass]) -> str:
+        """Returns which of some classes of records may match, as words; "" if none."""
+        return " and ".join(one for one in classes if self.every_class and self.facts["record_class"].admits(one))
+
     @property
     def _is_queued(self) -> bool:
         """Whether the condition restricts something that queues distinguish."""
@@ -167,6 +176,9 @@ class Planner(Struct, dict=True):
         files = [file for file in self.store.index_files() if file.entry_count]
         if not files or any(not file.slot_count for file in files):
             return None
+        if classes := self._admitted(_NOT_INDEXED):
+            self._distrust_reason = f"{classes} records are not indexed; exclude them by a condition on record_class"
+            return None
         if any(queue.is_batch for queue in self.store.queues()):
             self._distrust_reason = "there are queues of batches, and keys inside a batch are not indexed"
             return None
@@ -197,6 +209,8 @@ class Planner(Struct, dict=True):
     @cached_property
     def _distrust_reason(self) -> str:
         """Returns the evidence in the queues themselves against trusting them; "" if there is none."""
+        if classes := self._admitted(_NOT_QUEUED):
+            return f"{classes} records are not in queues; exclude them by a condition on record_class"
         if self.store.rocksdb and self.store.rocksdb.exists:
             return "queues in RocksDB are not completed after a crash"
         missing = self._topics - {queue.topic for queue in self.store.queues()}

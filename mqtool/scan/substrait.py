@@ -12,7 +12,7 @@ from msgspec import Struct, field
 
 from mqtool.scan.bounds import IMPOSSIBLE, NO_FACTS, Facts, compared
 
-TEXT = frozenset({"broker", "topic", "unique_key", "key", "tags"})
+TEXT = frozenset({"broker", "topic", "unique_key", "key", "tags", "record_class"})
 NUMBERS = frozenset({"queue_id", "queue_offset", "physical_offset"})
 TIME = "store_timestamp"
 

@@ -341,6 +341,58 @@ def test_tags_of_queues_with_other_codes_lose_no_row(name, tmp_path):
             assert offsets(found) == every.filter(where)["physical_offset"].to_pylist(), (tag, found.report)
 
 
+CLASSES = ["committed", "half", "rolled-back", "system"]
+
+
+@pytest.mark.parametrize(
+    ("classes", "path"),
+    [
+        (None, "walk"),
+        (["committed"], "queues"),
+        (["committed", "system"], "queues"),
+        (CLASSES, "walk"),
+        (["half"], "walk"),
+    ],
+)
+def test_queues_are_used_only_for_records_that_have_units(tmp_path, classes, path):
+    """The broker gives half and rolled-back records no unit."""
+    where = (F("topic") == "TxBits") & (F("queue_id") == 1)
+    where = where if classes is None else where & F("record_class").isin(classes)
+    with open_store(copy_store("txbits-4.9.7", tmp_path)) as store:
+        every = pa.Table.from_batches(list(scan(store, every_class=True)))
+        found = scan(store, ["physical_offset"], where, trust=["queues"], every_class=True)
+        assert offsets(found) == every.filter(where)["physical_offset"].to_pylist()
+        assert found.report.path == path
+        assert ("record_class" in found.report.why) == (path == "walk")
+
+
+def test_queues_have_all_committed_records(tmp_path):
+    where = (F("topic") == "TxBits") & (F("queue_id") == 1)
+    with open_store(copy_store("txbits-4.9.7", tmp_path)) as store:
+        every = pa.Table.from_batches(list(scan(store)))
+        found = scan(store, ["physical_offset"], where, trust=["queues"])
+        assert offsets(found) == every.filter(where)["physical_offset"].to_pylist()
+        assert found.report.path == "queues"
+
+
+@pytest.mark.parametrize(
+    ("classes", "path"), [(None, "walk"), (["rolled-back"], "walk"), (["committed", "half"], "index")]
+)
+def test_an_index_is_used_only_for_records_that_have_entries(tmp_path, classes, path):
+    """The broker does not index rolled-back records."""
+    where = F("key").isin(["x0", "x4", "x12"])
+    where = where if classes is None else where & F("record_class").isin(classes)
+    with open_store(copy_store("txbits-4.9.7", tmp_path)) as store:
+        every, found = (
+            Scan(store, ["physical_offset"], where, Options(every_class=True, keyed=True, trust=frozenset(trust)))
+            for trust in ((), ("index",))
+        )
+        expected = offsets(every)
+        assert len(expected) > 5
+        assert offsets(found) == expected
+        assert found.report.path == path
+
+
 def test_a_second_scan_skips_segments_that_the_first_has_seen(tmp_path):
     builder, path = built(tmp_path)
     late = builder.puts[-10].store_timestamp
