@@ -106,6 +106,23 @@ class StoreLayout(Struct, frozen=True, dict=True):
         is_named = directory in (*self.commit_log_dirs, *data)
         return is_named or not set(self.dledger_dirs).isdisjoint(directory.parents)
 
+    def place_of_copied_log(self, target: Path) -> list[str]:
+        """Returns what to know before a broker starts on a new store with this one's log in `commitlog/`, in sentences.
+
+        Args:
+            target: root of the new store.
+        """
+        default = self.root / file_names.COMMIT_LOG
+        others = [str(path) for path in self.commit_log_dirs if path != default]
+        if not others:
+            return []
+        words = (
+            f"the log of {', '.join(others)} is in {target / file_names.COMMIT_LOG}: before a broker starts on the new "
+            f"store, change storePathCommitLog in its configuration to {file_names.COMMIT_LOG}/ of that store, and "
+            "remove readOnlyCommitLogStorePaths"
+        )
+        return [words]
+
     @property
     def has_unread_ledger(self) -> bool:
         """Whether there is a DLedger log and none is part of the log: it has no data files or is not in use."""

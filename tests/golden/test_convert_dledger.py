@@ -111,6 +111,13 @@ def test_a_queue_whose_messages_have_expired_continues_at_its_queue_offset(tmp_p
         assert (made.queue("Quiet", 0).min_offset, made.queue("Quiet", 0).max_offset) == (10, 10)
 
 
+def test_an_ordinary_log_in_another_directory_than_before_is_noted(tmp_path, capsys):
+    root = copy_store("dledger-mixed-5.5.0", tmp_path)
+    (root / "commitlog").rename(root / "own")
+    assert run(["convert", "dledger", str(root), str(tmp_path / "plain")]) == 0
+    assert f"own is in {tmp_path / 'plain' / 'commitlog'}: " in capsys.readouterr().err
+
+
 def test_damage_is_left_out_and_reported_and_the_rest_keeps_its_queue_offsets(tmp_path):
     root = copy_store("dledger-5.5.0", tmp_path)
     with (root / "dledger-n0/data/00000000000000000000").open("r+b") as file:

@@ -10,7 +10,7 @@ import typer
 
 from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.invocation import Format
+from mqtool.cli.invocation import Format, note
 from mqtool.cli.options import ConfigOption, DebugOption, FormatOption, ProgressMode, ProgressOption
 from mqtool.cli.output import Output
 from mqtool.cli.progress import share_of, show_progress
@@ -96,10 +96,14 @@ def convert(
     from mqtool.verify.store import verify
 
     with open_store(source, config) as store:
-        result = _from_dledger(store, target, progress) if what is Conversion.DLEDGER else _queues(what, store, target)
+        is_ledger = what is Conversion.DLEDGER
+        notes = store.layout.place_of_copied_log(target) if is_ledger else []
+        result = _from_dledger(store, target, progress) if is_ledger else _queues(what, store, target)
     with open_store(target) as made:
         state = verify(made).state
     note_damaged_ranges(result["damage"])
+    for words in notes:
+        note(words)
     document = {"what": what.value, "source": str(source), "target": str(target), **result, "status": state.value}
     good = result["complete"] and state is not State.CORRUPT
     return Output(ctx.obj, CONVERT, output_format).document(document, ExitCode.OK if good else ExitCode.NO)

@@ -396,6 +396,7 @@ class _Salvage:
 
     def _note_parts(self) -> None:
         root, notes = self._result.store, self._result.notes
+        notes += self._stores[0].layout.place_of_copied_log(self._result.target)
         for store in self._stores:
             notes += store.commit_log.unreadable.sentences() if store.commit_log.unreadable else []
         for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION, file_names.ROCKSDB_STORE):

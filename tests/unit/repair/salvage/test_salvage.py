@@ -25,7 +25,7 @@ from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_messages, damage_case
 from tests.support.expired import KEYS, store_with_expired_queue
-from tests.support.stores import copy_store, copy_tree, fixture, tree_digest
+from tests.support.stores import copy_store, copy_tree, fixture, store_fixture, tree_digest
 from tests.support.tiers import one_in
 
 BASES = ["4.9.7-clean", "5.5.0-crash"]
@@ -682,3 +682,12 @@ def test_a_queue_that_continues_nowhere_begins_again_and_so_do_the_positions_in_
     with mqtool.open(tmp_path / "new") as store:
         assert store.queue("Quiet", 0) is None
         assert store.metadata.consumer_offsets["G"]["Quiet"] == {0: 0}
+
+
+def test_a_log_in_another_directory_than_before_is_noted(tmp_path):
+    source = store_fixture("multipath-5.5.0")
+    found = salvage(source.directory, tmp_path / "new", SalvageOptions(config=source.config))
+    [note] = [note for note in found.notes if "storePathCommitLog" in note]
+    assert "/clC" in note
+    assert f" is in {tmp_path / 'new' / 'commitlog'}: " in note
+    assert not [note for note in salvage(tmp_path / "new", tmp_path / "again").notes if "storePathCommitLog" in note]
