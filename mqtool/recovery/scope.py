@@ -5,6 +5,7 @@ from pathlib import Path
 from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import file_names
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.controller_files import epoch_file
 
 _OTHER_ENGINES = {
     "enableControllerMode": "the broker's role comes from a controller",
@@ -43,6 +44,6 @@ def unmodelled_parts(root: Path, config: BrokerConfig) -> tuple[str, ...]:
     ]
     if config.flag("enableConsumeQueueExt"):
         found.append(f"{file_names.CONSUME_QUEUE_EXT}: its files are loaded, cut and written too")
-    if (root / file_names.EPOCH_FILE).exists() and config.flag("enableControllerMode") is None:
+    if epoch_file(root, config).exists() and config.flag("enableControllerMode") is None:
         found.append(f"{file_names.EPOCH_FILE} is there: in controller mode recovery follows other bounds")
     return tuple(found)

@@ -30,6 +30,7 @@ from mqtool.repair.salvage.merge import Run, blank_between
 from mqtool.repair.salvage.new_log import MovedLog
 from mqtool.repair.staged_files import StagedFiles, check_queues
 from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.controller_files import epoch_file, has_epochs
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, list_mapped_files
 from mqtool.store.pending import pending_messages
@@ -73,9 +74,10 @@ def _check(store: Store) -> None:
     check_queues(store)
     if store.config.flag("timerRocksDBEnable"):
         raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be changed")
-    if (store.path / file_names.EPOCH_FILE).exists():
+    epochs = epoch_file(store.path, store.config)
+    if store.config.flag("enableControllerMode") or has_epochs(store.path, store.config):
         raise UnsupportedFormatError(
-            f"{store.path / file_names.EPOCH_FILE}: a broker of controller mode: the log's physical offsets are those "
+            f"{epochs}: a broker of controller mode: the log's physical offsets are those "
             "of its replicas, so a purge of one of them is not possible"
         )
     if store.layout.misplaced or store.layout.displaced:

@@ -358,7 +358,7 @@ class Classifier:
                 unread = f"not all messages that wait for a service of the broker were checked: {error}"
             if unread:
                 self._unknown[Area.COMMIT_LOG] = unread
-        epochs = controller.check_controller(survey, self._config.flag("enableControllerMode"), collector)
+        epochs = controller.check_controller(survey, self._config, collector)
         if epochs is not None:
             self._details[Area.CONTROLLER] = epochs
         if self._config.values:

@@ -9,25 +9,28 @@ from pathlib import Path
 from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import epoch, file_names
 from mqtool.formats.epoch import EpochEntry
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.controller_files import broker_identity, epoch_file
 from mqtool.store.files import read_file
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.survey import Survey
 
 
-def check_controller(survey: Survey, enabled: bool | None, collector: FindingCollector) -> str | None:
+def check_controller(survey: Survey, config: BrokerConfig, collector: FindingCollector) -> str | None:
     """Checks the epoch file; returns a text that states what was checked, None if the store needs no epoch file.
 
     Args:
         survey: the store.
-        enabled: enableControllerMode as configured. None if not configured: then the existence of brokerIdentity
-            decides, which a broker writes when a controller has registered it.
+        config: states where the files are, and enableControllerMode. If that is not configured, the existence of
+            brokerIdentity decides, which a broker writes when a controller has registered it.
         collector: receives the findings.
     """
-    path = survey.root / file_names.EPOCH_FILE
+    enabled = config.flag("enableControllerMode")
+    path = epoch_file(survey.root, config)
     backup = path.with_name(path.name + file_names.BACKUP_SUFFIX)
     if not path.exists() and not backup.exists():
-        identity = survey.root / file_names.BROKER_IDENTITY
+        identity = broker_identity(survey.root, config)
         reason = "enableControllerMode=true" if enabled else f"{identity.name} is there" if identity.is_file() else ""
         if not reason or enabled is False or survey.end <= survey.min_offset:
             return None

@@ -41,9 +41,7 @@ def check(root: Path, options: StoreOptions) -> None:
     if any(name.startswith(file_names.DLEDGER_PREFIX) for name in names):
         raise UnsupportedFormatError(f"{root}: contains a DLedger log; convert it with `mqtool convert dledger` first")
     if file_names.EPOCH_FILE in names:
-        raise UnsupportedFormatError(
-            f"{root}: belongs to a broker in controller mode, whose epochs mqtool cannot continue; use a broker"
-        )
+        raise in_controller_mode(root)
     queue_names = [entry.name for entry in list_directory(root / file_names.CONSUME_QUEUE)]
     if any(name.startswith(_ROCKSDB_MARKS) for name in queue_names):
         raise UnsupportedFormatError(
@@ -52,6 +50,13 @@ def check(root: Path, options: StoreOptions) -> None:
     _check_checkpoint(root / file_names.CHECKPOINT)
     if options.index:
         _check_index(root / file_names.INDEX, index_file.file_size(options.index_slots, options.index_entries))
+
+
+def in_controller_mode(root: Path) -> UnsupportedFormatError:
+    """Returns the error about a store that has an epoch file."""
+    return UnsupportedFormatError(
+        f"{root}: belongs to a broker in controller mode, whose epochs mqtool cannot continue; use a broker"
+    )
 
 
 def _check_checkpoint(path: Path) -> None:

@@ -12,12 +12,14 @@ from msgspec.structs import replace
 
 from mqtool.choices import Compat
 from mqtool.engine.options import StoreOptions, options_from_config
+from mqtool.engine.start.admission import in_controller_mode
 from mqtool.errors import LayoutError, NotAStoreError
 from mqtool.formats import file_names
 from mqtool.formats.consume_queue import round_up_file_size
 from mqtool.store import broker_config
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.configured_place import place_of
+from mqtool.store.controller_files import has_epochs
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.files import list_directory
 from mqtool.store.index_file import list_index_files, shape_of
@@ -61,6 +63,7 @@ def options_for(
 
     Raises:
         LayoutError: the configuration does not fit the files, or names the log of another store.
+        UnsupportedFormatError: the store belongs to a broker in controller mode.
     """
     keys = broker_config.load(config)
     if is_new(root):
@@ -68,6 +71,8 @@ def options_for(
     with open_store(root, _directories(keys)) as store:
         found = store.layout
         release = compat or (Compat(str(store.version.release)))
+    if has_epochs(root, keys):
+        raise in_controller_mode(root)
     _refuse_log_of_other_store(root, found.commit_log_dirs, keys)
     detected = _sizes_of(found, keys) | _index_sizes_of(root, keys)
     if any(list_directory(root / file_names.CONSUME_QUEUE_EXT)):

@@ -17,6 +17,7 @@ from mqtool.repair.backup.order import Listing, databases_of, list_files, state_
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
 from mqtool.store.broker_config import ConfigSource
+from mqtool.store.controller_files import files_outside
 from mqtool.store.lock import lock_holder
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
@@ -147,6 +148,10 @@ class _SnapshotWriter:
         root = real_path(store.path)
         self._logs = [real_path(one).relative_to(root).as_posix() for one in _log_directories(store)]
         self._notes: list[str] = ["users are left out (--redact)"] if redact else []
+        self._notes += [
+            f"{path} ({key}) is outside of {store.path} and is not in the backup: copy it yourself"
+            for key, path in files_outside(store.path, store.config)
+        ]
 
     def run(self, name: str) -> Snapshot:
         """Copies everything but the manifest."""
