@@ -32,7 +32,8 @@ from mqtool.recovery.reading import OK, QueueReading
 from mqtool.recovery.settings import settings_of
 from mqtool.repair.moves import Moves
 from mqtool.repair.plan import Forecast
-from mqtool.store.broker_config import PATH_KEYS, ConfigSource
+from mqtool.store.broker_config import LOG_PATH_KEYS, ConfigSource
+from mqtool.store.configured_place import place_of
 from mqtool.store.store import Store, open_store
 
 LOSSES = "losses"
@@ -408,10 +409,21 @@ class Preview:
         with tempfile.TemporaryDirectory(prefix="mqtool-preview-") as directory:
             _link(self._root, Path(directory), files, removed)
             config = dict(self._config.values)
-            for key in PATH_KEYS:
+            if "storePathRootDir" in config:
+                config["storePathRootDir"] = directory
+            for key in LOG_PATH_KEYS:
                 if key in config:
-                    config[key] = config[key].replace(str(self._root), directory)
+                    places = (self._in_tree(path, Path(directory)) for path in self._config.paths(key))
+                    config[key] = ",".join(map(str, places))
             yield Path(directory), config
+
+    def _in_tree(self, path: Path, directory: Path) -> Path:
+        """Returns where a configured directory is in a tree that looks like the store, however the path is spelled.
+
+        A directory outside of the store stays where it is: no change concerns it.
+        """
+        place = place_of(path, self._root, self._config) or path
+        return directory / place.relative_to(self._root) if place.is_relative_to(self._root) else place.absolute()
 
 
 def _link(root: Path, directory: Path, files: Mapping[str, Path], removed: Collection[str]) -> None:

@@ -17,7 +17,8 @@ def is_inside(path: Path, directory: Path) -> bool:
 def named_below(directory: Path, path: Path) -> Path:
     """Returns a path inside of a directory in terms of that directory, however both are named; any other as it is."""
     lexical = Path(os.path.abspath(path)), Path(os.path.abspath(directory))  # noqa: PTH100 - without links resolved
-    for inner, outer in (lexical, (real_path(path.parent) / path.name, real_path(directory))):
+    real = real_path(directory)
+    for inner, outer in (lexical, (real_path(path.parent) / path.name, real), (real_path(path), real)):
         if inner.is_relative_to(outer):
             return directory / inner.relative_to(outer)
     return path

@@ -36,6 +36,23 @@ def outlook(root, release):
         return Preview(store, release).unchanged
 
 
+@pytest.mark.parametrize(
+    "log",
+    ["{root}/commitlog", "{above}/link/store/commitlog", "{above}/log", "store/commitlog", "link/store/commitlog"],
+)
+@pytest.mark.parametrize("has_root", [True, False])
+def test_a_log_named_through_a_link_is_previewed_as_changed(log, has_root, tmp_path):
+    root = copy_store("rollover-5.5.0", tmp_path)
+    (tmp_path / "link").symlink_to(tmp_path)
+    (tmp_path / "log").symlink_to(root / "commitlog")
+    keys = [f"storePathCommitLog={log.format(root=root, above=tmp_path)}"]
+    keys += [f"storePathRootDir={root}"] if has_root else []
+    (tmp_path / "broker.conf").write_text("\n".join(keys))
+    middle = sorted(path.name for path in (root / "commitlog").iterdir())[2]
+    with pytest.raises(RefusedError, match="losses: "):
+        make_plan(root, SetAside((f"commitlog/{middle}",)), config=tmp_path / "broker.conf")
+
+
 @pytest.mark.slow
 def test_a_truncated_segment_costs_only_what_was_cut_off(truncated):
     before = outlook(truncated, "4.9")
