@@ -150,6 +150,13 @@ class Clients:
             self.table[client.client_id] = self.table.pop(client.client_id)  # moved to the end: most recently active
         return client
 
+    def _known(self, call: Call) -> Client:
+        """Returns the client of a call; raises StatusError if it has sent no settings."""
+        client = self.of(call)
+        if client is None:
+            raise StatusError(d.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        return client
+
     async def wait_for_settings(self, call: Call) -> Client | None:
         """Returns the client of a call, waiting up to a second for its settings; None if it sends none.
 
@@ -212,7 +219,13 @@ class Clients:
                 raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + text) from error
             if settings.client_type in _LITE and not bind_topic(self._core.group_config(name)):
                 raise GrpcError(GrpcStatus.INVALID_ARGUMENT, f"{prefix}regular group cannot use LITE mode: {name}")
-        elif not settings.HasField("publishing"):
+        elif settings.HasField("publishing"):
+            try:
+                for topic in settings.publishing.topics:
+                    self._core.topic(topic)
+            except StatusError as error:
+                raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + error.message) from error
+        else:
             raise GrpcError(GrpcStatus.INVALID_ARGUMENT, prefix + "there is neither publishing nor subscription")
 
     def fill(self, settings: d.Settings) -> None:
@@ -276,22 +289,20 @@ class Clients:
 
     def heartbeat(self, call: Call, data: bytes) -> bytes:
         """Handles the RPC Heartbeat: renews a client's entry."""
-        client = self.of(call)
-        if client is None:
-            message = "cannot find client settings for this client"
-            raise StatusError(d.UNRECOGNIZED_CLIENT_TYPE, message)
+        client = self._known(call)
         request = s.HeartbeatRequest.FromString(data)
-        if client.is_consumer and request.HasField("group"):
+        if client.is_consumer:
             self._core.group(request.group)
         self.register(client)
         return s.HeartbeatResponse(status=OK).SerializeToString()
 
     def terminate(self, call: Call, data: bytes) -> bytes:
         """Handles the RPC NotifyClientTermination: removes a client."""
-        s.NotifyClientTerminationRequest.FromString(data)
-        client = self.of(call)
-        if client is not None:
-            self.leave(client)
+        request = s.NotifyClientTerminationRequest.FromString(data)
+        client = self._known(call)
+        self.leave(client)
+        if client.is_consumer:
+            self._core.group(request.group)
         return s.NotifyClientTerminationResponse(status=OK).SerializeToString()
 
     def sync_lite(self, call: Call, data: bytes) -> bytes:
@@ -390,14 +401,16 @@ class Telemetry:
 def retry_policy(config: GroupConfig) -> d.RetryPolicy:
     """Returns the retry policy of a consumer group: the delays before redeliveries."""
     policy = d.RetryPolicy(max_attempts=config.retry_max_times + 1)
-    given = config.extra.get("groupRetryPolicy") or {}
-    own = given.get("exponentialRetryPolicy") if isinstance(given, dict) else None
-    if isinstance(own, dict) and given.get("type") == "EXPONENTIAL":
+    given = config.extra.get("groupRetryPolicy")
+    given = given if isinstance(given, dict) else {}
+    if given.get("type") == "EXPONENTIAL":
+        own = given.get("exponentialRetryPolicy")
+        own = own if isinstance(own, dict) else {}
         _set_ms(policy.exponential_backoff.initial, int(own.get("initial", 5000)))
         _set_ms(policy.exponential_backoff.max, int(own.get("max", 7_200_000)))
         policy.exponential_backoff.multiplier = float(own.get("multiplier", 2))
         return policy
-    custom = given.get("customizedRetryPolicy") if isinstance(given, dict) else None
+    custom = given.get("customizedRetryPolicy")
     steps = custom.get("next") if isinstance(custom, dict) else None
     for step in steps or [one * 1000 for one in RETRY_STEPS_S]:
         _set_ms(policy.customized_backoff.next.add(), int(step))

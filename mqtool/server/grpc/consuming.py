@@ -33,6 +33,9 @@ MIN_INVISIBLE_MS = 10_000
 MAX_INVISIBLE_MS = 43_200_000
 MIN_POLL_MS = 5_000
 MAX_POLL_MS = 20_000
+_WITH_POLLING_CODE = "5.0.3"
+"""First client version that gets ILLEGAL_POLLING_TIME. ReceiveMessageActivity compares versions as texts."""
+
 _BEFORE_DEADLINE_MS = 250
 """How long before the client's deadline a poll ends, in ms, so that the answer arrives in time."""
 
@@ -132,7 +135,8 @@ class Consuming:
         if poll_ms > left:
             if left < MIN_POLL_MS:
                 message = "The deadline time remaining is not enough for polling, please check network condition"
-                raise StatusError(d.BAD_REQUEST, message)
+                new = call.header("x-mq-client-version") >= _WITH_POLLING_CODE
+                raise StatusError(d.ILLEGAL_POLLING_TIME if new else d.BAD_REQUEST, message)
             poll_ms = left
         return min(poll_ms, left - _BEFORE_DEADLINE_MS)
 

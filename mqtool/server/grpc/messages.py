@@ -11,7 +11,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from msgspec import Struct
 
 from mqtool.errors import FormatError
-from mqtool.formats import compression, hosts, message_batch, properties, service_records
+from mqtool.formats import compression, hosts, message_batch, message_id, properties, service_records
 from mqtool.formats.commit_log import SysFlag
 from mqtool.formats.topics import DEAD_LETTER_PREFIX, RETRY_PREFIX
 from mqtool.protocol.rocketmq_v2 import definition as d
@@ -234,7 +234,8 @@ def fill_incoming(result: d.Message, message: ParsedRecord, topic: str, handle: 
     body, encoding = _body(bytes(record.body), record.sys_flag)
     result.topic.name, result.body = topic, body
     system = result.system_properties
-    system.message_id = found.get(properties.UNIQUE_KEY, "")
+    key = message.unique_key
+    system.message_id = key if key.strip() else message_id.format_offset_id(record.store_host, record.physical_offset)
     digest = system.body_digest
     digest.type, digest.checksum = d.MD5, hashlib.md5(body, usedforsecurity=False).hexdigest().upper()
     system.body_encoding = encoding  # type: ignore[assignment]  # protobuf takes numbers

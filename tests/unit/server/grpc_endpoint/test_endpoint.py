@@ -208,6 +208,15 @@ def test_a_new_group_starts_at_the_newest_message_of_a_queue_whose_oldest_were_d
         assert [one.body.rstrip(b"\0") for one in client.receive("GNew", "Old")] == [b"11"]
 
 
+def test_a_message_without_a_unique_key_has_its_offset_message_id(server, client, topic):
+    """ConsumerProcessor.fillUniqIDIfNeed (5.5.0). A record gets a unique key from every producer and broker."""
+    stored = server.call(lambda: server.broker.engine.put(topic, 0, b"body", b""))
+    client.consume("GNoKey", topic)
+    received = []
+    until(lambda: received.extend(client.receive("GNoKey", topic)) or received)
+    assert [one.system_properties.message_id for one in received] == [stored.offset_message_id]
+
+
 @pytest.mark.parametrize(
     ("expected", "fields"),
     [
@@ -394,6 +403,15 @@ def test_a_group_without_a_name_ends_the_stream(client, topic):
     assert (error.code(), "blank" in error.details()) == (grpc.StatusCode.INVALID_ARGUMENT, True)
 
 
+@pytest.mark.parametrize("name", ["a b", "SCHEDULE_TOPIC_XXXX", ""])
+def test_an_invalid_topic_of_a_producer_ends_the_stream(server, client, topic, name):
+    error = client.produce(topic, name)
+    assert isinstance(error, grpc.RpcError)
+    assert error.code() == grpc.StatusCode.INVALID_ARGUMENT
+    assert "opic" in (error.details() or "")
+    assert topic not in server.call(lambda: set(server.broker.clients.producers))
+
+
 def test_a_receive_waits_for_settings_that_are_on_their_way_and_not_for_ever(connect, topic):
     client, silent = connect(), connect()
     assert code(client.send(topic, b"early").entries[0]) == "OK"
@@ -408,7 +426,9 @@ def test_a_receive_waits_for_settings_that_are_on_their_way_and_not_for_ever(con
 
 def test_a_heartbeat_needs_settings_and_shows_the_client_to_tools(server, client, topic):
     assert code(client.call("Heartbeat", client_type=d.SIMPLE_CONSUMER)) == "UNRECOGNIZED_CLIENT_TYPE"
+    assert code(client.call("NotifyClientTermination")) == "UNRECOGNIZED_CLIENT_TYPE"
     client.consume("GBeat", topic)
+    assert code(client.call("Heartbeat", client_type=d.SIMPLE_CONSUMER)) == "ILLEGAL_CONSUMER_GROUP"
     assert code(client.call("Heartbeat", client_type=d.SIMPLE_CONSUMER, group=named("GBeat"))) == "OK"
 
     def members():
@@ -443,7 +463,17 @@ def test_a_wrong_poll_gets_the_code_of_the_real_proxy(server, client, expected, 
     assert code(answers[0]) == expected
 
 
-def test_a_poll_without_time_is_refused(client, topic):
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        (None, "BAD_REQUEST"),
+        ("5.0.2", "BAD_REQUEST"),
+        ("5.0.3", "ILLEGAL_POLLING_TIME"),
+        ("5.2.0", "ILLEGAL_POLLING_TIME"),
+    ],
+)
+def test_a_poll_without_time_is_refused(client, topic, version, expected):
+    client.headers = [] if version is None else [("x-mq-client-version", version)]
     client.consume("GShort", topic)
     answers = client.call(
         "ReceiveMessage",
@@ -454,7 +484,7 @@ def test_a_poll_without_time_is_refused(client, topic):
         batch_size=1,
         long_polling_timeout={"seconds": 15},
     )
-    assert code(answers[0]) == "BAD_REQUEST"
+    assert code(answers[0]) == expected
 
 
 def test_a_message_wakes_the_poll_that_waits_for_it(client, connect, topic):

@@ -261,11 +261,15 @@ def test_streams_that_are_reset_at_once_do_no_harm(server, client, topic):
     assert code(client.send(topic, b"honest")) == "OK"
 
 
+def producer_of(topic, padding=0):
+    """The settings of a producer, with some bytes more."""
+    publishing = d.Publishing(topics=[d.Resource(name=topic)])
+    return d.Settings(client_type=d.PRODUCER, publishing=publishing, user_agent=d.UA(hostname="x" * padding))
+
+
 def settings_of(topic, padding=0):
     """A command with the settings of a producer, with some bytes more."""
-    topics = [d.Resource(name=topic), *([d.Resource(name="x" * padding)] if padding else [])]
-    settings = d.Settings(client_type=d.PRODUCER, publishing=d.Publishing(topics=topics))
-    return framed(s.TelemetryCommand(settings=settings).SerializeToString())
+    return framed(s.TelemetryCommand(settings=producer_of(topic, padding)).SerializeToString())
 
 
 @pytest.mark.slow
@@ -298,7 +302,7 @@ def test_the_settings_of_all_clients_have_a_limit(server, connect, topic, monkey
     monkeypatch.setattr("mqtool.server.grpc.clients.MAX_ALL_SETTINGS", 100_000)
     clients = [connect() for _ in range(4)]
     for one in clients:
-        assert code(one.produce(topic, "y" * 40_000)) == "OK"
+        assert code(one.telemetry(producer_of(topic, 40_000))) == "OK"
     answers = [code(one.call("Heartbeat")) for one in clients]
     assert answers == ["UNRECOGNIZED_CLIENT_TYPE"] * 2 + ["OK"] * 2
 

@@ -257,6 +257,16 @@ def test_the_retry_policy_of_a_group_is_in_the_settings_of_its_clients(server, c
         assert [one.ToMilliseconds() for one in policy.customized_backoff.next] == [1500, 4000]
 
 
+def test_an_exponential_retry_policy_without_numbers_has_the_brokers_defaults(server, client):
+    """ExponentialRetryPolicy (5.5.0)."""
+    create_topic(server, "Defaults")
+    create_group(server, "GDefaults", groupRetryPolicy={"type": "EXPONENTIAL"})
+    policy = client.consume("GDefaults", "Defaults", d.PUSH_CONSUMER).settings.backoff_policy
+    backoff = policy.exponential_backoff
+    found = backoff.initial.ToMilliseconds(), backoff.max.ToMilliseconds(), backoff.multiplier
+    assert found == (5000, 7_200_000, 2)
+
+
 def test_a_producer_gets_its_limits_and_its_backoff(server, client):
     create_topic(server, "Limits")
     settings = client.produce("Limits").settings
