@@ -160,14 +160,10 @@ class _SnapshotWriter:
         listed = self._listed()
         names = (*listed.first, *listed.derived, *listed.log, *listed.last)
         self._total = sum(size_of(self._root / name) for name in names)
-        files = [*self._copied(listed.first, None)]
+        files = self._with_databases(listed.first)
         end = self._end() if is_live else None
         listed = self._listed() if is_live else listed
-        databases = databases_of(listed.derived)
-        apart = [name for name in listed.derived if name.rpartition("/")[0] not in databases]
-        files += self._copied(tuple(apart), None)
-        for directory in databases:
-            files += self._copy_database(directory)
+        files += self._with_databases(listed.derived)
         files += self._copied(listed.log, end)
         files += self._copied(listed.last, None)
         self.pieces.sync()
@@ -180,6 +176,14 @@ class _SnapshotWriter:
         """Returns the current end of the log."""
         with open_store(self._root, self._store.config) as now:
             return now.commit_log.max_offset
+
+    def _with_databases(self, names: tuple[str, ...]) -> list[FileEntry]:
+        """Copies files one by one, and then each RocksDB among them in one state."""
+        databases = databases_of(names)
+        files = [*self._copied(tuple(name for name in names if name.rpartition("/")[0] not in databases), None)]
+        for directory in databases:
+            files += self._copy_database(directory)
+        return files
 
     def _copy_database(self, directory: str) -> list[FileEntry]:
         """Copies a RocksDB in one consistent state, even while a broker has it open: starts over if files change."""

@@ -3,7 +3,8 @@
 References are copied before what they refer to, and the log last, up to an end that is fixed first:
 
 1. The checkpoint: the older it is, the earlier recovery starts scanning, and dispatching twice does no harm.
-2. Progress of consumers and delays: an offset that is too old delivers twice, one that is too new loses messages.
+2. Progress of consumers and delays, in files or in a RocksDB: an offset that is too old delivers twice, one that is
+   too new loses messages.
 3. The end of the log is fixed. Records appended later are not part of the backup.
 4. Index, queues and everything else: recovery cuts units beyond that end, and dispatches missing ones from the
    checkpoint on (R6 and R8 of docs/recovery.md). A RocksDB (`rocksdbstore`, tables in `config`) is copied as one
@@ -26,8 +27,13 @@ from msgspec import Struct
 
 from mqtool.errors import RefusedError, StoreError
 from mqtool.formats import file_names
+from mqtool.store.config_tables import SINGLE_DATABASE
+from mqtool.store.offset_tables import DATABASE
 
 _PROGRESS = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS, file_names.DELAY_OFFSETS)
+_PROGRESS_DATABASES = (DATABASE, SINGLE_DATABASE)
+"""RocksDBs below config/ with positions of groups. The second has topics and groups too: a topic that is created during
+the copy may be missing in it, which does less harm than a position past the end of its queue."""
 _LAST = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS)
 _LEFT_OUT = (file_names.LOCK, file_names.ASIDE)
 _SECRET = f"{file_names.CONFIG}/{file_names.USERS}/"
@@ -129,7 +135,8 @@ def state_of(root: Path, directory: str) -> DatabaseState:
 def _phase(name: str, logs: tuple[str, ...]) -> int:
     top, _, rest = name.partition("/")
     base = rest.removesuffix(file_names.BACKUP_SUFFIX)
-    if name == file_names.CHECKPOINT or (top == file_names.CONFIG and base in _PROGRESS):
+    has_progress = base in _PROGRESS or rest.partition("/")[0] in _PROGRESS_DATABASES
+    if name == file_names.CHECKPOINT or (top == file_names.CONFIG and has_progress):
         return 0
     if name.startswith(logs) or top.startswith(file_names.DLEDGER_PREFIX):
         return 2

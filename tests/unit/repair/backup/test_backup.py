@@ -23,7 +23,7 @@ from mqtool.store import broker_config
 from mqtool.verify import verify
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
-from tests.support.stores import copy_store, store_fixture, tree_digest
+from tests.support.stores import copy_store, copy_tree, store_fixture, tree_digest
 from tests.support.tiers import one_in
 from tests.support.unreadable import unlistable
 
@@ -376,6 +376,32 @@ def test_a_log_elsewhere_below_the_root_is_copied_up_to_its_end_and_found_in_the
     config = {"storePathCommitLog": str(tmp_path / "live" / "data" / "log")}
     with mqtool.open(tmp_path / "live", config) as again:
         assert [message.physical_offset for message in again.messages()] == ends[:-1]
+
+
+@pytest.mark.parametrize("name", ["consumerOffsets", "metadata"])
+def test_positions_in_a_database_are_copied_before_the_end_of_the_log_is_fixed(name, tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    copy_tree(store_fixture("rocksdb-cq-5.5.0").directory / "config" / "consumerOffsets", root / "config" / name)
+    events = []
+    copy, end = create._SnapshotWriter._copy, create._SnapshotWriter._end
+
+    def copied(self, path, limit):
+        events.append(path)
+        return copy(self, path, limit)
+
+    def fixed(self):
+        events.append("end")
+        return end(self)
+
+    monkeypatch.setattr(create._SnapshotWriter, "_copy", copied)
+    monkeypatch.setattr(create._SnapshotWriter, "_end", fixed)
+    (root / "lock").touch()
+    with held_lock(root / "lock"):
+        made = backup(root, tmp_path / "backup").snapshot
+    own = [path for path in events if path.startswith(f"config/{name}/")]
+    assert len(own) > 2
+    assert set(own) < set(events[: events.index("end")])
+    assert sorted(own) == sorted(file.path for file in made.files if file.path.startswith(f"config/{name}/"))
 
 
 def test_what_is_written_after_the_end_was_noted_is_left_out(tmp_path, monkeypatch):
