@@ -96,8 +96,7 @@ def test_a_request_is_held_no_longer_than_the_broker_holds_any(server, client, t
 @pytest.mark.parametrize("value", EXTREMES)
 def test_a_setting_that_is_no_number_is_refused_and_services_go_on(client, value):
     answer = client.call(25, f"flushConsumerOffsetInterval={value}".encode())
-    is_number = value.lstrip("-").isascii() and value.lstrip("-").isdigit() and abs(int(value[:30])) <= LONG_MAX
-    assert (answer.code == 0) == is_number
+    assert (answer.code == 0) == (value in {"-1", str(INT_MAX)})  # a Java int
     assert client.call(25, b"flushConsumerOffsetInterval=50").code == 0
 
 

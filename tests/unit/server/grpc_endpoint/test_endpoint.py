@@ -120,6 +120,7 @@ def test_a_topic_that_is_not_readable_is_neither_assigned_nor_received(server, c
 
 
 def test_permissions_of_a_topic_are_limited_to_those_of_the_broker(server, client, topic):
+    put_topic(server, topic, 6, 1, 1)  # else the message may be in a queue that is not read below
     assert code(client.send(topic, b"b")) == "OK"
     server.call(lambda: server.broker.settings.values.update(brokerPermission="4"))
     try:
