@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
@@ -42,7 +43,11 @@ def next_steps(store: Store, verification: Verification, *, may_try: bool = True
     ):
         return ()
     from mqtool.repair.from_findings import RepairProposal, changes_of, try_out  # a clean store does without
+    from mqtool.repair.journal import is_unfinished
 
+    with contextlib.suppress(RefusedError):
+        if is_unfinished(store.path):
+            return (command("undo", store.path),)
     proposal = changes_of(store, verification.findings)
     if proposal.changes and may_try and verification.next_start is not None and _is_small(store, verification):
         try:

@@ -216,3 +216,27 @@ def open_journal(root: Path, files: RepairFiles) -> tuple[Journal, Begin]:
     for name in (*begin.created, *begin.directories):
         inside(root, f"{name}/{JOURNAL}" if name else JOURNAL)
     return journal, begin
+
+
+def is_unfinished(root: Path) -> bool:
+    """Whether files of a store are partly those from before a change and partly those from after it.
+
+    Raises:
+        RefusedError: there is a journal that cannot be read.
+    """
+    journal = Journal(real_path(root), RepairFiles())
+    if journal.begin is None:
+        return False
+    barrier = journal.begin.barrier
+    return journal.kind in (SWAP, STEP, UNDO) or (barrier is not None and (root / barrier).exists())
+
+
+def check_finished(root: Path) -> None:
+    """Raises RefusedError if a change of a store is unfinished, or its journal cannot be read."""
+    if is_unfinished(root):
+        raise RefusedError(
+            "unfinished",
+            "a change of this store was interrupted, so old and new files are mixed: finish it with mqtool apply PLAN, "
+            "or run mqtool undo; if neither is possible, move .mqtool out of the store",
+            root,
+        )

@@ -9,6 +9,9 @@ from mqtool.formats.release import Release
 from mqtool.store.files import LARGEST
 from mqtool.verify.findings import Severity
 
+UNFINISHED = "mqtool-change-unfinished"
+"""Name of the file that keeps brokers from starting while mqtool changes a store."""
+
 
 def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> tuple[int | None, str, Severity | None]:
     """Returns its length, a description, and its severity if that differs from the finding's default.
@@ -28,6 +31,11 @@ def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> t
         return None, "a directory", None if release < (5, 5) else Severity.NOTE
     length = path.stat().st_size if path.is_file() else 0
     words = f"{length} bytes under a name that is no {offset} of 20 digits"
+    if path.name == UNFINISHED:
+        words = (
+            "an interrupted change left it: run the same mqtool apply again, or mqtool undo; move it out of the store "
+            "only if there is no .mqtool/journal"
+        )
     if length > LARGEST:
         words = f"{length} bytes, more than a broker can map ({LARGEST})"
     return length, words, Severity.WARNING if length == 0 and is_last and release >= (5, 5) else None

@@ -16,6 +16,7 @@ from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.order import Listing, databases_of, list_files, state_of
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import FileEntry, Piece, Snapshot
+from mqtool.repair.journal import check_finished
 from mqtool.store.broker_config import ConfigSource
 from mqtool.store.controller_files import files_outside
 from mqtool.store.lock import lock_holder
@@ -65,9 +66,8 @@ def backup(
         redact: leaves out users, whose passwords are in plain text.
 
     Raises:
-        RefusedError: a broker is running on a kind of store that cannot be copied meanwhile; the tree contains
-            links;
-            the destination is not a backup.
+        RefusedError: a broker is running on a kind of store that cannot be copied meanwhile; a change of the store
+            is unfinished; the tree contains links; the destination is not a backup.
         UnsupportedFormatError: parts of the store are outside of its root.
         StoreError: a file cannot be read or written; run the backup again to continue it.
     """
@@ -86,6 +86,7 @@ def backup(
 
 
 def _check(store: Store) -> None:
+    check_finished(store.path)
     for directory in _log_directories(store):
         if not is_inside(directory, store.path):
             raise UnsupportedFormatError(

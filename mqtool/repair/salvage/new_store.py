@@ -30,6 +30,7 @@ from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import settings_of
+from mqtool.repair.journal import check_finished
 from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
@@ -82,7 +83,7 @@ def salvage(
         on_progress: called with bytes of the first copy's log.
 
     Raises:
-        RefusedError: the target exists, or the copies are not of one log.
+        RefusedError: the target exists, the copies are not of one log, or a change of a copy is unfinished.
         LayoutError: segments of several sizes cannot be kept in place.
         UnsupportedFormatError: the log is a DLedger log.
         NothingFoundError: no record is provable.
@@ -129,6 +130,7 @@ def _remove_interrupted_map(target: Path, path: Path) -> None:
 
 def _check(stores: list[Store], target: Path, options: SalvageOptions) -> None:
     for store in stores:
+        check_finished(store.path)
         if store.layout.dledger_dirs:
             raise UnsupportedFormatError(
                 f"{store.layout.dledger_dirs[0]}: a DLedger log; mqtool convert makes a plain CommitLog of it first"

@@ -8,7 +8,9 @@ import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.errors import RefusedError
 from mqtool.repair import Purge, RepairFiles, Truncate, apply, finalize, make_plan, undo
+from mqtool.repair.backup import backup
 from mqtool.repair.paths import BARRIER, HOME
+from mqtool.repair.salvage import salvage
 from tests.support.stores import copy_store, tree_digest
 from tests.unit.repair.faults import Killed
 
@@ -135,6 +137,37 @@ def test_a_change_that_died_as_it_let_brokers_start_again_can_be_ended(root, end
     assert not (root / "commitlog" / BARRIER).exists()
     assert not (root / HOME).exists()
     assert (tree_digest(root) == digest) == (end is undo)
+
+
+def test_a_store_with_an_unfinished_change_is_neither_saved_nor_salvaged(root, capsys):
+    digest, plan, out = tree_digest(root), plan_of(root, middle(root)), root.parent / "out"
+    killed(lambda: carry_out(plan, DiesAt("keep", "commitlog")))
+    assert "mqtool undo" in refused("unfinished", lambda: backup(root, out))
+    assert "mqtool undo" in refused("unfinished", lambda: salvage(root, out))
+    assert not out.exists()
+    assert cli(["verify", str(root), "--format", "json"]) == 1
+    verified = json.loads(capsys.readouterr().out)
+    assert verified["next_steps"] == [f"mqtool undo {root}"]
+    assert any("mqtool undo" in one["evidence"] for one in verified["findings"] if one["code"] == "log-stray-file")
+    undo(root)
+    assert tree_digest(root) == digest
+    backup(root, out)
+    assert (out / "snapshots").is_dir()
+
+
+@pytest.mark.parametrize("end", ["apply", "undo"])
+def test_a_store_whose_change_died_as_it_let_brokers_start_again_is_not_saved(root, end):
+    """The file that keeps brokers out would be in the backup."""
+    plan = plan_of(root, middle(root))
+    if end == "apply":
+        killed(lambda: carry_out(plan, DiesAt("remove", BARRIER)))
+    else:
+        carry_out(plan)
+        killed(lambda: undo(root, files=DiesAt("remove", BARRIER)))
+    refused("unfinished", lambda: backup(root, root.parent / "out"))
+    undo(root)
+    backup(root, root.parent / "out")
+    assert (root.parent / "out" / "snapshots").is_dir()
 
 
 def test_after_an_undo_that_died_if_somebody_let_a_broker_start_on_what_was_there(root):
