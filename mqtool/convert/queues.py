@@ -46,12 +46,13 @@ from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, read_file
+from mqtool.store.queue_database import PLACES, has_queue_database, queue_database
 from mqtool.store.real_path import is_inside
 from mqtool.store.rocksdb import TABLES, is_database, rocksdict
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.store.store import Store
 
-_LEFT_OUT = (file_names.CONSUME_QUEUE, file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP)
+_LEFT_OUT = (*PLACES, file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP)
 _BATCH = 10_000
 _FORMAT_VERSION = 5
 """Format version of RocksDB tables that the RocksDB 8 of RocketMQ 5.5.0 reads."""
@@ -89,14 +90,15 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
         UnavailableError: rocksdict is not installed.
         StoreError, FormatError: a file cannot be read or written.
     """
-    if not is_database(store.path / file_names.CONSUME_QUEUE):
+    place = queue_database(store.path, store.config)
+    if not is_database(place):
         raise UnsupportedFormatError(f"{store.path}: its queues are not in RocksDB")
     _check(store)
     settings = settings_of(store)
     found = QueueConversionResult(start=store.commit_log.min_offset, end=store.commit_log.max_offset)
     with (
         staging_directory(store.path, target) as staging,
-        QueueDatabase(store.path / file_names.CONSUME_QUEUE) as database,
+        QueueDatabase(place) as database,
     ):
         _copy(store, staging)
         with OutputFiles(staging) as output:
@@ -172,7 +174,7 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
         UnavailableError: rocksdict is not installed.
         StoreError: a file cannot be read or written.
     """
-    if is_database(store.path / file_names.CONSUME_QUEUE):
+    if has_queue_database(store.path, store.config):
         raise UnsupportedFormatError(f"{store.path}: its queues are in RocksDB already")
     _refuse_batch_queues(store)
     _check(store)
@@ -182,7 +184,8 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
     with staging_directory(store.path, target) as staging:
         _copy(store, staging)
         _raise_versions(staging / file_names.CONFIG)
-        with _Writer(staging / file_names.CONSUME_QUEUE) as writer:
+        place = queue_database(staging, store.config)
+        with _Writer(place) as writer:
             dispatcher = Dispatcher(store.dispatch_rules)
             for item in log.walk(crc=False):
                 if isinstance(item, Damage):
@@ -198,7 +201,7 @@ def into_rocksdb(store: Store, target: Path) -> QueueConversionResult:
             found.end = log.max_offset
             writer.finish(found.end)
             found.units, found.queues = writer.units, len(writer.bounds)
-        with QueueDatabase(staging / file_names.CONSUME_QUEUE) as made:
+        with QueueDatabase(place) as made:
             for queue in store.disk_queues():
                 _differences(queue, ExtUnits(store.path, queue.topic, queue.queue_id), made, log.min_offset, found)
     return found

@@ -5,11 +5,10 @@ from collections.abc import Collection, Iterator
 from mqtool.diff.commit_logs import compare_logs
 from mqtool.diff.differences import Difference, LogDifference, OffsetDifference, QueueDifference
 from mqtool.diff.queue_units import compare_queue
-from mqtool.formats import file_names
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store import Store
 from mqtool.store.consume_queue import Queue
-from mqtool.store.files import list_directory
+from mqtool.store.queue_database import has_queues_only_in_database
 
 PARTS = ("log", "queues", "offsets")
 """The parts of a store that can be compared."""
@@ -63,8 +62,7 @@ def _offsets(store: Store) -> Iterator[tuple[Key, int]]:
 
 def _unread(side: str, store: Store, parts: Collection[str]) -> Iterator[str]:
     """Describes parts of a store that could not be compared and may therefore differ."""
-    names = {entry.name for entry in list_directory(store.path / file_names.CONSUME_QUEUE)}
-    if "queues" in parts and "CURRENT" in names:
+    if "queues" in parts and has_queues_only_in_database(store.path, store.config):
         yield f"{side}: the queues are in RocksDB, which is not read"
     if "log" in parts and store.layout.has_unread_ledger:
         yield f"{side}: the DLedger log has no data file, or is not in use"

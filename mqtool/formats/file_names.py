@@ -10,6 +10,7 @@ from mqtool.errors import FormatError
 
 COMMIT_LOG = "commitlog"
 CONSUME_QUEUE = "consumequeue"
+CONSUME_QUEUE_ROCKSDB = "consumequeue_rocksdb"
 CONSUME_QUEUE_EXT = "consumequeue_ext"
 BATCH_CONSUME_QUEUE = "batchconsumequeue"
 INDEX = "index"

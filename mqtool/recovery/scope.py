@@ -6,6 +6,7 @@ from mqtool.errors import UnsupportedFormatError
 from mqtool.formats import file_names
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.controller_files import epoch_file
+from mqtool.store.queue_database import has_queues_only_in_database, queue_database
 
 _OTHER_ENGINES = {
     "enableControllerMode": "the broker's role comes from a controller",
@@ -30,9 +31,9 @@ def refuse_other_engines(root: Path, config: BrokerConfig) -> None:
     kind = config.text("storeType") or ""
     if kind not in ("", "default"):
         raise UnsupportedFormatError(f"{root}: storeType={kind}: only the file-based store's start is known")
-    if not kind and (root / file_names.CONSUME_QUEUE / "CURRENT").is_file():
+    if not kind and has_queues_only_in_database(root, config):
         raise UnsupportedFormatError(
-            f"{root / file_names.CONSUME_QUEUE} holds a RocksDB database: only the start with queue files is known; "
+            f"{queue_database(root, config)} holds a RocksDB database: only the start with queue files is known; "
             "for a broker that uses those give --config with storeType=default"
         )
 

@@ -12,7 +12,9 @@ from mqtool.formats import file_names
 from mqtool.repair.moves import Moves
 from mqtool.repair.paths import check_name, inside
 from mqtool.store.files import list_directory
+from mqtool.store.queue_database import queue_database
 from mqtool.store.real_path import is_inside
+from mqtool.store.rocksdb import is_database
 from mqtool.store.store import Store
 
 
@@ -120,8 +122,8 @@ def check_layout(store: Store) -> None:
 
 def check_queues(store: Store) -> None:
     """Raises UnsupportedFormatError if the queues are not in files."""
-    queues = store.path / file_names.CONSUME_QUEUE
-    if (queues / "CURRENT").is_file() or store.config.text("storeType") == "defaultRocksDB":
+    queues = queue_database(store.path, store.config)
+    if is_database(queues) or store.config.text("storeType") == "defaultRocksDB":
         raise UnsupportedFormatError(f"{queues}: queues in RocksDB; only queues in files can be changed")
 
 

@@ -53,6 +53,7 @@ _MARKS = (
 _KNOWN = {
     *_MARKS,
     file_names.CONSUME_QUEUE_EXT,
+    file_names.CONSUME_QUEUE_ROCKSDB,
     file_names.COMPACTION,
     file_names.ROCKSDB_STORE,
     file_names.TIMER_WHEEL,

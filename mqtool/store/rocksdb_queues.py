@@ -171,7 +171,7 @@ class RocksQueues:
     """
 
     def __init__(self, path: Path, bounds: Callable[[], tuple[int, int]]) -> None:
-        """Opens the database in a store's `consumequeue/`, if there is one; never fails, see `problem`."""
+        """Opens the database in a directory, if there is one; never fails, see `problem`."""
         self.queues: dict[tuple[str, int], Queue] = {}
         self.problem = ""
         self.exists = is_database(path)

@@ -34,6 +34,7 @@ from mqtool.store.lags import Lag, lags_of
 from mqtool.store.message import Message, from_record
 from mqtool.store.pull import GetResult, get_message
 from mqtool.store.query import DEFAULT_MAX_QUERY, query_message
+from mqtool.store.queue_database import queue_database
 from mqtool.store.recovered import recovered_index, recovered_queues, recovery_start
 from mqtool.store.recovery_rules import recovery_rules
 from mqtool.store.rocksdb_queues import RocksQueues
@@ -133,7 +134,7 @@ class Store:
 
     @cached_property
     def _disk_queues(self) -> dict[tuple[str, int], Queue]:
-        self.rocksdb = RocksQueues(self.path / file_names.CONSUME_QUEUE, self._bounds)
+        self.rocksdb = RocksQueues(queue_database(self.path, self.config), self._bounds)
         found, cache = dict(self.rocksdb.queues), UnitCache()
         for name, kind in ((file_names.CONSUME_QUEUE, SIMPLE_QUEUES), (file_names.BATCH_CONSUME_QUEUE, BATCH_QUEUES)):
             for topic, queue_id, directory in layout.queue_directories(self.path / name):

@@ -10,6 +10,7 @@ from mqtool.store import Store
 from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, FileSize, KnownSize
 from mqtool.store.files import recording_unlisted
 from mqtool.store.filter_bit_maps import bit_maps_of
+from mqtool.store.queue_database import has_queue_database, queue_database
 from mqtool.verify import checkpoint, commit_log_files, config, consume_queue_ext, controller, lint, queue_files
 from mqtool.verify import recovery as recovery_plan
 from mqtool.verify.compaction import CompactionCheck
@@ -296,6 +297,9 @@ class Classifier:
                 self._details[Area.CONSUME_QUEUE] = RocksCheck(self._store, survey, self._collector).run()
             except UnavailableError as error:
                 self._unknown[Area.CONSUME_QUEUE] = str(error)
+        elif has_queue_database(survey.root, self._config):
+            place = queue_database(survey.root, self._config).name
+            self._unknown[Area.CONSUME_QUEUE] = f"{place}: the RocksDB next to the files of queues was not checked"
         elif survey.has_dledger:
             self._unknown[Area.CONSUME_QUEUE] = "units may point into the DLedger log, which is not read"
         if any(finding.code == "queue-other-delay" for finding in self._collector.findings()):

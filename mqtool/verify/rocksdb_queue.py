@@ -9,13 +9,14 @@ import numpy as np
 from msgspec.structs import replace
 
 from mqtool.errors import FormatError, StoreError
-from mqtool.formats import file_names, java
+from mqtool.formats import java
 from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, RocksUnit, parse_bound_key
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import STORED_FIELDS, QueueUnits
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.store import Store
+from mqtool.store.queue_database import queue_database
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
@@ -31,7 +32,7 @@ class RocksCheck:
         self._log = store.commit_log
         self._survey = survey
         self._collector = collector
-        self._path = survey.root / file_names.CONSUME_QUEUE
+        self._path = queue_database(survey.root, store.config)
         self._matched: Counter[Name] = Counter()
 
     def run(self) -> str:

@@ -26,10 +26,11 @@ from mqtool.store import Store, delay_levels
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.dledger_place import LedgerPlace
-from mqtool.store.files import MappedFile, ReadFile, list_directory, list_mapped_files
+from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
 from mqtool.store.globs import Globs
 from mqtool.store.layout import queue_directories
 from mqtool.store.lock import lock_holder
+from mqtool.store.queue_database import has_queues_only_in_database
 from mqtool.store.start_index import QueueStartIndex
 from mqtool.verify.index_shape import IndexPlan, plan_index
 
@@ -222,7 +223,7 @@ def survey(
             topics=topics,
             ledger=store.layout.ledger,
             has_dledger=store.layout.has_unread_ledger,
-            has_rocksdb=_has_rocksdb(store.path),
+            has_rocksdb=has_queues_only_in_database(store.path, store.config),
             throttle=throttle,
             timeline=timeline,
             index=plan_index(store),
@@ -293,9 +294,3 @@ def _rules(store: Store, queues: tuple[QueueFiles, ...]) -> DispatchRules:
         multi_dispatch=any(is_lmq(topic) for topic in topics) or bool(store.config.flag("enableMultiDispatch")),
         batch_topics=found.batch_topics | {queue.topic for queue in queues if queue.is_batch},
     )
-
-
-def _has_rocksdb(root: Path) -> bool:
-    """Whether a directory contains a RocksDB database, recognised by its file CURRENT."""
-    names = {entry.name for entry in list_directory(root / file_names.CONSUME_QUEUE)}
-    return "CURRENT" in names

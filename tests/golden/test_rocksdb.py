@@ -10,8 +10,12 @@ import pytest
 import mqtool
 from mqtool.cli.app import run
 from mqtool.convert.queues import into_files, into_rocksdb
-from mqtool.errors import StoreError, UnsupportedFormatError
+from mqtool.engine.options import StoreOptions
+from mqtool.engine.start import admission
+from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError
 from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, ROCKS_UNIT, parse_bound_key, unit_key
+from mqtool.repair import Purge, make_plan
+from mqtool.repair.backup import backup
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.store.describe import describe
 from mqtool.store.oddities import oddities
@@ -21,7 +25,7 @@ from mqtool.verify.store import Options, verify
 from tests.support.builder import StoreBuilder
 from tests.support.damage import held_lock
 from tests.support.expired import KEYS, store_with_expired_queue
-from tests.support.stores import answers, copy_store, store_fixture, tree_digest
+from tests.support.stores import answers, copy_store, copy_tree, store_fixture, tree_digest
 
 if importlib.util.find_spec("rocksdict") is None:
     pytest.skip("rocksdict is not installed: pip install rocketmq-mqtool[rocksdb]", allow_module_level=True)
@@ -174,6 +178,62 @@ def test_a_damaged_block_is_named_by_its_place_in_the_store(tmp_path):
         assert store.queues() == []
         assert "block checksum mismatch" in store.rocksdb.problem
         assert f"in {root}/consumequeue/000011.sst offset 0" in store.rocksdb.problem
+
+
+def in_separate_place(tmp_path):
+    """A store of a broker with useSeparateStorePathForRocksdbCQ."""
+    root = copy_store(NAME, tmp_path)
+    (root / "consumequeue").rename(root / "consumequeue_rocksdb")
+    return root
+
+
+@pytest.mark.parametrize("config", [None, {"useSeparateStorePathForRocksdbCQ": "true", "storeType": "defaultRocksDB"}])
+def test_a_database_in_the_separate_place_is_read(config, tmp_path):
+    root = in_separate_place(tmp_path)
+    with mqtool.open(root, config) as store:
+        assert len(store.queues()) == 3
+        assert verify(store).findings == ()
+        into_files(store, tmp_path / "files")
+    with mqtool.open(tmp_path / "files") as store:
+        assert verify(store).findings == ()
+        assert not (tmp_path / "files/consumequeue_rocksdb").exists()
+        with pytest.raises(UnsupportedFormatError, match="already"), mqtool.open(root, config) as again:
+            into_rocksdb(again, tmp_path / "made")
+    with pytest.raises(UnsupportedFormatError, match="queues in RocksDB"):
+        make_plan(root, Purge(("Rocks",)), config=config)
+    with pytest.raises(UnsupportedFormatError, match="its ConsumeQueues are in RocksDB"):
+        admission.check(root, StoreOptions())
+    (root / "lock").touch()
+    with held_lock(root / "lock"), pytest.raises(RefusedError, match="queues in RocksDB cannot be copied"):
+        backup(root, tmp_path / "backup", config)
+
+
+def test_damage_in_the_separate_place_is_found(tmp_path):
+    root = in_separate_place(tmp_path)
+    (root / "consumequeue_rocksdb" / "CURRENT").write_bytes(b"garbage")
+    with mqtool.open(root) as store:
+        (one,) = [one for one in verify(store).findings if one.code == "rocksdb-unreadable"]
+    assert one.file == "consumequeue_rocksdb"
+
+
+def test_the_configuration_decides_where_a_new_database_is(tmp_path):
+    with mqtool.open(copy_store("orders-5.5.0", tmp_path), {"useSeparateStorePathForRocksdbCQ": "true"}) as store:
+        into_rocksdb(store, tmp_path / "made")
+    assert (tmp_path / "made/consumequeue_rocksdb/CURRENT").is_file()
+    assert not (tmp_path / "made/consumequeue").exists()
+
+
+def test_files_of_queues_next_to_a_database_in_the_separate_place_are_checked(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    copy_tree(ROOT / "consumequeue", root / "consumequeue_rocksdb")
+    shutil.rmtree(root / "consumequeue" / "Orders")
+    with mqtool.open(root) as store:
+        found = verify(store)
+        assert "queue-missing" in {one.code for one in found.findings}
+        (state,) = [check for check in found.checks if check.area.value == "consumequeue"]
+        assert "consumequeue_rocksdb: the RocksDB next to the files of queues was not checked" in state.detail
+    with pytest.raises(UnsupportedFormatError, match="queues in RocksDB"):
+        make_plan(root, Purge(("Keyed",)))
 
 
 def test_queues_become_files_that_a_rebuild_from_the_log_would_make(tmp_path):

@@ -10,6 +10,7 @@ from mqtool.formats import checkpoint, codec, commit_log, file_names, index_file
 from mqtool.formats.release import MEASURED
 from mqtool.store.files import ReadFile, list_directory, read_file
 from mqtool.store.named_files import kind_of
+from mqtool.store.queue_database import PLACES
 
 if TYPE_CHECKING:
     from mqtool.engine.start.recovery_executor import RecoveryExecutor
@@ -42,7 +43,7 @@ def check(root: Path, options: StoreOptions) -> None:
         raise UnsupportedFormatError(f"{root}: contains a DLedger log; convert it with `mqtool convert dledger` first")
     if file_names.EPOCH_FILE in names:
         raise in_controller_mode(root)
-    queue_names = [entry.name for entry in list_directory(root / file_names.CONSUME_QUEUE)]
+    queue_names = [entry.name for place in PLACES for entry in list_directory(root / place)]
     if any(name.startswith(_ROCKSDB_MARKS) for name in queue_names):
         raise UnsupportedFormatError(
             f"{root}: its ConsumeQueues are in RocksDB; convert it with `mqtool convert rocksdb-queues` first"

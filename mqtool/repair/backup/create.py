@@ -20,6 +20,7 @@ from mqtool.repair.journal import check_finished
 from mqtool.store.broker_config import ConfigSource
 from mqtool.store.controller_files import files_outside
 from mqtool.store.lock import lock_holder
+from mqtool.store.queue_database import has_queue_database
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store, open_store
 
@@ -94,8 +95,7 @@ def _check(store: Store) -> None:
             )
     if lock_holder(store.path) is None:
         return
-    queues = store.path / file_names.CONSUME_QUEUE
-    if store.layout.dledger_dirs or (queues / "CURRENT").is_file():
+    if store.layout.dledger_dirs or has_queue_database(store.path, store.config):
         what = "a DLedger log" if store.layout.dledger_dirs else "queues in RocksDB"
         raise RefusedError(
             "live",

@@ -23,8 +23,8 @@ from mqtool.repair.runbooks.model import (
 )
 from mqtool.repair.runbooks.steps import explain_start, run_again
 from mqtool.store.lock import holder_words, lock_holder
+from mqtool.store.queue_database import has_queue_database
 from mqtool.store.real_path import real_path
-from mqtool.store.rocksdb import is_database
 from mqtool.store.store import open_store
 from mqtool.store.waiting import waiting_by_segment
 from mqtool.verify import CATALOGUE, Finding
@@ -177,7 +177,7 @@ def _separate(case: Case, _found: Detection) -> Advice:
 def _formats(case: Case) -> Detection:
     root, config = case.root, case.store.config.values
     files = sum(len(queue.files) for queue in case.store.disk_queues())
-    in_rocksdb = is_database(root / file_names.CONSUME_QUEUE)
+    in_rocksdb = has_queue_database(root, case.store.config)
     wants_rocksdb = config.get("storeType") == _ROCKSDB
     own = str(case.store.version.release)
     facts = [
@@ -194,7 +194,7 @@ def _formats(case: Case) -> Detection:
 
 
 def _switch(case: Case, _found: Detection) -> Proposal:
-    in_rocksdb = is_database(case.root / file_names.CONSUME_QUEUE)
+    in_rocksdb = has_queue_database(case.root, case.store.config)
     if in_rocksdb is (case.store.config.text("storeType") == _ROCKSDB):
         return Advice(
             ("repair queues before the release is changed (RB-03), on a store that was shut down cleanly",),
