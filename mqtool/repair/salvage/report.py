@@ -159,8 +159,9 @@ def add_losses(
                 lost = _offsets_into(queue, starts, ends, store.commit_log.min_offset)
                 missing.setdefault((queue.topic, queue.queue_id), []).append(lost)
     new = {(queue.topic, queue.queue_id): queue for queue in new_store.disk_queues()}
+    log_min = new_store.commit_log.min_offset
     for key in sorted(set(missing) | set(new)):
-        salvaged, holes = _offsets(new.get(key))
+        salvaged, holes = _offsets(new.get(key), log_min)
         lost = np.setdiff1d(np.concatenate([holes, *missing.get(key, [])]), salvaged)
         if len(salvaged) or len(lost):
             queue_or_none = new.get(key)
@@ -179,17 +180,21 @@ def _offsets_into(queue: Queue, starts: np.ndarray, ends: np.ndarray, log_min: i
     return np.flatnonzero(inside) + queue.first_offset
 
 
-def _offsets(queue: Queue | None) -> tuple[np.ndarray, np.ndarray]:
-    """Returns the queue offsets that have a message, and the offsets between them that have none."""
+def _offsets(queue: Queue | None, log_min: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns the queue offsets that have a message, and the offsets between them that have none.
+
+    A unit whose record has expired, which only shows where its queue continues, does not count.
+    """
     none = np.empty(0, np.int64)
     if queue is None:
         return none, none
     units = queue.units()
     if queue.is_batch:
+        units = units[units["physical_offset"] >= log_min]
         sizes = units["batch_size"].astype(np.int64)
         first = np.repeat(units["base_queue_offset"].astype(np.int64) - np.cumsum(sizes) + sizes, sizes)
         return first + np.arange(sizes.sum()), none
-    real = has_record(units)
+    real = has_record(units) & (units["physical_offset"] >= log_min)
     stands_in = np.zeros(len(units), bool)  # a hole has the unit of the message after it
     stands_in[:-1] = units["physical_offset"][:-1] == units["physical_offset"][1:]
     return (

@@ -666,7 +666,7 @@ def test_a_store_without_a_checkpoint_gets_one(tmp_path):
 def test_a_queue_whose_messages_have_expired_continues_at_its_queue_offset(tmp_path):
     root = store_with_expired_queue(tmp_path / "store")
     found = salvage(root, tmp_path / "new", SalvageOptions(config=KEYS))
-    assert (found.is_complete, found.verify) == (True, "clean")
+    assert (found.is_complete, found.verify, [row.topic for row in found.queues]) == (True, "clean", ["Busy"])
     with mqtool.open(tmp_path / "new") as store:
         quiet = store.queue("Quiet", 0)
         assert (quiet.min_offset, quiet.max_offset, store.metadata.consumer_offsets["G"]["Quiet"]) == (10, 10, {0: 10})
@@ -691,3 +691,16 @@ def test_a_log_in_another_directory_than_before_is_noted(tmp_path):
     assert "/clC" in note
     assert f" is in {tmp_path / 'new' / 'commitlog'}: " in note
     assert not [note for note in salvage(tmp_path / "new", tmp_path / "again").notes if "storePathCommitLog" in note]
+
+
+def test_a_message_lost_at_the_front_of_the_log_is_reported_though_its_unit_ends_a_queue(tmp_path):
+    builder = StoreBuilder()
+    builder.put(b"lost", topic="Quiet")
+    for number in range(150):
+        builder.put(b"busy %d" % number * 40, topic="Busy")
+    root = builder.write(tmp_path / "store")
+    erase(root, 0, builder.segment_size)
+    found = salvage(root, tmp_path / "new")
+    assert [(row.topic, row.salvaged, row.lost) for row in found.queues if row.topic == "Quiet"] == [("Quiet", 0, 1)]
+    with mqtool.open(tmp_path / "new") as store:
+        assert store.commit_log.min_offset == builder.segment_size
