@@ -9,6 +9,7 @@ first, with a limit on its processor time.
 """
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -173,7 +174,7 @@ def _try_to_open(path: Path, links: Path) -> None:
     Raises:
         StoreError: the library does not return, or crashes.
     """
-    states = [(file.name, file.stat()) for file in sorted(links.iterdir())]
+    states = [(link.name, state) for link in sorted(links.iterdir()) if (state := _state_of(link)) is not None]
     key = (path.absolute(), tuple((name, state.st_size, state.st_mtime_ns) for name, state in states))
     if key not in _tried:
         logs = sum(state.st_size for name, state in states if name.endswith(".log"))
@@ -181,6 +182,19 @@ def _try_to_open(path: Path, links: Path) -> None:
     if _tried[key]:
         words = f"cannot be opened as a RocksDB: {_tried[key]}"
         raise StoreError(f"{words}; restore it from a backup or another replica", path)
+
+
+def _state_of(link: Path) -> os.stat_result | None:
+    """Returns the state of a linked file; removes the link and returns None if the file has been deleted meanwhile.
+
+    RocksDB deletes files in the background, also after a database is closed, but only those that nothing names any
+    more. If another file is missing, it cannot be opened.
+    """
+    try:
+        return link.stat()
+    except FileNotFoundError:
+        link.unlink()
+        return None
 
 
 def _trial(links: Path, seconds: int) -> str:

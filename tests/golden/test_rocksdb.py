@@ -18,6 +18,7 @@ from mqtool.repair import Purge, make_plan
 from mqtool.repair.backup import backup
 from mqtool.repair.salvage import SalvageOptions, salvage
 from mqtool.store.describe import describe
+from mqtool.store.files import list_directory
 from mqtool.store.oddities import oddities
 from mqtool.store.rocksdb import Database
 from mqtool.store.rocksdb_queues import QueueDatabase
@@ -77,6 +78,27 @@ def test_a_damaged_manifest_is_named_by_its_place_in_the_store(tmp_path):
     with pytest.raises(StoreError, match="checksum") as caught:
         Database(root / "consumequeue")
     assert str(manifest) in str(caught.value)
+
+
+@pytest.mark.parametrize("needed", [False, True])
+def test_a_file_that_is_deleted_while_a_database_is_opened_is_missed_only_if_it_is_needed(
+    needed, tmp_path, monkeypatch
+):
+    path = copy_store(NAME, tmp_path) / "consumequeue"
+    gone = next(path.glob("MANIFEST-*")) if needed else path / "999999.log"
+    gone.touch()
+
+    def list_and_delete(directory):
+        yield from list(list_directory(directory))
+        gone.unlink()
+
+    monkeypatch.setattr("mqtool.store.rocksdb.list_directory", list_and_delete)
+    if needed:
+        with pytest.raises(StoreError, match="cannot be opened as a RocksDB"):
+            QueueDatabase(path)
+    else:
+        with QueueDatabase(path) as database:
+            assert list(database.queues())
 
 
 def test_every_row_is_what_the_broker_kept_and_nothing_is_written():
