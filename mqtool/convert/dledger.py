@@ -18,11 +18,10 @@ from mqtool.formats import checkpoint as checkpoint_format
 from mqtool.formats import file_names, timer, topics
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.expired_queues import expired_queues, write_expired
+from mqtool.rebuild.expired_queues import write_expired_queues
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import KINDS, rebuild
 from mqtool.rebuild.listing import Listing
-from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.result import Result
 from mqtool.rebuild.segments import SegmentWriter
 from mqtool.rebuild.settings import settings_of
@@ -208,9 +207,4 @@ class _Conversion:
         for kind in KINDS:
             if (out / kind).exists():
                 (out / kind).rename(self._staging / kind)
-        with open_store(self._staging) as store:
-            existing = {QueueName(queue.topic, queue.queue_id) for queue in store.disk_queues()}
-            log_start = store.commit_log.min_offset
-        with OutputFiles(self._staging) as output:
-            for expired in expired_queues(self._store, existing, log_start):
-                write_expired(expired, output, settings)
+        write_expired_queues([self._store], self._staging, settings)

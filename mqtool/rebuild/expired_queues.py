@@ -6,7 +6,8 @@ queue, and gives its next message the queue offset after the last unit, whose re
 bound (RocksDBConsumeQueueOffsetTable.loadMaxConsumeQueueOffsets, 5.5.0).
 """
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
+from pathlib import Path
 
 from msgspec import Struct
 
@@ -19,8 +20,9 @@ from mqtool.formats.rocksdb_queue import MAX, ROCKS_BOUND, parse_bound_key
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import RebuildSettings
+from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.consume_queue import Queue
-from mqtool.store.store import Store
+from mqtool.store.store import Store, open_store
 
 
 class ExpiredQueue(Struct, frozen=True):
@@ -91,6 +93,30 @@ def _bounds(store: Store, log_start: int) -> Iterator[ExpiredQueue]:
             unit = CONSUME_QUEUE_UNIT.build(plain)
             name = QueueName(java.decode_utf8(topic), queue_id)
             yield ExpiredQueue(name, False, bound.queue_offset, bound.physical_offset, unit)
+
+
+def write_expired_queues(
+    stores: Iterable[Store], target: Path, settings: RebuildSettings, config: BrokerConfig | None = None
+) -> None:
+    """Writes the ends of queues whose messages have expired into a new store that has its log and its other queues.
+
+    Args:
+        stores: the old store and its copies, opened; the first that has the end of a queue decides.
+        target: root of the new store.
+        settings: sizes of the new files.
+        config: to read the new store with.
+
+    Raises:
+        StoreError: a queue cannot be read or written.
+    """
+    with open_store(target, config) as made:
+        existing = {QueueName(queue.topic, queue.queue_id) for queue in made.disk_queues()}
+        log_start = made.commit_log.min_offset
+    with OutputFiles(target) as output:
+        for store in stores:
+            for expired in expired_queues(store, existing, log_start):
+                existing.add(expired.name)
+                write_expired(expired, output, settings)
 
 
 def write_expired(queue: ExpiredQueue, output: OutputFiles, settings: RebuildSettings) -> None:

@@ -23,12 +23,11 @@ from mqtool.errors import (
 from mqtool.formats import checkpoint, config_files, config_json, file_names
 from mqtool.jobs.atomic import SUFFIX, create_file, staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.expired_queues import expired_queues, write_expired
+from mqtool.rebuild.expired_queues import write_expired_queues
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import KINDS, rebuild
 from mqtool.rebuild.log_survey import survey_log
 from mqtool.rebuild.metadata import compose
-from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import settings_of
 from mqtool.repair.journal import check_finished
 from mqtool.repair.salvage.merge import Merge
@@ -315,18 +314,7 @@ class _Salvage:
             if (derived / kind).exists():
                 (derived / kind).rename(self._new / kind)
         self._result.index_files = result.index_files
-        self._keep_expired_queues()
-
-    def _keep_expired_queues(self) -> None:
-        """Writes the ends of queues whose messages have expired, so that their next message gets the right offset."""
-        with open_store(self._new, self._config) as made:
-            existing = {QueueName(queue.topic, queue.queue_id) for queue in made.disk_queues()}
-            log_start = made.commit_log.min_offset
-        with OutputFiles(self._new) as output:
-            for store in self._stores:
-                for expired in expired_queues(store, existing, log_start):
-                    existing.add(expired.name)
-                    write_expired(expired, output, self._settings)
+        write_expired_queues(self._stores, self._new, self._settings, self._config)
 
     def _keep_config(self) -> None:
         """Copies readable tables, and rebuilds the others and the checkpoint."""
