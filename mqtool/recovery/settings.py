@@ -18,14 +18,13 @@ from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery import scope
 from mqtool.store import broker_config, layout
 from mqtool.store.broker_config import LOG_PATH_KEYS, BrokerConfig
-from mqtool.store.configured_place import place_of
+from mqtool.store.configured_place import place_or_name
 from mqtool.store.dledger_place import LedgerPlace, ledger_place
 from mqtool.store.file_sizes import KnownSize
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
 from mqtool.store.recovery_rules import recovery_rules
 
 DEFAULT_SEGMENT_SIZE = 1 << 30
-_COMMIT_LOG_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
 _LEFT_OVER = {
     file_names.LOCK,
     file_names.ABORT,
@@ -137,10 +136,10 @@ def _layout(root: Path, config: BrokerConfig) -> layout.StoreLayout | None:
 def _commit_log_dirs(root: Path, config: BrokerConfig, stored: layout.StoreLayout | None) -> tuple[Path, ...]:
     """Returns the directories in which the broker looks for segments: the configured ones, or only commitlog/."""
     default = root / file_names.COMMIT_LOG
-    named = tuple(path for key in _COMMIT_LOG_KEYS for path in config.paths(key))
+    named = config.commit_log_paths
     detected = stored.commit_log_dirs if stored else ()
     if named:
-        return tuple(place_of(path, root, config) or root / path.name for path in named)
+        return tuple(place_or_name(path, root, config) for path in named)
     return (default,) if default in detected or not detected else detected
 
 

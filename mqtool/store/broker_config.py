@@ -23,7 +23,9 @@ from mqtool.store.files import read_file
 
 _TRIMS_SINCE = Release(5, 2)
 
-LOG_PATH_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths", "storePathDLedgerCommitLog")
+_COMMIT_LOG_KEYS = ("storePathCommitLog", "readOnlyCommitLogStorePaths")
+LEDGER_DATA_KEY = "storePathDLedgerCommitLog"
+LOG_PATH_KEYS = (*_COMMIT_LOG_KEYS, LEDGER_DATA_KEY)
 """Broker keys that hold paths of the log's directories."""
 
 PATH_KEYS = ("storePathRootDir", *LOG_PATH_KEYS)
@@ -215,6 +217,11 @@ class BrokerConfig(Struct, frozen=True):
         value = self.values.get(key, "")
         found = tuple(Path(part.strip()) for part in value.split(",") if part.strip())
         return tuple(path if path.is_absolute() or not self.directory else self.directory / path for path in found)
+
+    @property
+    def commit_log_paths(self) -> tuple[Path, ...]:
+        """Directories of the CommitLog, those that files are created in first."""
+        return tuple(path for key in _COMMIT_LOG_KEYS for path in self.paths(key))
 
     def places_in_copy(self, path: Path, root: Path) -> tuple[Path, ...]:
         """Returns where a configured directory may be in a copy of the store with another root, the likeliest first."""

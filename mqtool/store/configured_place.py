@@ -9,12 +9,22 @@ from mqtool.store.real_path import named_below
 from mqtool.store.remote import RemotePath
 
 
+def possible_places(path: Path, root: Path, config: BrokerConfig) -> tuple[Path, ...]:
+    """Returns where a configured path may be, also in a copy of the store at another place, the likeliest first."""
+    *likely, same_name = config.places_in_copy(path, root)
+    return (*likely, path, same_name)
+
+
 def place_of(path: Path, root: Path, config: BrokerConfig) -> Path | None:
     """Returns where a configured directory is, also in a copy of the store at another place; None if it is missing."""
     where: Any = root
-    *likely, same_name = config.places_in_copy(path, root)
-    found = next((place for place in (*likely, path, same_name) if place.is_dir()), None)
+    found = next((place for place in possible_places(path, root, config) if place.is_dir()), None)
     return found if found is None or isinstance(where, RemotePath) else named_below(root, found)
+
+
+def place_or_name(path: Path, root: Path, config: BrokerConfig) -> Path:
+    """Returns where a configured directory is; below the root under its own name if it is missing."""
+    return place_of(path, root, config) or root / path.name
 
 
 def require_place(path: Path, root: Path, config: BrokerConfig, what: str) -> Path:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from mqtool.formats import file_names
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.configured_place import possible_places
 
 KEYS = {"storePathEpochFile": file_names.EPOCH_FILE, "storePathBrokerIdentity": file_names.BROKER_IDENTITY}
 """Broker key to the name of the file below the root, where it is by default."""
@@ -38,8 +39,7 @@ def _place(root: Path, config: BrokerConfig, key: str) -> Path:
     configured = next(iter(config.paths(key)), None)
     if configured is None:
         return root / KEYS[key]
-    *likely, same_name = config.places_in_copy(configured, root)
-    places = (*likely, configured, same_name)
+    places = possible_places(configured, root, config)
     return next((path for path in places if _exists(path)), places[0])
 
 

@@ -9,11 +9,9 @@ from msgspec import Struct
 
 from mqtool.errors import LayoutError, UsageError
 from mqtool.formats import dledger, file_names
-from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.configured_place import place_of
+from mqtool.store.broker_config import LEDGER_DATA_KEY, BrokerConfig
+from mqtool.store.configured_place import place_or_name
 from mqtool.store.files import subdirectories
-
-DATA_KEY = "storePathDLedgerCommitLog"
 
 
 class LedgerPlace(Struct, frozen=True):
@@ -54,5 +52,5 @@ def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
     if own is None and not found:
         return None
     directory = found[0] if own is None else root / f"{file_names.DLEDGER_PREFIX}{own}"
-    named = tuple(place_of(path, root, config) or root / path.name for path in config.paths(DATA_KEY))
+    named = tuple(place_or_name(path, root, config) for path in config.paths(LEDGER_DATA_KEY))
     return LedgerPlace(directory, named or (directory / dledger.DATA,))

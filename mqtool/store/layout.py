@@ -16,9 +16,9 @@ from msgspec.structs import replace
 
 from mqtool.errors import NotAStoreError, StoreError
 from mqtool.formats import commit_log, file_names
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.broker_config import LEDGER_DATA_KEY, BrokerConfig
 from mqtool.store.configured_place import require_place
-from mqtool.store.dledger_place import DATA_KEY, LedgerPlace, ledger_directories, ledger_place
+from mqtool.store.dledger_place import LedgerPlace, ledger_directories, ledger_place
 from mqtool.store.file_sizes import (
     BATCH_CONSUME_QUEUE,
     COMMIT_LOG,
@@ -101,11 +101,14 @@ class StoreLayout(Struct, frozen=True, dict=True):
         """Segments by physical offset, with misplaced ones where their records belong."""
         return in_place(self.commit_log, self.misplaced)
 
+    @property
+    def log_dirs(self) -> tuple[Path, ...]:
+        """Directories of the CommitLog and of the data files of the DLedger log in use."""
+        return self.commit_log_dirs + (self.ledger.data if self.ledger else ())
+
     def is_of_log(self, directory: Path) -> bool:
         """Whether a directory belongs to the CommitLog or to a DLedger log."""
-        data = self.ledger.data if self.ledger else ()
-        is_named = directory in (*self.commit_log_dirs, *data)
-        return is_named or not set(self.dledger_dirs).isdisjoint(directory.parents)
+        return directory in self.log_dirs or not set(self.dledger_dirs).isdisjoint(directory.parents)
 
     def place_of_copied_log(self, target: Path) -> list[str]:
         """Returns what to know before a broker starts on a new store with this one's log in `commitlog/`, in sentences.
@@ -142,7 +145,7 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     ledgers = ledger_directories(root)
     ledger = ledger_place(root, config)
     if ledger is not None and ledger.directory in ledgers:
-        for path in config.paths(DATA_KEY):
+        for path in config.paths(LEDGER_DATA_KEY):
             require_place(path, root, config, "DLedger log")
     directories = _commit_log_dirs(root, config, has_ledger=bool(ledgers))
     if not directories and not ledgers and not any((root / mark).exists() for mark in _MARKS):
@@ -186,7 +189,7 @@ def with_ledger(plain: MappedFileList, ledger: LedgerPlace | None) -> MappedFile
 
 
 def _commit_log_dirs(root: Path, config: BrokerConfig, *, has_ledger: bool) -> tuple[Path, ...]:
-    configured = config.paths("storePathCommitLog") + config.paths("readOnlyCommitLogStorePaths")
+    configured = config.commit_log_paths
     if configured and not (has_ledger and not (root / file_names.COMMIT_LOG).is_dir()):
         return tuple(dict.fromkeys(require_place(path, root, config, "CommitLog") for path in configured))
     found = [root / file_names.COMMIT_LOG] if (root / file_names.COMMIT_LOG).is_dir() else []

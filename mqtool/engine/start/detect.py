@@ -131,8 +131,7 @@ def _refuse_log_of_other_store(root: Path, directories: tuple[Path, ...], keys: 
     other = _other_root(root, keys)
     if other is None or not other.is_dir():
         return
-    paths = keys.paths("storePathCommitLog") + keys.paths("readOnlyCommitLogStorePaths")
-    its_own = {real_path(path) for path in (*paths, other / file_names.COMMIT_LOG)}
+    its_own = {real_path(path) for path in (*keys.commit_log_paths, other / file_names.COMMIT_LOG)}
     for directory in directories:
         if real_path(directory) in its_own:
             words = (

@@ -88,7 +88,7 @@ def backup(
 
 def _check(store: Store) -> None:
     check_finished(store.path)
-    for directory in _log_directories(store):
+    for directory in store.layout.log_dirs:
         if not is_inside(directory, store.path):
             raise UnsupportedFormatError(
                 f"{directory}: this log is outside of {store.path}; a backup only includes what is below the root"
@@ -103,12 +103,6 @@ def _check(store: Store) -> None:
             "back up a snapshot of the disk",
             store.path,
         )
-
-
-def _log_directories(store: Store) -> tuple[Path, ...]:
-    """Returns the directories of the CommitLog and of the DLedger log in use."""
-    ledger = store.layout.ledger
-    return store.layout.commit_log_dirs + (ledger.data if ledger else ())
 
 
 def _begin(destination: Path) -> tuple[bool, Path]:
@@ -147,7 +141,7 @@ class _SnapshotWriter:
         self._total = 0
         self._redact = redact
         root = real_path(store.path)
-        self._logs = [real_path(one).relative_to(root).as_posix() for one in _log_directories(store)]
+        self._logs = [real_path(one).relative_to(root).as_posix() for one in store.layout.log_dirs]
         self._notes: list[str] = ["users are left out (--redact)"] if redact else []
         self._notes += [
             f"{path} ({key}) is outside of {store.path} and is not in the backup: copy it yourself"
