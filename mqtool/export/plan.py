@@ -9,7 +9,6 @@ from itertools import pairwise
 
 from msgspec import Struct, field
 
-from mqtool.errors import StoreError
 from mqtool.export.bound import log_end
 from mqtool.export.sources import Source
 from mqtool.jobs.parts import cut
@@ -17,6 +16,7 @@ from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store
 from mqtool.store.commit_log import Segment
 from mqtool.store.cuts import Cuts
+from mqtool.store.describe import store_time
 from mqtool.store.selection import Selection
 
 SMALLEST, LARGEST = 32 << 20, 512 << 20
@@ -184,7 +184,7 @@ def _in_time(store: Store, segments: list[Segment], selection: Selection) -> lis
         return segments
     begin = None if selection.begin_time is None else selection.begin_time - CLOCK_MARGIN
     until = None if selection.end_time is None else selection.end_time + CLOCK_MARGIN
-    times = [_first_time(store, segment) for segment in segments]
+    times = [store_time(store, segment.first_record) for segment in segments]
     found = []
     for index, segment in enumerate(segments):
         following = times[index + 1] if index + 1 < len(times) else None
@@ -194,13 +194,6 @@ def _in_time(store: Store, segments: list[Segment], selection: Selection) -> lis
         if not too_old and not too_young:
             found.append(segment)
     return found
-
-
-def _first_time(store: Store, segment: Segment) -> int | None:
-    try:
-        return store.commit_log.record(segment.first_record).store_timestamp
-    except StoreError:
-        return None
 
 
 def _gaps(store: Store, start: int, end: int) -> Iterator[Damage]:

@@ -7,13 +7,13 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from mqtool.errors import StoreError
 from mqtool.export.schema import DAMAGE_SCHEMA, TIMESTAMP
 from mqtool.export.sources import Source
 from mqtool.export.task import damage_batch
 from mqtool.records.damage import Damage
 from mqtool.scan.dataset import MessagesDataset, Stores, TableDataset
 from mqtool.store.consume_queue import Queue, has_record
+from mqtool.store.describe import store_time
 from mqtool.store.pending import pending_messages
 from mqtool.store.store import Store
 
@@ -216,16 +216,12 @@ def _topics(stores: Stores) -> Rows:
 def _segments(stores: Stores) -> Rows:
     for source, store in _opened(stores):
         for segment in store.commit_log.segments:
-            try:
-                first = store.commit_log.record(segment.first_record).store_timestamp
-            except StoreError:
-                first = None
             yield {
                 "broker": source.broker,
                 "file": segment.path.name,
                 "physical_offset": segment.base,
                 "size": segment.size,
-                "first_time": first,
+                "first_time": store_time(store, segment.first_record),
             }
 
 

@@ -26,7 +26,7 @@ from mqtool.store.files import list_directory
 from mqtool.store.named_files import kind_of
 from mqtool.store.offset_tables import OffsetTables
 
-T = TypeVar("T")
+T = TypeVar("T", Topics, SubscriptionGroups, DelayOffsets)
 
 
 class Metadata(Struct, frozen=True):
@@ -89,12 +89,12 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
             offset_tables=OffsetTables(unread=reason, problems=(reason,)), problems=(reason,), unread=unread
         )
 
-    def read(name: str, parse: Callable[[bytes], T], merge: Callable[[T, T], T] | None = None) -> T | None:
+    def read(name: str, parse: Callable[[bytes], T], rows: str = "") -> T | None:
         of_file: list[str] = []
         of_database: list[str] = []
         found = config_tables.from_file(directory, name, parse, of_file)
         kept = None
-        if merge and (found is None or config_tables.may_be_in_database(config)):
+        if rows and (found is None or config_tables.may_be_in_database(config)):
             kept = config_tables.from_database(directory, name, parse, of_database)
         problems.extend((*of_file, *of_database))
         if of_database or (found is None and kept is None and of_file):
@@ -104,10 +104,10 @@ def load(directory: Path, config: BrokerConfig) -> Metadata:
         if found is None:
             return kept
         sources[name] = found[0]
-        return found[1] if kept is None or merge is None else merge(kept, found[1])
+        return found[1] if kept is None else _with_newer(kept, found[1], rows)
 
-    topics = read(file_names.TOPICS, config_files.parse_topics, _with_newer_topics)
-    groups = read(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups, _with_newer_groups)
+    topics = read(file_names.TOPICS, config_files.parse_topics, "topic_config_table")
+    groups = read(file_names.SUBSCRIPTION_GROUPS, config_files.parse_groups, "subscription_group_table")
     elsewhere = config_tables.unread_database(directory, config)
     if elsewhere:
         unread |= dict.fromkeys((file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS), elsewhere)
@@ -144,18 +144,16 @@ def _unlisted(directory: Path) -> str:
     return ""
 
 
-def _with_newer_topics(kept: Topics, file: Topics) -> Topics:
-    """Returns the topics of a database and those of topics.json, which a broker imports only if its counter is greater.
+def _with_newer(kept: T, file: T, member: str) -> T:
+    """Returns a table of a database and that of its file, which a broker imports only if its counter is greater.
 
-    Source: RocksDBTopicConfigManager.merge (5.5.0).
+    Source: RocksDBTopicConfigManager.merge, RocksDBSubscriptionGroupManager.merge (5.5.0).
+
+    Args:
+        kept: in the database.
+        file: in the file.
+        member: name of the attribute with the rows.
     """
     if config_tables.counter_of(file.data_version) <= config_tables.counter_of(kept.data_version):
         return kept
-    return replace(file, topic_config_table={**kept.topic_config_table, **file.topic_config_table})
-
-
-def _with_newer_groups(kept: SubscriptionGroups, file: SubscriptionGroups) -> SubscriptionGroups:
-    """Does the same for groups (RocksDBSubscriptionGroupManager.merge, 5.5.0)."""
-    if config_tables.counter_of(file.data_version) <= config_tables.counter_of(kept.data_version):
-        return kept
-    return replace(file, subscription_group_table={**kept.subscription_group_table, **file.subscription_group_table})
+    return replace(file, **{member: {**getattr(kept, member), **getattr(file, member)}})
