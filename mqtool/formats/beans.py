@@ -75,7 +75,7 @@ def expect(kind: type[T], value: Any, path: str) -> T:
 
 
 def _number_of(value: Any) -> Any:
-    """Returns the integer that the broker makes of a value; the value itself if that is none."""
+    """Returns a value as the integer that the broker reads, or unchanged if the broker reads no integer."""
     if isinstance(value, list) and len(value) == 1 and not isinstance(value[0], bool):  # by 5.5.0 only
         value = value[0]
     elif isinstance(value, bool):
@@ -86,7 +86,7 @@ def _number_of(value: Any) -> Any:
 
 
 def _flag_of(value: Any) -> Any:
-    """Returns the Boolean that the broker makes of a value; the value itself if that is none."""
+    """Returns a value as the Boolean that the broker reads, or unchanged if the broker reads no Boolean."""
     if isinstance(value, str) and value.lower() in ("true", "false"):
         return value.lower() == "true"
     return bool(value) if type(value) is int and value in (0, 1) else value

@@ -125,9 +125,8 @@ def plain_get(api: Any, sink: Any, shortest: Any, longest: Any, arguments: Any) 
     Returns:
         GetResult, or None if the get is not for here.
     """
-    none = capi.kept(
-        api, sink[engine_files.NONE]
-    )  # returned where the get is not for here, and given back below where it is
+    # returned where the get is not for here, and given back below where it is
+    none = capi.kept(api, sink[engine_files.NONE])
     offset, most = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
     most_bytes = capi.to_number(api, arguments[4])
     if (offset == -1 or most == -1 or most_bytes == -1) and capi.has_failed(api):

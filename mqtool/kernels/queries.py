@@ -206,9 +206,8 @@ def plain_query(api: Any, sink: Any, arguments: Any) -> Any:
     Returns:
         QueryResult, or None if the query is not for here.
     """
-    none = capi.kept(
-        api, sink[engine_files.NONE]
-    )  # returned where the query is not for here, and given back below where it is
+    # returned where the query is not for here, and given back below where it is
+    none = capi.kept(api, sink[engine_files.NONE])
     most, begin = capi.to_number(api, arguments[2]), capi.to_number(api, arguments[3])
     end = capi.to_number(api, arguments[4])
     if (most == -1 or begin == -1 or end == -1) and capi.has_failed(api):

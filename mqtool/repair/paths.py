@@ -7,14 +7,13 @@ from pathlib import Path
 
 from mqtool.errors import RefusedError
 from mqtool.formats import file_names
-from mqtool.verify.stray_files import UNFINISHED
 
 HOME = file_names.ASIDE
 JOURNAL = "journal"
 STAGING = "staging"
 QUARANTINE = "quarantine"
 BUILDING = "building"
-BARRIER = UNFINISHED
+BARRIER = file_names.UNFINISHED
 """File among the segments while files change places: every broker refuses a store with such a file, unchanged."""
 
 _DEEPEST = 8

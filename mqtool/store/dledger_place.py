@@ -33,7 +33,7 @@ def ledger_directories(root: Path) -> tuple[Path, ...]:
 
 
 def ledger_place(root: Path, config: BrokerConfig) -> LedgerPlace | None:
-    """Returns the place of the DLedger log that contains a broker's messages; None if there is none, or no node known.
+    """Returns the place of the DLedger log that contains a broker's messages; None without a log or a known node.
 
     Raises:
         UsageError: the name of the node cannot be one.

@@ -5,12 +5,10 @@ Source: MappedFileQueue.doLoad (4.9.7, 5.5.0).
 
 from pathlib import Path
 
+from mqtool.formats import file_names
 from mqtool.formats.release import Release
 from mqtool.store.files import LARGEST
 from mqtool.verify.findings import Severity
-
-UNFINISHED = "mqtool-change-unfinished"
-"""Name of the file that keeps brokers from starting while mqtool changes a store."""
 
 
 def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> tuple[int | None, str, Severity | None]:
@@ -31,7 +29,7 @@ def stray_file(path: Path, offset: str, release: Release, *, is_last: bool) -> t
         return None, "a directory", None if release < (5, 5) else Severity.NOTE
     length = path.stat().st_size if path.is_file() else 0
     words = f"{length} bytes under a name that is no {offset} of 20 digits"
-    if path.name == UNFINISHED:
+    if path.name == file_names.UNFINISHED:
         words = (
             "an interrupted change left it: run the same mqtool apply again, or mqtool undo; move it out of the store "
             "only if there is no .mqtool/journal"

@@ -110,11 +110,11 @@ def _damage(log: LogDifference, at: int) -> str | None:
         In words; None if neither log is damaged there.
     """
     region = next((one for one in log.regions if one.start == at), None)
-    if region is not None and region.a.damaged_bytes:
-        return f"this store is damaged there: {region.a.detail}; RB-05 is for that"
-    if region is not None and region.b.damaged_bytes:
-        return f"the other store is damaged there, and this one is not: {region.b.detail}; repair the other one"
     if region is not None:
+        if region.a.damaged_bytes:
+            return f"this store is damaged there: {region.a.detail}; RB-05 is for that"
+        if region.b.damaged_bytes:
+            return f"the other store is damaged there, and this one is not: {region.b.detail}; repair the other one"
         return None
     gap = next((one for one in log.alone if one.start == at and one.kind == "gap"), None)
     if gap is not None and gap.side == "a":

@@ -23,7 +23,7 @@ from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.attributes import LITE_QUOTA
 from mqtool.server.broker.pop.lite_subscriptions import bind_topic
 from mqtool.server.grpc.core import OK, Core, StatusError, refused
-from mqtool.server.grpc.messages import MAX_BODY, check_lite_topic
+from mqtool.server.grpc.messages import MAX_BODY, MAX_LITE_BYTES, check_lite_topic
 from mqtool.server.net.http2 import Call, GrpcError, GrpcStatus
 from mqtool.server.net.peer import Endpoint, Peer
 
@@ -42,7 +42,6 @@ SETTINGS_PATIENCE = 1.0
 BATCH_SIZE = 32
 POLL_S = 20
 DEFAULT_LITE_QUOTA = 2000
-LITE_NAME = 64
 RETRY_STEPS_S = (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
 """Delays in seconds before each redelivery, for groups without their own retry policy (CustomizedRetryPolicy)."""
 
@@ -246,7 +245,7 @@ class Clients:
         subscription.receive_batch_size = BATCH_SIZE
         subscription.long_polling_timeout.seconds = POLL_S
         subscription.lite_subscription_quota = _number((config.attributes or {}).get(LITE_QUOTA), DEFAULT_LITE_QUOTA)
-        subscription.max_lite_topic_size = LITE_NAME
+        subscription.max_lite_topic_size = MAX_LITE_BYTES
         settings.backoff_policy.CopyFrom(retry_policy(config))
 
     # -- the broker's tables -------------------------------------------------------------------------------------

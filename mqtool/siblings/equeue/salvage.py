@@ -130,12 +130,9 @@ def rows_without_records(store: EQueueStore, reports: list[Salvaged]) -> list[Ro
         if kept is None:
             rows.append(salvage_row(path, 0, 0, 0, store.capacity or max(1, path.stat().st_size)))
         else:
-            rows.append(salvage_row(path, 0, 0, 0, 0 if _are_equal(path, kept.path) else path.stat().st_size))
+            is_copy = filecmp.cmp(path, kept.path, shallow=False)
+            rows.append(salvage_row(path, 0, 0, 0, 0 if is_copy else path.stat().st_size))
     return rows
-
-
-def _are_equal(path: Path, other: Path) -> bool:
-    return filecmp.cmp(path, other, shallow=False)
 
 
 def salvage(root: Path, target: Path, settings: EQueueSettings) -> list[Salvaged]:

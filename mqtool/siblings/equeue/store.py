@@ -148,8 +148,7 @@ class EQueueStore:
         self.tail = None
         last = self.chunks[-1] if self.chunks else None
         chunks = sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number)
-        missing = self.missing_chunks()
-        for item in chunks_in_order(chunks, missing, self.unread, name):
+        for item in chunks_in_order(chunks, self.missing_chunks(), self.unread, name):
             if isinstance(item, Damage):
                 yield item
             else:

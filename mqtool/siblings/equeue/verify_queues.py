@@ -4,7 +4,7 @@ from collections.abc import Generator, Iterator
 from pathlib import Path
 
 import numpy as np
-from msgspec.structs import replace
+from msgspec.structs import astuple, replace
 
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry
@@ -63,13 +63,7 @@ class _Comparison:
     """
 
     def __init__(self, messages: MessageTable) -> None:
-        found = messages.arrays()
-        self.positions, self.queues, self.codes, self.offsets = (
-            found.positions,
-            found.queues,
-            found.codes,
-            found.offsets,
-        )
+        self.positions, self.queues, self.codes, self.offsets = astuple(messages.arrays())
         self.names = list(messages.queues)
         self._numbers = messages.queues
         self._named: list[np.ndarray] = []

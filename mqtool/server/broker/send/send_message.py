@@ -13,10 +13,10 @@ from typing import NamedTuple
 from mqtool.engine import AppendStatus, PutResult, PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import FormatError
-from mqtool.formats import java, message_batch, message_id, properties, topics
+from mqtool.formats import java, message_batch, message_id, properties
 from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
-from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX, dead_letter_topic
+from mqtool.formats.topics import NOT_FOR_SENDERS, RETRY_PREFIX, dead_letter_topic, group_of_retry, lite_queue
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
@@ -205,7 +205,7 @@ class SendProcessor:
         Source: SendMessageProcessor.handleRetryAndDLQ.
         """
         broker = self._broker
-        group = topics.group_of_retry(header.topic, ())
+        group = group_of_retry(header.topic, ())
         found = broker.groups.find(group)
         if found is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
@@ -235,7 +235,7 @@ def lite(header: SendHeader) -> SendHeader:
     found = properties.decode(java.encode_utf8(header.properties))
     if properties.LITE_TOPIC not in found:
         return header
-    found[properties.INNER_MULTI_DISPATCH] = topics.lite_queue(header.topic, found[properties.LITE_TOPIC])
+    found[properties.INNER_MULTI_DISPATCH] = lite_queue(header.topic, found[properties.LITE_TOPIC])
     return header._replace(properties=properties.encode_text(found.items()))
 
 
