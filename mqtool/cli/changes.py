@@ -27,6 +27,14 @@ ChangedArgument = Annotated[
 ]
 
 
+def refuse_half_changed(root: Path) -> None:
+    """Raises RefusedError if a change of a store was interrupted: old and new files together are not its messages."""
+    from mqtool.repair.journal import check_finished
+
+    if root.is_dir():
+        check_finished(root)
+
+
 def refuse_both(*, yes: bool, dry_run: bool) -> None:
     """Raises UsageError if both --yes and --dry-run are given."""
     if yes and dry_run:

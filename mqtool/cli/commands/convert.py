@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, note
@@ -95,6 +96,7 @@ def convert(
     from mqtool.verify.findings import State
     from mqtool.verify.store import verify
 
+    refuse_half_changed(source)
     with open_store(source, config) as store:
         is_ledger = what is Conversion.DLEDGER
         notes = store.layout.place_of_copied_log(target) if is_ledger else []

@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from mqtool.choices import TableFormat
 from mqtool.cli import ranges, zones
+from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, Invocation, note
@@ -249,6 +250,8 @@ def export(
         return siblings.export(ctx.obj, kind, Path(stores[0]), Path(to), output_format)
     sources = resolve(stores, config)
     _require_rocketmq(sources)
+    for source in sources:
+        refuse_half_changed(Path(source.path))
     require_selected(_opened(sources), topic, queue)
     request = options.request(sources, to)
     with ExitStack() as shown:

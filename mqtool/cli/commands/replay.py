@@ -10,6 +10,7 @@ import typer
 
 from mqtool.choices import Compat
 from mqtool.cli import zones
+from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.filters import Filters
 from mqtool.cli.invocation import Format, note
@@ -180,6 +181,7 @@ def replay(
     for name, given in (("--flush", flush), ("--broker", broker), ("--config", config)):
         if is_address and given:
             raise UsageError(f"{name} applies only to a store; leave it out, because {to} is a name server")
+    refuse_half_changed(source)
     resend = _resend(source, dead_letters, to_topic, half=half)
     originals = Source(source, _selection(source, filters), keep_times, resend=resend)
     if is_address:

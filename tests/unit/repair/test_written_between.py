@@ -139,11 +139,14 @@ def test_a_change_that_died_as_it_let_brokers_start_again_can_be_ended(root, end
     assert (tree_digest(root) == digest) == (end is undo)
 
 
-def test_a_store_with_an_unfinished_change_is_neither_saved_nor_salvaged(root, capsys):
+def test_a_store_with_an_unfinished_change_is_not_copied(root, capsys):
     digest, plan, out = tree_digest(root), plan_of(root, middle(root)), root.parent / "out"
     killed(lambda: carry_out(plan, DiesAt("keep", "commitlog")))
     assert "mqtool undo" in refused("unfinished", lambda: backup(root, out))
     assert "mqtool undo" in refused("unfinished", lambda: salvage(root, out))
+    for words in (["convert", "file-queues", root, out], ["export", root, "--output", out], ["replay", root, "--to", out]):
+        assert cli([str(word) for word in words]) == 4
+        assert "mqtool undo" in capsys.readouterr().err
     assert not out.exists()
     assert cli(["verify", str(root), "--format", "json"]) == 1
     verified = json.loads(capsys.readouterr().out)
