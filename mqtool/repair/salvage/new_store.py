@@ -34,6 +34,7 @@ from mqtool.repair.salvage.merge import Merge
 from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.report import SalvageResult, add_losses
 from mqtool.store.config_tables import SINGLE_DATABASE, unread_database
+from mqtool.store.copies import copy_tree
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.filter_bit_maps import bit_maps_of
 from mqtool.store.known_file import KnownFile
@@ -324,6 +325,7 @@ class _Salvage:
             kept = _without_positions(name, data, self._options.without_topics)
             (config / name).write_bytes(kept)
             self._result.config[name] = "copied" if kept == data else "copied, without positions in topics left out"
+        self._copy_access_rules()
         self._copy_checkpoint()
         with open_store(self._new, self._config) as made:
             survey = survey_log(made, self._settings.rules)
@@ -344,6 +346,16 @@ class _Salvage:
         if self._settings_source.version.line == "5.5":
             made = replace(made, confirm_physical_offset=last, logics_physical_offset=last)
         return {**files, file_names.CHECKPOINT: checkpoint.build(made)}
+
+    def _copy_access_rules(self) -> None:
+        """Copies the databases of users and of their permissions, which refer to no message."""
+        for name in (file_names.USERS, file_names.ACLS):
+            for store in self._stores:
+                place = store.path / file_names.CONFIG / name
+                if place.is_dir() and name not in self._result.config:
+                    (self._new / file_names.CONFIG / name).mkdir()
+                    copy_tree(place, self._new / file_names.CONFIG / name)
+                    self._result.config[name] = "copied"
 
     def _copy_checkpoint(self) -> None:
         """Copies a checkpoint because of the release that it shows; a new one replaces it at the end."""

@@ -144,7 +144,11 @@ def test_a_store_with_an_unfinished_change_is_not_copied(root, capsys):
     killed(lambda: carry_out(plan, DiesAt("keep", "commitlog")))
     assert "mqtool undo" in refused("unfinished", lambda: backup(root, out))
     assert "mqtool undo" in refused("unfinished", lambda: salvage(root, out))
-    for words in (["convert", "file-queues", root, out], ["export", root, "--output", out], ["replay", root, "--to", out]):
+    for words in (
+        ["convert", "file-queues", root, out],
+        ["export", root, "--output", out],
+        ["replay", root, "--to", out],
+    ):
         assert cli([str(word) for word in words]) == 4
         assert "mqtool undo" in capsys.readouterr().err
     assert not out.exists()

@@ -704,3 +704,19 @@ def test_a_message_lost_at_the_front_of_the_log_is_reported_though_its_unit_ends
     assert [(row.topic, row.salvaged, row.lost) for row in found.queues if row.topic == "Quiet"] == [("Quiet", 0, 1)]
     with mqtool.open(tmp_path / "new") as store:
         assert store.commit_log.min_offset == builder.segment_size
+
+
+def test_users_and_their_permissions_are_copied(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    for name in ("users", "acls"):
+        (root / "config" / name).mkdir()
+        (root / "config" / name / "CURRENT").write_bytes(b"MANIFEST-000005\n")
+        (root / "config" / name / "000004.log").write_bytes(name.encode())
+    result = salvage(root, tmp_path / "new")
+    assert (result.config["users"], result.config["acls"]) == ("copied", "copied")
+    for name in ("users", "acls"):
+        copied = tmp_path / "new" / "config" / name
+        assert {path.name: path.read_bytes() for path in copied.iterdir()} == {
+            "CURRENT": b"MANIFEST-000005\n",
+            "000004.log": name.encode(),
+        }
