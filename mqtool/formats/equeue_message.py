@@ -110,9 +110,6 @@ class Shape:
             return RECORD.build(record)
         return OLD_RECORD.build(_OldRecord(*(getattr(record, name) for name in _OldRecord.__struct_fields__)))
 
-    def __repr__(self) -> str:
-        return f"Shape({self.name})"
-
 
 CURRENT = Shape("2.6", producer=True)
 OLD = Shape("2.2", producer=False)

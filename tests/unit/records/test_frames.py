@@ -5,10 +5,13 @@ import struct
 import numpy as np
 import pytest
 
+from mqtool.errors import UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MAGIC_BLANK, MAGIC_V1, build_blank
+from mqtool.records.columns import schema
 from mqtool.records.frame_scan import Stop, scan_frames, scan_some
 from mqtool.records.frames import Frames, frames_at
+from mqtool.records.json_rows import json_lines
 from tests.support.builder import encode, record_of
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -198,3 +201,14 @@ def test_a_scan_of_some_frames_ends_before_one_that_is_incomplete():
     last = records[0].total_size + records[1].total_size
     assert scan_some(cut, 0, 2) == ([0, records[0].total_size], last, None)
     assert scan_some(cut, 0, 3) == ([0, records[0].total_size, last], last, Stop.MORE)
+
+
+def test_no_frames_are_no_lines():
+    data, _ = chain({})
+    none = frames_at(memoryview(data), 0, 0)[1].select(slice(0, 0))
+    assert bytes(json_lines(none)) == b""
+
+
+def test_an_unknown_column_is_named_with_those_that_exist():
+    with pytest.raises(UsageError, match=r"unknown column 'colour'; known: .*queue_offset"):
+        schema(["topic", "colour"])

@@ -14,6 +14,7 @@ from mqtool.records.queue_build import (
     accepts_batch,
     batch_min_offset,
     is_dispatched,
+    is_file_expired,
     pack,
     placement_of,
     queue_keys,
@@ -144,3 +145,9 @@ def test_a_queue_offset_whose_position_overflows_is_where_java_puts_it():
     assert placement_of((1 << 62) + 3, 60) is UnitPlacement.NEXT
     assert placement_of((1 << 62) + 3, 80) is UnitPlacement.PRESENT
     assert placement_of((1 << 62) + 3, 40) is UnitPlacement.AFTER_GAP
+
+
+def test_a_queue_file_expires_by_its_last_unit_if_it_has_one():
+    unit = struct.pack(">qiq", 100, 10, 0)
+    assert (is_file_expired(unit, 100), is_file_expired(unit, 101)) == (False, True)
+    assert not is_file_expired(b"", 101)
