@@ -20,10 +20,12 @@ BASH = """
 try() { COMP_WORDS=("$@"); COMP_CWORD=$(($# - 1)); COMPREPLY=(); _mqtool_completion mqtool; echo "${COMPREPLY[@]}"; }
 try mqtool verif
 try mqtool verify --fail
+try mqtool runbook run rb-05
 """
 FISH = """
 complete -C "mqtool verif" | string split -f 1 \\t
 complete -C "mqtool verify --fail" | string split -f 1 \\t
+complete -C "mqtool runbook run rb-05" | string split -f 1 \\t
 """
 ZSH = """
 zmodload zsh/zpty
@@ -33,6 +35,8 @@ zpty -w -n terminal $'mqtool verif\\t'
 zpty -r terminal shown '*mqtool verify *' && echo verify
 zpty -w -n terminal $'--fail\\t'
 zpty -r terminal shown '*--fail-on *' && echo --fail-on
+zpty -w -n terminal $'\\025mqtool runbook run rb-05\\t'
+zpty -r terminal shown '*rb-05 *' && echo rb-05
 """
 """Types into a terminal and waits for what the shell completes."""
 
@@ -64,13 +68,13 @@ def run(environment: dict[str, str], *command: str) -> str:
 
 
 @pytest.mark.parametrize(("shell", "program"), [("bash", BASH), ("zsh", ZSH), ("fish", FISH)])
-def test_a_shell_completes_commands_and_options(shell, program, environment):
+def test_a_shell_completes_commands_options_and_values(shell, program, environment):
     if shutil.which(shell) is None:
         pytest.skip(f"{shell} is not installed")
     [commands] = [text for text in SET_UP if f"source_{shell}" in text]
     run(environment, "sh", "-ec", commands)
     options = {"bash": ["--norc"], "zsh": ["-f"], "fish": []}[shell]
-    assert run(environment, shell, *options, "-c", program).split() == ["verify", "--fail-on"]
+    assert run(environment, shell, *options, "-c", program).split() == ["verify", "--fail-on", "rb-05"]
 
 
 def test_the_page_on_installing_sets_up_three_shells():

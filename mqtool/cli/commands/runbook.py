@@ -178,7 +178,8 @@ BeforeOption = Annotated[
 def _ids(incomplete: str) -> list[str]:
     from mqtool.repair.runbooks import RUNBOOKS
 
-    return [name for name in RUNBOOKS if name.startswith(incomplete.upper())]
+    names = (name.lower() if incomplete[:1].islower() else name for name in RUNBOOKS)
+    return [name for name in names if name.startswith(incomplete)]
 
 
 IdArgument = Annotated[
