@@ -3,6 +3,7 @@
 import errno
 import json
 import os
+import shutil
 import struct
 from pathlib import Path
 
@@ -90,6 +91,18 @@ def test_guesses_and_topics_without_configuration_are_reported(mqtool, tmp_path)
     assert result.document["unconfigured_topics"] == ["Exact", "Filler", "Roll"]
     values = {(guess["file"], guess["item"]): guess["value"] for guess in result.document["guesses"]}
     assert values["topics.json", "Roll"] == "3 queues, perm 6" or values["topics.json", "Roll"].endswith("perm 6")
+
+
+def test_values_of_a_timer_that_no_record_states_are_reported_as_guesses(mqtool, tmp_path):
+    root = copy_store("timer-5.5.0", tmp_path)
+    shutil.rmtree(root / "timerlog")
+    (root / "timerwheel").unlink()
+    (root / "config" / "timercheck").unlink()
+    result = rebuild(mqtool, "timer", root, "--output", tmp_path / "out")
+    guesses = {guess["file"]: (guess["item"], guess["value"]) for guess in result.document["guesses"]}
+    assert guesses.keys() == {"timerlog", "config/timercheck"}
+    assert guesses["timerlog"] == ("write times", "22 of 25 units")
+    assert guesses["config/timercheck"][0] == "last_read_time_ms"
 
 
 def test_settings_are_reported_with_their_evidence(mqtool, tmp_path):

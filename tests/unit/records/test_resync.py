@@ -274,3 +274,15 @@ def test_a_record_behind_long_damage_is_found_whatever_the_window(window, monkey
     segment = SegmentBytes(reader(data), 0, len(data))
     assert next_record(segment, 0) == start
     assert next_record(segment, 0, end=start) is None
+
+
+@pytest.mark.parametrize("step", [60, 100, 150])
+def test_a_chain_of_records_is_followed_though_some_are_longer_than_what_is_read_at_once(step, monkeypatch):
+    monkeypatch.setattr(segment_bytes, "_CHAIN_STEP", step)
+    segment = Segment(size=SIZE)
+    for length in (10, 400, 3, 1000):
+        segment.add(b"b" * length)
+    data = bytes(segment.data)
+    assert SegmentBytes(reader(data), 0, len(data)).chain_end(0, SIZE) == len(data)
+    cut = data[:-1]
+    assert SegmentBytes(reader(cut), 0, len(cut)).chain_end(0, SIZE) == segment.starts[-1]

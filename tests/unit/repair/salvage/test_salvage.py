@@ -720,3 +720,18 @@ def test_users_and_their_permissions_are_copied(tmp_path):
             "CURRENT": b"MANIFEST-000005\n",
             "000004.log": name.encode(),
         }
+
+
+def test_a_batch_queue_whose_messages_have_expired_continues_at_its_queue_offset(tmp_path):
+    root, config = copy_store("bcq-5.5.0", tmp_path), store_fixture("bcq-5.5.0").config
+    with engine_open(root, options_for(root, config)) as store:
+        for _ in range(100):  # into the second segment
+            store.put("Busy", 0, b"busy" * 200)
+    (root / "commitlog" / f"{0:020d}").unlink()
+    with mqtool.open(root, config) as old:
+        ends = [old.queue("BatchTopic", number).max_offset for number in range(2)]
+    assert ends == [60, 17]
+    salvage(root, tmp_path / "new", SalvageOptions(config=config))
+    with mqtool.open(tmp_path / "new", config) as store:
+        assert [store.queue("BatchTopic", number).max_offset for number in range(2)] == ends
+    assert errors(tmp_path / "new") == set()
