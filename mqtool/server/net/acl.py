@@ -8,10 +8,10 @@ PlainAccessValidator, PlainPermissionManager (4.9.7), DefaultAuthenticationProvi
 
 import base64
 import hmac
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from mqtool.errors import RemoteProtocolError
-from mqtool.formats.topics import RETRY_PREFIX, TRACE_TOPIC
+from mqtool.formats.topics import RETRY_PREFIX, TRACE_TOPIC, is_retry_of, popped_topic, retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.registration_body import document_in
@@ -54,6 +54,8 @@ _SENDS = {
     RequestCode.SEND_BATCH_MESSAGE: "b",
     RequestCode.SEND_REPLY_MESSAGE: "topic",
     RequestCode.SEND_REPLY_MESSAGE_V2: "b",
+    RequestCode.RECALL_MESSAGE: "topic",
+    RequestCode.END_TRANSACTION: "topic",
 }
 """By request code: the header field with the topic that is sent to."""
 
@@ -72,6 +74,8 @@ _READS: dict[int, tuple[str | None, str | None]] = {
     RequestCode.GET_CONSUMER_LIST_BY_GROUP: (None, "consumerGroup"),
 }
 """By request code: the header fields with the topic and the consumer group."""
+
+_ACKS = frozenset({RequestCode.ACK_MESSAGE, RequestCode.CHANGE_MESSAGE_INVISIBLETIME})
 
 
 def sign(command: Command, secret_key: str, *, without: frozenset[str] = frozenset()) -> str:
@@ -123,10 +127,10 @@ class Acl:
         return self.check(command, peer) if command.code in ROUTE_CHANGES else None
 
     def _check_rights(self, command: Command, account: Account, peer: Peer) -> Answer:
-        if account.admin:
+        if account.admin and not account.rights:  # listed permissions limit an administrator too
             return None
         code, name = command.code, account.access_key
-        if code in ADMIN_ONLY:
+        if code in ADMIN_ONLY and not account.admin:
             return self._refuse(
                 command,
                 f"Need admin permission for request code={code}, but accessKey={name} is not",
@@ -168,18 +172,43 @@ def _required_rights(command: Command) -> Iterator[tuple[str, Right]]:
     code, fields = command.code, command.fields
     if (name := _SENDS.get(code)) is not None:  # type: ignore[call-overload]
         topic = fields.get(name, "")
+        if code == RequestCode.END_TRANSACTION and not topic.strip():  # clients of 4.x do not send it
+            return
         if topic.startswith(RETRY_PREFIX):  # 4.9.7 checks a field that no send has, so it allows every send
             yield topic, Right.SUBSCRIBE
         elif topic != TRACE_TOPIC:
             yield topic, Right.PUBLISH
     elif code == RequestCode.HEART_BEAT:
         yield from _of_heartbeat(command)
+    elif code in _ACKS:
+        yield from _of_acks([(fields.get("consumerGroup", ""), fields.get("topic", ""))])
+    elif code == RequestCode.BATCH_ACK_MESSAGE:
+        yield from _of_batch_ack(command)
     elif code in _READS:
         topic_field, group_field = _READS[code]
         if topic_field is not None and topic_field in fields:
             yield fields[topic_field], Right.SUBSCRIBE
         if group_field is not None and group_field in fields:
             yield RETRY_PREFIX + fields[group_field], Right.SUBSCRIBE
+
+
+def _of_acks(acks: Iterable[tuple[str, str]]) -> Iterator[tuple[str, Right]]:
+    """Yields the rights for acknowledgements by (consumer group, topic), where a POP retry topic is its topic."""
+    for group, topic in acks:
+        named = popped_topic(group, topic) if is_retry_of(topic, group) else topic
+        if named:  # the group's own retry topic needs only the right on the group
+            yield named, Right.SUBSCRIBE
+        yield retry_topic(group), Right.SUBSCRIBE
+
+
+def _of_batch_ack(command: Command) -> Iterator[tuple[str, Right]]:
+    if not command.body:
+        return
+    try:
+        acks = {(str(one["c"]), str(one["t"])) for one in document_in(command.body).get("acks") or []}
+    except (KeyError, TypeError, AttributeError) as error:
+        raise RemoteProtocolError(f"list of acknowledgements: {error!r}") from error
+    yield from _of_acks(sorted(acks))
 
 
 def _of_heartbeat(command: Command) -> Iterator[tuple[str, Right]]:

@@ -10,12 +10,13 @@ import pytest
 
 from mqtool.errors import ConfigFileError, RemoteProtocolError
 from mqtool.protocol import Command
+from mqtool.protocol import RequestCode as R
 from mqtool.server.net.acl import ROUTE_CHANGES, Acl, sign
 from mqtool.server.net.acl_config import AclConfig, Right, address_matches, load
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
-from tests.support.acl import ACCOUNTS, refusal, requests, signed
+from tests.support.acl import ACCOUNTS, pull, refusal, requests, send, signed
 from tests.support.grpc_client import GrpcClient
 from tests.support.stores import copy_store
 
@@ -50,6 +51,81 @@ def check(acl: Acl, command: Command, host: str = "127.0.0.1") -> Command | None
 @pytest.mark.parametrize("label", list(RECORDED))
 def test_a_request_is_refused_as_by_a_real_broker(config, label):
     assert refusal(check(Acl(config, since_5=False), requests()[label])) == STRICTER.get(label, RECORDED[label])
+
+
+ADMIN_WITH_LIMITS = """
+accounts:
+- {accessKey: LimitedKey, secretKey: LimitedSecret, admin: true, defaultTopicPerm: PUB, topicPerms: [Secret=DENY]}
+- {accessKey: GroupsKey, secretKey: GroupsSecret, admin: true, groupPerms: [G=SUB]}
+"""
+
+
+def limited(tmp_path: Path, command: Command, key: str) -> str | None:
+    path = tmp_path / "plain_acl.yml"
+    path.write_text(ADMIN_WITH_LIMITS, "utf-8")
+    return refusal(check(Acl(load(path), since_5=False), signed(command, key, key.replace("Key", "Secret"))))
+
+
+def test_listed_permissions_limit_an_administrator_too(tmp_path):
+    """PlainPermissionManager.checkPerm (4.9.7) exempts only an administrator without listed permissions."""
+    assert limited(tmp_path, send("Secret"), "LimitedKey") == "No default permission for topic:Secret"
+    assert limited(tmp_path, send("Other"), "LimitedKey") is None
+    assert limited(tmp_path, pull("Other", "G"), "GroupsKey") == "No default permission for topic:Other"
+
+
+def test_an_administrator_with_listed_permissions_may_still_administrate(tmp_path):
+    for code in (R.UPDATE_AND_CREATE_TOPIC, R.UPDATE_BROKER_CONFIG, R.DELETE_TOPIC_IN_BROKER):
+        assert limited(tmp_path, Command(code, fields={"topic": "Secret"}), "LimitedKey") is None
+
+
+def by_reader(code: int, fields: dict[str, str], body: bytes = b"") -> Command:
+    return signed(Command(code, fields=fields, body=body), "ReaderKey")
+
+
+def batch_ack(*entries: tuple[str, str]) -> Command:
+    acks = [{"c": group, "t": topic, "r": "0", "so": 0, "q": 0, "rq": 0, "pt": 1, "it": 1} for group, topic in entries]
+    return by_reader(R.BATCH_ACK_MESSAGE, {}, json.dumps({"acks": acks}).encode())
+
+
+@pytest.mark.parametrize("code", [R.ACK_MESSAGE, R.CHANGE_MESSAGE_INVISIBLETIME])
+@pytest.mark.parametrize(
+    ("topic", "group", "refused"),
+    [
+        ("Open", "OpenGroup", None),
+        ("Closed", "OpenGroup", "topic:Closed"),
+        ("Open", "ClosedGroup", "group:ClosedGroup"),
+        ("%RETRY%OpenGroup", "OpenGroup", None),
+        ("%RETRY%OpenGroup_Open", "OpenGroup", None),
+        ("%RETRY%OpenGroup+Open", "OpenGroup", None),
+        ("%RETRY%OpenGroup_Closed", "OpenGroup", "topic:Closed"),
+    ],
+)
+def test_an_acknowledgement_needs_the_rights_of_a_pop(config, code, topic, group, refused):
+    command = by_reader(code, {"topic": topic, "consumerGroup": group})
+    expected = None if refused is None else f"No default permission for {refused}"
+    assert refusal(check(Acl(config, since_5=False), command)) == expected
+
+
+def test_each_entry_of_a_list_of_acknowledgements_needs_the_rights_of_a_pop(config):
+    acl = Acl(config, since_5=False)
+    assert check(acl, batch_ack(("OpenGroup", "Open"))) is None
+    assert check(acl, batch_ack()) is None
+    assert check(acl, by_reader(R.BATCH_ACK_MESSAGE, {"a": "b"})) is None  # the handler answers it
+    closed = batch_ack(("OpenGroup", "Open"), ("OpenGroup", "Closed"))
+    assert refusal(check(acl, closed)) == "No default permission for topic:Closed"
+    with pytest.raises(RemoteProtocolError, match="list of acknowledgements: "):
+        check(acl, by_reader(R.BATCH_ACK_MESSAGE, {}, b'{"acks":[{}]}'))
+
+
+@pytest.mark.parametrize("code", [R.RECALL_MESSAGE, R.END_TRANSACTION])
+def test_a_recall_or_the_end_of_a_transaction_needs_the_right_to_publish(config, code):
+    acl = Acl(config, since_5=False)
+    assert check(acl, by_reader(code, {"topic": "WriteOnly"})) is None
+    assert refusal(check(acl, by_reader(code, {"topic": "ReadOnly"}))) == "No default permission for topic:ReadOnly"
+
+
+def test_the_end_of_a_transaction_without_a_topic_comes_from_an_old_client(config):
+    assert check(Acl(config), by_reader(R.END_TRANSACTION, {"producerGroup": "P"})) is None
 
 
 @pytest.mark.parametrize("label", list(RECORDED))
