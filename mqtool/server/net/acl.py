@@ -45,6 +45,7 @@ ADMIN_ONLY = ROUTE_CHANGES | frozenset(
         RequestCode.UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST,
         RequestCode.DELETE_SUBSCRIPTIONGROUP,
         RequestCode.DELETE_TOPIC_IN_BROKER,
+        RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN,
     }
 )
 

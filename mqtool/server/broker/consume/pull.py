@@ -168,6 +168,9 @@ class PullProcessor:
                 raise RefusalError(
                     ResponseCode.NO_PERMISSION, f"the consumer group[{group}] can not consume by broadcast way"
                 )
+            if self._broker.groups.is_forbidden(group, topic):
+                remark = f"the consumer group[{group}] is forbidden for topic[{topic}]"
+                raise RefusalError(ResponseCode.NO_PERMISSION, remark)
             subscription = found.subscriptions.get(topic)
             if subscription is None:
                 raise RefusalError(ResponseCode.SUBSCRIPTION_NOT_EXIST, "the consumer's subscription not exist")

@@ -47,6 +47,7 @@ class TopicAdmin:
             RequestCode.DELETE_SUBSCRIPTIONGROUP: self.delete_group,
             RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG: self.group_config,
             RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG: self.all_groups,
+            RequestCode.UPDATE_AND_GET_GROUP_FORBIDDEN: self.group_forbidden,
         }
 
     # -- topics --------------------------------------------------------------------------------------------------
@@ -213,7 +214,7 @@ class TopicAdmin:
 
     def all_groups(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_ALL_SUBSCRIPTIONGROUP_CONFIG, in pages if the request asks for them."""
-        table = self._broker.groups.table
+        table, forbidden = self._broker.groups.table, self._broker.groups.forbidden
         shown, total = _page(command, table, "groupSeq", "maxGroupNum")
         return ok(
             command,
@@ -221,11 +222,23 @@ class TopicAdmin:
             body(
                 {
                     "dataVersion": version_body(self._broker.groups.data_version),
-                    "forbiddenTable": {},
+                    "forbiddenTable": {
+                        name: topics for name, topics in forbidden.items() if len(shown) == total or name in shown
+                    },
                     "subscriptionGroupTable": {name: document_of(table[name]) for name in shown},
                 }
             ),
         )
+
+    async def group_forbidden(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
+        """UPDATE_AND_GET_GROUP_FORBIDDEN: returns whether a group may pull a topic, after setting it if requested."""
+        self._broker.check_release_5(command)
+        group, topic = text(command, "group"), text(command, "topic")
+        if "readable" in command.fields:
+            self._broker.groups.forbid(group, topic, forbidden=not flag(command, "readable"))
+            await self._broker.persister.saved()
+        is_readable = not self._broker.groups.is_forbidden(group, topic)
+        return ok(command, data=body({"group": group, "readable": is_readable, "topic": topic}), remark="")
 
 
 def version_body(version: DataVersion) -> dict[str, Any]:

@@ -6,7 +6,8 @@ import time
 
 import pytest
 
-from mqtool.errors import UsageError
+from mqtool.errors import ConfigFileError, UsageError
+from mqtool.formats import config_json
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
@@ -589,3 +590,51 @@ def test_a_changed_setting_is_read_as_one_of_the_configuration_file(client, serv
     before = server.broker.settings.text("maxTransferCountOnMessageInDisk")
     answer = client.call(25, b"maxTransferCountOnMessageInDisk=9 \n")
     assert (answer.code, server.broker.settings.text("maxTransferCountOnMessageInDisk")) == (29, before)
+
+
+def forbidden(client, group, topic, **fields):
+    return client.call(353, group=group, topic=topic, **fields).json
+
+
+def test_a_group_may_not_pull_a_topic_that_is_forbidden_for_it(client, topic):
+    client.heartbeat("c@1", consumers={"GForbidden": [topic, "Other"]})
+    asked = {"group": "GForbidden", "sysFlag": 0}
+    readable = {"group": "GForbidden", "topic": topic, "readable": True}
+    assert forbidden(client, "GForbidden", topic) == readable
+    assert forbidden(client, "GForbidden", topic, readable=False) == readable | {"readable": False}
+    answer = client.pull(topic, **asked)
+    assert (answer.code, answer.remark) == (16, f"the consumer group[GForbidden] is forbidden for topic[{topic}]")
+    assert client.pull(topic, group="GForbidden").code == 19  # with a subscription of its own, as in the broker
+    assert forbidden(client, "GForbidden", "Other", readable=False)["readable"] is False
+    assert forbidden(client, "GForbidden", topic, readable=True) == readable
+    assert client.pull(topic, **asked).code == 19
+    assert client.call(201).json["forbiddenTable"] == {"GForbidden": {"Other": 4}}
+    assert client.call(201, groupSeq=0, maxGroupNum=1).json["forbiddenTable"] == {}
+    assert client.call(207, groupName="GForbidden").code == 0
+    assert client.call(201).json["forbiddenTable"] == {}
+
+
+def test_forbidden_topics_of_a_store_are_kept(tmp_path):
+    with MqServer(tmp_path / "store") as server, Client(server.broker_address) as client:
+        client.create_topic("T", 1)
+        forbidden(client, "G", "T", readable=False)
+        forbidden(client, "G", "U", readable=False)
+        server.restart()
+    path = tmp_path / "store" / "config" / "subscriptionGroup.json"
+    table = config_json.parse(path.read_bytes())
+    assert table["forbiddenTable"] == {"G": {"T": 4, "U": 4}}
+    table["forbiddenTable"]["G"] = {"T": -1, "U": 2}
+    path.write_bytes(config_json.build(table, config_json.JsonStyle.PRETTY_2))
+    with MqServer(tmp_path / "store") as server, Client(server.broker_address) as client:
+        assert forbidden(client, "G", "T")["readable"] is forbidden(client, "G", "U")["readable"] is True
+        assert forbidden(client, "G", "U", readable=False)["readable"] is False
+        assert client.call(201).json["forbiddenTable"] == {"G": {"T": -1, "U": 6}}
+
+
+@pytest.mark.parametrize("value", [5, {"G": 5}, {"G": {"T": "many"}}])
+def test_a_table_of_forbidden_topics_that_cannot_be_read_is_an_error(tmp_path, value):
+    groups = tmp_path / "store" / "config" / "subscriptionGroup.json"
+    groups.parent.mkdir(parents=True)
+    groups.write_text(json.dumps({"subscriptionGroupTable": {}, "forbiddenTable": value}), "utf-8")
+    with pytest.raises(ConfigFileError, match=r"subscriptionGroup\.json: "), MqServer(tmp_path / "store"):
+        pass
