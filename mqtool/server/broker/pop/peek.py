@@ -8,12 +8,12 @@ from collections.abc import Mapping
 
 from mqtool.engine import GetResult, GetStatus
 from mqtool.formats.service_records import GroupQueue
-from mqtool.formats.topics import pop_retry_topic
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.order import OrderTable
+from mqtool.server.broker.pop.request import retry_topics
 from mqtool.server.net.peer import Handler, Peer
 
 _OUTSIDE_QUEUE = frozenset({GetStatus.OFFSET_TOO_SMALL, GetStatus.OFFSET_OVERFLOW_BADLY})
@@ -123,5 +123,5 @@ class PeekProcessor:
         count = config.read_queue_nums
         start = next(self._turns) % max(1, count)
         every = [(start + number_) % count for number_ in range(count)] if queue_id < 0 else [queue_id]
-        retry = GroupQueue(group, pop_retry_topic(group, topic), 0)
-        return [GroupQueue(group, topic, one) for one in every] + [retry]
+        retries = [GroupQueue(group, one, 0) for one in retry_topics(broker.settings, group, topic)]
+        return [GroupQueue(group, topic, one) for one in every] + retries

@@ -10,6 +10,7 @@ from mqtool.protocol.codes import FAQ, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, flag, illegal_queue, number, text
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.filters import checked_filter
 from mqtool.server.net.peer import Peer
 from mqtool.store.filters import MessageFilter
@@ -35,6 +36,15 @@ class PopRequest(NamedTuple):
     attempt_id: str | None
 
 
+def retry_topics(settings: BrokerSettings, group: str, topic: str) -> list[str]:
+    """Returns the retry topics that a pop reads; redelivered messages are put into the first one."""
+    first = pop_retry_topic(group, topic)
+    if not settings.flag("enableRetryTopicV2"):
+        return [first]
+    second = pop_retry_topic(group, topic, second_form=True)
+    return [second, first] if settings.flag("retrieveMessageFromPopRetryTopicV1") else [second]
+
+
 def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
     """Parses a request; raises RefusalError for the first check that fails, in the real broker's order."""
     group, topic, order = text(command, "consumerGroup"), text(command, "topic"), flag(command, "order")
@@ -52,8 +62,10 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
         every, start = every[::-1], 0
     queues = [GroupQueue(group, topic, one) for one in every[start:] + every[:start]]
     if not order and not topic.startswith(RETRY_PREFIX):  # the retry topic need not exist yet
+        retries = [GroupQueue(group, one, 0) for one in retry_topics(broker.settings, group, topic)]
+        random.shuffle(retries)
         first = random.randrange(_RETRIES_FIRST) == 0  # noqa: S311
-        queues.insert(0 if first else len(queues), GroupQueue(group, pop_retry_topic(group, topic), 0))
+        queues = [*retries, *queues] if first else [*queues, *retries]
     return PopRequest(
         group,
         topic,

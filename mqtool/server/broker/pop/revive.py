@@ -17,10 +17,11 @@ from mqtool.formats.service_records import (
     check_revive_time,
     revive_record,
 )
-from mqtool.formats.topics import RETRY_PREFIX, REVIVE_TOPIC_PREFIX, pop_retry_topic, popped_topic
+from mqtool.formats.topics import RETRY_PREFIX, REVIVE_TOPIC_PREFIX, popped_topic
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
+from mqtool.server.broker.pop.request import retry_topics
 
 _LOG = logging.getLogger(__name__)
 
@@ -143,7 +144,7 @@ class Revive:
             return True
         message = parsed_record(found.records[0])
         is_retry = key.topic.startswith(RETRY_PREFIX)
-        topic = key.topic if is_retry else pop_retry_topic(key.group, key.topic)
+        topic = key.topic if is_retry else retry_topics(broker.settings, key.group, key.topic)[0]
         broker.topics.create_for_send_back(topic, 1)
         if broker.offsets.get(key.group, topic, 0) is None:
             broker.offsets.commit(key.group, topic, 0, 0)

@@ -494,3 +494,44 @@ def test_with_synchronous_flushes_batches_are_sent_and_acknowledged(tmp_path):
         entry = {"b": "Aw==", "c": "GSync", "t": "Sync", "r": "0", "so": 0, "q": 0, "it": int(found["invisibleTime"])}
         assert acks(client, {**entry, "rq": int(found["reviveQid"]), "pt": int(found["popTime"])}).code == 0
         until(lambda: acknowledged_by(client, "GSync") == [0, 1])
+
+
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({}, {"1 0 0"}),
+        ({"enableRetryTopicV2": "true"}, {"2 0 0", "1 0 0"}),
+        ({"enableRetryTopicV2": "true", "retrieveMessageFromPopRetryTopicV1": "false"}, {"2 0 0"}),
+    ],
+    ids=["first", "both", "second"],
+)
+def test_a_pop_reads_the_retry_topics_of_the_configuration(settings, expected):
+    with MqServer(**settings) as server, Client(server.broker_address) as client:
+        client.create_topic("T", 1)
+        client.heartbeat("c@1", consumers={"G": ["T"]})
+        for name in ("%RETRY%G_T", "%RETRY%G+T"):
+            server.call(lambda name=name: server.broker.topics.create_for_send_back(name, 1))
+            assert client.put(name, b"again").code == 0
+        until(lambda: client.call(30, topic="%RETRY%G+T", queueId=0).fields["offset"] == "1")
+        peeked = client.call(200052, consumerGroup="G", topic="T", queueId=-1, maxMsgNums=8)
+        assert len(bodies(peeked)) == len(expected)
+        asked = {"consumerGroup": "G", "topic": "T", "queueId": -1, "pollTime": 0, "bornTime": 0}
+        assert client.call(200054, **asked).fields["hasMsg"] == "true"
+        answer = pop(client, "T", group="G")
+        assert set(answer.fields["startOffsetInfo"].split(";")) == expected
+        assert [facts["topic"] for facts, _ in records(answer)] == ["T"] * len(expected)
+        assert client.call(200054, **asked).fields["hasMsg"] == "false"
+
+
+@pytest.mark.slow
+def test_what_is_not_acknowledged_is_put_into_the_retry_topic_of_the_configuration():
+    with MqServer(enableRetryTopicV2="true") as server, Client(server.broker_address) as client:
+        fill(client, "T", 1)
+        assert pop(client, "T", invisible=100, group="G").fields["startOffsetInfo"] == "0 0 0"
+        answer = pop(client, "T", group="G", poll=20_000)
+        assert answer.fields["startOffsetInfo"] == "2 0 0"
+        ((facts, _),) = records(answer)
+        done = {"topic": "%RETRY%G+T", "queueId": 0, "offset": facts["queue_offset"]}
+        extra = facts["properties"]["POP_CK"]
+        assert client.call(200051, consumerGroup="G", extraInfo=extra, **done).code == 0
+        assert client.call(30, topic="%RETRY%G_T", queueId=0).fields["offset"] == "0"
