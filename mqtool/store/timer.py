@@ -1,17 +1,53 @@
-"""The timer's files of a store, read: slots of the wheel, units of the log, and the checkpoint."""
+"""The timer's files of a store, read: slots of the wheel, units of the log, the checkpoint, and RocksDB's position."""
 
 from pathlib import Path
 
 import numpy as np
+from msgspec import Struct
 
 from mqtool.errors import StoreError
 from mqtool.formats import file_names, timer
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.file_sizes import TIMER_LOG, KnownSize
 from mqtool.store.files import ReadFile, is_file, list_mapped_files, read_file
+from mqtool.store.rocksdb import Database, is_database
 
 _BLANK_SLOTS = 60
 """Slots of the wheel that a roll window leaves free (TimerMessageStore.TIMER_BLANK_SLOTS)."""
+
+_FAMILY = "timer"
+_POSITION, _DELIVERED_UNTIL = b"sys_topic_scan_offset_checkpoint", b"timeline_checkpoint"
+_LONG_SIZE = 8
+
+
+class RocksdbTimer(Struct, frozen=True):
+    """What a broker with timerRocksDBEnable keeps of timer messages in RocksDB.
+
+    Attributes:
+        queue_offset: queue offset in the timer topic from which the broker continues; 0 without such a timer.
+        is_waiting: whether messages wait for their delivery time.
+    """
+
+    queue_offset: int = 0
+    is_waiting: bool = False
+
+
+def read_rocksdb_timer(root: Path) -> RocksdbTimer:
+    """Returns the state of the timer in a store's RocksDB. Source: MessageRocksDBStorage, TimerRocksDBRecord (5.5.0).
+
+    Raises:
+        UnavailableError: there is a RocksDB, and rocksdict is not installed.
+        StoreError: the RocksDB cannot be read.
+    """
+    path = root / file_names.ROCKSDB_STORE
+    if not path.is_dir() or not is_database(path):
+        return RocksdbTimer()
+    with Database(path) as database:
+        points = {key: value for key, value in database.items(_FAMILY, _POSITION[:1]) if len(value) == _LONG_SIZE}
+        position = int.from_bytes(points.get(_POSITION, b""), "big", signed=True)
+        delivered = points.get(_DELIVERED_UNTIL, bytes(_LONG_SIZE))
+        waiting = any(key not in (_POSITION, _DELIVERED_UNTIL) for key, _ in database.items(_FAMILY, delivered))
+        return RocksdbTimer(max(0, position), waiting)
 
 
 def read_wheel(root: Path) -> np.ndarray:

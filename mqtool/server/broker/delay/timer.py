@@ -5,14 +5,15 @@ put into its own topic at that time. Source: HookUtils.transformTimerMessage, Ti
 (5.5.0).
 """
 
+import logging
 import time
 from collections.abc import Mapping
 from functools import lru_cache
 
 from mqtool.engine import PutStatus
 from mqtool.engine.write.hooks import OutgoingMessage
-from mqtool.errors import FormatError
-from mqtool.formats import java, properties, service_records
+from mqtool.errors import FormatError, StoreError, UnavailableError, UsageError
+from mqtool.formats import file_names, java, properties, service_records
 from mqtool.formats.commit_log import is_queued
 from mqtool.formats.timer import CHECKPOINT, TimerLogUnit, TimerMagic, is_recall, time_in_wheel
 from mqtool.formats.topics import TIMER_TOPIC
@@ -24,7 +25,9 @@ from mqtool.server.broker.delay.recall_handle import RecallHandle, parse_handle
 from mqtool.server.broker.delay.timer_files import TimerFiles
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued
 from mqtool.server.net.peer import Handler, Peer
-from mqtool.store.timer import log_file_size, roll_window
+from mqtool.store.timer import log_file_size, read_rocksdb_timer, roll_window, saved_checkpoint
+
+_LOG = logging.getLogger(__name__)
 
 _PERIOD_S = 0.1
 _EXPIRY_PERIOD_S = 30
@@ -160,19 +163,54 @@ class Timer:
 
         Raises:
             LayoutError: a file has a size that the broker does not start with.
+            UsageError, UnavailableError, StoreError: it is unknown which messages the timer in RocksDB has delivered.
         """
         self._broker.writer.rewrites.insert(0, (b"TIMER_", self.rewrite))
         if not self._broker.settings.flag("timerWheelEnable") or self._broker.release < (5, 5):
             return
-        root = self._broker.root
+        root, in_rocksdb = self._broker.root, self._read_in_rocksdb()
         self._files = files = TimerFiles(root, self._precision, log_file_size(root, self._config))
         now = self._floor(time.time_ns() // 1_000_000)
         self._read_ms = self._floor(files.checkpoint.last_read_time_ms) or now
-        self._queue_offset = files.checkpoint.last_timer_queue_offset
+        self._queue_offset = max(files.checkpoint.last_timer_queue_offset, in_rocksdb)
         last = files.last_unit()
         data = self._broker.messages.message_at(last.physical_offset) if last is not None else None
         if data is not None:
             self._queue_offset = max(self._queue_offset, parsed_record(data).record.queue_offset + 1)
+
+    def _read_in_rocksdb(self) -> int:
+        """Returns the queue offset up to which a timer in RocksDB has read the timer topic; 0 if there is none.
+
+        Like the broker, the timer continues there (TimerMessageStore.recover). Without the key in the configuration it
+        is unknown whether the broker has it; messages would be delivered again if it has.
+
+        Raises:
+            UsageError: only the configuration can tell where to continue.
+            UnavailableError, StoreError: timerRocksDBEnable is set, and the RocksDB cannot be read.
+        """
+        broker, key = self._broker, "timerRocksDBEnable"
+        root, is_known = broker.root, key in broker.settings.values
+        read, end = saved_checkpoint(root).last_timer_queue_offset, broker.messages.queue_bounds(TIMER_TOPIC, 0)[1]
+        if not broker.settings.flag(key) and (is_known or read >= end):
+            return 0
+        try:
+            found = read_rocksdb_timer(root)
+        except (StoreError, UnavailableError) as error:
+            if is_known:
+                raise
+            _LOG.warning("it is unknown whether timer messages from queue offset %d on were delivered: %s", read, error)
+            return 0
+        if not is_known and found.queue_offset > read:
+            raise UsageError(
+                f"{root}: timercheck has read {TIMER_TOPIC} up to queue offset {read}, the timer in RocksDB up to "
+                f"{found.queue_offset}; give the broker's configuration with --config, or set {key}: true to continue "
+                f"there, false to deliver the messages in between again"
+            )
+        if found.is_waiting:
+            _LOG.warning(
+                "timer messages wait in %s; only a broker with %s delivers them", file_names.ROCKSDB_STORE, key
+            )
+        return min(found.queue_offset, end)
 
     def close(self) -> None:
         """Writes the checkpoint and closes the files."""

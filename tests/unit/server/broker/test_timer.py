@@ -1,6 +1,7 @@
 """Timer messages: parked, filed in the wheel as the real broker files them, delivered at their time, taken back."""
 
 import os
+import shutil
 import time
 from types import SimpleNamespace
 
@@ -8,7 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from mqtool.engine import Compat, StoreOptions, open_store
-from mqtool.errors import LayoutError
+from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.errors import LayoutError, StoreError, UsageError
 from mqtool.formats import commit_log, properties, timer
 from mqtool.formats.timer import TimerMagic
 from mqtool.server.broker.delay.recall_handle import RecallHandle
@@ -249,6 +251,7 @@ def test_a_turn_deletes_files_of_the_log_whose_messages_have_expired(tmp_path, m
         messages = SimpleNamespace(
             get_message=lambda *_: store.get_message("none", 0, 0, 1),
             message_at=lambda _: None,
+            queue_bounds=lambda *_: (0, 0),
             min_physical_offset=0,
         )
         settings = BrokerSettings({"mappedFileSizeTimerLog": str(SMALL_LOG)})
@@ -350,3 +353,83 @@ def test_a_message_beyond_the_wheel_goes_round_until_its_time_is_within(tmp_path
     assert body == b"round"
     assert facts["stored"] >= due
     assert int(facts["properties"]["TIMER_ROLL_TIMES"]) >= 2
+
+
+def rocksdb_timer(root, position, *, waiting=()):
+    """A RocksDB like that of a broker with timerRocksDBEnable, which has delivered what was due at 2000 ms."""
+    rocksdict = pytest.importorskip("rocksdict")
+    options = rocksdict.Options(raw_mode=True)
+    options.create_if_missing(True)
+    options.create_missing_column_families(True)
+    families = {"timer": options}
+    database = rocksdict.Rdict(str(root / "rocksdbstore"), options, column_families=families)
+    family = database.get_column_family("timer")
+    family[b"sys_topic_scan_offset_checkpoint"] = position.to_bytes(8, "big")
+    family[b"timeline_checkpoint"] = (2000).to_bytes(8, "big")
+    for time_ms in (1000, *waiting):  # delivered ones are deleted later
+        family[time_ms.to_bytes(8, "big") + b"KEY"] = bytes(12)
+    database.close()
+
+
+@pytest.fixture
+def with_overdue_messages(tmp_path):
+    """A store with five timer messages whose time is over; nothing shows that they were delivered."""
+    with MqServer(tmp_path / "store", timerWheelEnable="false") as server, Client(server.broker_address) as client:
+        client.create_topic("T", 1)
+        for number in range(5):
+            place = {"REAL_TOPIC": "T", "REAL_QID": "0", "TIMER_OUT_MS": "1000"}
+            server.call(lambda number=number, place=place: put_parked(server, b"%d" % number, place))
+        until(lambda: client.call(30, topic="rmq_sys_wheel_timer", queueId=0).fields["offset"] == "5")
+    return tmp_path / "store"
+
+
+def put_parked(server, body, place):
+    message = OutgoingMessage("rmq_sys_wheel_timer", 0, body, properties.encode(place.items()))
+    assert server.broker.writer.put(message).ok
+
+
+@pytest.mark.parametrize(("position", "delivered"), [(0, 5), (3, 2), (5, 0), (99, 0)])
+def test_messages_that_the_timer_in_rocksdb_has_read_are_not_delivered_again(
+    with_overdue_messages, position, delivered
+):
+    rocksdb_timer(with_overdue_messages, position)
+    with (
+        MqServer(with_overdue_messages, timerRocksDBEnable="true") as server,
+        Client(server.broker_address) as client,
+    ):
+        until(lambda: client.call(28).json["table"]["timerOffsetBehind"] == "0")
+        assert client.call(30, topic="T", queueId=0).fields["offset"] == str(delivered)
+
+
+def test_messages_that_wait_in_rocksdb_are_said(with_overdue_messages, caplog):
+    rocksdb_timer(with_overdue_messages, 5)
+    with MqServer(with_overdue_messages, timerRocksDBEnable="true"):
+        assert "only a broker" not in caplog.text
+    shutil.rmtree(with_overdue_messages / "rocksdbstore")
+    rocksdb_timer(with_overdue_messages, 5, waiting=[2000])
+    with MqServer(with_overdue_messages, timerRocksDBEnable="true"):
+        assert "timer messages wait in rocksdbstore; only a broker with timerRocksDBEnable delivers them" in caplog.text
+
+
+def test_without_the_key_a_store_whose_timer_in_rocksdb_has_read_more_is_refused(with_overdue_messages):
+    rocksdb_timer(with_overdue_messages, 3)
+    words = r"up to queue offset 0, the timer in RocksDB up to 3; give the broker's configuration with --config"
+    with pytest.raises(UsageError, match=words), MqServer(with_overdue_messages):
+        pass
+    with (
+        MqServer(with_overdue_messages, timerRocksDBEnable="false") as server,
+        Client(server.broker_address) as client,
+    ):
+        until(lambda: client.call(30, topic="T", queueId=0).fields["offset"] == "5")
+
+
+def test_a_timer_in_rocksdb_that_cannot_be_read_is_an_error_where_it_is_used(with_overdue_messages, caplog):
+    (with_overdue_messages / "rocksdbstore").mkdir()
+    (with_overdue_messages / "rocksdbstore" / "CURRENT").write_bytes(b"no manifest")
+    with (
+        pytest.raises(StoreError, match="cannot be opened as a RocksDB"),
+        MqServer(with_overdue_messages, timerRocksDBEnable="true"),
+    ):
+        pass
+    with MqServer(with_overdue_messages):
+        assert "unknown whether timer messages from queue offset 0 on were delivered" in caplog.text
