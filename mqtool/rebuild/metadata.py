@@ -167,31 +167,37 @@ class _Composer:
         self._put(file_names.SUBSCRIPTION_GROUPS, config_files.build_groups(groups, self._style))
 
     def consumer_offsets(self) -> None:
-        """Keeps consumer offsets, clamped to the range of their queue; 0 if the queue does not exist."""
+        """Keeps consumer offsets, at most the end of their queue; 0 if they are negative or the queue does not exist.
+
+        An offset below the start of the queue is kept. A broker answers it with the start (OFFSET_TOO_SMALL), and one
+        with tiered storage still has the messages (TieredMessageStore.getMessageAsync, 5.5.0).
+        """
         tables = self._metadata.offset_tables
         known = tables.offsets or ConsumerOffsets({}, data_version=None)
         has_lmq = known.lmq_offset_table is not None
         name = tables.written.rpartition("/")[2]
         offsets = {
-            key: {queue_id: self._inside(name, key, queue_id, offset) for queue_id, offset in table.items()}
+            key: {queue_id: self._bounded(name, key, queue_id, offset) for queue_id, offset in table.items()}
             for key, table in known.offset_table.items()
         }
-        lmq = {key: self._inside(name, key, 0, offset) for key, offset in (known.lmq_offset_table or {}).items()}
+        lmq = {key: self._bounded(name, key, 0, offset) for key, offset in (known.lmq_offset_table or {}).items()}
         version = known.data_version if self._release < (5, 5) else self._version(known.data_version)
         whole = ConsumerOffsets(offsets, lmq if has_lmq else None, known.pull_offset_table, version, known.extra)
         self._put(name, config_files.build_consumer_offsets(whole, self._style))
 
-    def _inside(self, file: str, key: str, queue_id: int, offset: int) -> int:
+    def _bounded(self, file: str, key: str, queue_id: int, offset: int) -> int:
         topic, group = config_files.split_topic_group(key)
         found = self._ranges.get(QueueName(topic, queue_id))
         if found is None and offset > 0:
             reason = f"{offset} is in a queue that does not exist, whose next message gets queue offset 0"
             self._guess(file, f"{group} {topic}/{queue_id}", 0, reason)
             return 0
-        if found is None or found.first <= offset <= found.next:
+        if found is None or 0 <= offset <= found.next:
             return offset
-        bound = min(max(offset, found.first), found.next)
-        reason = f"{offset} is outside of the queue, which holds {found.first} to {found.next}"
+        bound = min(max(offset, 0), found.next)
+        reason = (
+            "an offset cannot be negative" if offset < 0 else f"{offset} is past the end of the queue, {found.next}"
+        )
         self._guess(file, f"{group} {topic}/{queue_id}", bound, reason)
         return bound
 

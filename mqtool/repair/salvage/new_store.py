@@ -338,7 +338,7 @@ class _Salvage:
                 self._result.config[table] = "rebuilt from the log and what could be read"
             elif table in moved:
                 (self._new / name).write_bytes(data)
-                self._result.config[table] = "copied; offsets past the end of their queues are reset to it"
+                self._result.config[table] = "copied; offsets that their queues cannot have are corrected"
 
     def _of_release(self, files: dict[str, bytes], last: int) -> dict[str, bytes]:
         """Marks the checkpoint with the release of the first copy, as a clean shutdown does."""

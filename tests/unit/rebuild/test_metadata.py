@@ -114,6 +114,19 @@ def test_offsets_outside_of_their_queue_are_put_back_and_reported(tmp_path):
     assert guesses_in(made, "consumerOffset.json") == {f"g {name}/{queue_id}": str(end), "g Gone/0": "0"}
 
 
+@pytest.mark.parametrize(("stated", "kept"), [(99, 15), (2, 2), (7, 7), (-3, 0)])
+def test_a_consumer_offset_below_the_start_of_its_queue_stays_because_tiered_storage_has_the_messages(
+    tmp_path, stated, kept
+):
+    root = make_store(tmp_path, [record("T", 0, 5 + number) for number in range(10)])
+    (root / "config").mkdir()
+    (root / "config" / "consumerOffset.json").write_text(f'{{"offsetTable":{{"T@g":{{0:{stated}}}}}}}')
+    _, made = composed(root)
+    found = config_files.parse_consumer_offsets(made.files["config/consumerOffset.json"]).offset_table
+    assert found == {"T@g": {0: kept}}
+    assert guesses_in(made, "consumerOffset.json") == ({} if stated == kept else {"g T/0": str(kept)})
+
+
 def test_a_configured_topic_with_fewer_queues_than_records_is_widened(tmp_path):
     root = copy_store("orders-5.5.0", tmp_path)
     path = root / "config" / "topics.json"
