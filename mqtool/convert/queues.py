@@ -41,7 +41,7 @@ from mqtool.rebuild.settings import settings_of
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import STORED_FIELDS
-from mqtool.store.config_tables import unread_database
+from mqtool.store.config_tables import require_readable
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.copies import copy_file, copy_tree
@@ -321,9 +321,7 @@ def _check(store: Store) -> None:
                 f"{directory}: this log is outside of {store.path}; only what is below the root is converted. Copy the "
                 "log to a copy of the store first"
             )
-    reason = unread_database(store.path / file_names.CONFIG, store.config)
-    if reason:
-        raise UnsupportedFormatError(f"{store.path}: {reason}; nothing was written")
+    require_readable(store.path / file_names.CONFIG, store.config, "nothing was written")
 
 
 def _copy(store: Store, staging: Path) -> None:

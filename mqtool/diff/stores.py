@@ -66,6 +66,5 @@ def _unread(side: str, store: Store, parts: Collection[str]) -> Iterator[str]:
         yield f"{side}: the queues are in RocksDB, which is not read"
     if "log" in parts and store.layout.has_unread_ledger:
         yield f"{side}: the DLedger log has no data file, or is not in use"
-    problems = [one for one in store.metadata.problems if "ffset" in one]
     if "offsets" in parts:
-        yield from (f"{side}: {words}" for words in problems)
+        yield from (f"{side}: {words}" for words in store.metadata.offset_tables.problems)

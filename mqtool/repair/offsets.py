@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from mqtool.errors import UnsupportedFormatError, UsageError
+from mqtool.errors import UsageError
 from mqtool.formats import config_files, config_json, file_names
 from mqtool.formats.config_files import TOPIC_GROUP_SEPARATOR, ConsumerOffsets, DataVersion
 from mqtool.formats.config_json import JsonStyle
@@ -30,8 +30,10 @@ def move_offsets(store: Store, change: MoveOffsets, out: Path, staged: StagedFil
 
     Raises:
         UsageError: the present position is not the one that the move starts from, or is missing.
+        UnsupportedFormatError: the positions are in a database that is not read.
     """
-    check_offsets(store)
+    advice = "start the broker and plan with --broker HOST:PORT"
+    config_tables.require_readable(store.path / file_names.CONFIG, store.config, advice)
     tables = store.metadata.offset_tables
     table = tables.read
     has_database = any(one.is_database for one in tables.tables)  # it keeps what the file does not name
@@ -148,10 +150,3 @@ def _switches(store: Store, groups: list[str]) -> Iterator[str]:
             yield f"group {group} has no configuration: clients get SUBSCRIPTION_GROUP_NOT_EXIST if it is not created"
         elif not config.consume_enable:
             yield f"group {group}: consumeEnable=false, it gets no message whatever its position"
-
-
-def check_offsets(store: Store) -> None:
-    """Raises UnsupportedFormatError if the positions are not in a file that can be changed."""
-    problem = config_tables.unread_database(store.path / file_names.CONFIG, store.config)
-    if problem:
-        raise UnsupportedFormatError(f"{store.path}: {problem}; start the broker and plan with --broker HOST:PORT")

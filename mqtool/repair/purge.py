@@ -260,6 +260,7 @@ def _add_notes(store: Store, names: tuple[str, ...], counts: Counter[str], moves
 
 
 def _note_unread(store: Store, names: Collection[str], staged: StagedFiles) -> None:
+    staged.note_unread_positions(store)
     staged.notes += [
         f"group {lag.group} has not read {lag.lag} messages of {lag.topic}/{lag.queue_id} that are removed"
         for lag in store.lags()

@@ -11,6 +11,7 @@ from mqtool.errors import StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
 from mqtool.repair.moves import Moves
 from mqtool.repair.paths import check_name, inside
+from mqtool.store.config_tables import require_readable
 from mqtool.store.files import list_directory
 from mqtool.store.queue_database import queue_database
 from mqtool.store.real_path import is_inside
@@ -81,6 +82,12 @@ class StagedFiles(Struct):
             raise UsageError(f"two changes affect {name}: apply one after the other")
         self.removed.add(name)
 
+    def note_unread_positions(self, store: Store) -> None:
+        """Notes that it is unknown what groups have not consumed, if their positions cannot be read."""
+        reason = store.metadata.offset_tables.unread
+        if reason:
+            self.notes.append(f"which of the messages groups have not read is unknown: {reason}")
+
     def read_log(self, store: Store, *, full: bool = True) -> None:
         """Notes that the result depends on the whole log."""
         for segment in store.commit_log.segments:
@@ -129,6 +136,8 @@ def check_queues(store: Store) -> None:
 
 def check_configuration(store: Store) -> None:
     """Raises UnsupportedFormatError if the configuration is not in files."""
+    advice = "only configuration in files can be changed"
+    require_readable(store.path / file_names.CONFIG, store.config, advice)
     topics = store.path / file_names.CONFIG / "topics"
     if topics.is_dir():
-        raise UnsupportedFormatError(f"{topics}: configuration in RocksDB; only configuration in files can be changed")
+        raise UnsupportedFormatError(f"{topics}: configuration in RocksDB; {advice}")

@@ -50,6 +50,7 @@ def trim(store: Store, change: Trim, _out: Path, staged: StagedFiles) -> None:
 
 def _note_unread(store: Store, begins: int, staged: StagedFiles) -> None:
     """Notes which groups will miss messages that they have not consumed."""
+    staged.note_unread_positions(store)
     for lag in store.lags():
         queue = store.queue(lag.topic, lag.queue_id)
         if queue is None or not lag.lag or lag.min_offset is None:

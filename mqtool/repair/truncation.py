@@ -23,6 +23,7 @@ from mqtool.records.index_build import chain
 from mqtool.repair.changes import Truncate
 from mqtool.repair.offsets import data_version
 from mqtool.repair.staged_files import StagedFiles, check_queues
+from mqtool.store.config_tables import require_readable
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.copies import copy_file
 from mqtool.store.files import ReadFile, list_directory, read_file
@@ -45,7 +46,12 @@ class Cut(Struct, frozen=True):
 
 
 def truncate(store: Store, change: Truncate, out: Path, staged: StagedFiles) -> None:
-    """Cuts the store."""
+    """Cuts the store.
+
+    Raises:
+        UsageError: the log cannot end there.
+        UnsupportedFormatError: queues, or positions that would change, are in a RocksDB that is not read.
+    """
     check_queues(store)
     cut = find_cut(store, change.at)
     _cut_log(store, cut, out, staged)
@@ -211,7 +217,17 @@ def _cut_checkpoint(store: Store, cut: Cut, out: Path, staged: StagedFiles) -> N
 
 
 def _cut_offsets(store: Store, ends: dict[tuple[str, int], int], out: Path, staged: StagedFiles) -> None:
-    """Moves consumer offsets back to the new ends; otherwise groups would skip what is written there next."""
+    """Moves consumer offsets back to the new ends; otherwise groups would skip what is written there next.
+
+    Raises:
+        UnsupportedFormatError: a queue becomes shorter, and the positions are in a database that is not read.
+    """
+    if ends:
+        advice = (
+            "positions past the new ends of the queues could not be moved back, and groups would pass over what is "
+            "written there next; run mqtool salvage instead, and compare the positions with the new store"
+        )
+        require_readable(store.path / file_names.CONFIG, store.config, advice)
     tables = store.metadata.offset_tables
     known, name = tables.offsets, tables.written
     if known is None:

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
 
-from mqtool.errors import FormatError, StoreError, UnavailableError
+from mqtool.errors import FormatError, StoreError, UnavailableError, UnsupportedFormatError
 from mqtool.formats import file_names
 from mqtool.formats.config_files import DataVersion
 from mqtool.store import rocksdb
@@ -51,6 +51,18 @@ def unread_database(directory: Path, config: BrokerConfig) -> str:
         f"{file_names.CONFIG}/{SINGLE_DATABASE}: topics, groups and positions are in one RocksDB "
         "(useSingleRocksDBForAllConfigs or configManagerVersion=v2), which is not read"
     )
+
+
+def require_readable(directory: Path, config: BrokerConfig, advice: str) -> None:
+    """Raises UnsupportedFormatError if topics, groups and positions are in a database that is not read.
+
+    Args:
+        directory, config: as for `unread_database`.
+        advice: what to do instead, in words.
+    """
+    problem = unread_database(directory, config)
+    if problem:
+        raise UnsupportedFormatError(f"{directory.parent}: {problem}; {advice}")
 
 
 def counter_of(version: DataVersion | None) -> int:

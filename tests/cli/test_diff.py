@@ -286,6 +286,19 @@ def test_queues_in_rocksdb_are_not_called_equal(diff, pair):
     assert len(found["not_compared"]) == 2
 
 
+def test_positions_in_a_database_that_is_not_read_are_not_called_equal(diff, pair):
+    roots = pair()
+    assert diff(*roots)["equal"]
+    for root in roots:
+        (root / "config" / "metadata").mkdir(parents=True)
+        (root / "config" / "metadata" / "CURRENT").write_text("MANIFEST-000005\n")
+    found = diff(*roots)
+    assert not found["equal"]
+    assert (
+        len([words for words in found["not_compared"] if "config/metadata: topics, groups and positions" in words]) == 2
+    )
+
+
 def test_a_store_of_another_system_is_refused(mqtool):
     result = mqtool("diff", fixture("ha-4.9.7/store-master"), fixture("equeue-small/store"))
     assert (result.code, result.stdout) == (4, b"")

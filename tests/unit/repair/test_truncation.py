@@ -5,8 +5,8 @@ from itertools import pairwise
 import pytest
 
 import mqtool
-from mqtool.errors import NothingToChangeError, UsageError
-from mqtool.repair import Truncate, apply, make_plan
+from mqtool.errors import NothingToChangeError, UnsupportedFormatError, UsageError
+from mqtool.repair import RebuildMetadata, Trim, Truncate, apply, make_plan
 from mqtool.repair.truncation import Cut, find_cut
 from mqtool.store.message import Message
 from tests.support.engine import open_small
@@ -34,6 +34,35 @@ def messages(root) -> list[Message]:
 def cut_at(root, at: int) -> Cut:
     with mqtool.open(root) as store:
         return find_cut(store, at)
+
+
+def with_unread_database(root):
+    """Positions in config/metadata, which mqtool does not read."""
+    (root / "config" / "metadata").mkdir(parents=True)
+    (root / "config" / "metadata" / "CURRENT").write_text("MANIFEST-000005\n")
+
+
+def test_a_queue_is_not_cut_where_the_positions_in_it_cannot_be_moved_back(root):
+    at = messages(root)[20].physical_offset
+    assert make_plan(root, Truncate(at)).steps
+    with_unread_database(root)
+    with pytest.raises(UnsupportedFormatError, match=r"config/metadata: .* is not read; positions past the new ends"):
+        make_plan(root, Truncate(at))
+
+
+def test_metadata_is_not_composed_next_to_a_database_that_is_not_read(root):
+    with_unread_database(root)
+    with pytest.raises(UnsupportedFormatError, match=r"config/metadata: .* is not read; only configuration in files"):
+        make_plan(root, RebuildMetadata())
+
+
+def test_a_plan_that_deletes_messages_says_that_positions_are_unknown(root):
+    change = Trim(2 * SEGMENT)
+    assert not [note for note in make_plan(root, change).notes if "is unknown" in note]
+    with_unread_database(root)
+    assert [
+        note for note in make_plan(root, change).notes if "groups have not read is unknown: config/metadata" in note
+    ]
 
 
 def test_at_the_start_of_a_segment_the_one_before_ends_the_log(root):
