@@ -185,6 +185,18 @@ def is_file(path: Path) -> bool:
         raise UnreadableError(f"cannot be inspected: {_reason(error)}", path) from error
 
 
+def obstruction(path: Path) -> str:
+    """Returns what a path leads to if that is neither a regular file nor a directory; "" if it is, or does not exist.
+
+    For example a FIFO, or a link to a disk that is not mounted: it has a name and no bytes that can be read.
+    """
+    try:
+        mode = os.stat(path).st_mode  # noqa: PTH116 - as in open_regular
+    except (OSError, ValueError):
+        return "a link that leads to no file" if os.path.islink(path) else ""  # noqa: PTH114 - Path.is_symlink may raise
+    return "" if stat.S_ISREG(mode) or stat.S_ISDIR(mode) else f"a {kind_of(mode)}"
+
+
 def open_regular(path: Path, flags: int) -> int:
     """Opens a regular file and refuses anything else: a FIFO would block, a device might react to being opened.
 

@@ -8,10 +8,10 @@ from msgspec import Struct
 from msgspec.structs import replace
 
 from mqtool.choices import FileKind
-from mqtool.errors import FormatError, MqtoolError, NotAStoreError, UnsupportedFormatError
+from mqtool.errors import FormatError, NotAStoreError, StoreError, UnreadableError, UnsupportedFormatError
 from mqtool.formats import codec, commit_log, dledger, file_names
 from mqtool.store.file_kind import has_magic, holds_entries, kind_of
-from mqtool.store.files import ReadFile, list_directory
+from mqtool.store.files import ReadFile, is_absent, list_directory, obstruction
 
 _HEAD = 4096
 
@@ -103,23 +103,52 @@ def recognise(path: Path, kind: FileKind | None = None) -> KnownFile:
 def recognise_all(directory: Path, kind: FileKind | None = None) -> list[KnownFile]:
     """Returns the recognised files below a directory, in the order of their names.
 
+    They include files that cannot be read, if they have the place or the name of a file of the kind: whoever reads them
+    meets the error.
+
     Args:
         directory: a part of a store, or a store's root.
         kind: only files of this kind; None for the kind that is found first.
     """
     listed = next((views for views in _VIEWS if kind in views), (kind,))
-    found: list[KnownFile] = []
+    found: list[KnownFile | Path] = []
     for path in _files_below(directory, depth=4):
-        try:
-            known = recognise(path)
-        except MqtoolError:
-            continue
-        is_entries = known.entries or kind is not FileKind.DLEDGER_ENTRY
-        if kind is None or (known.kind in listed and is_entries):
+        known = _recognised(path)
+        if isinstance(known, KnownFile) and kind is not None:
+            is_entries = known.entries or kind is not FileKind.DLEDGER_ENTRY
+            known = replace(known, kind=kind) if known.kind in listed and is_entries else None
+        if known is not None:
             found.append(known)
+    chosen = kind or next((known.kind for known in found if isinstance(known, KnownFile)), None)
+    if chosen is None:
+        return []
+    files = [known if isinstance(known, KnownFile) else _unread(known, chosen) for known in found]
+    return [known for known in files if known.kind is chosen]
+
+
+def _recognised(path: Path) -> KnownFile | Path | None:
+    """Returns a file of a directory; its path if its bytes and place do not show the kind, None if it is foreign."""
+    try:
+        return recognise(path)
+    except UnsupportedFormatError:
+        return None
+    except StoreError as error:
+        if not isinstance(error, UnreadableError) and not obstruction(path):
+            return None
+    try:
+        _refuse_foreign(path)
+    except UnsupportedFormatError:
+        return None
+    kind = _by_place(path)
     if kind is not None:
-        return [replace(known, kind=kind) for known in found]
-    return [known for known in found if known.kind is found[0].kind] if found else []
+        return _unread(path, kind)
+    is_named = file_names.parse_mapped_file_name(path.name) is not None or file_names.is_index_file_name(path.name)
+    return path if is_named else None
+
+
+def _unread(path: Path, kind: FileKind) -> KnownFile:
+    base = file_names.parse_mapped_file_name(path.name) or 0
+    return KnownFile(path, kind, base, *_queue_of(path), entries=_ledger_part(path) == dledger.DATA)
 
 
 _VIEWS = (
@@ -150,7 +179,8 @@ def _require_file(path: Path) -> None:
     try:
         mode = path.stat().st_mode
     except OSError as error:
-        raise NotAStoreError(f"cannot be opened: {error.strerror}", path) from error
+        kind = NotAStoreError if is_absent(error) else UnreadableError
+        raise kind(f"cannot be opened: {error.strerror}", path) from error
     if not stat.S_ISREG(mode):
         raise NotAStoreError("is neither an ordinary file nor a directory", path)
 

@@ -33,6 +33,7 @@ from mqtool.store.files import (
     ReadFile,
     list_directory,
     list_mapped_files,
+    obstruction,
     recording_unlisted,
     require_directory,
     subdirectories,
@@ -75,6 +76,8 @@ class StoreLayout(Struct, frozen=True, dict=True):
         misplaced: files of `commit_log`, or of the root, with a wrong name or in the wrong directory, at the offset
             where their records belong.
         displaced: such files whose place is taken by another file; `segments` leaves them out.
+        blocked: names of segments that lead to no readable file, such as a link to a disk that is not mounted, as long
+            as a segment. Their place is not taken by another file.
         ledger: place of the DLedger log in use, whose data files are part of `commit_log`; None without DLedger mode.
         commit_log_size, consume_queue_size, consume_queue_ext_size, batch_consume_queue_size: bytes of a file of
             each kind;
@@ -95,11 +98,15 @@ class StoreLayout(Struct, frozen=True, dict=True):
     misplaced: tuple[MappedFile, ...] = ()
     displaced: tuple[MappedFile, ...] = ()
     ledger: LedgerPlace | None = None
+    blocked: tuple[MappedFile, ...] = ()
 
     @cached_property
     def segments(self) -> tuple[MappedFile, ...]:
-        """Segments by physical offset, with misplaced ones where their records belong."""
-        return in_place(self.commit_log, self.misplaced)
+        """Segments by physical offset, with misplaced ones where their records belong, and with blocked ones.
+
+        Reading a blocked one is an error, as for a segment that the system does not let be read.
+        """
+        return in_place(self.commit_log, (*self.misplaced, *self.blocked))
 
     @property
     def log_dirs(self) -> tuple[Path, ...]:
@@ -162,6 +169,7 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
     commit_log_size = size(COMMIT_LOG, listed.files)
     segment_size = commit_log_size.value if commit_log_size else None
     moved, displaced = misplaced(plain, segment_size, _segments_in(root, segment_size))
+    blocked = _blocked(listed.strays, in_place(listed, moved), segment_size, ledger)
     return StoreLayout(
         root,
         directories,
@@ -175,7 +183,23 @@ def detect(root: Path, config: BrokerConfig) -> StoreLayout:
         moved,
         displaced,
         ledger,
+        blocked,
     )
+
+
+def _blocked(
+    strays: Sequence[Path], taken: Sequence[MappedFile], size: int | None, ledger: LedgerPlace | None
+) -> tuple[MappedFile, ...]:
+    found: dict[int, MappedFile] = {}
+    for path in strays:
+        where: Any = path
+        base = None if isinstance(where, RemotePath) else file_names.parse_mapped_file_name(path.name)
+        if base is None or not obstruction(path):
+            continue
+        one = MappedFile(path, base, size or 1, ledger is not None and path.parent in ledger.data)
+        if not any(file.base < one.end and one.base < file.end for file in taken):
+            found.setdefault(base, one)
+    return tuple(found.values())
 
 
 def with_ledger(plain: MappedFileList, ledger: LedgerPlace | None) -> MappedFileList:

@@ -1,5 +1,6 @@
 """CommitLog files outside of a store: one segment, a directory of them, a compacted topic's log."""
 
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ from mqtool.records.damage import Damage, DamageKind
 from mqtool.records.frames import Frames
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.commit_log import CommitLog
-from mqtool.store.files import MappedFile, MappedFileList
+from mqtool.store.files import MappedFile, MappedFileList, obstruction
 from mqtool.store.known_file import KnownFile
 from mqtool.store.layout import StoreLayout
 from mqtool.store.store import Store
@@ -44,7 +45,7 @@ class LogFiles(Store):
             path: what the user named.
             files: of kind COMMIT_LOG; at least one.
         """
-        segments = tuple(sorted((_segment(file) for file in files), key=lambda segment: segment.base))
+        segments = tuple(sorted(_segments(files), key=lambda segment: segment.base))
         self.path = path
         self.unlisted = {}
         self.config = BrokerConfig()
@@ -55,8 +56,19 @@ class LogFiles(Store):
         self._closed = False
 
 
-def _segment(file: KnownFile) -> MappedFile:
+def _segments(files: list[KnownFile]) -> list[MappedFile]:
+    """Returns files as segments; what cannot be read is as long as most others."""
+    sizes = [0 if obstruction(file.path) else _size(file.path) for file in files]
+    usual = Counter(size for size in sizes if size).most_common(1)
+    blocked = usual[0][0] if usual else 1
+    return [
+        MappedFile(file.path, file.base, size or (blocked if obstruction(file.path) else 0), file.entries)
+        for file, size in zip(files, sizes, strict=True)
+    ]
+
+
+def _size(path: Path) -> int:
     try:
-        return MappedFile(file.path, file.base, file.path.stat().st_size, file.entries)
+        return path.stat().st_size
     except OSError as error:
-        raise StoreError(f"cannot be opened: {error.strerror}", file.path) from error
+        raise StoreError(f"cannot be opened: {error.strerror}", path) from error

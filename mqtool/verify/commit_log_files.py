@@ -48,6 +48,8 @@ def check_files(
     named = correctly_named(layout.segments, size)
     is_named = {segment.path for segment in named}
     for segment in layout.segments:
+        if segment in layout.blocked:  # a stray file
+            continue
         _length(survey, segment, segment is layout.segments[-1], size, collector)
         if segment.path in moved:
             name = file_names.mapped_file_name(segment.base)
@@ -57,7 +59,7 @@ def check_files(
         elif segment.path not in is_named:
             words = f"expected a multiple of {size}; the first record states {_stated(segment)}"
             collector.add("log-segment-name", segment.path, words)
-    last_name = max((segment.path.name for segment in survey.segments), default="")
+    last_name = max((one.path.name for one in survey.segments if one not in layout.blocked), default="")
     for path in layout.commit_log.strays:
         if path not in moved:
             _stray(survey, path, size, path.name > last_name, collector)

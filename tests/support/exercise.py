@@ -40,7 +40,7 @@ def _asked(question: Any) -> Any:
 
 
 def _questions(store: "mqtool.Store") -> dict[str, Any]:
-    topics = sorted({queue.topic for queue in store.queues()})[:3] or ["Topic"]
+    topics = sorted({queue.topic for queue in store.disk_queues()})[:3] or ["Topic"]
     return {
         "bounds": lambda: (store.commit_log.min_offset, store.commit_log.max_offset, store.commit_log.tail),
         "messages": lambda: _offsets(store),
