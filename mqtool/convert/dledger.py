@@ -38,7 +38,13 @@ _REFERRED = (topics.HALF_TOPIC.encode(), topics.TIMER_TOPIC.encode())
 
 _COPIED = (file_names.CONFIG, file_names.COMPACTION, file_names.TIMER_WHEEL)
 _MADE = (*KINDS, file_names.COMMIT_LOG, file_names.TIMER_LOG, file_names.CHECKPOINT)
-_NEEDLESS = (file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.ROCKSDB_STORE)
+_NEEDLESS = (
+    file_names.LOCK,
+    file_names.ABORT,
+    file_names.ABORT_BACKUP,
+    file_names.ABORT_NEW,
+    file_names.ROCKSDB_STORE,
+)
 
 
 class ConversionResult(Struct):

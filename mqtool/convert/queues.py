@@ -52,7 +52,7 @@ from mqtool.store.rocksdb import TABLES, is_database, rocksdict
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.store.store import Store
 
-_LEFT_OUT = (*PLACES, file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP)
+_LEFT_OUT = (*PLACES, file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.ABORT_NEW)
 _BATCH = 10_000
 _FORMAT_VERSION = 5
 """Format version of RocksDB tables that the RocksDB 8 of RocketMQ 5.5.0 reads."""

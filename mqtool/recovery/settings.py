@@ -29,6 +29,7 @@ _LEFT_OVER = {
     file_names.LOCK,
     file_names.ABORT,
     file_names.ABORT_BACKUP,
+    file_names.ABORT_NEW,
     file_names.ROCKSDB_STORE,
     file_names.TIMER_WHEEL,
 }

@@ -60,6 +60,7 @@ _KNOWN = {
     file_names.TIMER_WHEEL,
     file_names.ABORT,
     file_names.ABORT_BACKUP,
+    file_names.ABORT_NEW,
     file_names.LOCK,
     file_names.EPOCH_FILE,
     file_names.BROKER_IDENTITY,

@@ -36,7 +36,7 @@ _SIZES = {
 """Option to the broker's key, and to the layout's attribute with the size of the files."""
 
 
-_FIRST = frozenset({file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP})
+_FIRST = frozenset({file_names.LOCK, file_names.ABORT, file_names.ABORT_BACKUP, file_names.ABORT_NEW})
 """Files that a start creates before all others; a kill may leave only these."""
 
 

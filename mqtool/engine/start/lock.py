@@ -88,6 +88,7 @@ class AbortMark:
         self._files = files
         self._path = root / file_names.ABORT
         self._backup = root / file_names.ABORT_BACKUP
+        self._new = root / file_names.ABORT_NEW
         self._release = release
 
     def last_shutdown(self) -> LastShutdown:
@@ -100,11 +101,15 @@ class AbortMark:
         return LastShutdown.KILL if parts[1] == self._files.boot_id() else LastShutdown.POWER_CUT
 
     def create(self) -> None:
-        """Creates `abort`, durably, with process id and boot id; 5.5 keeps an older one as `abort.bak`."""
+        """Creates `abort`, durably, with process id and boot id; 5.5 keeps an older one as `abort.bak`.
+
+        It appears complete: an empty one would be taken for that of a broker.
+        """
         before = self._path.read_bytes() if self._path.is_file() else b""
         if self._release >= (5, 5):
             self._files.write_whole(self._backup, before)
-        self._files.write_whole(self._path, f"{os.getpid()} {self._files.boot_id()}".encode())
+        self._files.write_whole(self._new, f"{os.getpid()} {self._files.boot_id()}".encode())
+        self._files.rename(self._new, self._path)
         self._files.sync_directory(self._path.parent)
 
     def remove(self) -> None:

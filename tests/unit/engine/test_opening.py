@@ -10,9 +10,9 @@ import pytest
 
 from mqtool.engine import Compat, open_store
 from mqtool.engine.disk.files import Files
-from mqtool.engine.start.detect import options_for
+from mqtool.engine.start.detect import is_new, options_for
 from mqtool.errors import LayoutError, StoreClosedError, StoreLockedError, UnsupportedFormatError
-from mqtool.formats import commit_log
+from mqtool.formats import checkpoint, commit_log
 from tests.support.damage import held_lock
 from tests.support.engine import HeldClock, options_of, small_options
 from tests.support.engine_faults import kill
@@ -30,8 +30,8 @@ except StoreLockedError as error:
 """
 
 
-def open_again(path, **more):
-    return open_store(path, small_options(**more), clock=HeldClock(), background=False)
+def open_again(path, *, files=None, **more):
+    return open_store(path, small_options(**more), clock=HeldClock(), background=False, files=files)
 
 
 def test_a_store_is_open_once(opened):
@@ -229,6 +229,40 @@ def test_a_file_appears_with_its_size_or_not_at_all(tmp_path, monkeypatch, call)
     Files().create(tmp_path / "file", 8192).close()
     assert (tmp_path / "file").read_bytes() == b"kept".ljust(8192, b"\0")
     assert (tmp_path / "file").stat().st_mode & 0o111 == 0
+
+
+class KilledAtTheMark(Files):
+    """The process ends after `abort` was opened for writing and before its text was written."""
+
+    def write_whole(self, path, data, *, sync=True):
+        if path.name.startswith("abort") and path.name != "abort.bak":
+            super().write_whole(path, b"")
+            raise KeyboardInterrupt
+        super().write_whole(path, data, sync=sync)
+
+
+@pytest.mark.parametrize("compat", list(Compat))
+def test_a_store_killed_while_it_writes_abort_is_still_known_as_killed(opened, in_memory, compat):
+    store = opened(compat=compat)
+    for number in range(30):  # one full index file and a part of another
+        store.put("T", 0, b"x", b"KEYS\x01k%d\x02" % number)
+    store.dispatch()
+    kill(store)
+    before = (store.path / "abort").read_bytes()
+    with pytest.raises(KeyboardInterrupt):
+        open_again(store.path, compat=compat, files=KilledAtTheMark())
+    assert (store.path / "abort").read_bytes() == before
+    again = opened(compat=compat)
+    assert all(again.query_message("T", f"k{number}").records for number in range(30))
+    again.close()
+    assert not [path.name for path in again.path.iterdir() if path.name.startswith("abort") and path.suffix != ".bak"]
+
+
+def test_a_new_store_killed_while_it_writes_abort_is_still_new(in_memory):
+    with pytest.raises(KeyboardInterrupt):
+        open_again(in_memory / "store", files=KilledAtTheMark())
+    assert not (in_memory / "store" / "abort").exists()
+    assert is_new(in_memory / "store")
 
 
 class Restarted(Files):
