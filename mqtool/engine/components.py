@@ -132,7 +132,8 @@ def _assemble_locked(
     checkpoint.set(**executor.checkpoint_fields())
     if not recovered.clean_stop:
         _flush_leftovers(log_files, queues)
-        checkpoint.advance(logics_physical_offset=recovered.end)
+    # Also after a clean stop: the checkpoint of a release before 5.5 states no offset, a missing one nothing.
+    checkpoint.set(logics_physical_offset=recovered.end)
     offsets = QueueOffsets(release=options.release, batch_topics=batch_topics)
     for queue in queues.all():
         offsets.set_next(queue.topic, queue.queue_id, queue.max_offset)
@@ -199,16 +200,18 @@ def _locked_plan(
     if abort.last_shutdown() is not last_shutdown:
         raise StoreLockedError("a broker or another mqtool has just had the store open; try again", root)
     if last_shutdown is LastShutdown.POWER_CUT:
-        drop_unflushed(root, options, directories, files)
+        discarded_from = drop_unflushed(root, options, directories, files)
         lock.release()
-        executor = _planned(root, options, directories)
+        executor = _planned(root, options, directories, discarded_from)
         lock.acquire()
     return executor, last_shutdown
 
 
-def _planned(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> RecoveryExecutor:
+def _planned(
+    root: Path, options: StoreOptions, directories: tuple[Path, ...], discarded_from: int | None = None
+) -> RecoveryExecutor:
     """Returns the planned recovery; raises if the store is refused."""
-    executor = RecoveryExecutor(root, options, directories)
+    executor = RecoveryExecutor(root, options, directories, discarded_from)
     executor.plan()
     admission.check_cut(executor)
     return executor

@@ -92,9 +92,10 @@ class LogRecovery:
 
     def _start(self) -> int:
         """Returns the number of the segment at which the scan begins."""
-        state = self._state
+        state, limit = self._state, self._settings.discarded_from
+        files = [file for file in self._files if limit is None or file.base <= limit] or self._files[:1]  # oldest first
         found = scan_start(
-            [partial(state.segments.reader, file) for file in self._files],
+            [partial(state.segments.reader, file) for file in files],
             self._settings.segment_size,
             state.checkpoint,
             self._settings,

@@ -50,6 +50,8 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
         evidence: where sizes came from.
         dledger: where the log is that DLedger keeps; None without DLedger mode.
         unmodelled_parts: parts of the store that a start touches and that are not followed here, in words.
+        discarded_from: physical offset that the scan does not begin after, because queue units from there on were
+            discarded; None for a broker's own start, which discards none before it scans.
     """
 
     root: Path
@@ -68,6 +70,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
     evidence: Mapping[str, str] = field(default_factory=dict)
     dledger: LedgerPlace | None = None
     unmodelled_parts: tuple[str, ...] = ()
+    discarded_from: int | None = None
 
 
 def settings_of(

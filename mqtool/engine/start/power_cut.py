@@ -3,9 +3,10 @@
 A power cut loses pages of the page cache in any order. The broker, started after one, accepts every queue unit that
 looks valid and every record whose body matches its CRC. Both can be wrong: a unit with half its bytes, a record
 with zeros for properties. The engine stores the machine's boot id in `abort`. If the store is opened under another
-boot id, queue units that no flush has confirmed are zeroed (dispatch writes them again from the log), and the log is
-ended at the first record after the confirmed position whose trailer was not written. A kill needs none of this, and
-a store of the broker, which stores no boot id, is recovered exactly as the broker recovers it.
+boot id, queue units that no flush has confirmed are zeroed, and the log is ended at the first record after the
+confirmed position whose trailer was not written. The scan of the log then begins at that position or before it, so
+that dispatch writes every zeroed unit again. A kill needs none of this, and a store of the broker, which stores no
+boot id, is recovered exactly as the broker recovers it.
 """
 
 import logging
@@ -37,8 +38,11 @@ _QUEUE_TREES: tuple[tuple[str, Unit[Any]], ...] = (
 _SECTOR = 512
 
 
-def drop_unflushed(root: Path, options: StoreOptions, directories: tuple[Path, ...], files: Files) -> None:
+def drop_unflushed(root: Path, options: StoreOptions, directories: tuple[Path, ...], files: Files) -> int:
     """Removes bytes that a power cut may have left half written. Durable on return; may be repeated.
+
+    Returns:
+        The physical offset from which records must be dispatched again; queues keep the units of records before it.
 
     Args:
         root: of the store, whose lock the caller holds.
@@ -58,14 +62,19 @@ def drop_unflushed(root: Path, options: StoreOptions, directories: tuple[Path, .
     for name, unit in _QUEUE_TREES:
         for _, _, directory in queue_directories(root / name):
             _drop_units(directory, unit, flushed, files)
+    return flushed
 
 
 def _flushed_offset(stored: Checkpoint, log: tuple[MappedFile, ...], *, release: Release) -> int:
-    """Returns the physical offset up to which log and queues are known to be flushed."""
-    if release >= (5, 5):
-        return stored.logics_physical_offset
+    """Returns the physical offset up to which log and queues are known to be flushed, at least where the log begins.
+
+    A checkpoint that 4.9 or 5.0 to 5.3 wrote states times only. They prove the records before the first one that is as
+    new as the older of the two times, even if the clock was set back.
+    """
+    flushed = log[0].base if log else 0
+    if release >= (5, 5) and stored.logics_physical_offset > 0:
+        return max(flushed, stored.logics_physical_offset)
     limit = min(stored.physic_msg_timestamp, stored.logics_msg_timestamp)
-    flushed = 0
     for file in log:
         for frames in _frames(file, file.base):
             times = frames.column("store_timestamp")

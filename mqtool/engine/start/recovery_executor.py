@@ -92,17 +92,20 @@ class RecoveryExecutor:
 
     outcome: Outcome
 
-    def __init__(self, root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> None:
+    def __init__(
+        self, root: Path, options: StoreOptions, directories: tuple[Path, ...], discarded_from: int | None = None
+    ) -> None:
         """Reads nothing; `plan` does.
 
         Args:
             root: root directory of the store.
             options: to open it with.
             directories: of segments, including read-only ones.
+            discarded_from: as `RecoverySettings`.
         """
         self._root = root
         self._options = options
-        self._settings = settings_of(root, options, directories)
+        self._settings = settings_of(root, options, directories, discarded_from)
         self.start = Start(self._settings)
         self._index = _RecordingIndex(self._settings, self.start)
         self.start.state.index = self._index
@@ -258,7 +261,9 @@ class RecoveryExecutor:
             index.put_many(keys, records)
 
 
-def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]) -> RecoverySettings:
+def settings_of(
+    root: Path, options: StoreOptions, directories: tuple[Path, ...], discarded_from: int | None = None
+) -> RecoverySettings:
     """Returns the model's settings for a store that is opened with these options."""
     rules = structs.replace(
         options.rules or RecoveryRules(release=options.release),
@@ -279,6 +284,7 @@ def settings_of(root: Path, options: StoreOptions, directories: tuple[Path, ...]
         sync_flush=options.sync,
         multi_dispatch=options.multi_dispatch,
         lmq=options.lmq,
+        discarded_from=discarded_from,
     )
 
 

@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.engine import Compat, open_store
 from mqtool.engine.disk.files import Files
@@ -301,6 +302,55 @@ def test_after_a_power_cut_a_4_9_store_whose_records_are_all_flushed_keeps_them(
     path.write_bytes(later * 2 + path.read_bytes()[16:])
     again = opened(compat=Compat.V4_9, files=Restarted(), declared=("checkpoint-ahead",))
     assert (again.queue_bounds("T", 0), again.max_physical_offset) == ((0, 1), end)
+
+
+def stored_at(opened, clock, times, **more):
+    """A store with two records a segment, flushed after the third; it ends without closing."""
+    store = opened(**more)
+    for number, time in enumerate(times):
+        clock.time = time
+        store.put("Old" if number == 0 else "T", 0, b"x" * 1500)
+        store.dispatch()
+        if number == 2:
+            store.flush()
+    kill(store)
+    return store.path
+
+
+def test_after_a_power_cut_without_a_checkpoint_queues_start_where_they_did(opened, clock):
+    """5.5 scans only the last ten segments then: what was discarded before them would not be dispatched again."""
+    root = stored_at(opened, clock, range(1_700_000_000_000, 1_700_000_000_031))
+    (root / "checkpoint").unlink()
+    assert opened(files=Restarted()).queue_bounds("T", 0) == (0, 30)
+
+
+def test_after_a_power_cut_with_the_clock_set_back_4_9_dispatches_what_was_discarded(opened, clock):
+    """Only records before the first new one are known to be flushed, and the last segment begins with an old one."""
+    times = [1_700_000_100_000, 1_700_000_100_000, 1_700_000_200_000, 1_700_000_200_000, 1_700_000_000_000]
+    stored_at(opened, clock, times, compat=Compat.V4_9)
+    assert opened(compat=Compat.V4_9, files=Restarted()).queue_bounds("T", 0) == (0, 4)
+
+
+def test_a_power_cut_keeps_units_of_records_that_retention_has_deleted(opened, clock):
+    root = stored_at(opened, clock, range(1_700_000_000_000, 1_700_000_000_004))
+    (root / "commitlog" / f"{0:020d}").unlink()
+    (root / "checkpoint").unlink()
+    again = opened(files=Restarted())
+    assert (again.queue_bounds("T", 0), again.put("Old", 0, b"x").queue_offset) == ((1, 3), 1)
+
+
+def test_every_opening_notes_up_to_where_queues_are_flushed(opened):
+    """The checkpoint of a release before 5.5 states no offset, and that of a log that was cut a larger one."""
+    store = opened()
+    end = store.put("T", 0, b"x").end
+    store.close()
+    path = store.path / "checkpoint"
+    for offset in (0, end + 1000):
+        values = checkpoint.parse(path.read_bytes())
+        path.write_bytes(checkpoint.build(replace(values, logics_physical_offset=offset)).ljust(4096, b"\0"))
+        kill(opened())
+        assert checkpoint.parse(path.read_bytes()).logics_physical_offset == end
+    opened().close()
 
 
 def test_an_index_of_which_nothing_states_the_slots_is_refused_before_a_store_is_opened(opened):
