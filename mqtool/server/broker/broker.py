@@ -29,6 +29,7 @@ from mqtool.server.broker.tables.groups import GroupTable
 from mqtool.server.broker.tables.offsets import OffsetTable
 from mqtool.server.broker.tables.queue_locks import QueueLocks
 from mqtool.server.broker.tables.skipped import SkippedRecords
+from mqtool.server.broker.tables.static_topics import StaticTopics
 from mqtool.server.broker.tables.stats import Stats
 from mqtool.server.broker.tables.topics import TopicTable
 from mqtool.server.broker.writer import Writer
@@ -43,7 +44,7 @@ class Broker:
 
     Attributes:
         messages: the store.
-        settings, topics, groups, offsets, clients, locks, stats, skipped: the tables.
+        settings, topics, static_topics, groups, offsets, clients, locks, stats, skipped: the tables.
         persister: writes the tables that are stored in files.
         early_deletions: unexpired messages that were deleted because the disk was full.
         long_polling: requests that wait for messages.
@@ -80,6 +81,7 @@ class Broker:
         configs = configs_of(store.path, release=self.release, writable=self.is_writable)
         self.persister = ConfigPersister(configs, durable=store.options.sync)
         self.topics = TopicTable(self.persister, settings)
+        self.static_topics = StaticTopics(configs)
         self.groups = GroupTable(self.persister, settings)
         self.offsets = OffsetTable(self.persister, file_read(store.path / file_names.CONFIG, settings.store_config()))
         self.clients = Clients(self._notify_members)

@@ -1,7 +1,7 @@
 """Collects the request handlers of all processors, and turns refusals into answers."""
 
 import logging
-from collections.abc import Awaitable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Protocol
 
 from mqtool.errors import MqtoolError
@@ -20,24 +20,30 @@ class Processor(Protocol):
         """Returns the handler of each request code; a handler may raise any MqtoolError."""
 
 
-def table(processors: Iterable[Processor]) -> dict[int, Handler]:
+def table(processors: Iterable[Processor], check: Callable[[Command], None] | None = None) -> dict[int, Handler]:
     """Returns the handlers of all processors by request code; errors that they raise become answers.
 
     The listener answers other codes as not supported.
+
+    Args:
+        processors: the processors.
+        check: called before each handler; may raise any MqtoolError.
     """
     found: dict[int, Handler] = {}
     for processor in processors:
         own = processor.handlers()
         assert found.keys().isdisjoint(own), "a request code has two handlers"
-        found |= {code: _answering(handler) for code, handler in own.items()}
+        found |= {code: _answering(handler, check) for code, handler in own.items()}
     return found
 
 
-def _answering(handler: Handler) -> Handler:
+def _answering(handler: Handler, check: Callable[[Command], None] | None) -> Handler:
     """Wraps a handler so that errors it raises become answers."""
 
     def handle(command: Command, peer: Peer) -> Awaitable[Answer] | Answer:
         try:
+            if check is not None:
+                check(command)
             answer = handler(command, peer)
         except MqtoolError as error:
             return _refused(command, error)

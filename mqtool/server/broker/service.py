@@ -96,7 +96,8 @@ class BrokerService:
 
     def handlers(self) -> Mapping[int, Handler]:
         """Returns the handler of each supported request code; none of them raises an MqtoolError."""
-        return handlers.table(self._processors)
+        static = self.broker.static_topics
+        return handlers.table(self._processors, static.check if static.mappings else None)
 
     async def start(self) -> None:
         """Starts the services; from now on the broker must be used in the running event loop."""

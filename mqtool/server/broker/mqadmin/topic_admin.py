@@ -135,7 +135,7 @@ class TopicAdmin:
 
     def all_topics(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """GET_ALL_TOPIC_CONFIG, in pages if the request asks for them."""
-        table = self._broker.topics.table
+        table, static = self._broker.topics.table, self._broker.static_topics
         shown, total = _page(command, table, "topicSeq", "maxTopicNum")
         return ok(
             command,
@@ -143,9 +143,13 @@ class TopicAdmin:
             body(
                 {
                     "dataVersion": version_body(self._broker.topics.data_version),
-                    "mappingDataVersion": version_body(DataVersion(0, 0, 0)),
+                    "mappingDataVersion": version_body(static.data_version),
                     "topicConfigTable": {name: document_of(table[name]) for name in shown},
-                    "topicQueueMappingDetailMap": {},
+                    "topicQueueMappingDetailMap": {
+                        name: mapping
+                        for name, mapping in static.mappings.items()
+                        if len(shown) == total or name in shown
+                    },
                     "topicQueueMappingInfoMap": {},
                 }
             ),
