@@ -69,7 +69,7 @@ class StaticTopics:
         if field is None or (topic := command.fields.get(field)) not in self.mappings:
             return
         if command.code in _SENDS or command.fields.get("lo", "").lower() != "false":
-            remark = f"topic[{topic}] is a static topic: its logical queues are not mapped here; use a RocketMQ broker for it"
+            remark = f"topic[{topic}] is a static topic, whose logical queues are not mapped; use a RocketMQ broker"
             raise RefusalError(ResponseCode.NOT_LEADER_FOR_QUEUE, remark)
 
 
