@@ -28,6 +28,7 @@ class MessageStream(Struct):
         max_bytes: maximum sum of their records' sizes, None for all.
         exploded: split inner batches into messages.
         count: number of messages so far.
+        size: bytes of their records, with the first one that was too many.
     """
 
     report: DamageReport
@@ -35,24 +36,29 @@ class MessageStream(Struct):
     max_bytes: int | None = None
     exploded: bool = False
     count: int = 0
+    size: int = 0
+
+    def _is_complete(self) -> bool:
+        """Whether a limit has been reached."""
+        too_long = self.max_bytes is not None and self.size > self.max_bytes
+        return too_long or (self.limit is not None and self.count >= self.limit)
 
     def items(self, items: Iterable[Message | Damage]) -> Iterator[Message | Damage]:
         """Yields messages and damage within the limits."""
-        size = 0
-        if self.limit == 0:
+        if self._is_complete():
             return
         for item in items:
             if isinstance(item, Damage):
                 self.report.damage(item)
                 yield item
                 continue
-            size += item.store_size
-            if self.max_bytes is not None and size > self.max_bytes:
+            self.size += item.store_size
+            if self._is_complete():
                 return
             for message in self._parts(item):
                 yield message
                 self.count += 1
-                if self.count == self.limit:
+                if self._is_complete():
                     return
 
     def _parts(self, message: Message) -> list[Message]:

@@ -1,7 +1,7 @@
 """CommitLog files outside of a store: one segment, a directory of them, a compacted topic's log."""
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 from mqtool.errors import StoreError
@@ -54,6 +54,25 @@ class LogFiles(Store):
         is_compacted = all(_COMPACTED in segment.path.absolute().parts for segment in segments)
         self.commit_log = CompactedLog(segments) if is_compacted else CommitLog(segments)
         self._closed = False
+
+
+def logs_of(path: Path, files: Sequence[KnownFile]) -> list[LogFiles]:
+    """Returns the logs that segments form: one of all of them, or one of each directory.
+
+    Compacted queues have physical offsets of their own, and so have copies of a log. Directories whose files continue
+    each other are one log (MultiPathMappedFileQueue).
+
+    Args:
+        path: what the user named.
+        files: of kind COMMIT_LOG; at least one.
+    """
+    directories: dict[Path, list[KnownFile]] = {}
+    for file in files:
+        directories.setdefault(file.path.parent, []).append(file)
+    bases = Counter(base for same in directories.values() for base in {file.base for file in same})
+    if all(count == 1 for count in bases.values()) and all(file.topic is None for file in files):
+        return [LogFiles(path, list(files))]
+    return [LogFiles(directory, same) for directory, same in directories.items()]
 
 
 def _segments(files: list[KnownFile]) -> list[MappedFile]:

@@ -1,48 +1,63 @@
 """Opens what a path leads to: a store, CommitLog files, or files of another kind."""
 
+from collections.abc import Sequence
 from pathlib import Path
+
+from msgspec import Struct
 
 from mqtool.choices import FileKind
 from mqtool.errors import NotAStoreError
 from mqtool.formats import dledger, file_names
 from mqtool.store.files import list_directory
 from mqtool.store.known_file import PLACES, QUEUE_PLACES, KnownFile, is_directory, recognise, recognise_all
-from mqtool.store.log_file import LogFiles
+from mqtool.store.log_file import logs_of
 from mqtool.store.store import Store, open_store
 
 
-def open_target(path: Path, kind: FileKind | None = None, config: Path | None = None) -> Store | list[KnownFile]:
-    """Opens a store, a part of one, or a single file.
+class Target(Struct, frozen=True):
+    """What a path leads to: either stores or files.
+
+    Attributes:
+        stores: whose records are to be read, each by its own physical offsets; they may have segments only.
+        files: of one kind other than COMMIT_LOG, in order.
+    """
+
+    stores: Sequence[Store] = ()
+    files: Sequence[KnownFile] = ()
+
+
+def open_target(path: Path, kind: FileKind | None = None, config: Path | None = None) -> Target:
+    """Opens a store, a part of one, or a single file. The caller closes the stores.
 
     Args:
         path: a store, a part of one (commitlog, one queue, index, …) or a single file.
         kind: what to read there: the part of a store, or the kind of an unknown file.
         config: a broker.conf.
 
-    Returns:
-        A store if records are to be read; it may have segments only. Otherwise files of one kind, in order.
-
     Raises:
         NotAStoreError, UnsupportedFormatError, StoreError, ConfigFileError: it cannot be read.
     """
     if not is_directory(path):
-        known = recognise(path, kind)
-        return LogFiles(path, [known]) if known.kind is FileKind.COMMIT_LOG else [known]
+        return _target_of(path, [recognise(path, kind)])
     if is_part(path):
         files = recognise_all(path, kind)
         if not files:
             raise NotAStoreError(_nothing_found(path, kind), path)
-        return LogFiles(path, files) if files[0].kind is FileKind.COMMIT_LOG else files
+        return _target_of(path, files)
     if path.absolute().name.startswith(file_names.DLEDGER_PREFIX):
         return open_target(path / (dledger.INDEX if kind is FileKind.DLEDGER_INDEX else dledger.DATA), kind, config)
     store = open_store(path, config)
     if kind is None or kind is FileKind.COMMIT_LOG:
-        return store
+        return Target(stores=[store])
     store.close()
     files = recognise_all(path, kind)
     if not files:
         raise NotAStoreError(_nothing_found(path, kind), path)
-    return files
+    return Target(files=files)
+
+
+def _target_of(path: Path, files: list[KnownFile]) -> Target:
+    return Target(stores=logs_of(path, files)) if files[0].kind is FileKind.COMMIT_LOG else Target(files=files)
 
 
 def _nothing_found(path: Path, kind: FileKind | None) -> str:

@@ -5,6 +5,7 @@ import csv
 import io
 import json
 import re
+import shutil
 from fnmatch import fnmatchcase
 
 import pytest
@@ -330,6 +331,31 @@ def test_damage_in_a_compacted_log_is_reported_and_its_gaps_are_not(mqtool, tmp_
     damaged = mqtool("dump", log, "--format", "jsonl")
     assert (damaged.code, damaged.stderr.count("\n")) == (1, 1)
     assert damaged.lines == healthy.lines[1:]
+
+
+@pytest.mark.parametrize("options", [[], ["--max-bytes", "1g"], ["--hex"]], ids=str)
+def test_each_compacted_queue_is_a_log_of_its_own(mqtool, tmp_path, options):
+    logs = copy_store("compaction-5.5.0", tmp_path) / "compaction" / "compactionLog"
+    one = mqtool("dump", logs, "--format", "jsonl", *options).lines
+    shutil.copytree(logs / "Compact", logs / "Other")
+    both = mqtool("dump", logs, "--format", "jsonl", *options)
+    assert (both.code, both.stderr) == (0, "")
+    assert (one != [], both.lines) == (True, one + one)
+    for limit in () if options == ["--hex"] else (1, len(one), len(one) + 1):
+        assert mqtool("dump", logs, "--format", "jsonl", *options, "--limit", limit).lines == (one + one)[:limit]
+
+
+def test_copies_of_a_log_are_each_printed_and_parts_of_one_are_one_log(mqtool, tmp_path):
+    rows = mqtool("dump", STORE, "--format", "jsonl").lines
+    for name in ("a", "b"):
+        shutil.copytree(STORE / "commitlog", tmp_path / "commitlog" / name)
+    assert mqtool("dump", tmp_path / "commitlog", "--format", "jsonl").lines == rows + rows
+    halves = tmp_path / "halves" / "commitlog"
+    for number, path in enumerate(sorted((STORE / "commitlog").iterdir())):
+        part = halves / "ba"[number % 2]
+        part.mkdir(parents=True, exist_ok=True)
+        shutil.copy(path, part / path.name)
+    assert mqtool("dump", halves, "--format", "jsonl").lines == rows
 
 
 def test_a_log_over_several_directories_is_one_log(mqtool, tmp_path):

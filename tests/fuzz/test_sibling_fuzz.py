@@ -65,8 +65,7 @@ def ask(root: Path, out: Path) -> None:
     for part in ("compaction/compactionLog/Compact/0", "dledger-n0"):
         if (root / part).is_dir():
             with contextlib.suppress(MqtoolError):
-                found = open_target(root / part)
-                if not isinstance(found, list):
+                for found in open_target(root / part).stores:
                     with found:
                         assert sum(1 for _ in found.messages()) >= 0
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -153,15 +154,21 @@ def dump(
     unlisted: dict[Path, str] = {}
     with recording_unlisted(unlisted):
         target = open_target(path, kind, config)
-        if isinstance(target, list):
-            return _files(ctx.obj, target, config, filters, view)
-        with target as store:
-            store.unlisted = unlisted
-            return _messages(ctx.obj, store, path, config, filters, view)
+        if target.files:
+            return _files(ctx.obj, target.files, config, filters, view)
+        with ExitStack() as opened:
+            for store in target.stores:
+                opened.enter_context(store).unlisted = unlisted
+            return _messages(ctx.obj, target.stores, path, config, filters, view)
 
 
 def _messages(
-    invocation: Invocation, store: Store, path: Path, config: Path | None, filters: Filters, view: MessageView
+    invocation: Invocation,
+    stores: Sequence[Store],
+    path: Path,
+    config: Path | None,
+    filters: Filters,
+    view: MessageView,
 ) -> ExitCode:
     from mqtool.cli.message_stream import MessageStream
     from mqtool.cli.selected import require_selected
@@ -169,31 +176,34 @@ def _messages(
     from mqtool.store.json_lines import json_lines
     from mqtool.store.log_file import LogFiles
 
-    if view.follow and isinstance(store, LogFiles):
+    is_part = isinstance(stores[0], LogFiles)
+    if view.follow and is_part:
         raise UsageError("--follow needs the root directory of a store; give it as PATH")
-    if not isinstance(store, LogFiles) and not view.follow:  # who follows may wait for a topic that is still to come
-        require_selected([store], filters.topic, filters.queue)
+    if not is_part and not view.follow:  # who follows may wait for a topic that is still to come
+        require_selected(stores, filters.topic, filters.queue)
     report = DamageReport(lines=view.damage is DamageMode.STDERR)
-    report.unknown([*store.unlisted_parts(of_log=True), *store.skip_unreadable()])
-    selection = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
     stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
-    if view.hex:
-        output = Output(invocation, field_rows.FIELD, view.format)
-        output.rows(_fields(store, stream.items(store.messages(**selection))))
-    else:
-        rows = view.rows()
-        output = Output(invocation, rows.schema, view.format, live=view.follow)
-        body_mode = None if stream.max_bytes is not None else view.ready_lines()
-        first, last = _extent(store, selection)
-        with show_progress(view.progress, "dump", first, last) as bar:
-            if body_mode is None:
-                found = follow(path, config, **selection) if view.follow else store.messages(**selection)
-                stream.write(found, rows, output, bar, view.damage)
-            else:
-                lines = json_lines(store, body_mode, raw=view.raw, jobs=view.jobs, limit=stream.limit, **selection)
-                stream.write_lines(lines, output, bar, view.damage)
-    if not view.follow and "end" not in selection and filters.limit is None and filters.max_bytes is None:
-        report.tail(store.commit_log.tail)
+    rows = view.rows()
+    schema = field_rows.FIELD if view.hex else rows.schema
+    output = Output(invocation, schema, view.format, live=view.follow)
+    for store in stores:
+        report.unknown([*store.unlisted_parts(of_log=True), *store.skip_unreadable()])
+        selection = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
+        if view.hex:
+            output.rows(_fields(store, stream.items(store.messages(**selection))))
+        else:
+            body_mode = None if stream.max_bytes is not None else view.ready_lines()
+            first, last = _extent(store, selection)
+            with show_progress(view.progress, "dump", first, last) as bar:
+                if body_mode is None:
+                    found = follow(path, config, **selection) if view.follow else store.messages(**selection)
+                    stream.write(found, rows, output, bar, view.damage)
+                else:
+                    left = None if stream.limit is None else stream.limit - stream.count
+                    lines = json_lines(store, body_mode, raw=view.raw, jobs=view.jobs, limit=left, **selection)
+                    stream.write_lines(lines, output, bar, view.damage)
+        if not view.follow and "end" not in selection and filters.limit is None and filters.max_bytes is None:
+            report.tail(store.commit_log.tail)
     return output.finish(report.code())
 
 
@@ -213,7 +223,7 @@ def _fields(store: Store, items: Iterable[Message | Damage]) -> Iterator[Row]:
 
 
 def _files(
-    invocation: Invocation, files: list[KnownFile], config: Path | None, filters: Filters, view: MessageView
+    invocation: Invocation, files: Sequence[KnownFile], config: Path | None, filters: Filters, view: MessageView
 ) -> ExitCode:
     """Prints files of one kind without messages: units, entries, slots, configuration."""
     from mqtool.store import broker_config

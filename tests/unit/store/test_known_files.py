@@ -11,7 +11,7 @@ from mqtool.cli.app import run
 from mqtool.cli.exits import ExitCode
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.records.damage import Damage, DamageKind
-from mqtool.store import open_readable, open_store
+from mqtool.store import Store, open_readable, open_store
 from mqtool.store.known_file import recognise_all
 from mqtool.store.target import open_target
 from mqtool.verify import Severity, verify
@@ -33,7 +33,12 @@ def segments(root: Path) -> list[Path]:
     return sorted((root / "commitlog").iterdir())
 
 
-def ranges(store) -> list[tuple[DamageKind, int, int]]:
+def opened(path: Path) -> Store:
+    (store,) = open_target(path).stores
+    return store
+
+
+def ranges(store: Store) -> list[tuple[DamageKind, int, int]]:
     store.skip_unreadable()
     return [(item.kind, item.start, item.end) for item in store.messages() if isinstance(item, Damage)]
 
@@ -43,7 +48,7 @@ def ranges(store) -> list[tuple[DamageKind, int, int]]:
 def test_an_unreadable_segment_in_a_directory_of_them_is_damage(root, monkeypatch, at, place):
     (root / "commitlog").rename(root / place)
     path = sorted((root / place).iterdir())[at]
-    with unreadable(monkeypatch, path), open_target(root / place) as store:
+    with unreadable(monkeypatch, path), opened(root / place) as store:
         assert ranges(store) == [(DamageKind.UNREADABLE, int(path.name), int(path.name) + SIZE)]
 
 
@@ -80,7 +85,7 @@ def test_a_segment_s_name_without_a_file_is_an_unreadable_range(root, block, at)
     expected = [(DamageKind.UNREADABLE, int(path.name), int(path.name) + SIZE)]
     with open_readable(root) as store:
         assert ranges(store) == expected
-    with open_target(root / "commitlog") as store:
+    with opened(root / "commitlog") as store:
         assert ranges(store) == expected
     with open_store(root) as store, pytest.raises(StoreError, match=path.name):
         list(store.messages())
