@@ -17,6 +17,7 @@ from mqtool.server.net.peer import Handler, Peer
 
 _AVERAGE, _CIRCLE = "AVG", "AVG_BY_CIRCLE"
 _PULL, _POP = "PULL", "POP"
+_BROADCASTING, _CLUSTERING = "BROADCASTING", "CLUSTERING"
 
 
 class Assignments:
@@ -49,15 +50,20 @@ class Assignments:
         """Sets whether a consumer group pulls or pops a topic."""
         found = body_of(command)
         topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
-        if topic.startswith(RETRY_PREFIX):
-            raise RefusalError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
         mode = str(found.get("mode", _PULL))
         if mode not in (_PULL, _POP):
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"mode: expected PULL or POP, found {mode}")
+        number = java.json_int(found.get("popShareQueueNum") or 0)
+        if topic.startswith(RETRY_PREFIX):
+            raise RefusalError(ResponseCode.NO_PERMISSION, "retry topic is not allowed to set mode")
+        if self._broker.topics.get(topic) is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
+        if self._broker.groups.find(group) is None:
+            raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, "subscription group does not exist")
         self._modes.setdefault(topic, {})[group] = {
             "consumerGroup": group,
             "mode": mode,
-            "popShareQueueNum": java.json_int(found.get("popShareQueueNum") or 0),
+            "popShareQueueNum": number,
             "topic": topic,
         }
         self._broker.persister.mark(file_names.MESSAGE_REQUEST_MODE)
@@ -69,33 +75,54 @@ class Assignments:
         return ok(command, data=body(self._document))
 
     def query(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns the queues assigned to a client, and whether it pulls or pops them."""
+        """Returns the queues assigned to a client, and whether it pulls or pops them.
+
+        Without an answer for the client, for instance because its group has no members yet, the list is missing, so
+        that the client keeps its queues.
+        """
         found = body_of(command)
-        topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
-        client, strategy = str(found.get("clientId", "")), str(found.get("strategyName") or _AVERAGE)
-        config = self._broker.topics.get(topic)
-        queues = [
-            QueueName(self._broker.settings.text("brokerName"), one, topic)
-            for one in range(config.read_queue_nums if config is not None else 0)
-        ]
-        mode = _PULL
-        if not topic.startswith(RETRY_PREFIX):
-            mode = str(self._modes.get(topic, {}).get(group, {}).get("mode", _PULL))
-        if found.get("messageModel") != "BROADCASTING":
-            members = self._broker.clients.consumer_group(group)
-            ids = sorted(set(members.client_ids())) if members is not None else []
-            if client not in ids:
-                queues = []
-            elif mode == _POP:  # every member may pop from any queue
-                queues = [QueueName(self._broker.settings.text("brokerName"), -1, topic)] if queues else []
-            else:
-                queues = share(queues, ids, client, strategy)
+        mode, shared = self._mode(str(found.get("topic", "")), str(found.get("consumerGroup", "")))
+        queues = self._assigned(found, shared if mode == _POP else None)
+        if queues is None:
+            return ok(command, data=body({}))
         shown = [{"attachments": {}, "messageQueue": queue, "mode": mode} for queue in queues]
         return ok(command, data=body({"messageQueueAssignments": shown}))
 
+    def _mode(self, topic: str, group: str) -> tuple[str, int]:
+        """Returns whether a group pulls or pops a topic, and popShareQueueNum."""
+        found, settings = self._modes.get(topic, {}).get(group), self._broker.settings
+        if found is not None:
+            return str(found.get("mode", _PULL)), java.json_int(found.get("popShareQueueNum") or 0)
+        mode = _PULL if topic.startswith(RETRY_PREFIX) else settings.text("defaultMessageRequestMode")
+        return mode, settings.number("defaultPopShareQueueNum")
+
+    def _assigned(self, request: dict[str, Any], shared: int | None) -> list[QueueName] | None:
+        """Returns the queues of a client; None if they cannot be determined (doLoadBalance).
+
+        Args:
+            request: body of the request.
+            shared: popShareQueueNum; None if the group pulls.
+        """
+        topic, client = str(request.get("topic", "")), str(request.get("clientId", ""))
+        model, config = request.get("messageModel"), self._broker.topics.get(topic)
+        if config is None or model not in (_BROADCASTING, _CLUSTERING):
+            return None
+        name = self._broker.settings.text("brokerName")
+        queues = [QueueName(name, one, topic) for one in range(config.read_queue_nums)]
+        if model == _BROADCASTING or not self._broker.settings.flag("serverLoadBalancerEnable"):
+            return queues
+        members = self._broker.clients.consumer_group(str(request.get("consumerGroup", "")))
+        ids = sorted(set(members.client_ids())) if members is not None else []
+        strategy = request.get("strategyName")
+        if not ids or not client or not queues or strategy not in (_AVERAGE, _CIRCLE):
+            return None
+        if shared is None:
+            return share(queues, ids, client, strategy)
+        return share_popped(queues, ids, client, strategy, shared)
+
 
 def share(queues: list[QueueName], ids: list[str], client: str, strategy: str) -> list[QueueName]:
-    """Returns a client's share of the queues, by the same algorithm as clients use.
+    """Returns a client's share of the queues, by the same algorithm as clients use; none for a client without member.
 
     Args:
         queues: all queues, in order.
@@ -103,9 +130,29 @@ def share(queues: list[QueueName], ids: list[str], client: str, strategy: str) -
         client: client id of one member.
         strategy: "AVG" or "AVG_BY_CIRCLE".
     """
+    if client not in ids:
+        return []
     place = ids.index(client)
     if strategy == _CIRCLE:
         return queues[place :: len(ids)]
     least, more = divmod(len(queues), len(ids))
     start = place * least + min(place, more)
     return queues[start : start + least + (place < more)]
+
+
+def share_popped(queues: list[QueueName], ids: list[str], client: str, strategy: str, shared: int) -> list[QueueName]:
+    """Returns the queues that a client pops (allocate4Pop); queue -1 stands for all of them.
+
+    Args:
+        queues, ids, client, strategy: as for `share`.
+        shared: number of further members whose share the client pops too; all if it is not positive.
+    """
+    if shared <= 0 or shared >= len(ids) - 1:
+        return [queues[0]._replace(queue_id=-1)]
+    if client not in ids:
+        return []
+    place = ids.index(client)
+    if len(ids) > len(queues):
+        return [queues[place % len(queues)]]
+    owners = [ids[(place + further) % len(ids)] for further in range(shared + 1)]
+    return [queue for owner in owners for queue in share(queues, ids, owner, strategy)]

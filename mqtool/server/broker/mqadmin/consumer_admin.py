@@ -240,7 +240,7 @@ class ConsumerAdmin:
         config = broker.topics.get(topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")
-        if broker.groups.find(group) is None:
+        if broker.groups.get(group) is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         at, one = number(command, "timestamp", -1), number(command, "queueId", -1)
         queues = [one] if one >= 0 else list(range(config.read_queue_nums))

@@ -243,9 +243,15 @@ def test_with_short_polling_a_pull_is_held_for_that_time_only(client, topic):
 
 
 def assigned(client, topic, group, who, **changes):
-    body = {"topic": topic, "consumerGroup": group, "clientId": who, "messageModel": "CLUSTERING"} | changes
-    found = ask(client, 400, body).json["messageQueueAssignments"]
-    return [(one["mode"], one["messageQueue"]["queueId"]) for one in found]
+    body = {
+        "topic": topic,
+        "consumerGroup": group,
+        "clientId": who,
+        "strategyName": "AVG",
+        "messageModel": "CLUSTERING",
+    } | changes
+    found = ask(client, 400, body).json.get("messageQueueAssignments")
+    return None if found is None else [(one["mode"], one["messageQueue"]["queueId"]) for one in found]
 
 
 def test_queues_are_dealt_out_in_turn_to_all_or_popped_by_all(client, connect, topic):
@@ -270,6 +276,72 @@ def test_the_queue_of_retries_is_pulled_even_where_a_topic_is_popped(client, top
     mode = {"topic": "%RETRY%GRetryMode", "consumerGroup": "GRetryMode", "mode": "POP", "popShareQueueNum": 0}
     assert ask(client, 401, mode).code in (0, 16)
     assert assigned(client, "%RETRY%GRetryMode", "GRetryMode", "a@1") == [("PULL", 0)]
+
+
+@pytest.mark.parametrize(
+    ("members", "shared", "expected"),
+    [
+        (4, 1, [[0, 1], [1, 2], [2, 3], [0, 3]]),
+        (4, 3, [[-1]] * 4),
+        (4, -1, [[-1]] * 4),
+        (2, 1, [[-1]] * 2),
+        (3, 1, [[0, 1, 2], [2, 3], [0, 1, 3]]),
+        (6, 1, [[0], [1], [2], [3], [0], [1]]),
+    ],
+)
+def test_members_pop_their_queues_and_those_of_as_many_others_as_is_set(
+    client, connect, topic, members, shared, expected
+):
+    """QueryAssignmentProcessor.allocate4Pop; a real broker gave the first answer."""
+    for number in range(members):
+        connect().heartbeat(f"c{number}@1", consumers={"GShare": [topic]})
+    mode = {"topic": topic, "consumerGroup": "GShare", "mode": "POP", "popShareQueueNum": shared}
+    assert ask(client, 401, mode).code == 0
+    found = [assigned(client, topic, "GShare", f"c{number}@1") for number in range(members)]
+    assert [sorted(queue for _, queue in queues) for queues in found] == expected
+    stranger = [("POP", -1)] if expected[0] == [-1] else []
+    assert assigned(client, topic, "GShare", "stranger") == stranger
+
+
+def test_without_an_assignment_the_answer_has_none_and_clients_keep_their_queues(client, topic):
+    assert assigned(client, topic, "GNobody", "c@1") is None
+    client.heartbeat("c@1", consumers={"GSome": [topic]})
+    assert assigned(client, topic, "GSome", "c@1", strategyName="CONSISTENT_HASH") is None
+    assert assigned(client, topic, "GSome", "c@1", strategyName=None) is None
+    assert assigned(client, topic, "GSome", "c@1", messageModel="LITE_SELECTIVE") is None
+    assert assigned(client, topic, "GSome", "") is None
+    assert assigned(client, "NoSuchTopic", "GSome", "c@1") is None
+    assert assigned(client, topic, "GSome", "c@1") == [("PULL", queue) for queue in range(4)]
+
+
+def test_modes_of_unknown_topics_and_groups_are_refused(client, topic):
+    mode = {"topic": topic, "consumerGroup": "GMode", "mode": "POP", "popShareQueueNum": 1}
+    assert ask(client, 401, mode | {"topic": "NoSuchTopic"}).code == 17
+    assert ask(client, 401, mode | {"consumerGroup": "no group"}).code == 26
+    modes = client.call(402).json["messageRequestModeMap"]
+    assert "NoSuchTopic" not in modes
+    assert "no group" not in modes.get(topic, {})
+
+
+def test_settings_decide_about_groups_whose_mode_was_not_set():
+    keys = {"defaultMessageRequestMode": "POP", "defaultPopShareQueueNum": "1"}
+    with MqServer(**keys) as server, Client(server.broker_address) as client:
+        client.create_topic("T", 4)
+        consumers = [Client(server.broker_address) for _ in range(4)]
+        for number, one in enumerate(consumers):
+            one.heartbeat(f"c{number}@1", consumers={"G": ["T"]})
+        assert assigned(client, "T", "G", "c1@1") == [("POP", 1), ("POP", 2)]
+        assert assigned(client, "%RETRY%G", "G", "c0@1") == [("PULL", 0)]
+        setting(client, "serverLoadBalancerEnable", "false")
+        assert assigned(client, "T", "G", "c1@1") == [("POP", queue) for queue in range(4)]
+        for one in consumers:
+            one.close()
+
+
+def test_a_reset_of_a_group_that_does_not_exist_is_refused_and_creates_none(client, topic):
+    answer = client.call(222, topic=topic, group="GTypo", timestamp=0, isForce=True)
+    assert (answer.code, answer.remark) == (26, "Group GTypo does not exist")
+    assert "GTypo" not in client.call(201).json["subscriptionGroupTable"]
 
 
 def test_a_pull_with_a_negative_offset_to_commit_commits_nothing(client, topic):
