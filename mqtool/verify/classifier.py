@@ -99,7 +99,7 @@ class Classifier:
             self._around()
         self._config_files()
         ranges.sort(key=lambda part: part.start)
-        self._losses = losses_of(account, ranges, self._store.metadata.consumer_offsets)
+        self._losses = losses_of(account, ranges, self._store.metadata.consumer_offsets, self._survey.includes)
 
     @property
     def _log_failure(self) -> str:
@@ -143,10 +143,14 @@ class Classifier:
         in_log = [finding for segment in self._facts.segments for finding in segment.findings]
         return in_log + self._collector.findings()
 
+    def _concerns(self, finding: Finding) -> bool:
+        """Whether a finding concerns the requested topics; damage of the log does, because a start may cut it there."""
+        return finding.topic is None or finding.lost_bytes > 0 or self._survey.includes(finding.topic)
+
     def verdict(self, seconds: float, *, complete: bool) -> Verification:
         """Returns the verification; for a check that was stopped early, only what is already certain."""
         facts, survey = self._facts, self._survey
-        found = [finding for finding in self._findings() if finding.topic is None or survey.includes(finding.topic)]
+        found = [finding for finding in self._findings() if self._concerns(finding)]
         checks = tuple(self._checks(found, complete=complete))
         statistics = Statistics(
             facts.records,

@@ -172,7 +172,7 @@ class GroupLoss(Struct, frozen=True):
 
 
 class Losses(Struct, frozen=True):
-    """Everything that is lost."""
+    """Everything that is lost: ranges of the log, and messages of the requested topics."""
 
     ranges: tuple[LostRange, ...] = ()
     queues: tuple[QueueLoss, ...] = ()

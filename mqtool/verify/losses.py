@@ -5,7 +5,7 @@ Three proofs that a message existed: its unit points into the damage (exact); it
 """
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 from msgspec import Struct, field
 
@@ -131,10 +131,13 @@ def group_losses(
 
 
 def losses_of(
-    account: LossAccount, ranges: list[LostRange], offsets: Mapping[str, Mapping[str, Mapping[int, int]]]
+    account: LossAccount,
+    ranges: list[LostRange],
+    offsets: Mapping[str, Mapping[str, Mapping[int, int]]],
+    includes: Callable[[str], bool],
 ) -> Losses:
-    """Returns all losses."""
-    queues = account.queues()
+    """Returns the losses: all ranges of the log, and the messages of the topics that `includes` accepts."""
+    queues = tuple(loss for loss in account.queues() if includes(loss.topic))
     return Losses(tuple(ranges), queues, group_losses(queues, offsets))
 
 

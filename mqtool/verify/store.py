@@ -26,8 +26,8 @@ class Options(Struct, frozen=True):
     """How to check.
 
     Attributes:
-        topics: globs; None for all. Restricts queues, losses and consumer offsets, and skips files that do not
-            belong to a topic: index, timer and controller files.
+        topics: globs; None for all. Restricts queues, lost messages and consumer offsets, and skips files that do not
+            belong to a topic: index, timer and controller files. Damage of the log is reported for all topics.
         jobs: number of processes, or of threads if compiled loops do the work.
         throttle: bytes per second, None for no limit.
         state: file that stores finished tasks, None for none.

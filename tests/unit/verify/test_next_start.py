@@ -81,6 +81,17 @@ def test_only_losses_of_the_topics_asked_for_count(tmp_path):
     assert 0 < (narrow.lost_messages or 0) < (whole.lost_messages or 0)
 
 
+def test_damage_of_another_topic_is_reported_and_its_messages_are_not_counted(tmp_path):
+    """The damaged record is one of Payments; 4.9 cuts the log there, with intact messages of Audit behind."""
+    with mqtool.open(damage_case("recent-flip-body@4.9.7-clean", tmp_path)) as store:
+        found = verify(store, Options(topics=("Audit",)))
+    assert [(one.code, one.topic) for one in found.findings] == [("log-bad-body", "Payments")]
+    assert found.state is State.CORRUPT
+    assert (found.losses.queues, found.losses.groups, found.losses.bytes > 0) == ((), (), True)
+    assert found.next_start is not None
+    assert found.next_start.do_not_start is True
+
+
 @pytest.mark.parametrize(
     ("broker", "release", "evidence"), [(None, "5.5", "detected: checkpoint"), ("4.9.7", "4.9", "given")]
 )
