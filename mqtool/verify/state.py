@@ -16,6 +16,7 @@ from mqtool import __version__
 from mqtool.formats.index_file import IndexHeader
 from mqtool.jobs.resume import TaskLog
 from mqtool.records.damage import Tail
+from mqtool.store.consume_queue_ext import ExtUnits
 from mqtool.store.named_files import require_regular
 from mqtool.verify.checksums import Sums
 from mqtool.verify.consume_queue import QueueFacts, Run
@@ -63,9 +64,11 @@ def _digest(survey: Survey) -> str:
     """Returns a digest that changes whenever the store or the request changes."""
     files = [s.path for s in survey.segments] + [f.path for q in survey.queues for f in q.files]
     files += [path for path, _ in survey.index.files]
+    files += [f.path for q in survey.queues for f in ExtUnits(survey.root, q.topic, q.queue_id).files]
     marks = [(str(path), path.stat().st_size, path.stat().st_mtime_ns) for path in files]
-    asked = (str(survey.root), survey.end, survey.topics, survey.timeline, repr(survey.rules), survey.index.shape)
-    return hashlib.sha256(repr((asked, marks)).encode()).hexdigest()
+    request = (str(survey.root), survey.topics, survey.timeline, str(survey.config))
+    known = (survey.end, survey.live, survey.has_dledger, repr(survey.rules), survey.index.shape)
+    return hashlib.sha256(repr((request, known, marks)).encode()).hexdigest()
 
 
 def encode(value: Any) -> Any:

@@ -92,7 +92,7 @@ def _read(
         nonlocal past, within
         past, within = past + task.bytes, 0
         on_progress(min(total, past), total)
-        if state is not None:
+        if state is not None and result.is_complete:
             state.add(task.key, encode(result))
 
     with state or nullcontext(), kernels.use(store_survey.end - store_survey.min_offset):

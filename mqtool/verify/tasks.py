@@ -89,6 +89,16 @@ class Result(Struct):
     index: list[IndexFacts] = field(default_factory=list)
     sums: SparseSums = field(default_factory=SparseSums)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether all files could be read; a later run may be able to read the others."""
+        failures = [
+            *(facts.failure for facts in self.segments),
+            *(facts.failure or facts.ext_unread for facts in self.queues),
+            *(facts.failure for facts in self.index),
+        ]
+        return not any(failures)
+
 
 def tasks_of(survey: Survey) -> list[Task]:
     """Returns all tasks for a store."""
