@@ -103,6 +103,7 @@ def _opened(stores: Stores) -> Iterator[tuple[Source, Store]]:
 
 def _queue_units(stores: Stores) -> Iterator[Any]:
     for source, store in _opened(stores):
+        store.require_queues()
         for queue in store.queues():
             yield from _units_of(source, queue)
 
@@ -195,6 +196,7 @@ def _findings(stores: Stores) -> Rows:
 
 def _topics(stores: Stores) -> Rows:
     for source, store in _opened(stores):
+        store.require_queues()
         queues: dict[str, list[Queue]] = {}
         for queue in store.queues():
             queues.setdefault(queue.topic, []).append(queue)

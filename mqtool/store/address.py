@@ -104,7 +104,8 @@ def _by_unique_key(store: Store, address: str) -> AddressMatches:
 
 def _in_queue(store: Store, topic: str, queue_id: int, queue_offset: int) -> AddressMatches:
     if store.queue(topic, queue_id) is None:
-        return AddressMatches([], f"there is no queue {queue_id} of topic {topic}", [])
+        known = f"there is no queue {queue_id} of topic {topic}"
+        return AddressMatches([], store.unread_queues or known, [])
     result = store.get_message(topic, queue_id, queue_offset, 1)
     if result.damage:
         return AddressMatches([], f"queue offset; its record is damaged: {result.damage[0].detail}", result.damage)

@@ -52,8 +52,7 @@ def _queues(store: Store) -> Iterator[str]:
         if any(end != file.base for end, file in zip(ends, queue.files[1:], strict=False)) and not queue.is_batch:
             yield f"files of queue {name} do not follow one another"
     if store.rocksdb and store.rocksdb.exists:
-        problem = store.rocksdb.problem
-        yield f"the queues are in RocksDB and cannot be read: {problem}" if problem else "the queues are in RocksDB"
+        yield store.unread_queues or "the queues are in RocksDB"
 
 
 def _index(store: Store) -> Iterator[str]:

@@ -100,7 +100,7 @@ def pending_messages(store: Store) -> Iterator[PendingMessage]:
     """Yields the waiting messages, kind by kind.
 
     Raises:
-        StoreError: a file cannot be read.
+        StoreError: a file, or the database of the queues, cannot be read.
     """
     waiting = waiting_messages(store)
     for one in waiting:
@@ -113,11 +113,14 @@ def pending_messages(store: Store) -> Iterator[PendingMessage]:
 def pending_counts(store: Store) -> list[PendingCount]:
     """Counts the waiting messages by kind, topic and group, and reports what cannot be determined.
 
-    Only the first record of the retries and dead letters in a topic is read.
+    Only the first record of the retries and dead letters in a topic is read. If queues are in a RocksDB that cannot be
+    read, no number is known.
 
     Raises:
         StoreError: a file cannot be read.
     """
+    if store.unread_queues:
+        return [PendingCount(kind, None, None, None, reason=store.unread_queues) for kind in PendingKind]
     counts: dict[tuple[PendingKind, str, str | None], PendingCount] = {}
     waiting = waiting_messages(store)
     for one in waiting:

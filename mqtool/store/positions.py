@@ -112,14 +112,14 @@ def in_flight(store: Store) -> Counter[GroupQueue] | None:
     """Returns how many messages each group popped and did not acknowledge, by queue.
 
     Returns:
-        The numbers; None if POP's database cannot be read.
+        The numbers; None if POP's database, or that of the queues, cannot be read.
 
     Raises:
         StoreError: a file cannot be read.
     """
     found: Counter[GroupQueue] = Counter()
     database = kv_popped.read(store)
-    if database.unknown:
+    if database.unknown or store.unread_queues:
         return None
     points = [*database.points]
     if any(queue.topic.startswith(REVIVE_TOPIC_PREFIX) for queue in store.queues()):

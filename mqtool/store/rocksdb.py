@@ -8,6 +8,7 @@ a record) and could crash on others. Nothing in this process can interrupt it. S
 first, with a limit on its processor time.
 """
 
+import errno
 import json
 import os
 import shutil
@@ -20,13 +21,15 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from mqtool.errors import StoreError, UnavailableError
+from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import config_json, file_names
-from mqtool.store.files import list_directory
+from mqtool.store.files import ReadFile, list_directory
 from mqtool.store.remote import RemotePath
 
 CURRENT = "CURRENT"
 """A file that every RocksDB has in its directory."""
+_NOT_READ = ("LOG", "LOCK")
+"""How the names of its files begin that are not read: LOG, LOG.old.TIME, LOCK."""
 
 TABLES = {
     file_names.TOPICS: ("topics", "topicConfigTable"),
@@ -86,6 +89,7 @@ class Database:
 
         Raises:
             UnavailableError: rocksdict is not installed.
+            UnreadableError: the system does not let a file of it be read.
             StoreError: it cannot be read.
         """
         import tempfile  # noqa: PLC0415 - takes a millisecond, and few stores have a database
@@ -100,6 +104,7 @@ class Database:
         try:
             for entry in list_directory(path):
                 if entry.is_file():
+                    _require_readable(path / entry.name)
                     (self._links / entry.name).symlink_to((path / entry.name).absolute())
             _try_to_open(path, self._links)
             self.families: tuple[str, ...] = tuple(library.Rdict.list_cf(str(self._links)))
@@ -115,14 +120,14 @@ class Database:
             raise
         except Exception as error:  # the library raises nothing more precise
             self._remove()
-            raise StoreError(f"cannot be opened as a RocksDB: {self._named(error)}", path) from error
+            raise _error_of(f"cannot be opened as a RocksDB: {self._named(error)}", path) from error
 
     def _named(self, error: Exception) -> str:
         """Returns the library's reason, with the database's own path instead of that of the links to its files."""
         return _reason(error).replace(str(self._links), str(self.path))
 
     def _damaged(self, error: Exception) -> StoreError:
-        return StoreError(f"cannot be read: {self._named(error)}", self.path)
+        return _error_of(f"cannot be read: {self._named(error)}", self.path)
 
     def items(self, family: str, start: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
         """Yields keys and values of a column family in order, from `start` on; none if the family does not exist.
@@ -162,6 +167,27 @@ class Database:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self.close()
+
+
+def _require_readable(path: Path) -> None:
+    """Checks that the system lets a file be read; the library's own log and its lock are not read.
+
+    Raises:
+        UnreadableError: it does not.
+    """
+    if path.name.startswith(_NOT_READ):
+        return
+    try:
+        ReadFile(path).close()
+    except UnreadableError:
+        raise
+    except StoreError:  # deleted meanwhile, see `_state_of`
+        pass
+
+
+def _error_of(words: str, path: Path) -> StoreError:
+    """Returns the error for what the library reports: the disk fails, or the database is damaged."""
+    return (UnreadableError if os.strerror(errno.EIO) in words else StoreError)(words, path)
 
 
 def _try_to_open(path: Path, links: Path) -> None:

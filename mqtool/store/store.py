@@ -190,6 +190,22 @@ class Store:
         segment_size = size.value if size else self.commit_log.segments[0].size
         return recovery_start(self.commit_log, segment_size, self.checkpoint or Checkpoint(), rules)
 
+    @property
+    def unread_queues(self) -> str:
+        """Why the queues in RocksDB cannot be read and are missing among the others; "" if none is missing."""
+        _ = self._disk_queues
+        problem = self.rocksdb.problem if self.rocksdb else ""
+        return f"the queues are in RocksDB and cannot be read: {problem}" if problem else ""
+
+    def require_queues(self) -> None:
+        """Checks that all queues can be read.
+
+        Raises:
+            StoreError: those in RocksDB cannot.
+        """
+        if self.unread_queues:
+            raise StoreError(self.unread_queues, self.path)
+
     def disk_queues(self) -> list[Queue]:
         """Returns all queues by topic and queue id, as they are on disk."""
         return [self._disk_queues[key] for key in sorted(self._disk_queues)]

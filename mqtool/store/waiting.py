@@ -89,8 +89,9 @@ def waiting_messages(store: Store) -> list[WaitingMessages]:
     """Returns the messages that a broker on this store would still deliver or ask about, by queue.
 
     Raises:
-        StoreError: a file cannot be read.
+        StoreError: a file, or the database of the queues, cannot be read.
     """
+    store.require_queues()
     return [found for found in _all(store) if len(found.queue_offsets)]
 
 

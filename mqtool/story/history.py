@@ -84,7 +84,9 @@ def _named(store: Store, address: str) -> tuple[list[Message], list[str]]:
         return own or matches.messages, notes
     with contextlib.suppress(UsageError):
         if not addresses.is_unique_key(address):
-            return addresses.resolve(store, address).messages, notes
+            found = addresses.resolve(store, address)
+            unread = [] if found.messages or not store.unread_queues else [store.unread_queues]
+            return found.messages, [*notes, *unread]
     return [], notes
 
 

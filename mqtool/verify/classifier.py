@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from pathlib import Path
 
-from mqtool.errors import StoreError, UnavailableError
+from mqtool.errors import StoreError, UnavailableError, UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.topics import SCHEDULE_TOPIC
 from mqtool.store import Store
@@ -299,7 +299,7 @@ class Classifier:
         if survey.has_rocksdb:
             try:
                 self._details[Area.CONSUME_QUEUE] = RocksCheck(self._store, survey, self._collector).run()
-            except UnavailableError as error:
+            except (UnavailableError, UnreadableError) as error:
                 self._unknown[Area.CONSUME_QUEUE] = str(error)
         elif has_queue_database(survey.root, self._config):
             place = queue_database(survey.root, self._config).name

@@ -8,7 +8,7 @@ from collections import Counter
 import numpy as np
 from msgspec.structs import replace
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import java
 from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, RocksUnit, parse_bound_key
 from mqtool.records.damage import Damage
@@ -40,6 +40,7 @@ class RocksCheck:
 
         Raises:
             UnavailableError: the library for RocksDB is not installed.
+            UnreadableError: the system does not let a file be read; this is also a finding.
         """
         try:
             with QueueDatabase(self._path) as database:
@@ -50,6 +51,9 @@ class RocksCheck:
                         self._compare(database, dispatcher.dispatch(item).units, dispatcher.topics.names)
                 units = sum(self._count(database, name, *queues[name]) for name in sorted(queues))
                 self._bounds(database, queues)
+        except UnreadableError as error:
+            self._collector.add("rocksdb-not-read", error.path, error.reason)
+            raise
         except StoreError as error:
             self._collector.add("rocksdb-unreadable", self._path, str(error))
             return "0 unit(s)"

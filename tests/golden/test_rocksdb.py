@@ -12,21 +12,28 @@ from mqtool.cli.app import run
 from mqtool.convert.queues import into_files, into_rocksdb
 from mqtool.engine.options import StoreOptions
 from mqtool.engine.start import admission
-from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError
+from mqtool.errors import RefusedError, StoreError, UnreadableError, UnsupportedFormatError
+from mqtool.export.sources import resolve
 from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, ROCKS_UNIT, parse_bound_key, unit_key
 from mqtool.repair import Purge, make_plan
 from mqtool.repair.backup import backup
 from mqtool.repair.salvage import SalvageOptions, salvage
+from mqtool.scan.dataset import Stores
+from mqtool.scan.tables import tables_of as scan_tables
 from mqtool.store.describe import describe
 from mqtool.store.files import list_directory
 from mqtool.store.oddities import oddities
+from mqtool.store.pending import PendingKind
+from mqtool.store.positions import in_flight
 from mqtool.store.rocksdb import Database
 from mqtool.store.rocksdb_queues import QueueDatabase
+from mqtool.verify import Area, Severity, State
 from mqtool.verify.store import Options, verify
 from tests.support.builder import StoreBuilder
 from tests.support.damage import held_lock
 from tests.support.expired import KEYS, store_with_expired_queue
 from tests.support.stores import answers, copy_store, copy_tree, store_fixture, tree_digest
+from tests.support.unreadable import unreadable
 
 if importlib.util.find_spec("rocksdict") is None:
     pytest.skip("rocksdict is not installed: pip install rocketmq-mqtool[rocksdb]", allow_module_level=True)
@@ -170,6 +177,62 @@ def test_each_harm_is_named(harm, tmp_path):
     with mqtool.open(root) as store:
         assert code in {finding.code for finding in verify(store).findings}
         assert sum(1 for _ in store.messages()) == 47
+
+
+@pytest.fixture
+def damaged(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    (root / "consumequeue" / "CURRENT").write_bytes(b"garbage")
+    return root
+
+
+@pytest.mark.parametrize("options", [[], ["--list"]])
+def test_what_waits_in_a_database_that_cannot_be_read_is_unknown(options, damaged, capsys):
+    assert run(["pending", str(damaged), "-f", "json", *options]) == 1
+    printed = capsys.readouterr()
+    rows = json.loads(printed.out)["rows"]
+    assert [row["kind"] for row in rows if row["messages"] is None] == ([] if options else [*PendingKind])
+    assert "unknown: the queues are in RocksDB and cannot be read" in printed.err or not options
+    assert "nothing waits" not in printed.err
+
+
+@pytest.mark.parametrize("command", ["get", "story"])
+def test_a_queue_in_a_database_that_cannot_be_read_is_not_called_missing(command, damaged, capsys):
+    assert run([command, str(damaged), "Rocks/0@0"]) == 1
+    notes = capsys.readouterr().err
+    assert "the queues are in RocksDB and cannot be read" in notes
+    assert "there is no queue" not in notes
+    assert "spelling" not in notes
+
+
+def test_tables_of_queues_that_cannot_be_read_are_an_error_and_not_empty(damaged):
+    tables = scan_tables(Stores(resolve([damaged], None)))
+    for name in ("queue_units", "pending", "topics"):
+        with pytest.raises(StoreError, match="the queues are in RocksDB and cannot be read"):
+            list(tables[name]._make_batches())
+    with mqtool.open(damaged) as store:
+        assert in_flight(store) is None
+
+
+def test_a_database_that_the_system_does_not_let_be_read_is_unknown(tmp_path, monkeypatch):
+    root = copy_store(NAME, tmp_path)
+    file = root / "consumequeue" / "000010.sst"
+    for denied in (file, file.with_name("LOG")):
+        with unreadable(monkeypatch, denied), mqtool.open(root) as store:
+            found = verify(store)
+            assert bool(store.unread_queues) is (denied is file)
+        assert [(one.code, one.severity, one.file) for one in found.findings] == (
+            [("rocksdb-not-read", Severity.UNKNOWN, "consumequeue/000010.sst")] if denied is file else []
+        )
+        state = next(one.state for one in found.checks if one.area is Area.CONSUME_QUEUE)
+        assert state is (State.UNKNOWN if denied is file else State.CLEAN)
+
+
+def test_an_error_of_the_disk_is_not_taken_for_damage(tmp_path):
+    with Database(ROOT / "consumequeue") as database:
+        failed = database._damaged(Exception("IO error: While pread offset 0: 000010.sst: Input/output error"))
+        assert isinstance(failed, UnreadableError)
+        assert not isinstance(database._damaged(Exception("Corruption: block checksum mismatch")), UnreadableError)
 
 
 def test_files_of_a_queue_follow_its_units_and_not_the_offsets_in_its_keys(tmp_path):

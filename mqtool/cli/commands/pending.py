@@ -118,7 +118,8 @@ def pending(
             require_selected([opened], topic)
         output = Output(ctx.obj, PENDING_MESSAGE if show else PENDING, output_format)
         if show:
-            output.rows(_message(one) for one in pending_messages(opened) if is_selected(one))
+            messages = () if opened.unread_queues else pending_messages(opened)
+            output.rows(_message(one) for one in messages if is_selected(one))
         else:
             output.rows(map(_count, counts))
     problems += [row.reason for row in counts if row.reason] if show else []

@@ -115,10 +115,11 @@ def story(
     with open_readable(store, config) as opened:
         limits = [*opened.unlisted_parts(), *opened.skip_unreadable()]
         histories, notes = histories_of(opened, address)
+        has_all_queues = not opened.unread_queues
     limits += notes
     for limit in dict.fromkeys([*limits, *(one for history in histories for one in history.notes)]):
         note(limit)
-    if not histories:
+    if not histories and has_all_queues:
         oldest = commands.command("info", commands.opened(store, config))
         note(
             "no record has this as address, id or key; check the spelling (case counts), and with "

@@ -1,6 +1,6 @@
 """Codes of ConsumeQueues in RocksDB."""
 
-from mqtool.verify.catalogue.check import Check, run
+from mqtool.verify.catalogue.check import NOT_READ, Check, check, run
 from mqtool.verify.findings import Area, Severity
 
 
@@ -13,6 +13,15 @@ CHECKS = (
         "rocksdb-unreadable",
         "The RocksDB of the queues is damaged, or contains keys that are not queues.",
         "Rebuild the queues from the log: `mqtool rebuild consumequeue`.",
+    ),
+    check(
+        Area.CONSUME_QUEUE,
+        Severity.UNKNOWN,
+        "rocksdb-not-read",
+        "The system does not let the RocksDB of the queues be read: its contents are unknown.",
+        "Verify as a user who may read it; on a failing disk copy what can be read to another disk first.",
+        "mqtool verify {store}",
+        no_runbook=NOT_READ,
     ),
     _error(
         "rocksdb-missing-unit",
