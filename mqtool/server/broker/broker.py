@@ -102,13 +102,16 @@ class Broker:
     def writer(self) -> Writer:
         """Puts messages into the store; raises RefusalError if the store is read-only."""
         if self._writer is None:
-            raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{self.address}] serves its store read-only")
+            raise self._read_only()
         return self._writer
+
+    def _read_only(self) -> RefusalError:
+        return RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{self.address}] serves its store read-only")
 
     @property
     def engine(self) -> MessageStore:
-        """The store, for changes other than messages; raises RefusalError if the broker accepts no messages."""
-        self.check_writable(None)
+        """The store, for changes other than messages; raises RefusalError as `check_open`."""
+        self.check_open()
         assert isinstance(self.messages, MessageStore)
         return self.messages
 
@@ -129,14 +132,27 @@ class Broker:
         """Whether the store is open for writing and brokerPermission allows it."""
         return self.is_writable and bool(self.settings.number("brokerPermission") & PERM_WRITE)
 
-    def check_writable(self, topic: TopicConfig | None) -> None:
-        """Raises RefusalError if the broker does not accept messages for the topic."""
-        if not self.may_write:
-            what = "" if topic is None else f"the topic[{topic.topic_name}] "
-            remark = f"the broker[{self.address}] {what}sending message is forbidden"
-            raise RefusalError(ResponseCode.NO_PERMISSION, remark)
+    def check_open(self) -> None:
+        """Raises RefusalError if the store is read-only or the broker shuts down.
+
+        Only some requests also depend on brokerPermission; see `check_writable`.
+        """
+        if not self.is_writable:
+            raise self._read_only()
         if self.is_stopping:
             raise RefusalError(ResponseCode.SERVICE_NOT_AVAILABLE, "the broker is shutting down")
+
+    def check_writable(self) -> None:
+        """Raises RefusalError as `check_open`, or if brokerPermission does not allow writing.
+
+        A broker is drained by brokerPermission=4: name servers then show its topics as not writable. The broker itself
+        refuses only messages of ordered topics and messages that a consumer sends back. It accepts other sends, ends of
+        transactions and changes of topics. Source: AbstractSendMessageProcessor (4.9.7, 5.5.0).
+        """
+        self.check_open()
+        if not self.may_write:
+            remark = f"the broker[{self.address.rpartition(':')[0]}] sending message is forbidden"
+            raise RefusalError(ResponseCode.NO_PERMISSION, remark)
 
     def check_release_5(self, command: Command) -> None:
         """Raises RefusalError if the broker behaves as release 4.9, which does not support the request."""

@@ -14,6 +14,7 @@ from mqtool.formats import java
 from mqtool.store.broker_config import BrokerConfig, effective_value
 
 DEFAULTS = {
+    "allowRecallWhenBrokerNotWriteable": "true",
     "appendTopicForTimerDeleteKey": "false",
     "autoCreateSubscriptionGroup": "true",
     "autoCreateTopicEnable": "true",

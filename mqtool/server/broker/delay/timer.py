@@ -115,7 +115,9 @@ class Timer:
         broker = self._broker
         if not broker.settings.flag("recallMessageEnable"):
             raise RefusalError(ResponseCode.NO_PERMISSION, "recall failed, operation is forbidden")
-        broker.check_writable(None)
+        broker.check_open()
+        if not broker.may_write and not broker.settings.flag("allowRecallWhenBrokerNotWriteable"):
+            raise RefusalError(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
         handle = parse_handle(text(command, "recallHandle"))
         if handle.topic != text(command, "topic"):
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")

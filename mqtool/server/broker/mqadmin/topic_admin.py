@@ -83,7 +83,7 @@ class TopicAdmin:
 
     def _changed_topic(self, config: TopicConfig) -> TopicConfig:
         """Returns the configuration that a topic gets, whose attributes a request states as changes."""
-        self._broker.check_writable(None)
+        self._broker.check_open()
         problem = names.topic_problem(config.topic_name)
         if problem is None and is_system_topic(config.topic_name):
             problem = f"The topic[{config.topic_name}] is conflict with system topic."
@@ -109,7 +109,7 @@ class TopicAdmin:
     async def delete(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """DELETE_TOPIC_IN_BROKER: deletes the topic and its POP retry topics, with their queues."""
         broker, topic = self._broker, text(command, "topic", "")
-        broker.check_writable(None)
+        broker.check_open()
         if not topic.strip():
             raise RefusalError(ResponseCode.INVALID_PARAMETER, "The specified topic is blank.")
         if is_system_topic(topic):

@@ -86,7 +86,7 @@ def _check_broker(broker: Broker, command: Command) -> None:
     if not broker.settings.number("brokerPermission") & PERM_READ:
         raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{host}] pop message is forbidden")
     if broker.is_stopping:
-        broker.check_writable(None)
+        broker.check_open()
     if number(command, "maxMsgNums", 0) > MAX_MESSAGES:
         remark = f"the broker[{host}] pop message's num is greater than {MAX_MESSAGES}"
         raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)

@@ -35,7 +35,7 @@ class ReplyProcessor:
     async def reply(self, command: Command, peer: Peer) -> Command:
         """Pushes the reply to the client that waits for it; also stores it if storeReplyMessageEnable is set."""
         broker, header = self._broker, header_of(command)
-        broker.check_writable(None)
+        broker.check_open()
         problem = names.topic_problem(header.topic)
         if problem is not None:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)

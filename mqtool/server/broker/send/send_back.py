@@ -41,7 +41,7 @@ class SendBackProcessor:
         config = broker.groups.find(group)
         if config is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"subscription group not exist, {group}")
-        broker.check_writable(None)
+        broker.check_writable()
         if config.retry_queue_nums <= 0:
             return ok(command)
         message = self._message_at(number(command, "offset"))

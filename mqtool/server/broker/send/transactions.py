@@ -71,7 +71,7 @@ class Transactions:
         Raises:
             RefusalError: the half message is not the one that the request describes, or the request comes too late.
         """
-        self._broker.check_writable(None)
+        self._broker.check_open()
         decision = number(command, "commitOrRollback")
         if decision not in (_COMMIT, _ROLLBACK):
             return None

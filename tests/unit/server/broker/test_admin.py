@@ -129,14 +129,21 @@ def test_configuration_is_shown_changed_and_guarded(client, topic):
     assert client.call(25, b"brokerName=other\n").code == 29
 
 
-def test_a_broker_without_the_right_to_write_refuses_sends(client, topic):
+def test_a_broker_that_is_drained_refuses_what_the_real_one_refuses(client, topic):
+    """AbstractSendMessageProcessor.msgCheck, consumerSendMsgBack; AdminBrokerProcessor does not look at the setting."""
+    client.create_topic("Ordered", order="true")
+    assert client.call(200, b'{"groupName": "GDrained"}').code == 0
     client.call(25, b"brokerPermission=4\n")
     try:
-        assert client.put(topic).code == 16
-        assert client.pull(topic).code == 19
+        refused = client.put("Ordered")
+        assert (refused.code, refused.remark) == (16, "the broker[127.0.0.1] sending message is forbidden")
+        assert client.call(36, group="GDrained", offset=0, delayLevel=0).code == 16
+        assert client.put(topic).code == 0
+        assert client.create_topic("Drained", 1).code == 0
+        assert client.call(215, topic="Drained").code == 0
     finally:
         client.call(25, b"brokerPermission=6\n")
-    assert client.put(topic).code == 0
+    assert client.put("Ordered").code == 0
 
 
 def test_figures_count_what_went_in(client, topic):

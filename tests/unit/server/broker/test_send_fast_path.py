@@ -287,10 +287,10 @@ def test_a_topic_that_changes_is_looked_at_anew(client, topic, ways):
 def test_a_setting_that_changes_counts_at_once(client, server, topic, ways):
     assert client.put(topic).code == 0
     try:
-        client.call(25, b"brokerPermission=4\n")
-        assert client.put(topic).code == 16
+        client.call(25, b"maxMessageSize=10\n")
+        assert client.put(topic, b"longer than that").code == 13
     finally:
-        client.call(25, b"brokerPermission=6\n")
+        client.call(25, b"maxMessageSize=4194304\n")
     assert client.put(topic).code == 0
     assert ways == [True, False, True]
 

@@ -87,6 +87,16 @@ def test_a_recall_is_rolled_with_its_message(tmp_path, monkeypatch):
         assert bodies(client.pull("Later")) == [b"witness"]
 
 
+@pytest.mark.parametrize(("allowed", "code"), [("true", 0), ("false", 14)])
+def test_a_broker_that_is_drained_recalls_messages_if_it_may(client, topic, allowed, code):
+    handle = client.put(topic, b"never", properties={"TIMER_DELAY_MS": "600000"}).fields["recallHandle"]
+    client.call(25, f"brokerPermission=4\nallowRecallWhenBrokerNotWriteable={allowed}\n".encode())
+    try:
+        assert client.call(370, producerGroup="P", topic=topic, recallHandle=handle).code == code
+    finally:
+        client.call(25, b"brokerPermission=6\nallowRecallWhenBrokerNotWriteable=true\n")
+
+
 @pytest.mark.parametrize(
     "handle", ["", "no base64!", "djEgYQ==", "djEgYSBiIGMgZA=="], ids=["empty", "no base64", "too short", "no time"]
 )

@@ -54,6 +54,16 @@ def test_a_committed_message_appears_with_its_half_s_address(client, topic):
     assert not {"REAL_TOPIC", "REAL_QID"} & facts["properties"].keys()  # as in fixtures/orders-5.5.0
 
 
+def test_a_broker_that_is_drained_still_ends_transactions(client, topic):
+    where = half(client, topic, b"drained")
+    client.call(25, b"brokerPermission=4\n")
+    try:
+        assert client.answer(end(client, where, COMMIT)).code == 0
+    finally:
+        client.call(25, b"brokerPermission=6\n")
+    until(lambda: bodies(client.pull(topic)) == [b"drained"])
+
+
 @pytest.mark.parametrize(
     ("retries", "delay", "parked"),
     [

@@ -3,6 +3,7 @@
 import grpc
 import pytest
 
+from mqtool.engine.flags import RunningFlag
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from tests.support.grpc_client import SERVICE, GrpcClient, code
@@ -81,12 +82,12 @@ def test_an_end_that_is_refused_can_be_sent_again(server, client):
     client.produce("Ended")
     entry = client.send("Ended", b"half", message_type=d.TRANSACTION).entries[0]
     fields = {"message_id": entry.message_id, "transaction_id": entry.transaction_id, "resolution": d.COMMIT}
-    settings = server.broker.settings
-    server.call(lambda: settings.update({"brokerPermission": "4"}))
+    flags = server.broker.messages._flags
+    flags.set(RunningFlag.DISK_FULL)
     try:
         refused = client.call("EndTransaction", topic=named("Ended"), **fields)
     finally:
-        server.call(lambda: settings.update({"brokerPermission": "6"}))
+        flags.clear(RunningFlag.DISK_FULL)
     assert code(refused) != "OK"
     assert code(client.call("EndTransaction", topic=named("Ended"), **fields)) == "OK"
     until(lambda: [body for _, body in stored_in(server, "Ended", 8)] == [b"half"])
