@@ -12,8 +12,9 @@ from mqtool.engine.disk.files import Files
 from mqtool.errors import ConfigFileError, FormatError
 from mqtool.formats import config_files, file_names
 from mqtool.formats.config_files import Topics
-from mqtool.formats.config_json import json_style
+from mqtool.formats.config_json import Document, json_style
 from mqtool.formats.release import Release
+from mqtool.recovery import table_shapes
 
 _LOG = logging.getLogger(__name__)
 T = TypeVar("T")
@@ -26,6 +27,7 @@ class ConfigFiles:
         self._directory = root / file_names.CONFIG
         self._files = files
         self.style = json_style(release)
+        self._release = release
         self._unusable: set[str] = set()
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
@@ -58,6 +60,15 @@ class ConfigFiles:
         if broken is not None:
             raise ConfigFileError(f"cannot be understood, nor is there a good backup: {broken}", path) from broken
         return None
+
+    def accepts(self, name: str, document: Document) -> bool:
+        """Whether a broker of the release reads a file with these values; with others it does not start.
+
+        Args:
+            name: of the file.
+            document: its content, or a part of it.
+        """
+        return table_shapes.fits(name, document, release=self._release)
 
     def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Writes a file; its previous content becomes its backup, unless `load` could not use it.

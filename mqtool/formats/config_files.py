@@ -44,6 +44,10 @@ SIMPLE_QUEUES, BATCH_QUEUES = "SimpleCQ", "BatchCQ"
 """Kinds of queues, as the attribute queue.type states them."""
 
 
+FILTER_TYPES = "SINGLE_TAG", "MULTI_TAG"
+"""How many tags a topic's messages have (TopicFilterType)."""
+
+
 class TopicConfig(Struct, frozen=True):
     """One topic."""
 

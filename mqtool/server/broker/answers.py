@@ -8,6 +8,7 @@ from typing import Any
 
 from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import java
+from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.protocol.codes import ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.tables.queue_locks import QueueName
@@ -61,6 +62,12 @@ def integer(command: Command, name: str, default: int | None = None) -> int:
     if not -(1 << 31) <= value < 1 << 31:
         raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the custom field <{name}>: expected 32 bits, found {value}")
     return value
+
+
+def check_queue_id(queue_id: int) -> None:
+    """Raises RefusalError if no topic has the queue; each queue of a group becomes an entry in the offset table."""
+    if not 0 <= queue_id < MAX_QUEUES:
+        raise RefusalError(ResponseCode.INVALID_PARAMETER, f"queueId {queue_id}: expected 0 to {MAX_QUEUES - 1}")
 
 
 def flag(command: Command, name: str, *, default: bool = False) -> bool:

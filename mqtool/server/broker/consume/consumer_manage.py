@@ -5,10 +5,19 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor (5.5.0).
 
 from collections.abc import Mapping
 
-from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker.answers import RefusalError, body, body_of, flag, number, ok, queue_names_of, text
+from mqtool.server.broker.answers import (
+    RefusalError,
+    body,
+    body_of,
+    check_queue_id,
+    flag,
+    number,
+    ok,
+    queue_names_of,
+    text,
+)
 from mqtool.server.broker.broker import Broker
 from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.by_time import Boundary
@@ -83,8 +92,7 @@ class ConsumerProcessor:
         if "commitOffset" not in command.fields:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, f"Offset is null, topic is {topic}")
         offset = number(command, "commitOffset")
-        if not 0 <= queue_id < MAX_QUEUES:  # each becomes an entry in the offset table
-            raise RefusalError(ResponseCode.INVALID_PARAMETER, f"queueId {queue_id}: expected 0 to {MAX_QUEUES - 1}")
+        check_queue_id(queue_id)
         if broker.offsets.has_reset(group, topic, queue_id):
             return ok(command)
         if offset < 0:

@@ -8,7 +8,7 @@ from typing import Any
 
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker.answers import RefusalError, body, flag, number, ok, text
+from mqtool.server.broker.answers import RefusalError, body, check_queue_id, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.tables.clients import Client
 from mqtool.server.broker.tables.queue_locks import QueueName
@@ -243,6 +243,8 @@ class ConsumerAdmin:
         if broker.groups.get(group) is None:
             raise RefusalError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"Group {group} does not exist")
         at, one = number(command, "timestamp", -1), number(command, "queueId", -1)
+        if one >= 0:
+            check_queue_id(one)
         queues = [one] if one >= 0 else list(range(config.read_queue_nums))
         given = number(command, "offset", -1)
         table = {}

@@ -6,14 +6,15 @@ from typing import Any
 from msgspec.structs import replace
 
 from mqtool.errors import FormatError
+from mqtool.formats import file_names
 from mqtool.formats.beans import bean_of, document_of
-from mqtool.formats.config_files import MESSAGE_TYPE, DataVersion, GroupConfig, TopicConfig
+from mqtool.formats.config_files import FILTER_TYPES, MESSAGE_TYPE, DataVersion, GroupConfig, TopicConfig
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import LITE_PREFIX, is_lmq, is_system_topic, pop_retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError, body, body_of, flag, number, ok, text
+from mqtool.server.broker.answers import RefusalError, body, body_of, flag, integer, number, ok, text
 from mqtool.server.broker.attributes import (
     GROUP_ATTRIBUTES,
     MIXED,
@@ -58,11 +59,11 @@ class TopicAdmin:
         changed = self._changed_topic(
             TopicConfig(
                 topic,
-                number(command, "readQueueNums"),
-                number(command, "writeQueueNums"),
-                number(command, "perm"),
-                command.fields.get("topicFilterType") or "SINGLE_TAG",
-                number(command, "topicSysFlag", 0),
+                integer(command, "readQueueNums"),
+                integer(command, "writeQueueNums"),
+                integer(command, "perm"),
+                command.fields.get("topicFilterType") or FILTER_TYPES[0],
+                integer(command, "topicSysFlag", 0),
                 flag(command, "order"),
                 parse_changes(command.fields.get("attributes") or "") if names.topic_problem(topic) is None else {},
             )
@@ -95,12 +96,25 @@ class TopicAdmin:
             )
         if problem is not None:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
+        kind = config.topic_filter_type
+        if kind not in FILTER_TYPES:
+            remark = f"topicFilterType: expected {' or '.join(FILTER_TYPES)}, found {kind[:40]!r}"
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
+        self._check_readable(file_names.TOPICS, "topicConfigTable", config)
         changes = config.attributes or {}
         if changes.get(f"+{MESSAGE_TYPE}") == MIXED and not self._broker.settings.flag("enableMixedMessageType"):
             raise RefusalError(ResponseCode.INVALID_PARAMETER, "MIXED message type is not supported.")
         found = self._broker.topics.table.get(config.topic_name)
         current = None if found is None else found.attributes or {}
         return replace(config, attributes=alter_attributes(TOPIC_ATTRIBUTES, current, changes))
+
+    def _check_readable(self, file: str, table: str, config: TopicConfig | GroupConfig) -> None:
+        """Raises RefusalError if a broker could not read a member of a configuration in its file, and not start."""
+        configs = self._broker.persister.configs
+        for member, value in document_of(config).items():
+            if not configs.accepts(file, {table: {"": {member: value}}}):
+                remark = f"{member}: expected a value that a broker reads from {file}, found {str(value)[:40]!r}"
+                raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)
 
     def _put_topic(self, config: TopicConfig) -> None:
         if self._broker.topics.get(config.topic_name) != config:
@@ -195,6 +209,10 @@ class TopicAdmin:
         if problem is not None:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
         config: GroupConfig = _bean(GroupConfig, {**document_of(default_group(name)), **known, "groupName": name})
+        self._check_readable(file_names.SUBSCRIPTION_GROUPS, "subscriptionGroupTable", config)
+        if config.retry_queue_nums > MAX_QUEUES:
+            remark = f"retryQueueNums {config.retry_queue_nums}: expected at most {MAX_QUEUES}"
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
         found = self._broker.groups.table.get(name)
         current = None if found is None else found.attributes or {}
         return replace(config, attributes=alter_attributes(GROUP_ATTRIBUTES, current, config.attributes or {}))

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 
 from mqtool.errors import FormatError
 from mqtool.formats import message_id, properties
+from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.formats.topics import dead_letter_topic, retry_topic
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
@@ -56,7 +57,7 @@ class SendBackProcessor:
             topic, queues = dead_letter_topic(group), 1
             changed.pop(properties.DELAY_LEVEL, None)
         else:
-            topic, queues = retry_topic(group), config.retry_queue_nums
+            topic, queues = retry_topic(group), min(config.retry_queue_nums, MAX_QUEUES)
             changed[properties.DELAY_LEVEL] = str(level or _FIRST_LEVEL + record.reconsume_times)
         broker.topics.create_for_send_back(topic, queues, unit=flag(command, "unitMode"))
         await broker.persister.saved()

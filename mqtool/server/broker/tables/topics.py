@@ -157,10 +157,12 @@ class TopicTable(ConfigTable[TopicConfig]):
         return config
 
     def create_for_send_back(self, topic: str, queues: int, *, unit: bool = False) -> TopicConfig:
-        """Returns a retry or dead letter topic; creates it if it does not exist."""
+        """Returns a retry or dead letter topic; creates it if it does not exist, with at most MAX_QUEUES queues."""
         found = self.table.get(topic)
         if found is None:
-            found = replace(plain_topic(topic, queues), topic_sys_flag=UNIT_SUBSCRIPTION if unit else 0)
+            found = replace(
+                plain_topic(topic, min(queues, MAX_QUEUES)), topic_sys_flag=UNIT_SUBSCRIPTION if unit else 0
+            )
             self.put(found)
         return found
 

@@ -9,9 +9,11 @@ import time
 import tracemalloc
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.formats.service_records import MAX_QUEUES
 from mqtool.server.broker.pop.acks import MAX_ACKED, MAX_BITS
+from mqtool.server.broker.tables.groups import default_group
 from mqtool.server.testing import MqServer
 from tests.support.hostile import FIELDS, Attack, handled
 from tests.support.remoting import Client, bodies
@@ -41,6 +43,51 @@ def test_an_offset_is_kept_for_a_queue_that_can_be(client, topic, queue, code):
     client.call(200, b'{"groupName": "GLimits"}')
     answer = client.call(15, consumerGroup="GLimits", topic=topic, queueId=queue, commitOffset=1)
     assert answer.code == code
+
+
+@pytest.mark.parametrize(
+    ("code", "fields", "document"),
+    [
+        (17, {"perm": INT_MAX + 1}, None),
+        (17, {"topicSysFlag": INT_MAX + 1}, None),
+        (17, {"topicFilterType": "NONSENSE"}, None),
+        (18, {}, {"topicConfigList": [{"topicName": "Wide", "perm": INT_MAX + 1}]}),
+        (18, {}, {"topicConfigList": [{"topicName": "Wide", "topicFilterType": "NONSENSE"}]}),
+        (200, {}, {"groupName": "GWide", "retryMaxTimes": INT_MAX + 1}),
+        (200, {}, {"groupName": "GWide", "groupSysFlag": INT_MAX + 1}),
+        (200, {}, {"groupName": "GWide", "groupRetryPolicy": 5}),
+        (225, {}, {"groupConfigList": [{"groupName": "GWide", "consumeTimeoutMinute": -INT_MAX - 2}]}),
+    ],
+    ids=lambda value: next(iter(value), None) if isinstance(value, dict) else None,
+)
+def test_what_a_broker_does_not_read_from_its_files_is_refused(client, code, fields, document):
+    """5.5.0 does not start with an int of more than 32 bits in topics.json or subscriptionGroup.json."""
+    if document is None:
+        answer = client.create_topic("Wide", **fields)
+    else:
+        answer = client.call(code, json.dumps(document).encode())
+    assert answer.code == 1
+    assert "Wide" not in client.call(21).json["topicConfigTable"]
+    assert "GWide" not in client.call(201).json["subscriptionGroupTable"]
+
+
+@pytest.mark.parametrize(("queues", "code"), [(MAX_QUEUES, 0), (MAX_QUEUES + 1, 29)])
+def test_a_group_has_no_more_retry_queues_than_a_topic_may(client, queues, code):
+    document = {"groupName": f"GRetries{queues}", "retryQueueNums": queues}
+    assert client.call(200, json.dumps(document).encode()).code == code
+
+
+def test_a_retry_topic_has_no_more_queues_than_a_topic_may(server, client):
+    group = replace(default_group("GManyRetries"), retry_queue_nums=INT_MAX)  # as from a file
+    server.call(lambda: server.broker.groups.put(group))
+    client.heartbeat("c@1", consumers={"GManyRetries": []})
+    assert client.call(21).json["topicConfigTable"]["%RETRY%GManyRetries"]["readQueueNums"] == MAX_QUEUES
+
+
+@pytest.mark.parametrize(("queue", "code"), [(MAX_QUEUES - 1, 0), (MAX_QUEUES, 29), (1 << 40, 29)])
+def test_an_offset_is_reset_for_a_queue_that_can_be(client, topic, queue, code):
+    client.call(200, b'{"groupName": "GLimits"}')
+    assert client.call(222, topic=topic, group="GLimits", queueId=queue, timestamp=0, isForce=True).code == code
 
 
 @pytest.mark.slow
