@@ -4,6 +4,7 @@ One frozen value, built from keyword arguments, or from a broker's properties by
 bytes, times milliseconds. Source: MessageStoreConfig (4.9.7, 5.5.0).
 """
 
+from collections.abc import Iterable
 from datetime import tzinfo
 from enum import Enum
 from pathlib import Path
@@ -22,7 +23,7 @@ from mqtool.formats.hosts import Host
 from mqtool.formats.release import V4_9, V5_5, Release
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.store import file_sizes
-from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.broker_config import PATH_KEYS, BrokerConfig
 from mqtool.store.query import DEFAULT_MAX_QUERY
 from mqtool.store.recovery_rules import recovery_rules
 
@@ -209,6 +210,26 @@ BROKER_KEYS = {
 }
 """Broker's key to option; the keys of directories, pool, flush mode and retention are read separately."""
 
+LIMIT_KEYS = frozenset(
+    {
+        "maxMessageSize",
+        "maxTransferBytesOnMessageInMemory",
+        "maxTransferCountOnMessageInMemory",
+        "maxTransferBytesOnMessageInDisk",
+        "maxTransferCountOnMessageInDisk",
+        "accessMessageInMemoryMaxRatio",
+        "maxFilterMessageSize",
+    }
+)
+"""Broker's keys of limits, which can change while the store is open (`MessageStore.change_limits`)."""
+
+OPENING_KEYS = (
+    BROKER_KEYS.keys() - LIMIT_KEYS
+    | {"flushDiskType", "transientStorePoolEnable", "transientStorePoolSize"}
+    | {*PATH_KEYS}
+)
+"""Broker's keys whose values an open store has read once and for all."""
+
 _TYPES = {
     name: type(default)
     for name, default in zip(StoreOptions.__struct_fields__, StoreOptions.__struct_defaults__, strict=True)
@@ -225,13 +246,7 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
     Raises:
         UsageError: a value is invalid.
     """
-    found: dict[str, object] = {}
-    for key, name in BROKER_KEYS.items():
-        value: object = config.integer(key) if _TYPES[name] is int else config.flag(key)
-        if _TYPES[name] is str:
-            value = config.text(key)
-        if value is not None:
-            found[name] = value
+    found = _values_of(config, BROKER_KEYS)
     mode = config.text("flushDiskType")
     if mode is not None:
         found["flush_mode"] = FlushMode[mode]
@@ -244,3 +259,25 @@ def options_from_config(config: BrokerConfig, base: StoreOptions | None = None) 
     base = base or StoreOptions()
     rules = recovery_rules(config, base.release)
     return replace(base, **found | {"rules": rules, "index": rules.index_enabled and found.get("index", base.index)})
+
+
+def with_limits(options: StoreOptions, config: BrokerConfig) -> StoreOptions:
+    """Returns options with the limits of a broker's properties (LIMIT_KEYS).
+
+    Raises:
+        UsageError: a value is invalid.
+    """
+    return replace(options, **_values_of(config, LIMIT_KEYS))
+
+
+def _values_of(config: BrokerConfig, keys: Iterable[str]) -> dict[str, object]:
+    """Returns the options, by name, of the given keys that are in the properties."""
+    found: dict[str, object] = {}
+    for key in keys:
+        name = BROKER_KEYS[key]
+        value: object = config.integer(key) if _TYPES[name] is int else config.flag(key)
+        if _TYPES[name] is str:
+            value = config.text(key)
+        if value is not None:
+            found[name] = value
+    return found

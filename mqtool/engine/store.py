@@ -560,9 +560,21 @@ class MessageStore:
             with components.loop.paused():
                 yield components
 
-    def change_reading(self, options: StoreOptions) -> None:
-        """Applies the read limits of other options to gets from now on; all other options are unchanged."""
-        self._open.reader.change_limits(options)
+    def change_limits(self, options: StoreOptions) -> None:
+        """Applies the limits of other options to gets and puts from now on; all other options are unchanged.
+
+        Args:
+            options: with other read limits or `max_message_size` (`options.with_limits`).
+        """
+        components = self._open
+        components.reader.change_limits(options)
+        with components.log.lock:
+            components.log.change_limits(options)
+        self._use_compiled()  # the compiled appends have the limits in them
+
+    def change_retention(self, policy: RetentionPolicy) -> None:
+        """Applies another policy from the next run of retention on."""
+        self._open.cleaner.policy = policy
 
     # -- life ----------------------------------------------------------------------------------------------------------
 

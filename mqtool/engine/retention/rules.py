@@ -117,6 +117,10 @@ _KEYS = {
 }
 
 
+KEYS = frozenset({*_KEYS, *_PER_CENT, "cleanFileForciblyEnable", "deleteWhen"})
+"""Broker's keys of the policy, which each run of retention reads again."""
+
+
 class Trigger(Enum):
     """Why a run of retention may delete files."""
 

@@ -131,7 +131,7 @@ def _refusal(
     for body, encoded in zip(bodies, properties, strict=True):  # the first that is too long decides
         if len(encoded) > record.LONGEST_PROPERTIES:
             return _TOO_LONG
-        if len(body) > log.options.max_message_size:
+        if len(body) > log.longest_body:
             return _ILLEGAL
     if log.too_long(state, 0, 0, total):
         return log.refusal(state, 0, 0, total)

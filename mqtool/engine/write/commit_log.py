@@ -75,13 +75,17 @@ class CommitLog:
         self._anchor: tuple[MappedFile, ctypes.c_char] | None = None
         self.written: WrittenRecords | None = None
         self._stage = bytearray()
+        self.change_limits(options)
+        self.before_roll: Callable[[], None] = lambda: None
+        self._lock_held = (0, -1)
+        self._logged_failure: tuple[Path, int, int | None] | None = None
+
+    def change_limits(self, options: StoreOptions) -> None:
+        """Applies the `max_message_size` of other options from now on (CommitLog.updateMaxMessageSize)."""
         self.longest_body = options.max_message_size
         self.longest = options.max_message_size + record.ROOM_BESIDE_BODY
         if options.refuse_oversize:
             self.longest = min(self.longest, options.commit_log_file_size - commit_log.BLANK_SIZE)
-        self.before_roll: Callable[[], None] = lambda: None
-        self._lock_held = (0, -1)
-        self._logged_failure: tuple[Path, int, int | None] | None = None
 
     def refusal(self, state: QueueState, body_size: int, properties_size: int, total: int) -> PutResult:
         """Returns the result for a message that is refused; `body_size` and `properties_size` are sizes as stored."""

@@ -167,6 +167,6 @@ def _checked(
     total = record.size(state, shape, message.body, encoded)
     if log.too_long(state, len(message.body), len(encoded), total):
         raise AppendFailedError(log.refusal(state, len(message.body), len(encoded), total))
-    if kind.light_queues and total > log.options.max_message_size:
+    if kind.light_queues and total > log.longest_body:
         raise AppendFailedError(PutResult(PutStatus.MESSAGE_ILLEGAL, AppendStatus.MESSAGE_SIZE_EXCEEDED))
     return encoded, total

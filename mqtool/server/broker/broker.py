@@ -6,12 +6,12 @@ one event loop. Docs page: docs/serve.md.
 
 import logging
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 
-from msgspec.structs import replace
-
 from mqtool.engine import MessageStore
+from mqtool.engine.options import LIMIT_KEYS, with_limits
+from mqtool.engine.retention import rules as retention_rules
 from mqtool.errors import FormatError, MqtoolError
 from mqtool.formats import file_names, hosts, java
 from mqtool.formats.config_files import PERM_INHERIT, PERM_READ, PERM_WRITE, GroupConfig, TopicConfig
@@ -249,9 +249,22 @@ class Broker:
         self.offsets.forget_topic(topic)
         self.engine.delete_topic(topic)
 
-    def change_reading(self, live: dict[str, int]) -> None:
-        """Changes the limits on how much a pull returns."""
-        self.engine.change_reading(replace(self.messages.options, **live))
+    def change_settings(self, changes: Mapping[str, str]) -> None:
+        """Changes settings; the open store obeys its limits and its retention from now on.
+
+        Raises:
+            UsageError: a key cannot change while the broker runs, or a value is invalid; nothing is changed.
+            RefusalError: a change concerns the open store, which is read-only or about to be closed.
+        """
+        known = self.settings.checked(changes)
+        if not (LIMIT_KEYS | retention_rules.KEYS).isdisjoint(known):
+            config, engine = self.settings.store_config(known), self.engine
+            options, policy = with_limits(engine.options, config), retention_rules.policy_from_config(config)
+            engine.change_limits(options)
+            engine.change_retention(policy)
+        self.settings.update(changes)
+        if "brokerPermission" in known:
+            self.register_soon()
 
     def clean_soon(self) -> None:
         """Makes retention delete expired files at its next run."""

@@ -7,7 +7,7 @@ BrokerConfig, MessageStoreConfig, NettyServerConfig (5.5.0).
 import time
 from collections.abc import Mapping
 
-from mqtool.engine.options import StoreOptions
+from mqtool.engine.options import OPENING_KEYS, StoreOptions
 from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
@@ -74,20 +74,30 @@ SECRET = frozenset({"initAuthenticationUser", "innerClientAuthenticationCredenti
 
 HIDDEN = "******"
 
-FIXED = SECRET | {
-    "brokerName",
-    "brokerClusterName",
-    "brokerId",
-    "listenPort",
-    "brokerIP1",
-    "storePathRootDir",
-    "authenticationEnabled",
-    "authenticationWhitelist",
-    "authorizationEnabled",
-    "authorizationWhitelist",
-    "migrateAuthFromV1Enabled",
-}
-"""Keys that cannot change while the broker runs, because they identify it to others or protect it."""
+FIXED = (
+    SECRET
+    | OPENING_KEYS
+    | {
+        "brokerName",
+        "brokerClusterName",
+        "brokerId",
+        "brokerRole",
+        "listenPort",
+        "haListenPort",
+        "brokerIP1",
+        "namesrvAddr",
+        "timerPrecisionMs",
+        "timerRollWindowSlot",
+        "mappedFileSizeTimerLog",
+        "aclEnable",
+        "authenticationEnabled",
+        "authenticationWhitelist",
+        "authorizationEnabled",
+        "authorizationWhitelist",
+        "migrateAuthFromV1Enabled",
+    }
+)
+"""Keys that cannot change while the broker runs: they identify it to others, protect it, or are read at the start."""
 
 
 class BrokerSettings:
@@ -135,16 +145,15 @@ class BrokerSettings:
         """Returns a value as a Boolean."""
         return java.parse_boolean(self.values.get(key, "").strip())
 
-    def store_config(self) -> BrokerConfig:
-        """Returns the current values as the configuration of a store."""
-        return BrokerConfig(dict(self.values), None, "configuration")
+    def store_config(self, changes: Mapping[str, str] | None = None) -> BrokerConfig:
+        """Returns the values, with changes, as the configuration of a store."""
+        return BrokerConfig({**self.values, **(changes or {})}, None, "configuration")
 
-    def update(self, changes: Mapping[str, str]) -> None:
-        """Changes values, read as those of a broker.conf: without trimming Booleans and numbers.
+    def checked(self, changes: Mapping[str, str]) -> dict[str, str]:
+        """Returns changes as a broker reads those of a broker.conf: without trimming Booleans and numbers.
 
         Raises:
-            UsageError: a key cannot change while the broker runs, or a value is invalid for its key; nothing is
-                changed.
+            UsageError: a key cannot change while the broker runs, or a value is invalid for its key.
         """
         effective = {}
         for key, value in changes.items():
@@ -152,11 +161,21 @@ class BrokerSettings:
             if text is None:
                 raise UsageError(f"{key}: expected a value that a broker accepts, without blanks; found {value!r}")
             if key in FIXED and text != self.values.get(key):
-                raise UsageError(f"{key}: cannot be changed while the broker runs")
+                raise UsageError(
+                    f"{key}: cannot be changed while the broker runs; change it in broker.conf and restart"
+                )
             if DEFAULTS.get(key, "").isdigit():
                 BrokerSettings({key: text})  # raises UsageError if the value must be a number and is not
             effective[key] = text
-        self.values.update(effective)
+        return effective
+
+    def update(self, changes: Mapping[str, str]) -> None:
+        """Changes values.
+
+        Raises:
+            UsageError: as `checked`; nothing is changed.
+        """
+        self.values.update(self.checked(changes))
         self.version += 1
         self.changed_at = time.time_ns() // 1_000_000
 

@@ -3,6 +3,7 @@
 import zlib
 
 import pytest
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.engine import AppendStatus, Compat, PropertyOrder, PutStatus
@@ -40,6 +41,15 @@ def encode(**pairs):
 def test_sizes_are_limited_as_in_the_broker(opened, body, held, status):
     store = opened(max_message_size=600)
     assert store.put("T", 0, body, held).status is status
+
+
+def test_the_limit_of_bodies_changes_on_an_open_store(opened):
+    store = opened(max_message_size=600)
+    for size in (900, 300):
+        store.change_limits(replace(store.options, max_message_size=size))
+        for body, status in ((b"x" * size, PutStatus.PUT_OK), (b"x" * (size + 1), PutStatus.MESSAGE_ILLEGAL)):
+            assert store.put("T", 0, body).status is status
+            assert store.put_batch("T", 0, [BatchMessage(body)]).status is status
 
 
 @pytest.mark.parametrize(

@@ -26,14 +26,6 @@ VERSION_NAME = "V5_5_0"
 
 _POOLS = ("send", "pull", "ack", "query", "litePull", "endTransaction")
 
-_LIVE_OPTIONS = {
-    "maxTransferBytesOnMessageInDisk": "max_get_bytes_on_disk",
-    "maxTransferBytesOnMessageInMemory": "max_get_bytes_in_memory",
-    "maxTransferCountOnMessageInDisk": "max_get_count_on_disk",
-    "maxTransferCountOnMessageInMemory": "max_get_count_in_memory",
-}
-"""Configuration keys whose change takes effect on the open store immediately."""
-
 
 class BrokerAdmin:
     """Handles requests about the broker."""
@@ -66,20 +58,14 @@ class BrokerAdmin:
 
     def update_config(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_BROKER_CONFIG: changes settings until the broker stops; the configuration file is not changed."""
-        settings = self._broker.settings
         try:
             changes = java_properties.parse(bytes(command.body))
         except FormatError as error:
             raise RefusalError(ResponseCode.SYSTEM_ERROR, "string2Properties error") from error
         try:
-            settings.update(changes)
+            self._broker.change_settings(changes)
         except UsageError as error:
             raise RefusalError(ResponseCode.INVALID_PARAMETER, str(error)) from error
-        live = {_LIVE_OPTIONS[key]: settings.number(key) for key in changes if key in _LIVE_OPTIONS}
-        if live:
-            self._broker.change_reading(live)
-        if "brokerPermission" in changes:
-            self._broker.register_soon()
         return ok(command)
 
     def runtime_info(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002

@@ -129,6 +129,50 @@ def test_configuration_is_shown_changed_and_guarded(client, topic):
     assert client.call(25, b"brokerName=other\n").code == 29
 
 
+@pytest.mark.parametrize("key", ["mappedFileSizeCommitLog", "flushDiskType", "brokerRole", "namesrvAddr"])
+def test_a_setting_that_is_read_at_the_start_only_cannot_be_changed(client, key):
+    answer = client.call(25, f"fileReservedTime=1\n{key}=SYNC_FLUSH\n".encode())
+    assert answer.code == 29
+    assert b"fileReservedTime=72\n" in client.call(26).body
+
+
+def test_limits_of_pulls_change_one_by_one(client, topic):
+    put(client, topic, 5)
+    try:
+        assert client.call(25, b"maxTransferCountOnMessageInMemory=2\n").code == 0
+        assert client.call(25, b"maxTransferBytesOnMessageInMemory=100000\n").code == 0
+        assert len(bodies(client.pull(topic))) == 2
+    finally:
+        client.call(25, b"maxTransferCountOnMessageInMemory=32\nmaxTransferBytesOnMessageInMemory=262144\n")
+
+
+def test_the_size_of_messages_changes_with_the_configuration(client, topic):
+    """CommitLog.updateMaxMessageSize."""
+    try:
+        assert client.call(25, b"maxMessageSize=5000000\n").code == 0
+        assert client.put(topic, b"x" * 4_500_000).code == 0
+        assert client.call(25, b"maxMessageSize=9\n").code == 29
+        assert client.put(topic, b"x" * 5_000_001).code == 13
+    finally:
+        assert client.call(25, b"maxMessageSize=4194304\n").code == 0
+    assert client.put(topic, b"x" * 4_500_000).code == 13
+
+
+def test_retention_changes_with_the_configuration(client, server):
+    """CleanCommitLogService reads its keys in each run."""
+    before = server.broker.messages._open.cleaner.policy
+    try:
+        assert client.call(25, b"fileReservedTime=1000\ndeleteWhen=05;06\ncleanFileForciblyEnable=false\n").code == 0
+        policy = server.broker.messages._open.cleaner.policy
+        assert (policy.reserved_hours, policy.delete_hours, policy.forcibly) == (1000, (5, 6), False)
+        assert client.call(25, b"deleteWhen=five\n").code == 29
+        assert server.broker.messages._open.cleaner.policy == policy
+        assert b"deleteWhen=05;06\n" in client.call(26).body
+    finally:
+        client.call(25, b"fileReservedTime=72\ndeleteWhen=04\ncleanFileForciblyEnable=true\n")
+    assert server.broker.messages._open.cleaner.policy == before
+
+
 def test_a_broker_that_is_drained_refuses_what_the_real_one_refuses(client, topic):
     """AbstractSendMessageProcessor.msgCheck, consumerSendMsgBack; AdminBrokerProcessor does not look at the setting."""
     client.create_topic("Ordered", order="true")
