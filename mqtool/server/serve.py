@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self
 
 from msgspec import Struct, field
-from msgspec.structs import replace
+from msgspec.structs import force_setattr, replace
 
 from mqtool.choices import Compat, TlsMode
 from mqtool.engine import FlushMode, MessageStore, StoreOptions, open_store, options_from_config
@@ -69,7 +69,8 @@ class ServeOptions(Struct, frozen=True):
         name_server_port: port of the name server; 0 selects a free one, None starts no name server.
         grpc_port: additional port for gRPC clients; 0 selects a free one, None opens none.
         advertise: host under which clients reach the broker; None for `host`, or an address of this machine.
-        read_only: write nothing to the store.
+        read_only: write nothing to the store; always true for a slave (brokerRole=SLAVE), whose log is a copy of its
+            master's.
         config: keys of a broker.conf.
         flush: when messages are flushed to disk; None as configured.
         admin_port: port for metrics, health checks and web pages; 0 selects a free one, None opens none.
@@ -99,6 +100,16 @@ class ServeOptions(Struct, frozen=True):
     fast_sends: bool = True
 
     @property
+    def __post_init__(self) -> None:
+        """Makes a slave read-only: the broker appends to its own log only as a master (HookUtils, 4.9.7 and 5.5.0)."""
+        if self.is_slave:
+            force_setattr(self, "read_only", True)
+
+    @property
+    def is_slave(self) -> bool:
+        """Whether the configuration is that of a slave."""
+        return self.config.text("brokerRole") == "SLAVE"
+
     def advertised(self) -> str:
         """The host that is advertised to clients."""
         configured = self.config.text("brokerIP1")
@@ -167,6 +178,11 @@ class Server:
         if options.flush is not None:
             chosen["flush_mode"] = options.flush
         if options.read_only:
+        if options.is_slave:
+            _LOG.warning(
+                "brokerRole=SLAVE: the store is served read-only, because its log is a copy of its master's; set "
+                "brokerRole=ASYNC_MASTER to accept messages"
+            )
             self._store = open_for_reading(options.store, options.config)
             written_by = StoreOptions(compat=Compat(str(self._store.version.release)))
             return ReadOnlyMessages(self._store, replace(options_from_config(options.config, written_by), **chosen))

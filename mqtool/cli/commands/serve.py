@@ -206,7 +206,7 @@ def serve(
     logging.basicConfig(stream=sys.stderr, level=logging.INFO, format="%(asctime)s %(levelname)s %(name)s %(message)s")
 
     def ready(addresses: dict[str, str]) -> None:
-        shown = {**addresses, "store": str(root), "read_only": read_only, "pid": os.getpid()}
+        shown = {**addresses, "store": str(root), "read_only": options.read_only, "pid": os.getpid()}
         sys.stdout.buffer.write(as_json(SERVE, shown, ok=True, indent=False))
         sys.stdout.buffer.flush()
 

@@ -5,11 +5,13 @@ import pytest
 from mqtool.engine import GetStatus
 from mqtool.formats import commit_log
 from mqtool.server.broker.read_only import ReadOnlyMessages
+from mqtool.server.testing import MqServer
 from mqtool.store import open_store
 from mqtool.store.by_time import Boundary
 from mqtool.store.filters import TagFilter
 from tests.support.engine import options_of
-from tests.support.stores import answers, copy_store, store_fixture
+from tests.support.remoting import Client
+from tests.support.stores import answers, copy_store, store_fixture, tree_digest
 from tests.unit.recovery.stores import patch
 
 
@@ -65,6 +67,17 @@ def test_queues_have_the_units_of_the_broker(served):
         if line["type"] == "SimpleCQ":
             assert all_units(messages, *place) == [tuple(unit[1:4]) for unit in units]
         assert messages.units(*place, line["maxOffset"], 1) == []
+
+
+def test_a_slave_is_served_read_only(tmp_path, caplog):
+    """A broker appends to its log only as a master (HookUtils.checkBeforePutMessage)."""
+    store = copy_store("ha-5.5.0/store-slave", tmp_path)
+    before = tree_digest(store)
+    with MqServer(store, brokerRole="SLAVE", brokerId="1") as server, Client(server.broker_address) as client:
+        assert client.put("Replica").code == 16
+        assert client.pull("Replica").code == 0
+    assert tree_digest(store) == before
+    assert "set brokerRole=ASYNC_MASTER to accept messages" in caplog.text
 
 
 def all_units(messages, topic, queue_id):
