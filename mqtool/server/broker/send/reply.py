@@ -1,5 +1,6 @@
 """Request-reply: pushes a reply to the client that sent the request. Source: ReplyMessageProcessor (5.5.0)."""
 
+import random
 import time
 from collections.abc import Mapping
 
@@ -7,11 +8,10 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import hosts, java, properties
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
-from mqtool.server.broker import names
-from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.send.header import SendHeader, header_of
 from mqtool.server.broker.send.put_answers import STORED
+from mqtool.server.broker.send.send_message import topic_of_send
 from mqtool.server.net.peer import Handler, Peer
 
 REPLY_TO = "REPLY_TO_CLIENT"
@@ -35,25 +35,22 @@ class ReplyProcessor:
     async def reply(self, command: Command, peer: Peer) -> Command:
         """Pushes the reply to the client that waits for it; also stores it if storeReplyMessageEnable is set."""
         broker, header = self._broker, header_of(command)
-        broker.check_open()
-        problem = names.topic_problem(header.topic)
-        if problem is not None:
-            raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
-        config = broker.topics.get(header.topic) or broker.topics.create_for_send(
-            header.topic, header.default_topic, header.default_topic_queues, unit=header.unit_mode
-        )
-        if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{header.topic}] not exist, apply first please!")
+        existing = broker.topics.get(header.topic)
+        config, queue_id = topic_of_send(broker, header), header.queue_id
+        if existing is None:
+            await broker.persister.saved()
+        if queue_id < 0:
+            queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - load balancing, not security
         found = properties.decode(java.encode_utf8(header.properties))
         pushed = await self._push(command, peer, header, found)
-        fields = {"msgId": "", "queueId": str(max(0, header.queue_id)), "queueOffset": "0"}
+        fields = {"msgId": "", "queueId": str(queue_id), "queueOffset": "0"}
         code, remark = (ResponseCode.SUCCESS, None) if pushed is None else (ResponseCode.SYSTEM_ERROR, pushed)
         if broker.settings.flag("storeReplyMessageEnable"):
             found[PUSH_STATUS] = str(time.time_ns() // 1_000_000)
             result = await broker.writer.store(
                 OutgoingMessage(
                     header.topic,
-                    max(0, header.queue_id),
+                    queue_id,
                     bytes(command.body),
                     properties.encode(found.items()),
                     header.flag,

@@ -85,7 +85,7 @@ class SendProcessor:
         """Stores a message or a batch; answers when it is as durable as the store's flush mode requires."""
         header = header_of(command)
         existing = self._broker.topics.get(header.topic)
-        config = self._topic(header)
+        config = topic_of_send(self._broker, header)
         if header.topic.startswith(RETRY_PREFIX) and not header.batch:  # a batch is refused
             header, config = self._exhausted(header, config)
         if existing is None:
@@ -172,36 +172,6 @@ class SendProcessor:
 
     # -- checks --------------------------------------------------------------------------------------------------
 
-    def _topic(self, header: SendHeader) -> TopicConfig:
-        """Returns the topic of a send, created if allowed; raises RefusalError, checking in the real broker's order."""
-        broker, topic = self._broker, header.topic
-        config = broker.topics.get(topic)
-        if config is not None and config.order:
-            broker.check_writable()
-        else:
-            broker.check_open()
-        if config is None:
-            problem = names.topic_problem(topic)
-            if problem is not None:
-                raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
-        if topic in NOT_FOR_SENDERS:
-            raise RefusalError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
-        if config is None:
-            config = broker.topics.create_for_send(
-                topic, header.default_topic, header.default_topic_queues, unit=header.unit_mode
-            )
-        if config is None and topic.startswith(RETRY_PREFIX):
-            config = broker.topics.create_for_send_back(topic, 1, unit=header.unit_mode)
-        if config is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
-        if header.queue_id >= queue_limit(config):
-            raise RefusalError(
-                ResponseCode.INVALID_PARAMETER,
-                f"request queueId[{header.queue_id}] is illegal, TopicConfig [topicName={topic}, "
-                f"readQueueNums={config.read_queue_nums}, writeQueueNums={config.write_queue_nums}]",
-            )
-        return config
-
     def _exhausted(self, header: SendHeader, config: TopicConfig) -> tuple[SendHeader, TopicConfig]:
         """Returns header and topic for a message of a retry topic, or of the dead letter topic after too many retries.
 
@@ -221,6 +191,40 @@ class SendProcessor:
 
 
 # -- rules of every send ---------------------------------------------------------------------------------------------
+
+
+def topic_of_send(broker: Broker, header: SendHeader) -> TopicConfig:
+    """Returns the topic of a send, created if allowed; raises RefusalError, checking in the real broker's order.
+
+    Source: AbstractSendMessageProcessor.msgCheck.
+    """
+    topic = header.topic
+    config = broker.topics.get(topic)
+    if config is not None and config.order:
+        broker.check_writable()
+    else:
+        broker.check_open()
+    if config is None:
+        problem = names.topic_problem(topic)
+        if problem is not None:
+            raise RefusalError(ResponseCode.INVALID_PARAMETER, problem)
+    if topic in NOT_FOR_SENDERS:
+        raise RefusalError(ResponseCode.NO_PERMISSION, f"Sending message to topic[{topic}] is forbidden.")
+    if config is None:
+        config = broker.topics.create_for_send(
+            topic, header.default_topic, header.default_topic_queues, unit=header.unit_mode
+        )
+    if config is None and topic.startswith(RETRY_PREFIX):
+        config = broker.topics.create_for_send_back(topic, 1, unit=header.unit_mode)
+    if config is None:
+        raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist, apply first please!{FAQ}")
+    if header.queue_id >= queue_limit(config):
+        raise RefusalError(
+            ResponseCode.INVALID_PARAMETER,
+            f"request queueId[{header.queue_id}] is illegal, TopicConfig [topicName={topic}, "
+            f"readQueueNums={config.read_queue_nums}, writeQueueNums={config.write_queue_nums}]",
+        )
+    return config
 
 
 def queue_limit(config: TopicConfig) -> int:

@@ -468,8 +468,8 @@ def test_a_message_is_found_by_its_tag(client, topic):
 # -- replies ------------------------------------------------------------------------------------------------------
 
 
-def send_reply(client, topic, to):
-    fields = {"a": "P", "b": topic, "c": "TBW102", "d": 4, "e": 0, "f": 0, "g": 1, "h": 0, "j": 0}
+def send_reply(client, topic, to, queue=0):
+    fields = {"a": "P", "b": topic, "c": "TBW102", "d": 4, "e": queue, "f": 0, "g": 1, "h": 0, "j": 0}
     return client.send(325, b"the reply", i=f"REPLY_TO_CLIENT\x01{to}\x02", **fields)
 
 
@@ -484,6 +484,15 @@ def test_a_reply_that_its_client_refuses_or_does_not_answer_is_an_error(client, 
     answer = client.answer(send_reply(client, topic, "asker@2"))
     assert (answer.code, answer.remark) == (1, "push reply message to <asker@2> fail.")
     assert client.answer(send_reply(client, "bad topic", "asker@2")).code == 29
+
+
+def test_a_reply_is_checked_as_a_send_is(client, topic):
+    """A reply to the op topic settled the half message of another producer."""
+    before = client.call(30, topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", queueId=0).fields
+    assert client.answer(send_reply(client, "RMQ_SYS_TRANS_OP_HALF_TOPIC", "asker@4")).code == 16
+    assert client.call(30, topic="RMQ_SYS_TRANS_OP_HALF_TOPIC", queueId=0).fields == before
+    assert client.answer(send_reply(client, topic, "asker@4", queue=4)).code == 29
+    assert client.call(30, topic=topic, queueId=4).fields["offset"] == "0"
 
 
 def test_a_reply_need_not_be_stored(client, connect, topic):
