@@ -25,6 +25,7 @@ from mqtool.engine.retention.rules import policy_from_config
 from mqtool.engine.start.detect import options_for, options_of_new_store
 from mqtool.errors import NotAStoreError, UsageError
 from mqtool.formats.hosts import Host
+from mqtool.formats.release import Release
 from mqtool.protocol.command import Command
 from mqtool.protocol.frames import ForeignProtocolError
 from mqtool.server.admin import Access, Site
@@ -99,7 +100,6 @@ class ServeOptions(Struct, frozen=True):
     topics: Mapping[str, str] = field(default_factory=dict)
     fast_sends: bool = True
 
-    @property
     def __post_init__(self) -> None:
         """Makes a slave read-only: the broker appends to its own log only as a master (HookUtils, 4.9.7 and 5.5.0)."""
         if self.is_slave:
@@ -110,6 +110,7 @@ class ServeOptions(Struct, frozen=True):
         """Whether the configuration is that of a slave."""
         return self.config.text("brokerRole") == "SLAVE"
 
+    @property
     def advertised(self) -> str:
         """The host that is advertised to clients."""
         configured = self.config.text("brokerIP1")
@@ -177,21 +178,41 @@ class Server:
         chosen: dict[str, Any] = {"store_host": Host(address_of(options.advertised), options.port)}
         if options.flush is not None:
             chosen["flush_mode"] = options.flush
-        if options.read_only:
         if options.is_slave:
             _LOG.warning(
                 "brokerRole=SLAVE: the store is served read-only, because its log is a copy of its master's; set "
                 "brokerRole=ASYNC_MASTER to accept messages"
             )
+        if options.read_only:
             self._store = open_for_reading(options.store, options.config)
+            try:
+                self._check_accounts(self._store.version.release)
+            except UsageError:
+                self._store.close()
+                raise
             written_by = StoreOptions(compat=Compat(str(self._store.version.release)))
             return ReadOnlyMessages(self._store, replace(options_from_config(options.config, written_by), **chosen))
         try:
             shape = options_for(options.store, options.config, **chosen)
         except NotAStoreError:  # as the broker, next to whatever is there
             shape = options_of_new_store(options.store, options.config, **chosen)
+        self._check_accounts(shape.release)
         self._store = open_store(options.store, shape, policy=policy_from_config(options.config))
         return self._store
+
+    def _check_accounts(self, release: Release) -> None:
+        """Raises UsageError if a broker of the release checks accounts, and none are given.
+
+        A broker of 4.9 does so with aclEnable=true (BrokerController.initialAcl); 5.5.0 has the key and ignores it.
+        """
+        if self._is_guarded or not self.options.config.flag("aclEnable"):
+            return
+        if release < (5, 5):
+            raise UsageError(
+                "aclEnable=true: a broker of this release checks each request by the accounts in conf/plain_acl.yml. "
+                "Name that file with --acl, or set aclEnable=false to serve every client without a check"
+            )
+        _LOG.warning("aclEnable=true has no effect, as in 5.5; no request is checked. Name accounts with --acl")
 
     def _open_users(self) -> None:
         """Reads users and permissions, if requests are checked or may change them."""

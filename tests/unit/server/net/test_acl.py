@@ -8,7 +8,7 @@ from typing import Any
 import grpc
 import pytest
 
-from mqtool.errors import ConfigFileError, RemoteProtocolError
+from mqtool.errors import ConfigFileError, RemoteProtocolError, UsageError
 from mqtool.protocol import Command
 from mqtool.protocol import RequestCode as R
 from mqtool.server.net.acl import ROUTE_CHANGES, Acl, sign
@@ -18,7 +18,7 @@ from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
 from tests.support.acl import ACCOUNTS, pull, refusal, requests, send, signed
 from tests.support.grpc_client import GrpcClient
-from tests.support.stores import copy_store
+from tests.support.stores import copy_store, tree_digest
 
 pytest.importorskip("yaml")
 
@@ -267,6 +267,30 @@ def test_a_server_refuses_requests_as_a_broker_of_the_store_s_release(name, code
             return answer.code
 
     assert asyncio.run(main()) == code
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_store_whose_broker_checks_accounts_is_not_served_without_them(tmp_path, read_only):
+    store = copy_store("orders-4.9.7", tmp_path)
+    before = tree_digest(store)
+    keys = BrokerConfig({"aclEnable": "true"}, source="test")
+    with pytest.raises(UsageError, match=r"aclEnable=true: .* --acl"):
+        asyncio.run(Server(ServeOptions(store, config=keys, read_only=read_only)).start())
+    assert tree_digest(store) == before
+
+
+@pytest.mark.parametrize(("name", "accounts", "warnings"), [("orders-4.9.7", True, 0), ("orders-5.5.0", False, 1)])
+def test_a_store_is_served_with_accounts_or_if_its_broker_ignores_the_key(tmp_path, caplog, name, accounts, warnings):
+    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+    keys = BrokerConfig({"aclEnable": "true"}, source="test")
+    acl = tmp_path / "plain_acl.yml" if accounts else None
+
+    async def main() -> None:
+        async with Server(ServeOptions(copy_store(name, tmp_path), config=keys, acl=acl)):
+            pass
+
+    asyncio.run(main())
+    assert caplog.text.count("aclEnable=true has no effect") == warnings
 
 
 def test_a_grpc_client_of_a_server_with_accounts_is_refused_and_the_log_says_how_to_serve_it(tmp_path, caplog):
