@@ -18,6 +18,7 @@ MESSAGE_TYPES = ("NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE")
 """Message types to which a topic can be restricted."""
 MIXED = "MIXED"
 """Message type of a topic that accepts all; needs enableMixedMessageType."""
+CLEANUP_POLICY, COMPACTION = "cleanup.policy", "COMPACTION"
 LITE_EXPIRATION = "lite.topic.expiration"
 BIND_TOPIC = "lite.bind.topic"
 LITE_MODEL = "lite.sub.model"
@@ -68,7 +69,7 @@ def _any_text(value: str) -> str:  # noqa: ARG001 - as the others
 TOPIC_ATTRIBUTES: Mapping[str, Attribute] = MappingProxyType(
     {
         QUEUE_TYPE: Attribute(_one_of(BATCH_QUEUES, SIMPLE_QUEUES), is_changeable=False),
-        "cleanup.policy": Attribute(_one_of("DELETE", "COMPACTION"), is_changeable=False),
+        CLEANUP_POLICY: Attribute(_one_of("DELETE", COMPACTION), is_changeable=False),
         MESSAGE_TYPE: Attribute(_one_of("UNSPECIFIED", *MESSAGE_TYPES, MIXED)),
         "reserve.time": Attribute(_whole_number(-1)),
         LITE_EXPIRATION: Attribute(_whole_number(-1, _LONGEST_EXPIRATION)),

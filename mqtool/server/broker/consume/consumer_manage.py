@@ -5,6 +5,7 @@ Source: ConsumerManageProcessor, AdminBrokerProcessor (5.5.0).
 
 from collections.abc import Mapping
 
+from mqtool.formats.topics import lite_queue
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import (
@@ -132,9 +133,13 @@ class ConsumerProcessor:
         return ok(command, {"offset": str(lowest)})
 
     def search_offset(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """Returns the queue offset for a store timestamp."""
+        """Returns the queue offset for a store timestamp; 0 for a lite topic without messages."""
         boundary = Boundary.UPPER if command.fields.get("boundaryType", "").upper() == "UPPER" else Boundary.LOWER
         topic, queue_id, at = text(command, "topic"), number(command, "queueId"), number(command, "timestamp")
+        if lite := command.fields.get("liteTopic", "").strip():
+            topic = lite_queue(topic, lite)
+            if queue_id or self._broker.messages.queue_bounds(topic, 0)[1] == 0:
+                return ok(command, {"offset": "0"})
         offset = self._broker.messages.offset_in_queue_by_time(topic, queue_id, at, boundary)
         return ok(command, {"offset": str(offset)})
 

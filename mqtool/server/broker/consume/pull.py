@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 from mqtool.engine import GetResult, GetStatus
 from mqtool.formats.config_files import GroupConfig, TopicConfig
+from mqtool.formats.topics import lite_queue
 from mqtool.protocol.codes import FAQ, RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, illegal_queue, number, text
@@ -33,10 +34,15 @@ _CODES = {
 
 
 class _Pull(NamedTuple):
-    """A pull request that has passed all checks."""
+    """A pull request that has passed all checks.
+
+    Attributes:
+        queue_topic: topic of the queue that is read: that of the lite topic, if the request names one.
+    """
 
     group: str
     topic: str
+    queue_topic: str
     queue_id: int
     offset: int
     max_num: int
@@ -64,7 +70,7 @@ class PullProcessor:
         flags = number(command, "sysFlag")
         reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
         if reset is not None:
-            lowest, highest = self._broker.messages.queue_bounds(request.topic, request.queue_id)
+            lowest, highest = self._broker.messages.queue_bounds(request.queue_topic, request.queue_id)
             moved: GetResult = GetResult(GetStatus.OFFSET_RESET, reset, lowest, highest, [], [])
             return self._answer(command, request, moved)
         if flags & COMMIT_OFFSET:
@@ -73,13 +79,13 @@ class PullProcessor:
                 self._broker.offsets.commit(request.group, request.topic, request.queue_id, offset)
         found = self._get(request)
         is_last = found.next_begin_offset >= found.max_offset
-        if is_last and self._broker.long_polling.is_expected(request.topic, request.queue_id):
+        if is_last and self._broker.long_polling.is_expected(request.queue_topic, request.queue_id):
             return self._get_all(command, request, flags)
         return self._answer_or_hold(command, request, flags, found)
 
     async def _get_all(self, command: Command, request: _Pull, flags: int) -> Command:
         """Waits for the dispatch of messages whose send was answered before the request, then reads again."""
-        await self._broker.long_polling.caught_up(request.topic, request.queue_id)
+        await self._broker.long_polling.caught_up(request.queue_topic, request.queue_id)
         answer = self._answer_or_hold(command, request, flags, self._get(request))
         return answer if isinstance(answer, Command) else await answer
 
@@ -100,10 +106,11 @@ class PullProcessor:
         long_polling = self._broker.long_polling
         end = long_polling.now() + seconds
         while True:
-            arrived = await long_polling.wait({(request.topic, request.queue_id): offset}, end - long_polling.now())
+            queue = request.queue_topic, request.queue_id
+            arrived = await long_polling.wait({queue: offset}, end - long_polling.now())
             if self._broker.offsets.has_reset(request.group, request.topic, request.queue_id):
                 reset = self._broker.offsets.take_reset(request.group, request.topic, request.queue_id)
-                lowest, highest = self._broker.messages.queue_bounds(request.topic, request.queue_id)
+                lowest, highest = self._broker.messages.queue_bounds(request.queue_topic, request.queue_id)
                 moved: GetResult = GetResult(GetStatus.OFFSET_RESET, reset or 0, lowest, highest, [], [])
                 return self._answer(command, request, moved)
             found = self._get(request._replace(offset=offset))
@@ -113,7 +120,7 @@ class PullProcessor:
 
     def _get(self, request: _Pull) -> GetResult:
         return self._broker.messages.get_message(
-            request.topic, request.queue_id, request.offset, request.max_num, request.message_filter
+            request.queue_topic, request.queue_id, request.offset, request.max_num, request.message_filter
         )
 
     def _answer(self, command: Command, request: _Pull, result: GetResult) -> Command:
@@ -153,7 +160,9 @@ class PullProcessor:
             )
         message_filter = self._filter(command, group, topic, group_config)
         offset, count = number(command, "queueOffset"), number(command, "maxMsgNums")
-        return _Pull(group, topic, queue_id, offset, count, message_filter, group_config, topic_config)
+        lite = command.fields.get("liteTopic", "").strip()
+        queue_topic = lite_queue(topic, lite) if lite else topic
+        return _Pull(group, topic, queue_topic, queue_id, offset, count, message_filter, group_config, topic_config)
 
     def _filter(self, command: Command, group: str, topic: str, config: GroupConfig) -> MessageFilter | None:
         """Returns the message filter in the request; without one, that of the group's last heartbeat."""

@@ -3,9 +3,12 @@
 Source: AdminBrokerProcessor, Broker2Client (5.5.0).
 """
 
+import time
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
+from mqtool.formats.topics import is_retry_of
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, body, check_queue_id, flag, number, ok, text
@@ -17,6 +20,7 @@ from mqtool.server.net.peer import Handler, Peer
 from mqtool.store.by_time import Boundary
 
 _RELAY_S = 10.0
+_TOPIC_SEPARATOR = ";"
 
 
 class ConsumerAdmin:
@@ -145,11 +149,18 @@ class ConsumerAdmin:
     # -- progress ------------------------------------------------------------------------------------------------
 
     def consume_stats(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """GET_CONSUME_STATS."""
-        group = text(command, "consumerGroup")
-        topic = command.fields.get("topic")
-        topics = [topic] if topic else sorted(self._broker.offsets.topics_of(group) | self._subscribed(group))
-        return ok(command, data=body(self.stats_of(group, topics)))
+        """GET_CONSUME_STATS: of the topics that are listed, of one topic, or of all with a consumer offset.
+
+        Except for a list, topics to which an online group does not subscribe are left out. Source:
+        AdminBrokerProcessor.getTopicsForCollectingConsumeStats.
+        """
+        group, topic = text(command, "consumerGroup"), text(command, "topic", "").strip()
+        topics = {one for one in text(command, "topicList", "").split(_TOPIC_SEPARATOR) if one}
+        if not topics:
+            subscribed = self._subscribed(group)
+            topics = {topic} if topic else self._broker.offsets.topics_of(group)
+            topics = {one for one in topics if not subscribed or one in subscribed or is_retry_of(one, group)}
+        return ok(command, data=body(self.stats_of(group, sorted(topics))))
 
     def _subscribed(self, group: str) -> set[str]:
         found = self._broker.clients.consumer_group(group)
@@ -174,7 +185,7 @@ class ConsumerAdmin:
                     "brokerOffset": highest,
                     "consumerOffset": offset,
                     "lastTimestamp": max(0, last),
-                    "pullOffset": pulled if pulled >= 0 else offset,
+                    "pullOffset": max(offset, pulled),
                 }
         return {"consumeTps": rate, "offsetTable": table}
 
@@ -205,25 +216,25 @@ class ConsumerAdmin:
         )
 
     def time_span(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
-        """QUERY_CONSUME_TIME_SPAN."""
+        """QUERY_CONSUME_TIME_SPAN: how long ago the next message of each queue was stored; -1 for missing messages."""
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
         config = broker.topics.get(topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"topic[{topic}] not exist")
         name, shown = broker.settings.text("brokerName"), []
-        for queue_id in range(config.read_queue_nums):
+        now = time.time_ns() // 1_000_000
+        for queue_id in range(config.write_queue_nums):
+            store_time = partial(broker.messages.store_time, topic, queue_id)
             lowest, highest = broker.messages.queue_bounds(topic, queue_id)
             offset = broker.offsets.get(group, topic, queue_id) or 0
-            newest = broker.messages.store_time(topic, queue_id, highest - 1) if highest > lowest else -1
-            consumed = broker.messages.store_time(topic, queue_id, max(offset - 1, 0)) if highest > lowest else -1
-            waits = offset < highest
+            oldest = store_time(lowest)
             shown.append(
                 {
-                    "consumeTimeStamp": consumed,
-                    "delayTime": max(0, newest - consumed) if waits else 0,
-                    "maxTimeStamp": newest,
+                    "consumeTimeStamp": store_time(offset - 1) if offset > 0 else oldest,
+                    "delayTime": now - store_time(max(offset, lowest)) if offset < highest else 0,
+                    "maxTimeStamp": store_time(highest - 1),
                     "messageQueue": QueueName(name, queue_id, topic),
-                    "minTimeStamp": broker.messages.store_time(topic, queue_id, lowest) if highest > lowest else -1,
+                    "minTimeStamp": oldest,
                 }
             )
         return ok(command, data=body({"consumeTimeSpanSet": shown}))

@@ -8,10 +8,11 @@ import pytest
 
 from mqtool.errors import ConfigFileError, UsageError
 from mqtool.formats import config_json
+from mqtool.server.broker.mqadmin import consumer_admin
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
-from tests.unit.server.broker.test_admin import put
+from tests.unit.server.broker.test_admin import bare, put
 from tests.unit.server.broker.test_pop import REVIVE, ack, fill, pop, words
 from tests.unit.server.broker.test_pop import acks as batch_ack
 
@@ -719,3 +720,87 @@ def test_a_table_of_forbidden_topics_that_cannot_be_read_is_an_error(tmp_path, v
     groups.write_text(json.dumps({"subscriptionGroupTable": {}, "forbiddenTable": value}), "utf-8")
     with pytest.raises(ConfigFileError, match=r"subscriptionGroup\.json: "), MqServer(tmp_path / "store"):
         pass
+
+
+def topics_in(answer):
+    return {json.loads(key)["topic"] for key in bare(answer.body)["offsetTable"]}
+
+
+def test_progress_is_that_of_the_topics_in_question(client, topic):
+    client.create_topic("Other", 1)
+    client.create_topic("NotConsumed", 1)
+    client.heartbeat("c@1", consumers={"GStats": [topic, "NotConsumed"]})
+    for name in (topic, "Other", "%RETRY%GStats"):
+        assert client.call(15, consumerGroup="GStats", topic=name, queueId=0, commitOffset=0).code == 0
+
+    def asked(**fields):
+        return topics_in(client.call(208, consumerGroup="GStats", **fields))
+
+    assert asked() == {topic, "%RETRY%GStats"}  # not those to which the group does not subscribe
+    assert asked(topic=topic) == {topic}
+    assert asked(topic="Other") == set()
+    assert asked(topicList="Other;NotConsumed;") == {"Other", "NotConsumed"}
+    client.call(35, clientID="c@1", consumerGroup="GStats")
+    assert asked() == {topic, "Other", "%RETRY%GStats"}
+
+
+def test_a_delay_is_that_of_the_next_message(client, topic, monkeypatch):
+    put(client, topic, 2)
+    client.heartbeat("c@1", consumers={"GSpan": [topic]})
+    client.call(15, consumerGroup="GSpan", topic=topic, queueId=0, commitOffset=1)
+    stored = [facts["stored"] for facts, _ in records(client.pull(topic))]
+    monkeypatch.setattr(consumer_admin.time, "time_ns", lambda: (stored[1] + 2024) * 1_000_000)
+    spans = client.call(303, topic=topic, group="GSpan").json["consumeTimeSpanSet"]
+    first, empty = spans[0], spans[1]
+    assert {**first, "messageQueue": first["messageQueue"]["queueId"]} == {
+        "messageQueue": 0,
+        "minTimeStamp": stored[0],
+        "maxTimeStamp": stored[1],
+        "consumeTimeStamp": stored[0],
+        "delayTime": 2024,
+    }
+    assert (empty["minTimeStamp"], empty["maxTimeStamp"], empty["delayTime"]) == (-1, -1, 0)
+    client.call(15, consumerGroup="GSpan", topic=topic, queueId=0, commitOffset=2)
+    assert client.call(303, topic=topic, group="GSpan").json["consumeTimeSpanSet"][0]["delayTime"] == 0
+
+
+def test_messages_and_offsets_of_a_lite_topic_are_its_own():
+    with (
+        MqServer(enableLmq="true", enableMultiDispatch="true") as server,
+        Client(server.broker_address) as client,
+        Client(server.broker_address) as sender,
+    ):
+        server.create_topic("L1", "LITE", 1)
+        for lite in ("a", "b", "b"):
+            assert client.put("L1", b"for-" + lite.encode(), properties={"__LITE_TOPIC": lite}).code == 0
+        until(lambda: client.pull("L1", liteTopic="b").fields["maxOffset"] == "2")
+        assert bodies(client.pull("L1", liteTopic="b")) == [b"for-b", b"for-b"]
+        assert bodies(client.pull("L1", liteTopic=" ")) == [b"for-a", b"for-b", b"for-b"]
+        asked = {"topic": "L1", "timestamp": 1 << 50}
+        assert client.call(29, **asked, queueId=0, liteTopic="b").fields["offset"] == "2"
+        assert client.call(29, **asked, queueId=1, liteTopic="b").fields["offset"] == "0"
+        assert client.call(29, **asked, queueId=0, liteTopic="none").fields["offset"] == "0"
+        waiting = client.send_pull("L1", offset=2, hold_ms=30_000, liteTopic="b")
+        sender.put("L1", b"other", properties={"__LITE_TOPIC": "a"})
+        sender.put("L1", b"comes", properties={"__LITE_TOPIC": "b"})
+        assert bodies(client.answer(waiting)) == [b"comes"]
+
+
+@pytest.mark.parametrize("fast_sends", [True, False])
+def test_a_message_of_a_compacted_topic_needs_a_key(fast_sends):
+    with MqServer(fast_sends=fast_sends) as server, Client(server.broker_address) as client:
+        made = client.call(
+            17,
+            topic="Compacted",
+            defaultTopic="TBW102",
+            readQueueNums=1,
+            writeQueueNums=1,
+            perm=6,
+            order=False,
+            attributes="+cleanup.policy=COMPACTION",
+        )
+        assert made.code == 0
+        for keys in ({}, {"KEYS": " "}):
+            answer = client.put("Compacted", b"x", properties=keys)
+            assert (answer.code, answer.remark) == (13, "Required message key is missing")
+        assert client.put("Compacted", b"x", properties={"KEYS": "k"}).code == 0
