@@ -3,19 +3,21 @@
 References are copied before what they refer to, and the log last, up to an end that is fixed first:
 
 1. The checkpoint: the older it is, the earlier recovery starts scanning, and dispatching twice does no harm.
-2. Progress of consumers and delays, in files or in a RocksDB: an offset that is too old delivers twice, one that is
-   too new loses messages.
+2. Progress of consumers, delays, timers and pops, in files or in a RocksDB: one that is too old delivers twice, one
+   that is too new loses messages. `config/timercheck` and `rocksdbstore` state how far the timer has delivered.
+   `kvStore` is copied after the offsets of groups, which pass over popped messages: it has their records. A message
+   that is delivered again is written to the log before its record is deleted.
 3. The end of the log is fixed. Records appended later are not part of the backup.
 4. Index, queues and everything else: recovery cuts units beyond that end, and dispatches missing ones from the
-   checkpoint on (R6 and R8 of docs/recovery.md). A RocksDB (`rocksdbstore`, tables in `config`) is copied as one
-   state:
-   its manifest names the files that belong together, so it is copied again if the manifest or the set of files
-   changes meanwhile.
+   checkpoint on (R6 and R8 of docs/recovery.md).
 5. The log, up to the fixed end.
 6. Topics and groups: a table that is too new does no harm, one that is too old would hide a topic.
 
+A RocksDB is copied as one state: its manifest names the files that belong together, so it is copied again if the
+manifest or the set of files changes meanwhile.
+
 Sources: DefaultMessageStore.recover, CommitLog.recoverAbnormally, ConsumeQueue.truncateDirtyLogicFiles (4.9.7,
-5.5.0).
+5.5.0); TimerMessageStore.recover, TimerMessageRocksDBStore, PopConsumerService.revive (5.5.0).
 """
 
 import os
@@ -28,11 +30,22 @@ from msgspec import Struct
 from mqtool.errors import RefusedError, StoreError
 from mqtool.formats import file_names
 from mqtool.store.config_tables import SINGLE_DATABASE
+from mqtool.store.kv_popped import DIRECTORY as POPPED
 from mqtool.store.offset_tables import DATABASE
 
-_PROGRESS = (file_names.CONSUMER_OFFSETS, file_names.LMQ_CONSUMER_OFFSETS, file_names.DELAY_OFFSETS)
-_PROGRESS_DATABASES = (DATABASE, SINGLE_DATABASE)
-"""RocksDBs below config/ with positions of groups. The second has topics and groups too: a topic that is created during
+_PROGRESS = (
+    file_names.CONSUMER_OFFSETS,
+    file_names.LMQ_CONSUMER_OFFSETS,
+    file_names.DELAY_OFFSETS,
+    file_names.TIMER_CHECKPOINT,
+)
+_PROGRESS_DATABASES = (
+    f"{file_names.CONFIG}/{DATABASE}/",
+    f"{file_names.CONFIG}/{SINGLE_DATABASE}/",
+    f"{POPPED}/",
+    f"{file_names.ROCKSDB_STORE}/",
+)
+"""RocksDBs with progress, in copying order. `config/metadata` has topics and groups too: a topic that is created during
 the copy may be missing in it, which does less harm than a position past the end of its queue."""
 _LAST = (file_names.TOPICS, file_names.SUBSCRIPTION_GROUPS)
 _LEFT_OUT = (file_names.LOCK, file_names.ASIDE)
@@ -135,8 +148,8 @@ def state_of(root: Path, directory: str) -> DatabaseState:
 def _phase(name: str, logs: tuple[str, ...]) -> int:
     top, _, rest = name.partition("/")
     base = rest.removesuffix(file_names.BACKUP_SUFFIX)
-    has_progress = base in _PROGRESS or rest.partition("/")[0] in _PROGRESS_DATABASES
-    if name == file_names.CHECKPOINT or (top == file_names.CONFIG and has_progress):
+    has_progress = (top == file_names.CONFIG and base in _PROGRESS) or name.startswith(_PROGRESS_DATABASES)
+    if name == file_names.CHECKPOINT or has_progress:
         return 0
     if name.startswith(logs) or top.startswith(file_names.DLEDGER_PREFIX):
         return 2

@@ -378,10 +378,14 @@ def test_a_log_elsewhere_below_the_root_is_copied_up_to_its_end_and_found_in_the
         assert [message.physical_offset for message in again.messages()] == ends[:-1]
 
 
-@pytest.mark.parametrize("name", ["consumerOffsets", "metadata"])
-def test_positions_in_a_database_are_copied_before_the_end_of_the_log_is_fixed(name, tmp_path, monkeypatch):
+@pytest.mark.parametrize("name", ["config/consumerOffsets", "config/metadata", "kvStore", "rocksdbstore"])
+def test_progress_is_copied_before_the_end_of_the_log_is_fixed(name, tmp_path, monkeypatch):
     root = copy_store("orders-5.5.0", tmp_path)
-    copy_tree(store_fixture("rocksdb-cq-5.5.0").directory / "config" / "consumerOffsets", root / "config" / name)
+    shutil.rmtree(root / name, ignore_errors=True)
+    copy_tree(store_fixture("rocksdb-cq-5.5.0").directory / "config" / "consumerOffsets", root / name)
+    files = ("config/consumerOffset.json", "config/timercheck")
+    for file in files:
+        (root / file).write_bytes(b"{}")
     events = []
     copy, end = create._SnapshotWriter._copy, create._SnapshotWriter._end
 
@@ -398,10 +402,11 @@ def test_positions_in_a_database_are_copied_before_the_end_of_the_log_is_fixed(n
     (root / "lock").touch()
     with held_lock(root / "lock"):
         made = backup(root, tmp_path / "backup").snapshot
-    own = [path for path in events if path.startswith(f"config/{name}/")]
+    own = [path for path in events if path.startswith(f"{name}/")]
     assert len(own) > 2
-    assert set(own) < set(events[: events.index("end")])
-    assert sorted(own) == sorted(file.path for file in made.files if file.path.startswith(f"config/{name}/"))
+    assert max(map(events.index, files)) < events.index(own[0])  # progress in files must not be newer than a database's
+    assert events.index(own[-1]) < events.index("end")
+    assert sorted(own) == sorted(file.path for file in made.files if file.path.startswith(f"{name}/"))
 
 
 def test_what_is_written_after_the_end_was_noted_is_left_out(tmp_path, monkeypatch):
