@@ -22,14 +22,17 @@ class Pieces:
 
     Attributes:
         written: number of pieces added by this object.
+        replaced: how many of these replaced a damaged one.
         stored: compressed bytes of these.
     """
 
     def __init__(self, destination: Path) -> None:
         self.written = 0
+        self.replaced = 0
         self.stored = 0
         self._root = destination / DIRECTORY
         self._compressor = zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True)
+        self._known: set[str] = set()
         self._touched: set[Path] = set()
 
     def path(self, digest: str) -> Path:
@@ -37,21 +40,27 @@ class Pieces:
         return self._root / digest[:2] / f"{digest}.zst"
 
     def add(self, data: bytes) -> str:
-        """Stores a piece if it is new and returns its SHA-256. Durable after `sync`.
+        """Stores a piece if it is new or the stored one is damaged, and returns its SHA-256. Durable after `sync`.
 
         Raises:
             StoreError: the system refuses.
         """
         digest = _SHA256(data).hexdigest()
+        if digest in self._known:
+            return digest
         path = self.path(digest)
         self._touched.add(path.parent)  # also of a piece that is there: a run that was killed may not have synced it
-        if path.exists():
+        exists = path.exists()
+        if exists and _is_intact(path, data):
+            self._known.add(digest)
             return digest
         packed = self._compressor.compress(data)
         with writing(path):
             path.parent.mkdir(parents=True, exist_ok=True)
             replace_file(path, packed, sync_name=False)
+        self._known.add(digest)
         self.written += 1
+        self.replaced += exists
         self.stored += len(packed)
         return digest
 
@@ -74,8 +83,7 @@ class Pieces:
         """
         path = self.path(digest)
         try:
-            packed = read_file(path, 2 * PIECE)
-            data = zstandard.ZstdDecompressor().decompress(packed, max_output_size=PIECE)
+            data = _unpacked(path)
         except StoreError as error:
             words = f"this piece cannot be read: {error.reason}"
             if not path.exists():
@@ -94,3 +102,25 @@ class Pieces:
         for path in left:
             path.unlink(missing_ok=True)
         return len(left)
+
+
+def _is_intact(path: Path, data: bytes) -> bool:
+    """Whether the stored piece is `data`; False also if it cannot be read."""
+    try:
+        return _unpacked(path) == data
+    except (StoreError, zstandard.ZstdError):
+        return False
+
+
+def _unpacked(path: Path) -> bytes:
+    """Returns the bytes of a stored piece, unchecked.
+
+    Raises:
+        StoreError: it cannot be read.
+        zstandard.ZstdError: it cannot be unpacked.
+    """
+    packed = read_file(path, 2 * PIECE)
+    size = zstandard.frame_content_size(packed)
+    if size > PIECE:  # the library would reserve this much memory
+        raise zstandard.ZstdError(f"expected at most {PIECE} bytes, found {size}")
+    return zstandard.ZstdDecompressor().decompress(packed, max_output_size=PIECE)

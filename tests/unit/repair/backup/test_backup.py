@@ -6,6 +6,7 @@ import os
 import shutil
 
 import pytest
+import zstandard
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -181,6 +182,30 @@ def test_a_damaged_backup_is_refused_by_name_and_nothing_is_made(harm, check, tm
         restore(destination, None if check else tmp_path / "again")
     assert digest in str(refused.value) or made.manifest.name in str(refused.value)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "store"]
+
+
+@pytest.mark.parametrize("harm", ["a piece gone", "a piece cut short", "a piece empty", "a bit of a piece"])
+def test_the_next_backup_stores_a_damaged_piece_again(harm, tmp_path):
+    root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
+    first = backup(root, destination)
+    digest = max((piece for file in first.snapshot.files for piece in file.pieces), key=lambda one: one.length).sha256
+    HARM[harm](Pieces(destination).path(digest), first.manifest)
+    second = backup(root, destination)
+    assert second.new_pieces == 1
+    assert any("1 piece(s) in the destination were damaged" in note for note in second.snapshot.notes) == (
+        harm != "a piece gone"
+    )
+    for snapshot in (first.snapshot, second.snapshot):
+        restore(destination, None, snapshot.name)
+
+
+def test_a_piece_that_claims_to_be_large_is_refused_unread(tmp_path):
+    root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
+    made = backup(root, destination)
+    piece = Pieces(destination).path(next(file.pieces[0].sha256 for file in made.snapshot.files if file.pieces))
+    piece.write_bytes(zstandard.ZstdCompressor().compress(bytes(PIECE + 1)))
+    with pytest.raises(RefusedError, match=f"cannot be unpacked: expected at most {PIECE} bytes, found {PIECE + 1}"):
+        restore(destination, None)
 
 
 @pytest.mark.parametrize("path", ["../out", "/etc/passwd", "a//b", ".mqtool/journal", "lock", "a\0b", "", 7])
