@@ -1,6 +1,8 @@
 """Creates a backup in an order that recovery tolerates: only new pieces are stored, the manifest is written last."""
 
+import contextlib
 import hashlib
+import itertools
 import os
 from collections.abc import Iterator
 from datetime import UTC, datetime
@@ -11,6 +13,7 @@ from msgspec import Struct
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import file_names
 from mqtool.jobs.atomic import sync_directory, writing
+from mqtool.jobs.marks import claim_mark, create_mark, in_turn
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.repair.backup import snapshots
 from mqtool.repair.backup.order import Listing, databases_of, list_files, state_of
@@ -76,14 +79,20 @@ def backup(
         raise UsageError(f"{destination}: expected a directory outside of {root}")
     with open_store(root, config) as store:
         _check(store)
-        resumed, marker = _begin(destination)
-        writer = _SnapshotWriter(store, destination, on_progress, redact=redact)
-        made = writer.run(marker.name.removesuffix(snapshots.INCOMPLETE))
-        manifest = made.write(destination)
-        for left in (destination / snapshots.DIRECTORY).glob(f"*{snapshots.INCOMPLETE}"):
-            left.unlink(missing_ok=True)
-    count = sum(len(file.pieces) for file in made.files)
-    return BackupResult(made, manifest, resumed, writer.read, count, writer.pieces.written, writer.pieces.stored)
+        marker, descriptor, interrupted = _begin(destination)
+        try:
+            with writing(destination):
+                for directory in (marker.parent, destination, destination.parent):
+                    sync_directory(directory)
+            writer = _SnapshotWriter(store, destination, on_progress, redact=redact)
+            made = writer.run(marker.name.removesuffix(snapshots.INCOMPLETE))
+            manifest = made.write(destination)
+            for left in (marker, *interrupted):
+                left.unlink(missing_ok=True)
+        finally:
+            os.close(descriptor)
+    count, pieces = sum(len(file.pieces) for file in made.files), writer.pieces
+    return BackupResult(made, manifest, bool(interrupted), writer.read, count, pieces.written, pieces.stored)
 
 
 def _check(store: Store) -> None:
@@ -105,28 +114,48 @@ def _check(store: Store) -> None:
         )
 
 
-def _begin(destination: Path) -> tuple[bool, Path]:
+def _begin(destination: Path) -> tuple[Path, int, list[Path]]:
     """Creates the destination and marks the backup as started.
 
     Returns:
-        Whether an earlier run is resumed, and the path of the marker.
+        The marker, which reserves the snapshot's name; its descriptor, which shows others that this backup is running
+        until it is closed; and the markers of interrupted runs.
     """
     directory = destination / snapshots.DIRECTORY
     with writing(destination):
         if destination.exists() and not directory.is_dir() and any(destination.iterdir()):
             raise RefusedError("backup", "expected a new directory, or one that `mqtool backup` created", destination)
         directory.mkdir(parents=True, exist_ok=True)
-        left = list(directory.glob(f"*{snapshots.INCOMPLETE}"))
-        name = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
-        number = 1
-        while (directory / f"{name}.json").exists():
-            number += 1
-            name = f"{name[:16]}-{number}"
+        with in_turn(destination / snapshots.LOCK):
+            markers = list(directory.glob(f"*{snapshots.INCOMPLETE}"))
+            interrupted = [marker for marker in markers if _is_interrupted(marker)]
+            if len(interrupted) == len(markers):
+                Pieces(destination).remove_leftovers()
+            marker, descriptor = _mark(directory)
+    return marker, descriptor, interrupted
+
+
+def _is_interrupted(marker: Path) -> bool:
+    descriptor = claim_mark(marker)
+    if descriptor is not None:
+        os.close(descriptor)
+    return descriptor is not None
+
+
+def _mark(directory: Path) -> tuple[Path, int]:
+    """Creates and locks the marker of a snapshot with a name of its own; returns its path and descriptor."""
+    begun = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
+    names = itertools.chain([begun], (f"{begun}-{number}" for number in itertools.count(2)))
+    while True:
+        name = next(names)
         marker = directory / f"{name}{snapshots.INCOMPLETE}"
-        marker.touch()
-        for made in (directory, destination, destination.parent):
-            sync_directory(made)
-    return bool(left), marker
+        with contextlib.suppress(FileExistsError):
+            descriptor = create_mark(marker)
+            # looked at after the marker was created: a run that ends writes its manifest before it deletes its marker
+            if not (directory / f"{name}.json").exists():
+                return marker, descriptor
+            marker.unlink()
+            os.close(descriptor)
 
 
 class _SnapshotWriter:
@@ -150,7 +179,6 @@ class _SnapshotWriter:
 
     def run(self, name: str) -> Snapshot:
         """Copies everything but the manifest."""
-        self.pieces.remove_leftovers()
         is_live = lock_holder(self._root) is not None
         listed = self._listed()
         names = (*listed.first, *listed.derived, *listed.log, *listed.last)

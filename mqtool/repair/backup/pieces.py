@@ -95,13 +95,12 @@ class Pieces:
             raise RefusedError("backup-damaged", "this piece is not what was stored: its SHA-256 differs", path)
         return data
 
-    def remove_leftovers(self) -> int:
-        """Deletes temporary files of an interrupted run; returns how many."""
+    def remove_leftovers(self) -> None:
+        """Deletes the temporary files of interrupted runs, if no run is in progress."""
         names = (f"*/.*{PART}", "*/*.incomplete")  # the second one: of earlier versions
         left = [path for name in names for path in self._root.glob(name)] if self._root.is_dir() else []
         for path in left:
             path.unlink(missing_ok=True)
-        return len(left)
 
 
 def _is_intact(path: Path, data: bytes) -> bool:

@@ -18,6 +18,8 @@ SCHEMA = "mqtool.snapshot"
 SCHEMA_VERSION = 1
 DIRECTORY = "snapshots"
 INCOMPLETE = ".incomplete"
+LOCK = "lock"
+"""File of a destination that is locked while a backup begins."""
 
 _LARGEST_MANIFEST = 1 << 30
 _LARGEST_FILE = 1 << 50
@@ -88,7 +90,10 @@ class Snapshot(Struct, frozen=True):
         return digest_of(self._body())
 
     def write(self, destination: Path) -> Path:
-        """Writes the manifest durably and returns its path. The snapshot exists from then on."""
+        """Writes the manifest durably and returns its path. The snapshot exists from then on.
+
+        No other backup has this name: the marker reserves it.
+        """
         path = destination / DIRECTORY / f"{self.name}.json"
         replace_file(path, sealed(self._body()).encode())
         return path

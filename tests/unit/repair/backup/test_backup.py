@@ -184,6 +184,54 @@ def test_a_damaged_backup_is_refused_by_name_and_nothing_is_made(harm, check, tm
     assert sorted(path.name for path in tmp_path.iterdir()) == ["backup", "store"]
 
 
+def test_two_backups_into_one_destination_in_one_second_are_two_snapshots(tmp_path, monkeypatch):
+    destination = tmp_path / "backup"
+    first = copy_store("rollover-5.5.0", tmp_path / "first")
+    second = copy_store("orders-4.9.7", tmp_path / "second")
+    moment = create.datetime.now(create.UTC)
+    monkeypatch.setattr(create, "datetime", type("Clock", (), {"now": staticmethod(lambda _zone: moment)}))
+    add, inner, temporary = Pieces.add, [], destination / "pieces" / "00" / ".00.zst.1-1.part"
+
+    def meanwhile(self, data):
+        if not inner:
+            inner.append(None)
+            temporary.parent.mkdir(parents=True)
+            temporary.touch()  # as the first backup writes a piece
+            inner[0] = backup(second, destination)
+        return add(self, data)
+
+    monkeypatch.setattr(Pieces, "add", meanwhile)
+    outer = backup(first, destination)
+    assert temporary.exists()
+    assert not outer.resumed
+    assert not inner[0].resumed
+    assert inner[0].snapshot.name == f"{outer.snapshot.name}-2"
+    assert load(destination, outer.snapshot.name).store == str(first)
+    assert load(destination, inner[0].snapshot.name).store == str(second)
+    assert snapshots(destination) == [outer.snapshot.name, inner[0].snapshot.name]
+    assert not list((destination / "snapshots").glob("*.incomplete"))
+    backup(first, destination)
+    assert not temporary.exists()
+
+
+def test_a_snapshot_that_appears_while_a_backup_begins_keeps_its_name(tmp_path, monkeypatch):
+    """The other run has written its manifest and deleted its marker just before this one creates its own."""
+    root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
+    mark, seen = create.create_mark, []
+
+    def appears(path):
+        if not seen:
+            path.with_suffix(".json").write_text("theirs")
+        seen.append(path)
+        return mark(path)
+
+    monkeypatch.setattr(create, "create_mark", appears)
+    made = backup(root, destination)
+    assert [path.stem for path in seen] == [made.snapshot.name.removesuffix("-2"), made.snapshot.name]
+    assert seen[0].with_suffix(".json").read_text() == "theirs"
+    assert not list((destination / "snapshots").glob("*.incomplete"))
+
+
 @pytest.mark.parametrize("harm", ["a piece gone", "a piece cut short", "a piece empty", "a bit of a piece"])
 def test_the_next_backup_stores_a_damaged_piece_again(harm, tmp_path):
     root, destination = copy_store("rollover-5.5.0", tmp_path), tmp_path / "backup"
