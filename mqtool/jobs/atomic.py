@@ -15,13 +15,14 @@ from pathlib import Path
 from typing import Any
 
 from mqtool.errors import RefusedError, StoreError
+from mqtool.jobs.marks import claim_mark, create_mark
 
 PART = ".part"
 """Ends the name of a file that is not complete; see `leftovers`."""
 SUFFIX = ".incomplete"
 """Ends the name of a directory that is not complete."""
 MARK = "made-by-mqtool"
-"""File in such a directory: an interrupted run left it, so the next run may delete it."""
+"""File in such a directory, locked while its run lasts; if it is not locked, the next run deletes the directory."""
 
 _NUMBERS = count(1)
 _LONGEST_STEM = 200
@@ -264,20 +265,17 @@ def staged_directory(target: Path, *, into_empty: bool = False) -> Iterator[Path
         into_empty: an empty directory of that name may exist; the rename replaces it.
 
     Raises:
-        RefusedError: it exists, or something that is not from an interrupted run is next to it.
+        RefusedError: it exists, or something that is not from an interrupted run is next to it, such as the directory
+            of a run that is in progress.
         StoreError: the system reports an error; what was built is removed.
     """
     if not target.name:
         raise RefusedError("target", "this exists; give the name of a new directory", target)
     work = target.with_name(target.name + SUFFIX)
     _clear_way(target, work, into_empty=into_empty)
+    mark = _create_work(work)
     try:
-        work.mkdir(parents=True)
-        (work / MARK).touch()
         (work / "store").mkdir()
-    except OSError as error:
-        raise StoreError(f"cannot be created: {error.strerror}", work) from error
-    try:
         yield work
         sync_tree(work / "store")
         if _is_taken(target, into_empty=into_empty):
@@ -288,6 +286,46 @@ def staged_directory(target: Path, *, into_empty: bool = False) -> Iterator[Path
         raise StoreError(f"cannot be written: {error.strerror}", error.filename or work) from error
     finally:
         shutil.rmtree(work, ignore_errors=True)
+        os.close(mark)
+
+
+def check_interrupted(target: Path) -> None:
+    """Raises RefusedError if another process is building a target, or may be."""
+    mark = target.with_name(target.name + SUFFIX) / MARK
+    if mark.is_file():
+        os.close(_claim(mark))
+
+
+def _create_work(work: Path) -> int:
+    """Creates a directory to build in, and its mark; returns the descriptor of that."""
+    try:
+        work.mkdir(parents=True)
+    except OSError as error:
+        raise _in_progress(work) if os.path.lexists(work) else _not_created(work, error) from error
+    try:
+        return create_mark(work / MARK)
+    except (FileExistsError, FileNotFoundError, BlockingIOError) as error:  # the directory was ours a moment ago
+        raise _in_progress(work) from error
+    except OSError as error:
+        raise _not_created(work, error) from error
+
+
+def _claim(mark: Path) -> int:
+    """Locks the mark of an interrupted run; returns its descriptor."""
+    with writing(mark):
+        descriptor = claim_mark(mark)
+    if descriptor is None:
+        raise _in_progress(mark.parent)
+    return descriptor
+
+
+def _in_progress(work: Path) -> RefusedError:
+    words = "another run is building this, or may be: wait for it, or delete the directory if no mqtool is running"
+    return RefusedError("target", words, work)
+
+
+def _not_created(work: Path, error: OSError) -> StoreError:
+    return StoreError(f"cannot be created: {error.strerror}", work)
 
 
 def _is_taken(target: Path, *, into_empty: bool) -> bool:
@@ -301,11 +339,20 @@ def _is_empty(path: Path) -> bool:
 def _clear_way(target: Path, work: Path, *, into_empty: bool) -> None:
     if _is_taken(target, into_empty=into_empty):
         raise RefusedError("target", "this exists; give the name of a new directory", target)
-    if os.path.lexists(work):
-        is_ours = (work / MARK).is_file() or _is_empty(work)  # empty: killed before it was marked
-        if work.is_symlink() or not is_ours:
-            raise RefusedError("target", "this is not the rest of an interrupted run; move it elsewhere", work)
-        shutil.rmtree(work)
+    if not os.path.lexists(work):
+        return
+    if _is_empty(work):  # killed before it was marked
+        with writing(work):
+            work.rmdir()
+    elif work.is_symlink() or not (work / MARK).is_file():
+        raise RefusedError("target", "this is not the rest of an interrupted run; move it elsewhere", work)
+    else:
+        mark = _claim(work / MARK)
+        try:
+            with writing(work):
+                shutil.rmtree(work)
+        finally:
+            os.close(mark)
 
 
 def sync_tree(root: Path) -> None:

@@ -21,7 +21,7 @@ from mqtool.errors import (
     UsageError,
 )
 from mqtool.formats import checkpoint, config_files, config_json, file_names
-from mqtool.jobs.atomic import SUFFIX, create_file, staged_directory
+from mqtool.jobs.atomic import SUFFIX, check_interrupted, create_file, staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.rebuild.expired_queues import write_expired_queues
 from mqtool.rebuild.files import OutputFiles
@@ -120,11 +120,12 @@ def _remove_interrupted_map(target: Path, path: Path) -> None:
     """Removes the map of a run that was interrupted after writing it and before naming its store.
 
     Raises:
-        RefusedError: the file is something else.
+        RefusedError: the file is something else, or that run is in progress.
     """
     marker = target.with_name(target.name + SUFFIX) / _MAP_MARK
     if not marker.is_file() or marker.read_bytes() != os.fsencode(path.absolute()):
         raise RefusedError("target", "expected a name that is not taken for the map of offsets", path)
+    check_interrupted(target)
     path.unlink()
 
 

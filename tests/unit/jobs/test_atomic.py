@@ -1,6 +1,7 @@
 """Files that are replaced or created in one go: complete and durable, or as before."""
 
 import errno
+import fcntl
 import os
 import resource
 import stat
@@ -10,7 +11,7 @@ import pytest
 
 from mqtool.errors import RefusedError, StoreError
 from mqtool.jobs import atomic
-from mqtool.jobs.atomic import NewFile, create_file, leftovers, replace_file, staged_directory
+from mqtool.jobs.atomic import MARK, NewFile, check_interrupted, create_file, leftovers, replace_file, staged_directory
 
 CALLS = ("open", "write", "fchmod", "fsync", "rename", "link", "unlink")
 _LOW = 256
@@ -256,3 +257,66 @@ def test_a_target_that_another_process_creates_meanwhile_is_left_alone(tmp_path)
     with pytest.raises(RefusedError, match="it was created by another process"):
         build()
     assert sorted(path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*")) == ["new", "new/theirs"]
+
+
+def test_a_target_that_is_being_built_is_refused_and_its_files_stay(tmp_path):
+    target = tmp_path / "new"
+    with staged_directory(target) as work:
+        (work / "store" / "ours").touch()
+        with pytest.raises(RefusedError, match="another run is building this") as refused, staged_directory(target):
+            pytest.fail("the files of the first run would be deleted")
+        assert refused.value.path == work
+        with pytest.raises(RefusedError, match="another run is building this"):
+            check_interrupted(target)
+    assert [path.name for path in target.iterdir()] == ["ours"]
+
+
+@pytest.mark.parametrize("marked", [True, False])
+def test_the_rest_of_a_run_that_was_killed_is_deleted(marked, tmp_path):
+    target, work = tmp_path / "new", tmp_path / "new.incomplete"
+    work.mkdir()
+    if marked:
+        (work / MARK).touch()
+        (work / "store").mkdir()
+        (work / "store" / "theirs").touch()
+    check_interrupted(target)
+    with staged_directory(target) as found:
+        (found / "store" / "ours").touch()
+    assert [path.name for path in target.iterdir()] == ["ours"]
+    assert not work.exists()
+
+
+@pytest.mark.parametrize("lost", ["directory", "mark"])
+def test_a_directory_that_another_process_deletes_as_it_is_created_is_refused(lost, tmp_path, monkeypatch):
+    """It looked like the rest of a killed run: empty, or with a mark that was not locked yet."""
+    create, lock, work = atomic.create_mark, fcntl.flock, tmp_path / "new.incomplete"
+
+    def created(path):
+        if lost == "directory":
+            work.rmdir()
+        return create(path)
+
+    def locked(descriptor, flags):
+        if lost == "mark":
+            (work / MARK).unlink()
+        lock(descriptor, flags)
+
+    monkeypatch.setattr(atomic, "create_mark", created)
+    monkeypatch.setattr(fcntl, "flock", locked)
+    with pytest.raises(RefusedError, match="another run is building this"), staged_directory(tmp_path / "new"):
+        pytest.fail("two processes would build in one directory")
+
+
+def test_without_locks_a_run_that_may_be_in_progress_is_refused(tmp_path, monkeypatch):
+    def unsupported(_descriptor, _flags):
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", unsupported)
+    target = tmp_path / "new"
+    with (
+        staged_directory(target),
+        pytest.raises(RefusedError, match="delete the directory if no mqtool is running"),
+        staged_directory(target),
+    ):
+        pytest.fail("whether the first run is in progress is unknown")
+    assert target.is_dir()

@@ -327,6 +327,21 @@ def test_the_map_of_a_killed_run_is_written_again_and_any_other_file_stays(tmp_p
     assert (tmp_path / "map").read_bytes() == first
 
 
+def test_the_map_of_a_run_that_is_in_progress_stays(tmp_path, monkeypatch):
+    root, sync, refused = copy_store("rollover-5.5.0", tmp_path), atomic.sync_tree, []
+
+    def meanwhile(path):
+        with pytest.raises(RefusedError, match="another run is building this") as found:
+            salvage(root, tmp_path / "new", compacted(tmp_path))
+        refused.append(found)
+        sync(path)
+
+    monkeypatch.setattr(atomic, "sync_tree", meanwhile)
+    assert salvage(root, tmp_path / "new", compacted(tmp_path)).is_complete
+    assert refused
+    assert (tmp_path / "map").is_file()
+
+
 @pytest.mark.parametrize(
     ("options", "words"),
     [
