@@ -6,8 +6,6 @@ import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from msgspec import Struct
-
 from mqtool.engine.start.lock import StoreLock
 from mqtool.errors import RefusedError, StoreError, StoreLockedError
 from mqtool.formats import file_names
@@ -18,20 +16,6 @@ from mqtool.store.files import list_directory
 
 _PROCESSES = Path("/proc")
 _WRITING = os.O_WRONLY | os.O_RDWR
-
-
-class Hold(Struct):
-    """The store's lock while we hold it.
-
-    Attributes:
-        root_time: modification time that the root gets back when the lock file is removed, ns.
-        remove: whether the lock file is removed on release.
-        had_lock: whether a lock file existed before.
-    """
-
-    root_time: int
-    remove: bool
-    had_lock: bool
 
 
 def store_of(plan: Plan) -> Path:
@@ -120,8 +104,11 @@ def _has_mapped(process: str, prefix: str) -> bool:
 
 
 @contextlib.contextmanager
-def locked(root: Path, files: RepairFiles) -> Iterator[Hold]:
-    """Holds the store's lock as a broker does. Removes the lock file on exit if it did not exist before.
+def locked(root: Path, files: RepairFiles) -> Iterator[int]:
+    """Holds the store's lock as a broker does; yields the root's modification time before that, ns.
+
+    Creates the lock file if it is missing. It stays: a broker opens it when it is constructed and locks it after it has
+    loaded the store (DefaultMessageStore, 4.9.7 and 5.5.0), so it could lock a deleted file, which excludes nobody.
 
     Raises:
         StoreLockedError: another process holds it.
@@ -131,20 +118,16 @@ def locked(root: Path, files: RepairFiles) -> Iterator[Hold]:
     if path.is_symlink() or (path.exists() and not path.is_file()):
         raise RefusedError("lock", "expected a regular file", path)
     status = path.stat() if path.exists() else None
-    hold = Hold(root.stat().st_mtime_ns, status is None, status is not None)
+    root_time = root.stat().st_mtime_ns
     lock = StoreLock(root)
     try:
         lock.acquire()
     except OSError as error:
         raise RefusedError("read-only", f"the lock cannot be taken: {error.strerror}", path) from error
     try:
-        yield hold
+        yield root_time
     finally:
-        if hold.remove:
-            with contextlib.suppress(OSError):
-                path.unlink(missing_ok=True)
-            files.set_times(root, hold.root_time)
-        elif status is not None and status.st_size == 0:
+        if status is not None and status.st_size == 0:
             files.cut(path, 0)
             files.set_times(path, status.st_mtime_ns)
         lock.release()

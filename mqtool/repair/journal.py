@@ -53,7 +53,6 @@ class Begin(Struct, frozen=True):
             root.
         created: directories that will be created, parents first.
         barrier: file that keeps a broker from starting during the swap; None if there is none.
-        had_lock: whether the store had a lock file.
     """
 
     plan: Plan
@@ -61,7 +60,6 @@ class Begin(Struct, frozen=True):
     directories: dict[str, int]
     created: tuple[str, ...]
     barrier: str | None
-    had_lock: bool
 
 
 class Journal:
@@ -138,7 +136,7 @@ class Journal:
             raise self._broken(f"has no {error}") from error
         if not proper or "" not in directories:
             raise self._broken("has no valid time, barrier or root")
-        return Begin(plan, document["time"], directories, made, barrier, bool(document["had_lock"]))
+        return Begin(plan, document["time"], directories, made, barrier)
 
     def write_begin(self, begin: Begin) -> None:
         """Writes the first line, durably."""
@@ -150,7 +148,6 @@ class Journal:
             directories=begin.directories,
             made=list(begin.created),
             barrier=begin.barrier,
-            had_lock=begin.had_lock,
             plan=json.loads(begin.plan.to_json()),
         )
         self.begin = begin

@@ -89,8 +89,8 @@ def apply(
         return ApplyResult(root, None, None, plan.steps, opened=plan.opened_at(root))
     gates.check_backup(root, acknowledged=backup_acknowledged)
     gates.check_writable(root, [step.path for step in plan.steps])
-    with gates.locked(root, used) as hold:
-        run = _Run(root, plan, used, hold, on_progress)
+    with gates.locked(root, used) as root_time:
+        run = _Run(root, plan, used, root_time, on_progress)
         already = run.run()
     found = _verified(root, plan) if verify_after else None
     return ApplyResult(root, run.journal.path, run.quarantine, plan.steps, already, found, plan.opened_at(root))
@@ -123,13 +123,13 @@ def check_fingerprints(root: Path, plan: Plan) -> None:
 class _Run:
     """One call of `apply`, under the lock."""
 
-    def __init__(self, root: Path, plan: Plan, files: RepairFiles, hold: gates.Hold, on_progress: OnProgress) -> None:
+    def __init__(self, root: Path, plan: Plan, files: RepairFiles, root_time: int, on_progress: OnProgress) -> None:
         self.journal = Journal(root, files)
         self.quarantine = Path()
         self._root = root
         self._plan = plan
         self._files = files
-        self._hold = hold
+        self._root_time = root_time
         self._on_progress = on_progress
 
     def run(self) -> bool:
@@ -190,16 +190,16 @@ class _Run:
         names = [step.path for step in plan.steps] + ([barrier] if barrier else [])
         parents = sorted({parent for name in names for parent in parents_of(name)})
         times = {name: (root / name).stat().st_mtime_ns for name in parents if (root / name).exists()}
-        times[""] = self._hold.root_time
+        times[""] = self._root_time
         made = tuple(name for name in parents if not (root / name).exists())
         time = datetime.now(UTC).strftime("%Y%m%dT%H%M%SZ")
         home = home_of(root)
         try:
             make_like_parent(home, files)
-            self.journal.write_begin(Begin(plan, time, times, made, barrier, self._hold.had_lock))
+            self.journal.write_begin(Begin(plan, time, times, made, barrier))
         except OSError:
             remove_tree(home, files)
-            files.set_times(root, self._hold.root_time)
+            files.set_times(root, self._root_time)
             raise
 
     def _build(self, places: Places) -> None:

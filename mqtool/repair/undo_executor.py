@@ -40,7 +40,8 @@ class UndoResult(Struct, frozen=True):
 def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None = None) -> UndoResult:
     """Undoes a finished or unfinished change, or finishes an undo.
 
-    The old files themselves move back to their places, with their times. No file of mqtool stays in the store.
+    The old files themselves move back to their places, with their times. No file of mqtool stays in the store but
+    the lock file, if it was missing before.
 
     Args:
         path: root of the store, or its journal.
@@ -59,7 +60,7 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
         journal, begin = open_journal(root, used)
         _check_undo(root, journal, begin)
         return UndoResult(root, len(begin.plan.steps), 0, begin.plan.opened_at(root))
-    with gates.locked(root, used) as hold, gates.exclusive(home_of(root)):
+    with gates.locked(root, used), gates.exclusive(home_of(root)):
         if Journal(root, used).begin is None:
             return _clean_up(root, used)
         journal, begin = open_journal(root, used)
@@ -67,8 +68,6 @@ def undo(path: "str | Path", *, dry_run: bool = False, files: RepairFiles | None
         if journal.kind != BEGIN:
             restore_all(root, journal, begin, used)
         freed = remove_own_files(root, begin, used)
-        hold.root_time = begin.directories[""]
-        hold.remove = hold.remove or not begin.had_lock
     return UndoResult(root, len(begin.plan.steps), freed, begin.plan.opened_at(root))
 
 

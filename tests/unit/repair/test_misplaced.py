@@ -24,7 +24,9 @@ def root(tmp_path) -> Path:
     for number in range(500):
         builder.put(b"body %d" % number, topic="Orders", queue_id=number % 3, keys=f"k{number}")
     assert len(builder.segments) > 3
-    return builder.write(tmp_path / "store")
+    root = builder.write(tmp_path / "store")
+    (root / "lock").write_bytes(b"lock")
+    return root
 
 
 def segment(root: Path, number: int) -> Path:

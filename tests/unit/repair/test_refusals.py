@@ -273,12 +273,23 @@ def test_a_file_that_is_not_what_was_planned_after_it_changed_places(plan, root)
     assert not (root / HOME).exists()
 
 
-def test_a_lock_file_that_was_not_there_goes_again(plan, root):
-    (root / "lock").unlink()
-    before = tree_digest(root)
-    carry_out(plan)
-    assert not (root / "lock").exists()
+def test_a_lock_file_that_was_not_there_stays_for_a_broker_that_has_opened_it(plan, root):
+    lock, opened = root / "lock", []
+    lock.unlink()
+    before, time = tree_digest(root), root.stat().st_mtime_ns
+
+    def starts(_done, _total):
+        if not opened:
+            opened.append(os.open(lock, os.O_RDWR | os.O_CREAT))
+
+    apply(plan, backup_acknowledged=True, verify_after=False, on_progress=starts)
+    assert os.path.samestat(os.fstat(opened[0]), lock.stat())
     undo(root)
+    assert os.path.samestat(os.fstat(opened[0]), lock.stat())
+    os.close(opened[0])
+    assert root.stat().st_mtime_ns == time
+    lock.unlink()
+    os.utime(root, ns=(time, time))
     assert tree_digest(root) == before
 
 

@@ -109,6 +109,7 @@ def diverged(tmp_path):
         for body in (b"a", b"b", b"c", b"d", *own):
             builder.put(body * 10)
         builder.write(tmp_path / name)
+        (tmp_path / name / "lock").write_bytes(b"lock")
     return tmp_path / "mine", tmp_path / "other"
 
 
