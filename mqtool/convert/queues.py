@@ -9,6 +9,7 @@ RocksDB, on startup the broker imports the JSON files whose data version is abov
 import json
 import os
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,7 +49,7 @@ from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, read_file
 from mqtool.store.queue_database import PLACES, has_queue_database, queue_database
 from mqtool.store.real_path import is_inside
-from mqtool.store.rocksdb import TABLES, is_database, rocksdict
+from mqtool.store.rocksdb import TABLES, is_database, reason_of, rocksdict
 from mqtool.store.rocksdb_queues import QueueDatabase
 from mqtool.store.store import Store
 
@@ -223,7 +224,7 @@ def _raise_versions(config: Path) -> None:
 
 
 class _Writer:
-    """Writes queues to a new RocksDB."""
+    """Writes queues to a new RocksDB. Each method raises StoreError if it cannot be written."""
 
     def __init__(self, path: Path) -> None:
         library = rocksdict()
@@ -237,7 +238,8 @@ class _Writer:
         path.mkdir()
         self._path = path
         self._library = library
-        self._database: Any = library.Rdict(str(path), options, column_families={UNITS: options, BOUNDS: options})
+        with _writing_database(path):
+            self._database: Any = library.Rdict(str(path), options, column_families={UNITS: options, BOUNDS: options})
         self._handle = self._database.get_column_family_handle(UNITS)
         self._batch = library.WriteBatch(raw_mode=True)
         self._waiting = 0
@@ -257,27 +259,45 @@ class _Writer:
             self._write()
 
     def _write(self) -> None:
-        self._database.write(self._batch)
+        with _writing_database(self._path):
+            self._database.write(self._batch)
         self._batch, self._waiting = self._library.WriteBatch(raw_mode=True), 0
 
     def finish(self, end: int) -> None:
         """Writes the bounds of all queues and the physical offset up to which the log is dispatched."""
         self._write()
-        bounds = self._database.get_column_family(BOUNDS)
-        for (topic, queue_id), ends in self.bounds.items():
-            for which, bound in zip((MIN, MAX), ends, strict=True):
-                bounds[bound_key(topic.encode(), queue_id, which)] = ROCKS_BOUND.build(bound)
-        bounds[bound_key(CHECKPOINT_TOPIC, 0, MAX)] = end.to_bytes(8, "big")
-        bounds.flush()
-        self._database.flush()
+        with _writing_database(self._path):
+            bounds = self._database.get_column_family(BOUNDS)
+            for (topic, queue_id), ends in self.bounds.items():
+                for which, bound in zip((MIN, MAX), ends, strict=True):
+                    bounds[bound_key(topic.encode(), queue_id, which)] = ROCKS_BOUND.build(bound)
+            bounds[bound_key(CHECKPOINT_TOPIC, 0, MAX)] = end.to_bytes(8, "big")
+            bounds.flush()
+            self._database.flush()
 
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(self, *_: object) -> None:
-        self._database.close()
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        try:
+            with _writing_database(self._path):
+                self._database.close()
+        except StoreError:
+            if kind is None:  # else the first error says why
+                raise
         for name in ("rocksdict-config.json", "LOG"):  # written by the library; a broker has no such files
             (self._path / name).unlink(missing_ok=True)
+
+
+@contextmanager
+def _writing_database(path: Path) -> Iterator[None]:
+    """Turns the library's errors, such as those of a full disk, into a StoreError."""
+    try:
+        yield
+    except Exception as error:
+        if type(error) is not Exception:  # the library raises nothing more precise
+            raise
+        raise StoreError(f"cannot be written: {reason_of(error)}", path) from error
 
 
 def _differences(

@@ -124,7 +124,7 @@ class Database:
 
     def _named(self, error: Exception) -> str:
         """Returns the library's reason, with the database's own path instead of that of the links to its files."""
-        return _reason(error).replace(str(self._links), str(self.path))
+        return reason_of(error).replace(str(self._links), str(self.path))
 
     def _damaged(self, error: Exception) -> StoreError:
         return _error_of(f"cannot be read: {self._named(error)}", self.path)
@@ -250,7 +250,8 @@ def rocksdict() -> Any:
     return library
 
 
-def _reason(error: Exception) -> str:
+def reason_of(error: Exception) -> str:
+    """Returns the library's words about an error in one line."""
     return " ".join(str(error).split())
 
 
