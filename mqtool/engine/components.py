@@ -242,7 +242,8 @@ def shut_down(components: Components) -> None:
     try:
         if components.service is not None:
             components.service.stop()
-        with components.log.lock:  # waits for a put in progress
+        components.cleaner.stop()
+        with components.log.lock:  # waits for a put in progress; those that wait for it find FENCED, and are refused
             pass
         components.log.allocator.stop()
         components.flusher.flush_log()

@@ -84,22 +84,18 @@ class _ScratchFile(File):
         super().__init__(path, size)
         self._files = files
 
-    @property
-    def fd(self) -> int:
-        if self._fd < 0:
-            flags = os.O_RDONLY if self.path.is_symlink() else os.O_RDWR
-            self._fd = os.open(self.path, flags | os.O_CLOEXEC)
-        return self._fd
+    def _open(self) -> int:
+        flags = os.O_RDONLY if self.path.is_symlink() else os.O_RDWR
+        return os.open(self.path, flags | os.O_CLOEXEC)
 
     def _own(self) -> None:
         if self.path.is_symlink():
             self._files.own(self.path)
-            self.close()
+            self._release()
 
-    @property
-    def mapping(self) -> Any:
+    def _make_mapping(self) -> Any:
         self._own()
-        return super().mapping
+        return super()._make_mapping()
 
     def _pwrite(self, data: Buffer, position: int) -> int:
         self._own()

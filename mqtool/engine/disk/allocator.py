@@ -10,7 +10,7 @@ import contextlib
 import logging
 import threading
 
-from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.files import ClosedFileError, Files
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 
@@ -65,7 +65,7 @@ class Allocator:
             thread.join()
         unused, self._next = self._next, None
         if unused is not None:
-            unused.destroy(self._files, 0, 0)
+            unused.destroy(self._files)
 
     def next_file(self) -> MappedFile:
         """Makes the next file the queue's last file: the one created ahead, or a new one.
@@ -86,7 +86,8 @@ class Allocator:
             else:
                 file = self._queue.create()
         if full is not None and self._lock_pages:
-            full.file.unlock()
+            with contextlib.suppress(ClosedFileError):  # retention was faster
+                full.file.unlock()
         if self._thread is not None:
             with self._wake:
                 self._next_is_due = True

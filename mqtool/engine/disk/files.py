@@ -10,19 +10,50 @@ import ctypes
 import errno
 import mmap
 import os
+import threading
+from collections.abc import Callable
 from pathlib import Path
+from typing import TypeVar
 
 from mqtool.engine.disk import memory
 from mqtool.formats.codec import Buffer
 from mqtool.jobs.atomic import create_unnamed, open_raising_limit, sync_directory, write_all
 from mqtool.store.files import open_regular
 
+_T = TypeVar("_T")
+
 _BLOCK = 1 << 20
 """Bytes that are read by one system call."""
 
 
+class ClosedFileError(OSError):
+    """A file was used after `File.close`: it was deleted meanwhile, or the store was closed."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(errno.EBADF, "the file is closed", str(path))
+
+
+class _Descriptor:
+    """An open descriptor, closed when nothing refers to it any more.
+
+    A call keeps it in a variable of its own until it returns, so that the number cannot belong to another file by then.
+    """
+
+    __slots__ = ("number",)
+
+    def __init__(self, number: int) -> None:
+        self.number = number
+
+    def __del__(self, close: Callable[[int], None] = os.close) -> None:
+        with contextlib.suppress(OSError):  # what must be durable was synced before
+            close(self.number)
+
+
 class File:
     """A file of fixed size, open for reading and writing. Safe to use from several threads.
+
+    It is opened by its name when it is first used, and never again after `close`: by then the name may belong to
+    another file. Every method but `close` then raises `ClosedFileError`.
 
     Attributes:
         path: of the file.
@@ -32,16 +63,43 @@ class File:
     def __init__(self, path: Path, size: int) -> None:
         self.path = path
         self.size = size
-        self._fd = -1
+        self._closed = False
+        self._descriptor: _Descriptor | None = None
         self._mapping: mmap.mmap | None = None
         self._pin: tuple[memoryview, int] | None = None
+        self._guard = threading.Lock()  # taken to open, map and close; not to use what is open
 
-    @property
-    def fd(self) -> int:
-        """The descriptor, opened on first use."""
-        if self._fd < 0:
-            self._fd = open_more(self.path, os.O_RDWR)
-        return self._fd
+    def _open(self) -> int:
+        """Opens the file by its name; returns the descriptor."""
+        return open_more(self.path, os.O_RDWR)
+
+    def _opened(self) -> _Descriptor:
+        return self._descriptor or self._made(self._make_descriptor)
+
+    def _made(self, make: Callable[[], _T]) -> _T:
+        with self._guard:
+            if self._closed:
+                raise ClosedFileError(self.path)
+            return make()
+
+    def _make_descriptor(self) -> _Descriptor:
+        found = self._descriptor
+        if found is None:
+            found = self._descriptor = _Descriptor(self._open())
+        return found
+
+    def _make_mapping(self) -> mmap.mmap:
+        found = self._mapping
+        if found is None:
+            found = self._mapping = mmap.mmap(self._make_descriptor().number, self.size)
+        return found
+
+    def _make_pin(self) -> tuple[memoryview, int]:
+        found = self._pin
+        if found is None:
+            view = memoryview(self._make_mapping())
+            found = self._pin = view, ctypes.addressof(ctypes.c_char.from_buffer(view))
+        return found
 
     @property
     def mapping(self) -> mmap.mmap:
@@ -49,22 +107,18 @@ class File:
 
         Writing to a page without a block on a full disk kills the process (SIGBUS): call `reserve` first.
         """
-        if self._mapping is None:
-            self._mapping = mmap.mmap(self.fd, self.size)
-        return self._mapping
+        found = self._mapping
+        return self._made(self._make_mapping) if found is None else found
 
     @property
     def pin(self) -> tuple[memoryview, int]:
         """A view of the mapping, and the address of its first byte, which is valid as long as the view is kept."""
-        found = self._pin
-        if found is None:
-            view = memoryview(self.mapping)
-            found = self._pin = view, ctypes.addressof(ctypes.c_char.from_buffer(view))
-        return found
+        return self._pin or self._made(self._make_pin)
 
     def read(self, position: int, count: int) -> bytes:
         """Returns the bytes at a position, fewer where the file ends."""
-        return os.pread(self.fd, count, position)
+        opened = self._opened()
+        return os.pread(opened.number, count, position)
 
     def peek(self, position: int, count: int) -> bytes:
         """Reads as `read` does, but through the mapping, which saves a system call; the range must be in the file.
@@ -91,7 +145,8 @@ class File:
             done += more
 
     def _pwrite(self, data: Buffer, position: int) -> int:
-        return os.pwrite(self.fd, data, position)
+        opened = self._opened()
+        return os.pwrite(opened.number, data, position)
 
     def reserve(self, start: int, end: int) -> None:
         """Allocates blocks for a range, so that writing there cannot fail for lack of space.
@@ -99,7 +154,8 @@ class File:
         Raises:
             OSError: the disk is full.
         """
-        os.posix_fallocate(self.fd, start, end - start)
+        opened = self._opened()
+        os.posix_fallocate(opened.number, start, end - start)
 
     def populate(self, start: int, end: int, *, lock: bool = False) -> None:
         """Faults in the pages of a reserved range; see `memory.populate`."""
@@ -114,9 +170,9 @@ class File:
         Where nothing was written, no disk is read: the kernel makes zeroed pages, in larger units than faults would.
         What is written into them can later be read faster, too; `POSIX_FADV_WILLNEED` would make single pages.
         """
-        scratch = memoryview(bytearray(min(_BLOCK, end - start)))
+        opened, scratch = self._opened(), memoryview(bytearray(min(_BLOCK, end - start)))
         for at in range(start, end, _BLOCK):
-            os.preadv(self.fd, [scratch[: end - at]], at)
+            os.preadv(opened.number, [scratch[: end - at]], at)
 
     def unlock(self) -> None:
         """Unlocks all pages of the file."""
@@ -126,7 +182,8 @@ class File:
     def is_in_place(self) -> bool:
         """Whether the file's name still refers to it. A broker started on an open store removes some of its files."""
         try:
-            named, ours = self.path.stat(), os.fstat(self.fd)
+            opened = self._opened()
+            named, ours = self.path.stat(), os.fstat(opened.number)
         except FileNotFoundError:
             return False
         return (named.st_ino, named.st_dev) == (ours.st_ino, ours.st_dev)
@@ -137,17 +194,18 @@ class File:
         Raises:
             OSError: writes may be lost. Later calls do not report it again, so the store must stop writing.
         """
-        os.fdatasync(self.fd)
+        opened = self._opened()
+        os.fdatasync(opened.number)
 
     def close(self) -> None:
-        """Closes descriptor and mapping; views returned earlier stay valid."""
-        mapping, self._mapping, self._pin = self._mapping, None, None
-        if mapping is not None:
-            with contextlib.suppress(BufferError):  # a reader still has a view, which keeps the mapping alive
-                mapping.close()
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
+        """Closes descriptor and mapping, each once no other thread uses it; views returned earlier stay valid."""
+        with self._guard:
+            self._closed = True
+            self._release()
+
+    def _release(self) -> None:
+        """Lets go of what is open. The mapping is not closed: another thread may be about to make a view of it."""
+        self._descriptor = self._mapping = self._pin = None
 
 
 class Files:

@@ -4,9 +4,11 @@ Docs page: docs/engine.md. Source: DefaultMappedFile, ReferenceResource (4.9.7, 
 """
 
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
-from mqtool.engine.disk.files import File, Files
+from mqtool.engine.disk.files import ClosedFileError, File, Files
 from mqtool.engine.disk.memory import PAGE_SIZE
 
 
@@ -125,12 +127,15 @@ class MappedFile:
         if self.pool_buffer is None:
             self.committed = wrote
         elif self.due(self.committed, wrote, least_pages):
-            self.file.write(self.committed, memoryview(self.pool_buffer)[self.committed : wrote])
+            with self._unless_deleted():
+                self.file.write(self.committed, memoryview(self.pool_buffer)[self.committed : wrote])
             self.committed = wrote
         return self.committed
 
     def flush(self, least_pages: int = 0) -> int:
         """Flushes committed bytes if there are at least `least_pages` pages of them.
+
+        The bytes of a file that is deleted meanwhile count as flushed: nobody needs them any more.
 
         Returns:
             The flushed position: durable up to there.
@@ -140,9 +145,40 @@ class MappedFile:
         """
         target = self.read_position
         if self.due(self.flushed, target, least_pages):
-            self.file.sync()
+            with self._unless_deleted():
+                self.file.sync()
             self.flushed = target
         return self.flushed
+
+    @contextmanager
+    def _unless_deleted(self) -> Iterator[None]:
+        """Ignores that the file is closed if it is so because it was deleted."""
+        try:
+            yield
+        except ClosedFileError:
+            if self.available:
+                raise
+
+    def view(self) -> memoryview | None:
+        """Returns the bytes of the file; None once it is deleted. The view stays valid even then."""
+        try:
+            return self.file.pin[0]
+        except ClosedFileError:
+            return None
+
+    def read(self, position: int, count: int) -> bytes:
+        """Returns bytes as `File.read` does; none once the file is deleted."""
+        try:
+            return self.file.read(position, count)
+        except ClosedFileError:
+            return b""
+
+    def peek(self, position: int, count: int) -> bytes:
+        """Returns bytes as `File.peek` does; none once the file is deleted."""
+        try:
+            return self.file.peek(position, count)
+        except ClosedFileError:
+            return b""
 
     def hold(self) -> bool:
         """Prevents the deletion of the file; returns False if that has begun. Pair with `release`."""
@@ -156,23 +192,23 @@ class MappedFile:
         with self._guard:
             self._holds -= 1
 
-    def destroy(self, files: Files, now: int, forcibly_after_ms: int) -> bool:
-        """Deletes the file unless it is held; a call after the timeout deletes it even then.
+    def retire(self, now: int, forcibly_after_ms: int) -> bool:
+        """Begins the deletion of the file: nobody can hold it from now on.
 
         Args:
-            files: the file system.
             now: ms since epoch.
             forcibly_after_ms: how long to wait for holders, counted from the first call.
 
         Returns:
-            Whether it is deleted.
+            Whether to `destroy` it now: it is not held, or the time is over.
         """
         with self._guard:
             if self.available:
                 self.available = False
                 self.shutdown_at = now
-            if self._holds > 0 and now - self.shutdown_at < forcibly_after_ms:
-                return False
+            return self._holds <= 0 or now - self.shutdown_at >= forcibly_after_ms
+
+    def destroy(self, files: Files) -> None:
+        """Closes a retired file and deletes it by its name, which must not belong to another file yet."""
         self.file.close()
         files.remove(self.file.path)
-        return True

@@ -17,11 +17,12 @@ from mqtool.store.files import list_mapped_files
 
 
 class MappedFileQueue:
-    """Files of equal size. One thread appends and deletes; any may read.
+    """Files of equal size. One thread appends, any may delete and read.
 
     Attributes:
         file_size: bytes of each file.
-        files: in order of offsets. Replaced, never changed in place, so that a reader may keep its copy.
+        files: in order of offsets. Replaced, never changed in place, so that a reader may keep its copy; a file in that
+            copy may be deleted meanwhile.
         flushed_offset: durable up to here.
         committed_offset: in the page cache up to here.
         full_directories: those whose disk is too full for a new file.
@@ -57,6 +58,8 @@ class MappedFileQueue:
         self._names_at_flush = names_at_flush
         self._to_sync: deque[Path] = deque()
         self._syncing = threading.Lock()
+        self._changing = threading.Lock()  # while `files` is read, changed and replaced
+        self._deleting = threading.Lock()  # until a deleted file's name is free; taken before `_changing`
 
     def load(self) -> None:
         """Lists the files; each counts as full until recovery sets its end.
@@ -96,6 +99,11 @@ class MappedFileQueue:
         """Offset after the last byte that was appended."""
         files = self.files
         return files[-1].file_from_offset + files[-1].wrote if files else 0
+
+    @property
+    def is_dirty(self) -> bool:
+        """Whether a flush has something to write."""
+        return self.flushed_offset < self.wrote_offset
 
     @property
     def last(self) -> MappedFile | None:
@@ -155,37 +163,57 @@ class MappedFileQueue:
 
     def add(self, file: MappedFile) -> MappedFile:
         """Appends a file that the allocator created."""
-        self.files = (*self.files, file)
+        with self._changing:
+            self.files = (*self.files, file)
         return file
 
-    def drop(self, file: MappedFile) -> None:
-        """Forgets a file; the caller has removed it."""
-        self.files = tuple(kept for kept in self.files if kept is not file)
+    def delete(self, file: MappedFile, now: int, forcibly_after_ms: int) -> bool:
+        """Deletes a file unless it is held (`MappedFile.retire`).
+
+        Args:
+            file: to delete.
+            now: ms since epoch.
+            forcibly_after_ms: how long to wait for holders, counted from the first call.
+
+        Returns:
+            Whether it was deleted; False too if another thread has deleted it.
+
+        Raises:
+            OSError: its name could not be removed; it is closed, and the next call tries again.
+        """
+        with self._deleting:
+            if file not in self.files or not file.retire(now, forcibly_after_ms):
+                return False
+            file.destroy(self._files)
+            with self._changing:
+                self.files = tuple(kept for kept in self.files if kept is not file)
+            return True
+
+    def delete_all(self) -> None:
+        """Deletes every file, held or not.
+
+        Raises:
+            OSError: as `delete`.
+        """
+        for file in self.files:
+            self.delete(file, 0, 0)
 
     def set_end(self, offset: int) -> None:
         """Sets the offset up to which bytes count as flushed and committed."""
         self.flushed_offset = self.committed_offset = offset
 
-    def truncate(self, offset: int) -> list[MappedFile]:
-        """Sets the end: files that start at or after it are dropped; bytes after it in the last file are not changed.
-
-        Returns:
-            The dropped files; the caller deletes them.
-        """
-        kept, given_up = [], []
+    def truncate(self, offset: int) -> None:
+        """Sets the end: deletes files that start at or after it; bytes after it in the last file are not changed."""
         for file in self.files:
             if file.file_from_offset >= offset:
-                given_up.append(file)
-                continue
-            file.set_end(min(offset - file.file_from_offset, file.size))
-            kept.append(file)
-        self.files = tuple(kept)
+                self.delete(file, 0, 0)
+            else:
+                file.set_end(min(offset - file.file_from_offset, file.size))
         self.set_end(offset)
-        return given_up
 
     def commit(self, least_pages: int = 0) -> int:
         """Writes pool buffers into their files as `MappedFile.commit`; returns the committed offset."""
-        for file in self._from(self.committed_offset):
+        for file in self._from(self.committed_offset, self.files):
             self.committed_offset = file.file_from_offset + file.commit(least_pages)
             if not file.is_full or file.committed < file.size:
                 break
@@ -200,17 +228,17 @@ class MappedFileQueue:
         Raises:
             OSError: bytes after the flushed offset may be lost.
         """
+        files = self.files  # before the names: those of files that are added from now on may not be durable
         self._sync_names()
-        for file in self._from(self.flushed_offset):
+        for file in self._from(self.flushed_offset, files):
             self.flushed_offset = file.file_from_offset + file.flush(least_pages)
-            if file.flushed < file.size:
+            if file.flushed < file.wrote:  # not `size`: a BatchConsumeQueue may leave less than a unit at a file's end
                 break
         return self.flushed_offset
 
-    def _from(self, offset: int) -> Iterator[MappedFile]:
-        for file in self.files:
-            if file.end > offset:
-                yield file
+    @staticmethod
+    def _from(offset: int, files: tuple[MappedFile, ...]) -> Iterator[MappedFile]:
+        return (file for file in files if file.end > offset)
 
     def close(self) -> None:
         """Closes every file; nothing is flushed."""

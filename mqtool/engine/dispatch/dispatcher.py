@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 from msgspec.structs import replace
 
+from mqtool.engine.disk.files import ClosedFileError
 from mqtool.engine.dispatch.units import write_units
 from mqtool.engine.flags import NO_SPACE, RunningFlag, RunningFlags
 from mqtool.engine.index.index_files import Index
@@ -103,8 +104,7 @@ class Dispatcher:
             OSError: something could not be written; dispatch stays at that record and may be called again.
         """
         done = 0
-        self.reput_from_offset = max(self.reput_from_offset, self._log.queue.min_offset)
-        while self.reput_from_offset < end and self._flags.queue_writeable:
+        while self._from_first() < end and self._flags.queue_writeable:
             file = self._log.queue.find(self.reput_from_offset)
             if file is None:
                 break
@@ -115,12 +115,21 @@ class Dispatcher:
                     break
                 self.reput_from_offset = file.end
                 continue
-            view = memoryview(file.file.mapping)
+            view = file.view()
+            if view is None:
+                if file.available:
+                    raise ClosedFileError(file.file.path)
+                continue  # retention was faster: `min_offset` is after it
             done += self._run_file(view, start, stop, file.file_from_offset)
             if self.reput_from_offset < file.file_from_offset + stop:
                 self._skip(file.file_from_offset + stop)
             after_file()
         return done
+
+    def _from_first(self) -> int:
+        """Moves the position to the start of the log if retention has deleted what is there; returns it."""
+        self.reput_from_offset = max(self.reput_from_offset, self._log.queue.min_offset)
+        return self.reput_from_offset
 
     def _run_file(self, view: memoryview, start: int, stop: int, base: int) -> int:
         """Dispatches the records of one segment; stops at the first bytes that are not a record."""

@@ -10,7 +10,7 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from mqtool.engine.clock import Clock
-from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.files import ClosedFileError, Files
 from mqtool.engine.index.index_file import IndexWriter
 from mqtool.engine.options import StoreOptions
 from mqtool.formats import file_names, index_file
@@ -28,7 +28,7 @@ class Index:
     """All IndexFiles, by name. Only the dispatcher puts; any thread may query.
 
     Attributes:
-        files: oldest first. Replaced, never changed in place.
+        files: oldest first. Replaced, never changed in place; empty once it is closed.
         when_full: called with the end timestamp of each full file once it is on disk.
     """
 
@@ -58,6 +58,7 @@ class Index:
         self.when_full: Callable[[int], None] = lambda _end: None
         self._background = background
         self._flushing: list[threading.Thread] = []
+        self._changing = threading.Lock()  # while `files` is read, changed and replaced
 
     def load(self) -> None:
         """Opens the existing files; recovery has already removed the invalid ones.
@@ -80,7 +81,8 @@ class Index:
             if header is not None:  # each try makes a file of another name
                 self._files.remove(path)
             raise
-        self.files = (*self.files, writer)
+        with self._changing:
+            self.files = (*self.files, writer)
         return writer
 
     @property
@@ -129,11 +131,19 @@ class Index:
 
     def _flush_now(self, writer: IndexWriter) -> None:
         try:
-            writer.flush()
+            self._flush(writer)
         except OSError as error:  # the file is rebuilt after a crash, since the checkpoint does not confirm it
             _LOG.error("index file not flushed path=%s error=%s", writer.file.path, error)
             return
         self.when_full(writer.header.end_timestamp)
+
+    def _flush(self, writer: IndexWriter) -> None:
+        """Flushes one file, unless it is deleted meanwhile."""
+        try:
+            writer.flush()
+        except ClosedFileError:
+            if writer in self.files:
+                raise
 
     def flush_full_files(self, flushed: int) -> None:
         """Flushes full files that end after the checkpoint's index timestamp, as if they had just become full.
@@ -191,7 +201,8 @@ class Index:
         """Deletes leading files whose last record is deleted from the log, never the last file; returns them."""
         removed = []
         while len(self.files) > 1 and self.files[0].header.end_physical_offset < min_physical_offset:
-            oldest, self.files = self.files[0], self.files[1:]
+            with self._changing:
+                oldest, self.files = self.files[0], self.files[1:]
             oldest.close()
             self._files.remove(oldest.file.path)
             removed.append(oldest.file.path)
@@ -206,7 +217,7 @@ class Index:
         for thread in self._flushing:
             thread.join()
         for writer in self.files:
-            writer.flush()
+            self._flush(writer)
 
     def reclaim(self) -> None:
         """Restores index files that a broker has removed, and removes those that it created; durable on return.
@@ -233,5 +244,7 @@ class Index:
         """Closes every file; nothing is flushed."""
         for thread in self._flushing:
             thread.join()
-        for writer in self.files:
+        with self._changing:
+            files, self.files = self.files, ()
+        for writer in files:
             writer.close()

@@ -5,9 +5,10 @@ Source: BatchConsumeQueue (5.5.0).
 """
 
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 
-from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.files import ClosedFileError, Files
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BATCH_UNIT_SIZE, BatchConsumeQueueUnit
@@ -54,7 +55,6 @@ class BatchQueue:
         self.max_offset = 0
         self.min_offset = -1
         self.max_physical_offset = -1
-        self._dirty = False
 
     def put_batch(self, unit: BatchConsumeQueueUnit) -> None:
         """Appends the unit of one record if `accepts_batch`.
@@ -74,38 +74,38 @@ class BatchQueue:
         self.max_offset = unit.base_queue_offset + unit.batch_size
         if self.min_offset < 0:
             self.min_offset = unit.base_queue_offset
-        self._dirty = True
 
     def units_from(self, queue_offset: int) -> Iterator[BatchConsumeQueueUnit]:
-        """Yields the units from the one that contains a queue offset to the end of its file."""
+        """Yields the units from the one that contains a queue offset to the end of its file.
+
+        It ends early if the file is deleted meanwhile.
+        """
         files = ((units, units) for units in map(_Units, reversed(self.files.files)))
-        found = find_batch_unit(files, self.max_offset, queue_offset)
-        if found is not None:
-            units, first = found
-            yield from map(units.unit, range(first, len(units)))
+        with suppress(ClosedFileError):
+            found = find_batch_unit(files, self.max_offset, queue_offset)
+            if found is not None:
+                units, first = found
+                yield from map(units.unit, range(first, len(units)))
 
     def correct_min_offset(self, min_physical_offset: int) -> None:
         """Moves `min_offset` to the first message whose record is still in the log; see `batch_min_offset`."""
-        if self.files.files:
-            file = self.files.files[0]
-            data = file.file.read(0, file.read_position - file.read_position % BATCH_UNIT_SIZE)
-            self.min_offset = batch_min_offset(BATCH_CONSUME_QUEUE_UNIT.rows(data), min_physical_offset)
+        files = self.files.files
+        if files:
+            used = files[0].read_position - files[0].read_position % BATCH_UNIT_SIZE
+            with suppress(ClosedFileError):  # the topic was deleted meanwhile
+                units = BATCH_CONSUME_QUEUE_UNIT.rows(files[0].file.read(0, used))
+                self.min_offset = batch_min_offset(units, min_physical_offset)
 
     def set_bounds(self, min_offset: int, max_offset: int, max_physical_offset: int) -> None:
         """Sets the bounds that recovery found; the ends of the files are set already."""
         self.min_offset = min_offset
         self.max_offset = max_offset
         self.max_physical_offset = max_physical_offset
-        self._dirty = self.files.flushed_offset < self.files.wrote_offset
 
     def flush(self, least_pages: int = 0) -> bool:
         """Flushes units if at least `least_pages` pages are dirty; as `ConsumeQueue.flush`."""
-        if not self._dirty:
-            return False
         before = self.files.flushed_offset
-        after = self.files.flush(least_pages)
-        self._dirty = after != self.files.wrote_offset
-        return after != before
+        return self.files.is_dirty and self.files.flush(least_pages) != before
 
     def close(self) -> None:
         """Closes its files; nothing is flushed."""

@@ -43,7 +43,6 @@ class ConsumeQueue:
         self.max_physical_offset = -1
         self.min_offset = 0
         self.ext: ConsumeQueueExt | None = None
-        self._dirty = False
 
     @property
     def max_offset(self) -> int:
@@ -80,7 +79,6 @@ class ConsumeQueue:
             )
         file.append(UNIT.pack(physical_offset, size, tags_code))
         self.max_physical_offset = physical_offset + size
-        self._dirty = True
 
     def put_run(self, queue_offset: int, units: bytes, end: int) -> bool:
         """Appends units of consecutive queue offsets at once, if the first is the queue's next offset.
@@ -107,7 +105,6 @@ class ConsumeQueue:
             file.append(piece)
             done += len(piece)
         self.max_physical_offset = end
-        self._dirty = True
         return True
 
     def _file_for(self, expected: int) -> MappedFile:
@@ -125,14 +122,17 @@ class ConsumeQueue:
     # -- reading -------------------------------------------------------------------------------------------------
 
     def read(self, queue_offset: int, count: int) -> bytes:
-        """Returns up to `count` units starting at a queue offset, as bytes; fewer at the end of a file."""
+        """Returns up to `count` units starting at a queue offset, as bytes; fewer at the end of a file.
+
+        None if the file is deleted.
+        """
         offset = queue_offset * UNIT_SIZE
         file = self.files.find(offset)
         if file is None:
             return b""
         position = offset - file.file_from_offset
         size = min(count * UNIT_SIZE, file.read_position - position)
-        return file.file.peek(position, size) if size > 0 else b""
+        return file.peek(position, size) if size > 0 else b""
 
     def unit(self, queue_offset: int) -> tuple[int, int, int] | None:
         """Returns (physical offset, size, tags code) of one unit, None if it is not there."""
@@ -167,7 +167,6 @@ class ConsumeQueue:
         assert self.max_offset == max_offset
         self.min_offset = min_offset
         self.max_physical_offset = max_physical_offset
-        self._dirty = self.files.flushed_offset < max_offset * UNIT_SIZE
         if self.ext is not None:
             self.ext.load(self._last_address(min_offset, max_offset))
 
@@ -189,13 +188,11 @@ class ConsumeQueue:
             OSError: units after the flushed position may be lost.
         """
         before = self.files.flushed_offset
-        if not self._dirty and (self.ext is None or not self.ext.dirty):
+        if not self.files.is_dirty and (self.ext is None or not self.ext.files.is_dirty):
             return False
         after = self.files.flush(least_pages)
-        if after == self.files.wrote_offset:
-            self._dirty = False
         if self.ext is not None:
-            self.ext.flush()
+            self.ext.files.flush()
         return after != before
 
     def close(self) -> None:

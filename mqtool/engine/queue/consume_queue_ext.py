@@ -21,14 +21,12 @@ class ConsumeQueueExt:
 
     Attributes:
         files: its files; offsets there count their bytes, including the padding at the end of each file.
-        dirty: whether there are units to flush.
     """
 
     def __init__(self, files: Files, directory: Path, file_size: int) -> None:
         self.directory = directory
         self._files = files
         self.files = MappedFileQueue(files, (directory,), file_size, names_at_flush=True)
-        self.dirty = False
         self._start = 0
 
     def clear(self) -> None:
@@ -59,7 +57,6 @@ class ConsumeQueueExt:
             file = self.files.create()
         offset = file.file_from_offset + file.wrote
         file.append(layout.build_ext_unit(unit))
-        self.dirty = True
         return layout.ext_address(offset)
 
     def get(self, address: int) -> ConsumeQueueExtUnit | None:
@@ -68,7 +65,7 @@ class ConsumeQueueExt:
         file = self.files.find(offset) if offset >= 0 else None
         if file is None:
             return None
-        data = file.file.read(offset - file.file_from_offset, LONGEST_UNIT)
+        data = file.read(offset - file.file_from_offset, LONGEST_UNIT)
         try:
             return layout.parse_ext_unit(data)
         except FormatError:
@@ -94,13 +91,7 @@ class ConsumeQueueExt:
                 end = offset + unit.size
             else:
                 end, self._start = self.files.max_offset, next_file(offset, self.files.file_size)
-        for file in self.files.truncate(end):
-            file.destroy(self._files, 0, 0)
-
-    def flush(self) -> None:
-        """Flushes units to disk. Durable on return."""
-        self.files.flush()
-        self.dirty = False
+        self.files.truncate(end)
 
     def close(self) -> None:
         """Closes its files."""

@@ -102,19 +102,18 @@ class Queues:
         return sum(queue.flush(least_pages) for queue in self.all())
 
     def delete(self, queue: AnyQueue) -> None:
-        """Removes a queue with its files and empty directories."""
+        """Removes a queue with its files and empty directories.
+
+        Whoever still uses the queue finds it without files, so a new queue of this name is safe from it.
+        """
         del self.by_key[queue.topic, queue.queue_id]
-        queue.close()
-        directories = [(queue.directory, queue.files)]
-        if queue.ext is not None:
-            directories.append((queue.ext.directory, queue.ext.files))
-        for directory, files in directories:
-            for file in files.files:
-                self._files.remove(file.file.path)
-            self._files.remove_directory(directory)
-            self._files.remove_directory(directory.parent)
+        for part in (queue, queue.ext):
+            if part is not None:
+                part.files.delete_all()
+                self._files.remove_directory(part.directory)
+                self._files.remove_directory(part.directory.parent)
 
     def close(self) -> None:
         """Closes every file; nothing is flushed."""
-        for queue in self.by_key.values():
+        for queue in self.all():
             queue.close()

@@ -72,7 +72,9 @@ class Searcher:
         position, end = physical_offset - file.file_from_offset, file.read_position
         if position + commit_log.FRAME.size > end:
             return None
-        view, left = file.file.pin[0], end - position
+        view, left = file.view(), end - position
+        if view is None:
+            return None
         size = commit_log.frame_size(view, position, left)
         is_blank = size == left and commit_log.is_blank(view, position)  # a BLANK takes all that is left
         return view[position : position + size] if size and not is_blank else None
@@ -137,20 +139,26 @@ class _QueueView:
         self._unit = BATCH_CONSUME_QUEUE_UNIT if queue.is_batch else CONSUME_QUEUE_UNIT
         self._mapped = queue.files.files
         self.files = [FileOnDisk(file.file.path, file.file_from_offset, file.size) for file in self._mapped]
+        self._units: dict[int, np.ndarray] = {}
         self.is_batch = queue.is_batch
         self.unit_size = self._unit.size
         self.min_offset = queue.min_offset
         self.max_offset = queue.max_offset
 
     def units_of(self, number: int) -> np.ndarray:
-        """Returns the units of one file."""
-        file = self._mapped[number]
-        size = file.read_position - file.read_position % self._unit.size
-        return np.frombuffer(file.file.read(0, size), self._unit.dtype)
+        """Returns the units of one file, the same at each call; none if it was deleted before the first."""
+        if number not in self._units:
+            file = self._mapped[number]
+            size = file.read_position - file.read_position % self._unit.size
+            self._units[number] = np.frombuffer(file.read(0, size), self._unit.dtype)
+        return self._units[number]
 
     def modified_ms(self, number: int) -> int:
-        """Returns when a file was last written, ms since epoch; used by the search of 4.x."""
-        return self.files[number].path.stat().st_mtime_ns // 1_000_000
+        """Returns when a file was last written, ms since epoch; 0 if it is deleted; used by the search of 4.x."""
+        try:
+            return self.files[number].path.stat().st_mtime_ns // 1_000_000
+        except FileNotFoundError:
+            return 0
 
     def units(self) -> np.ndarray:
         """Returns all units."""

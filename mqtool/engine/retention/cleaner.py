@@ -1,12 +1,14 @@
 """Cleaner: performs retention on an open store, and deletes topics. Rules and sources are in `retention`."""
 
 import logging
+import threading
 from collections import deque
 from pathlib import Path
 
 from mqtool.engine.clock import Clock
-from mqtool.engine.disk.files import Files
+from mqtool.engine.disk.files import ClosedFileError, Files
 from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
 from mqtool.engine.flags import RunningFlag, RunningFlags
 from mqtool.engine.index.index_files import Index
 from mqtool.engine.queue.batch_queue import BatchQueue
@@ -26,7 +28,7 @@ _MAX_KEPT = 1_000
 
 
 class Cleaner:
-    """Runs retention, in one thread.
+    """Runs retention, one run at a time. Other threads may append, flush, read and delete topics during a run.
 
     Attributes:
         early_deletions: files deleted before they expired, oldest first; the caller removes those that it has
@@ -55,6 +57,8 @@ class Cleaner:
         self._manual_turns = 0
         self._cleaned_to = -1
         self._early: set[Path] = set()
+        self._running = threading.Lock()
+        self._stopped = False
         self.early_deletions: deque[EarlyDeletion] = deque(maxlen=_MAX_KEPT)
 
     def request(self, turns: int = 20) -> None:
@@ -76,6 +80,15 @@ class Cleaner:
         Raises:
             OSError: one could not be deleted.
         """
+        with self._running:
+            return [] if self._stopped else self._turn()
+
+    def stop(self) -> None:
+        """Waits for a run in progress; later ones do nothing."""
+        with self._running:
+            self._stopped = True
+
+    def _turn(self) -> list[Path]:
         disks = self._disks()
         self._log.queue.full_directories = disks.full
         self._refuse(disks.refuse)
@@ -125,16 +138,22 @@ class Cleaner:
         return rules.disk_state(self.policy, log, self._files.used_ratio(self._root))
 
     def _candidates(self) -> list[Candidate]:
-        paths = [file.file.path for file in self._log.queue.files]
-        return [Candidate(path, self._files.modified(path)) for path in paths]
+        found = []
+        for file in self._log.queue.files:
+            try:
+                found.append(Candidate(file.file.path, self._files.modified(file.file.path)))
+            except FileNotFoundError:
+                if file.available:
+                    raise
+        return found
 
     def _finish_removal(self) -> list[Path]:
         """Deletes the first file if an earlier run could not because it was being read (reDeleteHangedFile)."""
-        files = self._log.queue.files
-        if len(files) < 2 or files[0].available or not self._destroy(files[0], self.policy.destroy_forcibly_ms):
+        queue = self._log.queue
+        first = queue.files[0] if len(queue.files) > 1 else None
+        if first is None or first.available or not self._delete(queue, first, self.policy.destroy_forcibly_ms):
             return []
-        self._log.queue.drop(files[0])
-        return [files[0].file.path]
+        return [first.file.path]
 
     def _clean_log(self, verdicts: list[Verdict]) -> list[Path]:
         removed: list[Path] = []
@@ -144,15 +163,14 @@ class Cleaner:
                 continue
             if removed:
                 self._clock.sleep(self.policy.file_interval_ms / 1000)
-            if not self._destroy(file, self.policy.destroy_forcibly_ms):
+            if not self._delete(self._log.queue, file, self.policy.destroy_forcibly_ms):
                 break
             _LOG.info("removed path=%s reason=%s", verdict.path, verdict.reason)
-            self._log.queue.drop(file)
             removed.append(verdict.path)
         return removed
 
-    def _destroy(self, file: MappedFile, forcibly_ms: int) -> bool:
-        return file.destroy(self._files, self._clock.now(), forcibly_ms)
+    def _delete(self, queue: MappedFileQueue, file: MappedFile, forcibly_ms: int) -> bool:
+        return queue.delete(file, self._clock.now(), forcibly_ms)
 
     def _clean_derived(self) -> list[Path]:
         lowest = self._log.queue.min_offset
@@ -162,10 +180,8 @@ class Cleaner:
         for queue in self._queues.all():
             deleted = []
             for file in queue.files.files[:-1]:
-                last_unit = file.file.read((file.size // queue.unit_size - 1) * queue.unit_size, queue.unit_size)
-                if not is_file_expired(last_unit, lowest) or not self._destroy(file, _QUEUE_GRACE_MS):
+                if not _is_expired(queue, file, lowest) or not self._delete(queue.files, file, _QUEUE_GRACE_MS):
                     break
-                queue.files.drop(file)
                 deleted.append(file.file.path)
             queue.correct_min_offset(lowest)
             if isinstance(queue, ConsumeQueue):
@@ -183,12 +199,12 @@ class Cleaner:
         first = queue.unit(queue.min_offset) if queue.ext is not None else None
         if queue.ext is None or first is None:
             return []
-        deleted = []
-        for file in queue.ext.files.files:
-            if is_ext_file_expired(file.end, first[2]) and self._destroy(file, _EXT_GRACE_MS):
-                queue.ext.files.drop(file)
-                deleted.append(file.file.path)
-        return deleted
+        files = queue.ext.files
+        return [
+            file.file.path
+            for file in files.files
+            if is_ext_file_expired(file.end, first[2]) and self._delete(files, file, _EXT_GRACE_MS)
+        ]
 
     def expired_queues(self) -> list[AnyQueue]:
         """Returns the queues whose last record ended before the log, except those of system topics."""
@@ -208,6 +224,15 @@ class Cleaner:
         for queue in queues:
             self._queues.delete(queue)
         return len(queues)
+
+
+def _is_expired(queue: AnyQueue, file: MappedFile, lowest: int) -> bool:
+    """Whether a file of a queue may be deleted once the log begins at `lowest`."""
+    try:
+        last_unit = file.file.read((file.size // queue.unit_size - 1) * queue.unit_size, queue.unit_size)
+    except ClosedFileError:  # deleted with its topic, or an earlier run could not remove its name
+        return True
+    return is_file_expired(last_unit, lowest)
 
 
 def _last_record_end(queue: AnyQueue) -> int:

@@ -260,4 +260,5 @@ class CommitLog:
         position = physical_offset - file.file_from_offset
         if size < 0 or position + size > file.read_position:
             return None
-        return file.file.pin[0][position : position + size]
+        view = file.view()
+        return None if view is None else view[position : position + size]

@@ -120,6 +120,7 @@ def test_records_stay_after_their_segment_is_closed(opened):
     store = filled(opened)
     found = store.get_message("T", 0, 0, 5)
     before = bytes(store.get_message("T", 0, 0, 1).records[0])
+    store.flush()
     store._components.log.queue.files[0].file.close()
     assert found.records[0] == before
     assert found.joined().startswith(before)

@@ -1,0 +1,189 @@
+"""Files of the engine: opened once, never used by the number of another file, listed and deleted by several threads."""
+
+import os
+import threading
+
+import pytest
+
+from mqtool.engine.disk.files import ClosedFileError, File, Files
+from mqtool.engine.disk.mapped_file import MappedFile
+from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
+
+USES = {
+    "read": lambda file: file.read(0, 4),
+    "peek": lambda file: file.peek(0, 4),
+    "write": lambda file: file.write(0, b"late"),
+    "reserve": lambda file: file.reserve(0, 10),
+    "read_ahead": lambda file: file.read_ahead(0, 10),
+    "populate": lambda file: file.populate(0, 10),
+    "unlock": File.unlock,
+    "sync": File.sync,
+    "mapping": lambda file: file.mapping,
+    "pin": lambda file: file.pin,
+    "is_in_place": lambda file: file.is_in_place,
+}
+
+
+@pytest.mark.parametrize("use", USES.values(), ids=USES)
+@pytest.mark.parametrize("was_open", [True, False])
+def test_a_closed_file_is_never_opened_again(tmp_path, use, was_open):
+    path = tmp_path / "file"
+    path.write_bytes(b"old bytes.")
+    file = File(path, 10)
+    if was_open:
+        assert file.read(0, 3) + file.peek(4, 5) == b"oldbytes"
+    file.close()
+    path.unlink()
+    path.write_bytes(b"new bytes.")
+    with pytest.raises(ClosedFileError, match="the file is closed"):
+        use(file)
+    file.close()
+    assert path.read_bytes() == b"new bytes."
+
+
+def test_a_descriptor_is_closed_when_the_last_call_that_uses_it_returns(tmp_path, monkeypatch):
+    path, other = tmp_path / "file", tmp_path / "other"
+    path.write_bytes(b"old bytes.")
+    other.write_bytes(b"not these.")
+    file, plain, numbers = File(path, 10), os.pread, []
+
+    def pread(number, count, position):
+        file.close()
+        numbers.extend([number, os.open(other, os.O_RDONLY)])
+        return plain(number, count, position)
+
+    monkeypatch.setattr(os, "pread", pread)
+    assert file.read(0, 9) == b"old bytes"
+    used, opened = numbers
+    assert used != opened
+    os.close(opened)
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fstat(used)
+
+
+def test_views_stay_valid_and_new_ones_are_refused(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"old bytes.")
+    mapped = MappedFile(File(path, 10), 0, wrote=10)
+    view = mapped.view()
+    mapped.file.close()
+    assert (bytes(view), mapped.view(), mapped.read(0, 4), mapped.peek(0, 4)) == (b"old bytes.", None, b"", b"")
+
+
+@pytest.fixture
+def queue(tmp_path):
+    """A queue of three full files, not flushed."""
+    made = MappedFileQueue(Files(), (tmp_path / "queue",), 100)
+    for number in range(3):
+        made.create().append(bytes([number]) * 100)
+    return made
+
+
+class _NotedLock:
+    """A lock that reports when a thread is about to wait for it."""
+
+    def __init__(self, about_to_wait):
+        self._lock = threading.Lock()
+        self._about_to_wait = about_to_wait
+
+    def __enter__(self):
+        if self._lock.locked():
+            self._about_to_wait.set()
+        self._lock.acquire()
+
+    def __exit__(self, *_error):
+        self._lock.release()
+
+
+def test_a_file_that_is_added_while_another_is_deleted_is_not_forgotten(queue):
+    came, first = threading.Event(), queue.files[0]
+
+    def add():
+        queue.create().append(b"new")
+        came.set()
+
+    adding = threading.Thread(target=add)
+
+    class Watched(tuple):
+        """Another thread adds a file as soon as somebody has begun to go through these."""
+
+        __slots__ = ()
+
+        def __iter__(self):
+            if not adding.ident:
+                adding.start()
+                assert came.wait(30)
+            return super().__iter__()
+
+    queue._changing = _NotedLock(came)
+    queue.files = Watched(queue.files)
+    assert queue.delete(first, 0, 0)
+    adding.join(30)
+    assert [file.file_from_offset for file in queue.files] == [100, 200, 300]
+    assert (queue.max_offset, queue.next_base(0)) == (303, 400)
+
+
+def test_a_file_is_deleted_once(queue):
+    first = queue.files[0]
+    assert queue.delete(first, 0, 0)
+    first.file.path.write_bytes(b"of another queue")
+    assert not queue.delete(first, 0, 0)
+    assert first.file.path.exists()
+    assert [file.file_from_offset for file in queue.files] == [100, 200]
+
+
+def test_a_file_whose_name_cannot_be_removed_is_tried_again(queue, monkeypatch):
+    first = queue.files[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(Files, "remove", lambda _files, path: path.rmdir())
+        with pytest.raises(NotADirectoryError):
+            queue.delete(first, 0, 0)
+    assert first in queue.files
+    assert queue.delete(first, 0, 0)
+    assert not first.file.path.exists()
+
+
+def test_a_file_that_is_deleted_during_a_flush_counts_as_flushed(queue, monkeypatch):
+    first, plain = queue.files[0], File.sync
+
+    def sync(file):
+        if file is first.file:
+            assert queue.delete(first, 0, 0)
+        plain(file)
+
+    monkeypatch.setattr(File, "sync", sync)
+    assert queue.flush() == 300
+    assert not queue.is_dirty
+
+
+def test_a_flush_of_files_that_were_closed_with_the_store_is_an_error(queue):
+    queue.close()
+    with pytest.raises(ClosedFileError):
+        queue.flush()
+    assert queue.flushed_offset == 0
+
+
+def test_a_file_that_is_added_during_a_flush_is_not_flushed_before_its_name_is(tmp_path, monkeypatch):
+    queue = MappedFileQueue(Files(), (tmp_path / "queue",), 100, names_at_flush=True)
+    queue.create().append(b"x" * 100)
+    plain = queue._sync_names
+
+    def sync_names():
+        plain()
+        if queue.max_offset == 100:
+            queue.create().append(b"y" * 50)
+
+    monkeypatch.setattr(queue, "_sync_names", sync_names)
+    assert queue.flush() == 100
+    synced = []
+    monkeypatch.setattr(Files, "sync_directory", lambda _files, path: synced.append(path))
+    assert queue.is_dirty
+    assert queue.flush() == 150
+    assert tmp_path / "queue" in synced
+
+
+def test_a_file_that_is_not_full_does_not_end_a_flush(queue):
+    """A BatchConsumeQueue whose files have no room for another unit goes on in the next file."""
+    queue.create().append(b"x" * 90)
+    queue.create().append(b"y" * 50)
+    assert queue.flush() == queue.wrote_offset == 450
