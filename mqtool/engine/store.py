@@ -507,9 +507,10 @@ class MessageStore:
 
     def add_batch_topic(self, topic: str) -> None:
         """Makes the queues of a new topic BatchConsumeQueues; does nothing if the topic has queues already."""
-        components = self._open
-        with components.log.lock:
-            if topic in components.offsets.batch_topics or any(name == topic for name, _ in components.offsets.states):
+        with self._log.lock:
+            components = self._open
+            known = {name for name, _ in tuple(components.offsets.states)}
+            if topic in components.offsets.batch_topics | known:
                 return
             components.offsets.batch_topics |= {topic}
             components.queues.add_batch_topic(topic)
@@ -552,8 +553,8 @@ class MessageStore:
     @contextmanager
     def _all_dispatched(self) -> Iterator[Components]:
         """Dispatches all records, and keeps writers and dispatch waiting until its end."""
-        components = self._open
-        with named_errors(self.path), components.log.lock:
+        with named_errors(self.path), self._log.lock:
+            components = self._open
             if components.loop.end < components.log.queue.wrote_offset:
                 components.flusher.flush_log()
             components.loop.turn()

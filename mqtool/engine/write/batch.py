@@ -100,7 +100,9 @@ def append_batch(  # noqa: PLR0917 - the arguments of `MessageStore.put_batch`
         return refused
     prepared = _Prepared(bodies, properties, flags, list(map(body_crc, bodies)), sizes, origin)
     with log.lock:
-        return _append(log, state, prepared)
+        # Again: since then the topic may have been deleted, and the store closed.
+        state = log.offsets.state(topic, queue_id)
+        return log.refusal(state, 0, 0, 0) if log.flags.refuses else _append(log, state, prepared)
 
 
 def _is_delayed(shared: bytes) -> bool:

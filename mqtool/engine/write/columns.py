@@ -190,6 +190,10 @@ class PlainMessages(NamedTuple):
     born_host: bytes
     store_host: bytes
 
+    def is_current(self, log: CommitLog) -> bool:
+        """Whether none of their topics was deleted since; call it under the append lock."""
+        return all(log.offsets.states.get((state.topic, state.queue_id)) is state for state in self.states)
+
     def heads(self, count: int) -> np.ndarray:
         """Returns the fixed fields that the caller set: one row per message, or a single row if all are the same."""
         columns = self.columns
@@ -342,7 +346,11 @@ def append_columns(
     physical, offsets, done = [], [], 0
     status = PutStatus.PUT_OK
     with log.lock:
-        while done < len(columns):
+        is_current = plain.is_current(log)
+        while is_current and done < len(columns):
+            if log.flags.refuses:
+                status = PutStatus.SERVICE_NOT_AVAILABLE
+                break
             try:
                 part = records.append(log, done)
             except AppendFailedError as failed:
@@ -351,6 +359,8 @@ def append_columns(
             physical.append(part[0])
             offsets.append(part[1])
             done += len(part[0])
+    if not is_current:
+        return _append_one_by_one(columns, put)
     if not physical:
         return PutManyResult(status, np.empty(0, np.int64), np.empty(0, np.int64), -1)
     places = np.concatenate(physical)

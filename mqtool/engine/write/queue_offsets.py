@@ -90,7 +90,10 @@ class QueueOffsets:
         self._release = release
 
     def state(self, topic: str, queue_id: int) -> QueueState:
-        """Returns the state of a topic-queue; creates it if it does not exist."""
+        """Returns the state of a topic-queue; creates it if it does not exist.
+
+        Once the append lock is released, a deletion of the topic may forget it: look it up again to append.
+        """
         found = self.states.get((topic, queue_id))
         if found is None:
             new = QueueState(topic, queue_id, release=self._release, is_batch=topic in self.batch_topics)
@@ -105,7 +108,7 @@ class QueueOffsets:
 
     def forget_topic(self, topic: str) -> None:
         """Resets the queues of a deleted topic to offset 0."""
-        for key in [key for key in self.states if key[0] == topic]:
+        for key in [key for key in tuple(self.states) if key[0] == topic]:
             del self.states[key]
         self.lmq.pop(topic, None)
 

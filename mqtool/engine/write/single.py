@@ -66,10 +66,6 @@ def append(log: "CommitLog", message: OutgoingMessage) -> PutResult:
         log: to append to.
         message: of any kind; without hosts, those of the log are stored.
     """
-    state = log.offsets.state(message.topic, message.queue_id)
-    kind = _kind(log, state, message)
-    if kind is None:
-        return PutResult(PutStatus.MESSAGE_ILLEGAL)
     origin = record.origin(
         message.sys_flag,
         message.born_timestamp,
@@ -80,6 +76,10 @@ def append(log: "CommitLog", message: OutgoingMessage) -> PutResult:
     )
     crc, body, with_crc = body_crc(message.body), message.body, log.options.append_record_crc
     with log.lock:
+        state = log.offsets.state(message.topic, message.queue_id)
+        kind = _kind(log, state, message)
+        if kind is None:
+            return PutResult(PutStatus.MESSAGE_ILLEGAL)
         now = log.now()
         number = state.next_offset if kind.is_queued else 0
         try:

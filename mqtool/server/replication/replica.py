@@ -14,7 +14,7 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.engine.statuses import AppendFailedError
 from mqtool.engine.store import MessageStore
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreClosedError, StoreError
 from mqtool.formats import commit_log, file_names
 from mqtool.protocol.replication import Piece
 
@@ -43,6 +43,8 @@ class ReplicaStore(MessageStore):
         log = self._log
         size = len(frame.data)
         with log.lock:
+            if self._closed:
+                raise StoreClosedError("used after close", self.path)
             if frame.physical_offset != self.end:
                 raise StoreError(f"physical offset {frame.physical_offset} does not follow {self.end}", self.path)
             try:
