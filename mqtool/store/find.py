@@ -1,9 +1,12 @@
 """Finds messages through the index, or by a scan where the index cannot serve; reports which.
 
-The index knows hashes of keys, not keys, and only of dispatched records. So the records that it names are read and
-tested, and the ends of the log that it does not cover are scanned.
+The index knows hashes of topics with keys, not keys, and only of dispatched records. So the records that it names are
+read and tested, and the parts of the log that its files do not cover are scanned. It cannot be asked for a topic whose
+name is unknown (its queues and configuration were deleted), and has no entries of rolled-back transactions: a small log
+is scanned for these, of a larger one the answer says so.
 """
 
+import contextlib
 from collections.abc import Iterable, Iterator
 
 from msgspec import Struct, field, structs
@@ -12,6 +15,7 @@ from mqtool.choices import SearchMethod
 from mqtool.errors import StoreError, UnreadableError, UsageError
 from mqtool.formats import commit_log, index_file
 from mqtool.records.damage import Damage, DamageKind
+from mqtool.store.globs import literal_names
 from mqtool.store.index_file import IndexFile
 from mqtool.store.message import Message
 from mqtool.store.selection import Selection
@@ -20,7 +24,10 @@ from mqtool.store.store import Store
 _EVER = (0, (1 << 63) - 1)
 _ALL = 1 << 31
 _MAX_SCANNED = 8 << 20
-"""Maximum number of bytes that a look-up by key scans before and after the part of the log that the index covers."""
+"""Maximum number of bytes that a look-up by key scans between two parts of the log that the index covers."""
+_SMALL_LOG = 8 << 20
+"""Bytes of a log that is scanned even where the index covers it."""
+_NOT_NAMED = "rolled-back transactions, and topics without queue and configuration"
 _MAX_READ = 10_000
 """Maximum number of records that it reads, oldest first; any number of messages may share a key."""
 
@@ -49,7 +56,7 @@ def find_messages(store: Store, method: SearchMethod = SearchMethod.AUTO, **crit
         UsageError: the index is requested but cannot serve, or the selection is invalid.
     """
     selection = Selection.of(**criteria)
-    files = [file for file in store.index_files() if file.entry_count]
+    files = usable_files(store)
     terms = selection.unique_keys or selection.keys
     if method is SearchMethod.INDEX and not (terms and files):
         why = "there is no index file with entries" if terms else "it knows keys and unique keys only"
@@ -84,10 +91,8 @@ def messages_by_key(store: Store, term: str) -> KeyMatches:
         store: the store.
         term: a unique key or a key.
     """
-    files = [file for file in store.index_files() if file.entry_count]
-    search = _IndexSearch(store, Selection.of(), files, (term,), scans_rest=True)
-    log, unread = store.commit_log, 0
-    parts = search._rest() if files else [(log.min_offset, log.max_offset)]
+    search, unread = _IndexSearch(store, Selection.of(), usable_files(store), (term,), scans_rest=True), 0
+    parts = search._gaps()
     offsets = sorted(search._offsets())
     items = [item for offset in offsets[:_MAX_READ] for item in search._read(offset)]
     for start, end in parts:
@@ -95,32 +100,42 @@ def messages_by_key(store: Store, term: str) -> KeyMatches:
             unread += end - start
         else:
             items += store.messages(start=start, end=end)
-    named = {
-        item.physical_offset: item
-        for item in items
-        if isinstance(item, Message) and (item.unique_key == term or term in item.keys)
-    }
-    damage = list(dict.fromkeys(item for item in items if isinstance(item, Damage)))
-    return KeyMatches([named[offset] for offset in sorted(named)], damage, unread, len(offsets[_MAX_READ:]))
+    return _matches(term, items, unread, len(offsets[_MAX_READ:]))
 
 
-def covered_range(store: Store, files: list[IndexFile]) -> tuple[int, int]:
-    """Returns the physical offsets of the first record that index files name, and after the last.
+def messages_by_scan(store: Store, term: str) -> KeyMatches:
+    """Returns the records that have a term as unique key or key, by a scan; `unread` is the whole log if that is long.
 
-    Args:
-        store: the store.
-        files: with entries; at least one.
+    For records that the index does not name.
     """
-    headers = [file.header for file in files]
-    last = max(header.end_physical_offset for header in headers)
-    try:
-        end = last + store.commit_log.record(last).total_size
-    except StoreError:
-        end = last
-    return min(header.begin_physical_offset for header in headers), end
+    log = store.commit_log
+    if log.max_offset - log.min_offset > _SMALL_LOG:
+        return KeyMatches([], [], log.max_offset - log.min_offset)
+    return _matches(term, store.messages(keys=[term]), 0, 0)
 
 
-def indexed_offsets(files: list[IndexFile], topics: Iterable[str], terms: Iterable[str]) -> set[int]:
+def _matches(term: str, items: Iterable[Message | Damage], unread: int, more: int) -> KeyMatches:
+    named: dict[int, Message] = {}
+    damage: dict[Damage, None] = {}
+    for item in items:
+        if isinstance(item, Damage):
+            damage[item] = None
+        elif item.unique_key == term or term in item.keys:
+            named[item.physical_offset] = item
+    return KeyMatches([named[offset] for offset in sorted(named)], list(damage), unread, more)
+
+
+def usable_files(store: Store) -> dict[IndexFile, tuple[int, int]]:
+    """Returns the index files that can be asked, oldest first, and of each the first and last record that it names."""
+    found = {}
+    for file in store.index_files():
+        with contextlib.suppress(StoreError):  # `info` and `verify` name those that cannot be read
+            if covered := file.covered():
+                found[file] = covered
+    return found
+
+
+def indexed_offsets(files: Iterable[IndexFile], topics: Iterable[str], terms: Iterable[str]) -> set[int]:
     """Returns physical offsets of records that may have one of some keys or unique keys: only hashes are compared."""
     known = list(terms)
     hashes = {index_file.key_hash(index_file.key_text(topic, term)) for topic in topics for term in known}
@@ -148,51 +163,76 @@ def _limited(items: Iterator[Message | Damage], limit: int | None) -> Iterator[M
 class _IndexSearch(Struct):
     store: Store
     selection: Selection
-    files: list[IndexFile]
+    files: dict[IndexFile, tuple[int, int]]
     terms: tuple[str, ...]
     scans_rest: bool
     topics: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         known = {queue.topic for queue in self.store.queues()} | set(self.store.metadata.topics)
+        known.update(literal_names(self.selection.topics))
         self.topics = sorted(topic for topic in known if self.selection.matches_topic(topic))
 
     @property
-    def _covered(self) -> tuple[int, int]:
-        return covered_range(self.store, self.files)
-
-    def _rest(self) -> list[tuple[int, int]]:
-        """Ranges of the selection that the index does not cover."""
-        if not self.scans_rest:
-            return []
-        first, last = self._covered
+    def _bounds(self) -> tuple[int, int]:
         log, selection = self.store.commit_log, self.selection
         low = log.min_offset if selection.start is None else max(selection.start, log.min_offset)
         high = log.max_offset if selection.end is None else min(selection.end, log.max_offset)
-        parts = [(low, min(first, high)), (max(last, low), high)]
-        return [(start, end) for start, end in parts if start < end]
+        return low, max(low, high)
+
+    def _gaps(self) -> list[tuple[int, int]]:
+        """Returns the ranges of the selection that no index file covers, with the records next to them.
+
+        Some keys of a record next to a gap may be in the file that is missing.
+        """
+        low, high = self._bounds
+        gaps = []
+        end = last = low
+        for begin, newest in sorted(self.files.values()):
+            if begin > end:
+                gaps.append((last, begin + 1))
+            if self._end_of(newest) > end:
+                end, last = self._end_of(newest), newest
+        if end < high:
+            gaps.append((last, high))
+        clipped = [(max(start, low), min(until, high)) for start, until in gaps]
+        return [(start, until) for start, until in clipped if start < until]
+
+    def _end_of(self, offset: int) -> int:
+        """Returns the physical offset after a record; its start if it cannot be read."""
+        try:
+            return offset + self.store.commit_log.record(offset).total_size
+        except StoreError:
+            return offset
+
+    def _scanned(self) -> list[tuple[int, int]]:
+        if not self.scans_rest:
+            return []
+        return [self._bounds] if self._is_small else self._gaps()
+
+    @property
+    def _is_small(self) -> bool:
+        low, high = self._bounds
+        return high - low <= _SMALL_LOG
 
     def methods(self) -> list[str]:
         """Returns what will be done, in words."""
-        first, last = self._covered
-        words = [f"index: {len(self.files)} files, {len(self.topics)} topics, physical offsets {first} to {last}"]
-        rest = sum(end - start for start, end in self._rest())
-        if rest:
-            words.append(f"scan of {rest} bytes that the index does not cover")
+        first, last = min(covered[0] for covered in self.files.values()), max(one[1] for one in self.files.values())
+        extent = f"physical offsets {first} to {self._end_of(last)}"
+        words = [f"index: {len(self.files)} files, {len(self.topics)} topics, {extent}"]
+        scanned = sum(end - start for start, end in self._scanned())
+        if scanned:
+            words.append(f"scan of {scanned} bytes that the index does not cover{' or name' if self._is_small else ''}")
+        if not self.scans_rest or not self._is_small:
+            words[0] += f" (without {_NOT_NAMED}{'; --by scan finds these' if self.scans_rest else ''})"
         return words
 
     def items(self) -> Iterator[Message | Damage]:
         """Yields the results, in the order of the log."""
-        first, _ = self._covered
-        rest = self._rest()
-        for start, end in rest:
-            if end <= first:
-                yield from self._scan(start, end)
-        for offset in sorted(self._offsets()):
-            yield from self._read(offset)
-        for start, end in rest:
-            if end > first:
-                yield from self._scan(start, end)
+        scanned = self._scanned()
+        named = [at for at in self._offsets() if not any(start <= at < end for start, end in scanned)]
+        for start, end in sorted([*scanned, *((offset, offset) for offset in named)]):
+            yield from self._scan(start, end) if start < end else self._read(start)
 
     def _offsets(self) -> set[int]:
         return indexed_offsets(self.files, self.topics, self.terms)

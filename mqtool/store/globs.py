@@ -6,6 +6,17 @@ from fnmatch import translate
 from glob import escape
 
 
+def _literal(glob: str) -> str | None:
+    """Returns the only name that a glob matches, None if it has wildcards."""
+    name = re.sub(r"\[([*?[])\]", r"\1", glob)
+    return name if escape(name) == glob else None
+
+
+def literal_names(globs: Iterable[str]) -> set[str]:
+    """Returns the names that globs without wildcards match."""
+    return {name for glob in globs if (name := _literal(glob)) is not None}
+
+
 class Globs:
     """Names that match at least one glob, case-sensitively. Without a glob every name matches.
 
@@ -16,11 +27,11 @@ class Globs:
         """Takes the globs; None means no glob."""
         names, patterns = set(), []
         for glob in globs or ():
-            name = re.sub(r"\[([*?[])\]", r"\1", glob)
-            if escape(name) == glob:
-                names.add(name)
-            else:
+            name = _literal(glob)
+            if name is None:
                 patterns.append(translate(glob))
+            else:
+                names.add(name)
         self._names = frozenset(names)
         self._pattern = re.compile("|".join(patterns)) if patterns else None
 

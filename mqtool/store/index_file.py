@@ -103,6 +103,24 @@ class IndexFile:
             )
         return self.slot_count
 
+    def covered(self) -> tuple[int, int] | None:
+        """Returns the physical offsets of the first and the last record that a look-up in the file can find.
+
+        None if a look-up proves nothing: there are no entries, the number of slots is unknown, or the first and last
+        entry name other records than the header.
+
+        Raises:
+            StoreError: it cannot be read.
+        """
+        slots = self.slot_count
+        if not slots or self.entry_count <= 0:
+            return None
+        with self._open() as file:
+            ends = [self._read_entries(file, number, 1, slots) for number in (1, self.entry_count)]
+        named = tuple(int(entry["physical_offset"][0]) for entry in ends if len(entry))
+        stated = (self.header.begin_physical_offset, self.header.end_physical_offset)
+        return stated if named == stated and stated[0] <= stated[1] else None
+
     @property
     def max_entries(self) -> int | None:
         """Number of places for entries, including the unused place 0; None if the file does not show it."""

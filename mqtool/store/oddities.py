@@ -3,6 +3,7 @@
 from collections.abc import Iterator
 from itertools import pairwise
 
+from mqtool.errors import UnreadableError
 from mqtool.formats import file_names
 from mqtool.formats.topics import LMQ_PREFIX, SCHEDULE_TOPIC
 from mqtool.store.store import Store
@@ -56,9 +57,13 @@ def _queues(store: Store) -> Iterator[str]:
 
 
 def _index(store: Store) -> Iterator[str]:
+    yield from (f"index file {problem}" for problem in store.unread_index_files)
     for file in store.disk_index_files():
-        if file.entry_count and not file.slot_count:
-            yield f"index file {file.path.name}: its chains fit no number of slots"
+        try:
+            if file.entry_count and not file.slot_count:
+                yield f"index file {file.path.name}: its chains fit no number of slots"
+        except UnreadableError as error:
+            yield f"index file {file.path.name}: {error.reason}"
         if not store.unlisted and file.header.end_physical_offset > store.commit_log.max_offset:
             end = file.header.end_physical_offset
             yield f"index file {file.path.name} ends at physical offset {end}, after the end of the log"

@@ -251,8 +251,24 @@ class Store:
         return self._queues.get((topic, queue_id))
 
     @cached_property
+    def _index_directory(self) -> tuple[list[IndexFile], list[Path]]:
+        return list_index_files(self.path / file_names.INDEX, self.config.integer("maxHashSlotNum"))
+
+    @property
     def _disk_index(self) -> list[IndexFile]:
-        return list_index_files(self.path / file_names.INDEX, self.config.integer("maxHashSlotNum"))[0]
+        return self._index_directory[0]
+
+    @property
+    def unread_index_files(self) -> list[str]:
+        """Names of index files that cannot be opened, with the reason."""
+        found = []
+        for path in self._index_directory[1]:
+            if file_names.is_index_file_name(path.name):
+                try:
+                    IndexFile(path)
+                except StoreError as error:
+                    found.append(f"{path.name}: {error.reason}")
+        return found
 
     def disk_index_files(self) -> list[IndexFile]:
         """Returns the index files, oldest first, as they are on disk."""

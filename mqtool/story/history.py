@@ -18,7 +18,7 @@ from mqtool.formats.commit_log import TRANSACTION_MASK, SysFlag
 from mqtool.store import address as addresses
 from mqtool.store import pull
 from mqtool.store.deliveries import PARKING_TOPICS, delivered_offsets
-from mqtool.store.find import KeyMatches, messages_by_key
+from mqtool.store.find import KeyMatches, messages_by_key, messages_by_scan
 from mqtool.store.message import Message
 from mqtool.store.pending import known_groups
 from mqtool.store.store import Store
@@ -64,30 +64,42 @@ def histories_of(store: Store, address: str) -> tuple[list[MessageHistory], list
         CorruptionError: the address is a physical offset at which there is no record.
         StoreError: a file cannot be read.
     """
-    messages, notes = _named(store, address)
+    messages, notes, is_scanned = _named(store, address)
     found: dict[str | int, Message] = {}
     for message in messages:
         if message.topic != topics.TRACE_TOPIC or len(messages) == 1:
             found.setdefault(message.unique_key or message.physical_offset, message)
-    histories = [_history(store, message) for message in list(found.values())[:MAX_HISTORIES]]
+    histories = [_history(store, message, is_scanned=is_scanned) for message in list(found.values())[:MAX_HISTORIES]]
     if len(found) > MAX_HISTORIES:
         notes.append(f"{len(found) - MAX_HISTORIES} more messages have this key: name one by its id")
     return histories, notes
 
 
-def _named(store: Store, address: str) -> tuple[list[Message], list[str]]:
-    matches = messages_by_key(store, address)
+def _named(store: Store, address: str) -> tuple[list[Message], list[str], bool]:
+    """Returns the messages, the limits of the answer, and whether only a scan found them."""
+    matches, scanned = messages_by_key(store, address), messages_by_scan(store, address)
     notes = _limits(matches)
+    is_scanned = not notes and len(scanned.messages) > len(matches.messages)
+    if is_scanned:
+        matches = scanned
     notes += [f"damaged: {one}" for one in matches.damage]
+    if not matches.messages:
+        with contextlib.suppress(UsageError):
+            if not addresses.is_unique_key(address):
+                if found := addresses.resolve(store, address).messages:
+                    return found, notes, False
+                notes += [store.unread_queues] if store.unread_queues else []
+        if scanned.unread and not notes:
+            notes.append(_not_scanned(scanned.unread))
     own = [message for message in matches.messages if message.unique_key == address]
-    if matches.messages:
-        return own or matches.messages, notes
-    with contextlib.suppress(UsageError):
-        if not addresses.is_unique_key(address):
-            found = addresses.resolve(store, address)
-            unread = [] if found.messages or not store.unread_queues else [store.unread_queues]
-            return found.messages, [*notes, *unread]
-    return [], notes
+    return own or matches.messages, notes, is_scanned
+
+
+def _not_scanned(unread: int) -> str:
+    return (
+        f"the {unread} bytes of the log were not scanned: the index does not name records of rolled-back transactions, "
+        "and of topics without queue and configuration; `mqtool find STORE --key KEY --by scan` does"
+    )
 
 
 def _limits(matches: KeyMatches) -> list[str]:
@@ -102,9 +114,9 @@ def _unread(unread: int) -> str:
     return f"{unread} bytes of the log are not covered by the index and were not read: records there are missing here"
 
 
-def _history(store: Store, message: Message) -> MessageHistory:
-    key = message.unique_key
-    matches = messages_by_key(store, key) if key else None
+def _history(store: Store, message: Message, *, is_scanned: bool) -> MessageHistory:
+    key, find = message.unique_key, messages_by_scan if is_scanned else messages_by_key
+    matches = find(store, key) if key else None
     records = [one for one in matches.messages if one.unique_key == key] if matches else [message]
     records = records or [message]
     traces = [one for one in matches.messages if one.topic == topics.TRACE_TOPIC] if matches else []

@@ -51,8 +51,9 @@ HELP = """
 mqtool find /data/store --key order-4711
 
 Find messages by key, unique key, tag, property, time, range or body. Keys are looked up in the index files; parts of
-the log that the index does not cover are scanned. All other searches scan the log. stderr reports which method was
-used. Exit code 1 if nothing is found.
+the log that the index does not cover are scanned, and all of a log of up to 8 MiB. In a larger one the index does not
+show rolled-back transactions and topics without queue and configuration; --by scan does. All other searches scan the
+log. stderr reports which method was used. Exit code 1 if nothing is found.
 
 impact: read-only
 """
