@@ -108,6 +108,8 @@ def into_files(store: Store, target: Path) -> QueueConversionResult:
                 if not file_names.is_directory_name(topic):
                     found.differences.add(f"queue {topic!r}/{queue_id}: the topic cannot be the name of a directory")
                     continue
+                if last < first:  # only units after the stored end
+                    continue
                 queue = QueueName(topic, queue_id)
                 sequence = FileSequence(output, queue.below(file_names.CONSUME_QUEUE), settings.consume_queue_size)
                 units = database.units(topic, queue_id, first, last - first + 1)

@@ -11,12 +11,10 @@ from pathlib import Path
 
 from msgspec import Struct
 
-from mqtool.errors import FormatError
-from mqtool.formats import file_names, java
+from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, UNIT_SIZE, ConsumeQueueUnit
-from mqtool.formats.rocksdb_queue import MAX, ROCKS_BOUND, parse_bound_key
 from mqtool.rebuild.files import FileSequence, OutputFiles
 from mqtool.rebuild.queue_writer import QueueName
 from mqtool.rebuild.settings import RebuildSettings
@@ -54,16 +52,18 @@ def expired_queues(store: Store, existing: Collection[QueueName], log_start: int
     Raises:
         StoreError: a queue cannot be read.
     """
-    found = set(existing)
-    for queue in store.disk_queues():
+    found, queues = set(existing), store.disk_queues()
+    bounds = {bound.name: bound for bound in _bounds(store, log_start)}
+    for queue in queues:
         name = QueueName(queue.topic, queue.queue_id)
         expired = None if name in found or not name.is_path else _last_of(queue, name, log_start)
-        if expired is not None:
+        newer = bounds.get(name)  # compaction may have deleted only the newest units
+        if expired is not None and (newer is None or newer.queue_offset <= expired.queue_offset):
             found.add(name)
             yield expired
-    for expired in _bounds(store, log_start):
-        if expired.name not in found and expired.name.is_path:
-            yield expired
+    for name, bound in bounds.items():
+        if name not in found and name.is_path:
+            yield bound
 
 
 def _last_of(queue: Queue, name: QueueName, log_start: int) -> ExpiredQueue | None:
@@ -82,17 +82,11 @@ def _bounds(store: Store, log_start: int) -> Iterator[ExpiredQueue]:
     database = store.rocksdb.database if store.rocksdb else None
     if database is None or store.rocksdb is None or store.rocksdb.problem:
         return
-    for key, value in database.bounds():
-        try:
-            topic, queue_id, which = parse_bound_key(key)
-            bound = ROCKS_BOUND.parse(value) if which == MAX else None
-        except FormatError:  # verify reports it; the row with the log's end is one too
-            continue
-        if bound is not None and 0 <= bound.physical_offset < log_start and bound.queue_offset >= 0:
+    for name, bound in database.ends().items():
+        if 0 <= bound.physical_offset < log_start and bound.queue_offset >= 0:
             plain = ConsumeQueueUnit(bound.physical_offset, MIN_RECORD_SIZE, 0)  # the bound does not state the size
             unit = CONSUME_QUEUE_UNIT.build(plain)
-            name = QueueName(java.decode_utf8(topic), queue_id)
-            yield ExpiredQueue(name, False, bound.queue_offset, bound.physical_offset, unit)
+            yield ExpiredQueue(QueueName(*name), False, bound.queue_offset, bound.physical_offset, unit)
 
 
 def write_expired_queues(

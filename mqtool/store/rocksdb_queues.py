@@ -1,5 +1,11 @@
-"""ConsumeQueues in RocksDB, read like queues of files."""
+"""ConsumeQueues in RocksDB, read like queues of files.
 
+The end of a queue is the stored bound of its last unit. Where recovery cut the log, a broker moves the bound back and
+leaves the units after it until new ones replace them; where all messages have expired, compaction deletes the units and
+the bound stays. Source: RocksDBConsumeQueueOffsetTable.getMaxCqOffset, truncateDirty, correctMinCqOffset (5.5.0).
+"""
+
+import contextlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -9,7 +15,19 @@ from mqtool.errors import FormatError, StoreError, UnavailableError
 from mqtool.formats import java
 from mqtool.formats.config_files import SIMPLE_QUEUES
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, DEFAULT_FILE_SIZE, ConsumeQueueUnit
-from mqtool.formats.rocksdb_queue import BOUNDS, ROCKS_UNIT, UNITS, RocksUnit, parse_unit_key, queue_prefix, unit_key
+from mqtool.formats.rocksdb_queue import (
+    BOUNDS,
+    MAX,
+    ROCKS_BOUND,
+    ROCKS_UNIT,
+    UNITS,
+    RocksBound,
+    RocksUnit,
+    parse_bound_key,
+    parse_unit_key,
+    queue_prefix,
+    unit_key,
+)
 from mqtool.store.consume_queue import Queue, UnitCache
 from mqtool.store.files import MappedFile, MappedFileList, ReadFile
 from mqtool.store.rocksdb import Database, is_database
@@ -24,17 +42,30 @@ class QueueDatabase(Database):
     def queues(self) -> Iterator[tuple[str, int, int, int]]:
         """Yields topic, queue id, and queue offsets of the first and the last unit, of every queue that has units.
 
+        Units after the stored end do not count. If there are no others, the last offset is less than the first.
+
         Raises:
             StoreError: it is damaged, or holds other keys.
         """
-        start = b""
+        start, ends = b"", self.ends()
         while (key := next((key for key, _ in self.items(UNITS, start)), None)) is not None:
             topic, queue_id, first = self._parsed(key)
             start = unit_key(topic, queue_id, -1)  # offsets are not negative, so this is behind all of them
             last = self._parsed(self.last_before(UNITS, start) or key)[2]
             if last - first > MOST_OFFSETS:
                 raise StoreError(f"queue {topic!r}/{queue_id} cannot reach from {first} to {last}", self.path)
-            yield java.decode_utf8(topic), queue_id, first, last
+            name = (java.decode_utf8(topic), queue_id)
+            yield *name, first, min(last, ends[name].queue_offset) if name in ends else last
+
+    def ends(self) -> dict[tuple[str, int], RocksBound]:
+        """Returns the stored last unit of each queue by topic and queue id; rows that are not bounds are left out."""
+        found = {}
+        for key, value in self.bounds():
+            with contextlib.suppress(FormatError):  # verify reports it; the row with the log's end is one too
+                topic, queue_id, which = parse_bound_key(key)
+                if which == MAX:
+                    found[java.decode_utf8(topic), queue_id] = ROCKS_BOUND.parse(value)
+        return found
 
     def units(
         self, topic: str, queue_id: int, first: int, count: int, *, strict: bool = True
@@ -104,6 +135,7 @@ class RocksQueue(Queue):
         database: QueueDatabase,
         name: tuple[str, int],
         offsets: tuple[int, int],
+        stored_end: RocksBound | None,
         bounds: Callable[[], tuple[int, int]],
         cache: UnitCache,
     ) -> None:
@@ -112,7 +144,8 @@ class RocksQueue(Queue):
         Args:
             database: open.
             name: topic and queue id.
-            offsets: of the first and the last unit.
+            offsets: of the first and the last unit; (0, -1) if there is none.
+            stored_end: its bound; None if there is none.
             bounds, cache: as for `Queue`.
         """
         path = database.path / name[0] / str(name[1])  # only a name: a topic in a database need not be a directory's
@@ -121,6 +154,15 @@ class RocksQueue(Queue):
         super().__init__(*name, SIMPLE_QUEUES, path, bounds, cache, MappedFileList(files, ()))
         self._database = database
         self._end = offsets[1] + 1
+        self._stored_end = stored_end
+
+    @property
+    def max_offset(self) -> int:
+        """Queue offset after the last unit; after the stored end if all messages have expired."""
+        low, last, end = self._bounds()[0], self._last, self._stored_end
+        if end is None or end.physical_offset >= low or (last and last[2]["physical_offset"] >= low):
+            return super().max_offset
+        return max(super().max_offset, end.queue_offset + 1)
 
     def modified_ms(self, number: int) -> int:  # noqa: ARG002 - no file of it has a time of its own
         """Returns a time after all messages: units of a queue are looked at, not times of files."""
@@ -147,7 +189,8 @@ class _RocksFile(ReadFile):
         if position >= self._end:
             return data
         made, first = bytearray(data), (self._base + position) // size
-        for offset, unit in self._database.units(*self._name, first, count, strict=False):
+        used = min(count, (self._end - position) // size)
+        for offset, unit in self._database.units(*self._name, first, used, strict=False):
             at = (offset - first) * size
             plain = ConsumeQueueUnit(unit.physical_offset, unit.size, unit.tags_code)
             made[at : at + size] = CONSUME_QUEUE_UNIT.build(plain)
@@ -180,9 +223,12 @@ class RocksQueues:
             return
         try:
             self.database, cache = QueueDatabase(path), UnitCache()
-            for topic, queue_id, first, last in self.database.queues():
-                name = (topic, queue_id)
-                self.queues[name] = RocksQueue(self.database, name, (first, last), bounds, cache)
+            ends = self.database.ends()
+            offsets = dict.fromkeys(ends, (0, -1)) | {
+                (t, q): (first, last) for t, q, first, last in self.database.queues()
+            }
+            for name, found in sorted(offsets.items()):
+                self.queues[name] = RocksQueue(self.database, name, found, ends.get(name), bounds, cache)
         except (StoreError, UnavailableError) as error:
             self.problem = str(error)
             self.queues.clear()

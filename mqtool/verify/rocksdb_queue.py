@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import java
-from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, RocksUnit, parse_bound_key
+from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, RocksBound, RocksUnit, parse_bound_key
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import STORED_FIELDS, QueueUnits
 from mqtool.records.queue_build import queue_numbers, queue_of
 from mqtool.store import Store
 from mqtool.store.queue_database import queue_database
-from mqtool.store.rocksdb_queues import QueueDatabase
+from mqtool.store.rocksdb_queues import MOST_OFFSETS, QueueDatabase
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
 from mqtool.verify.survey import Survey
@@ -34,6 +34,7 @@ class RocksCheck:
         self._collector = collector
         self._path = queue_database(survey.root, store.config)
         self._matched: Counter[Name] = Counter()
+        self._ends: dict[Name, RocksBound] = {}
 
     def run(self) -> str:
         """Compares all queues; returns a text that states what was checked.
@@ -45,12 +46,14 @@ class RocksCheck:
         try:
             with QueueDatabase(self._path) as database:
                 queues = {(topic, queue_id): (first, last) for topic, queue_id, first, last in database.queues()}
+                self._ends = database.ends()
                 dispatcher = Dispatcher(self._survey.rules)
                 for item in self._log.walk(crc=False):
                     if not isinstance(item, Damage):
                         self._compare(database, dispatcher.dispatch(item).units, dispatcher.topics.names)
                 units = sum(self._count(database, name, *queues[name]) for name in sorted(queues))
                 self._bounds(database, queues)
+                self._leftovers(database)
         except UnreadableError as error:
             self._collector.add("rocksdb-not-read", error.path, error.reason)
             raise
@@ -70,6 +73,8 @@ class RocksCheck:
                 continue
             of_queue = units.select(numbers == number)
             first, last = int(of_queue.queue_offset.min()), int(of_queue.queue_offset.max())
+            if name in self._ends:
+                last = min(last, self._ends[name].queue_offset)  # nobody reads units after it
             found = dict(database.units(*name, first, last - first + 1))
             for offset, *expected in of_queue.tuples("queue_offset", *STORED_FIELDS):
                 self._unit(name, offset, RocksUnit(*expected), found.get(offset))
@@ -119,11 +124,20 @@ class RocksCheck:
                         self._collector.add("rocksdb-bound", self._path, words)
                 elif which == MAX:
                     bound, last = ROCKS_BOUND.parse(value), queues.get(name, (0, -1))[1]
-                    if bound.queue_offset != last:
+                    has_expired = bound.physical_offset < self._survey.min_offset
+                    if bound.queue_offset > last and not has_expired:
                         words = f"max is {bound.queue_offset}, the last unit {last}"
                         self._collector.add("rocksdb-bound", self._path, words, queue=name)
             except FormatError as error:
                 self._collector.add("rocksdb-bound", self._path, f"key {key.hex()}: {error}")
+
+    def _leftovers(self, database: QueueDatabase) -> None:
+        """Notes units after the stored end of a queue; records that need them are reported as without a unit."""
+        for name, end in sorted(self._ends.items()):
+            count = sum(1 for _ in database.units(*name, end.queue_offset + 1, MOST_OFFSETS, strict=False))
+            if count and not self._survey.live and self._survey.includes(name[0]):
+                words = f"{count} unit(s) after max, which is {end.queue_offset}"
+                self._collector.add("rocksdb-leftover", self._path, words, queue=name)
 
 
 def _words(unit: RocksUnit) -> str:

@@ -14,7 +14,15 @@ from mqtool.engine.options import StoreOptions
 from mqtool.engine.start import admission
 from mqtool.errors import RefusedError, StoreError, UnreadableError, UnsupportedFormatError
 from mqtool.export.sources import resolve
-from mqtool.formats.rocksdb_queue import CHECKPOINT_TOPIC, MAX, ROCKS_BOUND, ROCKS_UNIT, parse_bound_key, unit_key
+from mqtool.formats.rocksdb_queue import (
+    CHECKPOINT_TOPIC,
+    MAX,
+    ROCKS_BOUND,
+    ROCKS_UNIT,
+    bound_key,
+    parse_bound_key,
+    unit_key,
+)
 from mqtool.repair import Purge, make_plan
 from mqtool.repair.backup import backup
 from mqtool.repair.salvage import SalvageOptions, salvage
@@ -154,14 +162,16 @@ def test_an_undamaged_database_agrees_with_the_log():
 
 
 UNIT = ROCKS_UNIT.parse(bytes(28))
+MAX_OF_ROCKS = bound_key(b"Rocks", 0, MAX)
 HARM = {
     "missing": (unit_key(b"Rocks", 0, 7), None, "default", "rocksdb-missing-unit"),
     "wrong": (unit_key(b"Rocks", 0, 7), bytes(28), "default", "rocksdb-wrong-unit"),
-    "extra": (unit_key(b"Rocks", 0, 99), bytes(28), "default", "rocksdb-extra-unit"),
-    "bound": (b"\0\0\0\x05\1Rocks\1max\1\0\0\0\0", bytes(16), "offset", "rocksdb-bound"),
+    "extra": (unit_key(b"Rocks", 9, 0), bytes(28), "default", "rocksdb-extra-unit"),
+    "bound too low": (MAX_OF_ROCKS, bytes(16), "offset", "rocksdb-missing-unit"),
+    "bound too high": (MAX_OF_ROCKS, bytes(15) + b"\x63", "offset", "rocksdb-bound"),
     "checkpoint": (b"\0\0\0\x10\1CHECKPOINT_TOPIC\1max\1\0\0\0\0", b"\0\0\0\1" + bytes(4), "offset", "rocksdb-bound"),
     "no key of a bound": (b"abc", bytes(16), "offset", "rocksdb-bound"),
-    "short bound": (b"\0\0\0\x05\1Rocks\1max\1\0\0\0\0", b"abc", "offset", "rocksdb-bound"),
+    "short bound": (MAX_OF_ROCKS, b"abc", "offset", "rocksdb-bound"),
     "no key": (b"abc", b"", "default", "rocksdb-unreadable"),
     "short value": (unit_key(b"Rocks", 0, 7), b"abc", "default", "rocksdb-unreadable"),
     "negative": (unit_key(b"Rocks", 0, -1), bytes(28), "default", "rocksdb-unreadable"),
@@ -235,6 +245,28 @@ def test_an_error_of_the_disk_is_not_taken_for_damage(tmp_path):
         assert not isinstance(database._damaged(Exception("Corruption: block checksum mismatch")), UnreadableError)
 
 
+def test_units_after_the_stored_end_are_those_of_messages_that_a_start_has_cut(tmp_path):
+    """RocksDBMessageStore 5.5.0 moves the bound back, leaves the units, and answers OFFSET_OVERFLOW_ONE at the end."""
+    root = copy_store(NAME, tmp_path)
+    with QueueDatabase(root / "consumequeue") as database:
+        end = database.ends()["Rocks", 0].queue_offset + 1
+        (unit,) = (unit for _, unit in database.units("Rocks", 0, 0, 1))
+    for offset in (end, end + 1):  # where they point, another record may be now
+        put(root, unit_key(b"Rocks", 0, offset), ROCKS_UNIT.build(unit))
+    with mqtool.open(root) as store:
+        assert store.queue("Rocks", 0).max_offset == end
+        got = store.get_message("Rocks", 0, end, 32)
+        assert (got.status.name, got.messages) == ("OFFSET_OVERFLOW_ONE", [])
+        found = verify(store)
+        assert [(one.code, one.severity.value, one.evidence) for one in found.findings] == [
+            ("rocksdb-leftover", "note", f"2 unit(s) after max, which is {end - 1}")
+        ]
+        assert found.state.value == "clean"
+        assert into_files(store, tmp_path / "files").differences.count == 0
+    with mqtool.open(tmp_path / "files") as store:
+        assert store.queue("Rocks", 0).max_offset == end
+
+
 def test_files_of_a_queue_follow_its_units_and_not_the_offsets_in_its_keys(tmp_path):
     root = copy_store(NAME, tmp_path)
     for offset in (0, MOST_OFFSETS):
@@ -262,7 +294,7 @@ def test_a_damaged_block_is_named_by_its_place_in_the_store(tmp_path):
     with mqtool.open(root) as store:
         assert store.queues() == []
         assert "block checksum mismatch" in store.rocksdb.problem
-        assert f"in {root}/consumequeue/000011.sst offset 0" in store.rocksdb.problem
+        assert f"in {root}/consumequeue/000010.sst offset 0" in store.rocksdb.problem
 
 
 def in_separate_place(tmp_path):
@@ -365,6 +397,8 @@ def test_a_queue_whose_messages_have_expired_keeps_its_end_in_both_directions(tm
     assert ROCKS_BOUND.parse(bounds[b"Quiet", 0, MAX]).queue_offset == 9
     put(tmp_path / "rocks", unit_key(b"Quiet", 0, 9), None)  # as the broker's compaction leaves it
     with mqtool.open(tmp_path / "rocks", KEYS) as store:
+        assert (store.queue("Quiet", 0).min_offset, store.queue("Quiet", 0).max_offset) == (10, 10)
+        assert {finding.code for finding in verify(store).findings} == known
         into_files(store, tmp_path / "files")
     salvage(tmp_path / "rocks", tmp_path / "new", SalvageOptions(config=KEYS))
     for name, codes in (("files", known), ("new", set())):
@@ -532,7 +566,7 @@ def test_a_unit_of_a_topic_that_was_not_asked_for_is_not_judged(tmp_path):
 def test_while_a_broker_runs_it_may_have_written_rows_that_the_log_had_not(tmp_path):
     """The last units that are stored, the dispatch position, and units of records that have come since."""
     root = copy_store(NAME, tmp_path)
-    for harm in ("extra", "bound", "checkpoint"):
+    for harm in ("extra", "bound too high", "checkpoint"):
         key, value, family, _ = HARM[harm]
         put(root, key, value, family)
     with mqtool.open(root) as store:

@@ -1,6 +1,6 @@
 """Codes of ConsumeQueues in RocksDB."""
 
-from mqtool.verify.catalogue.check import NOT_READ, Check, check, run
+from mqtool.verify.catalogue.check import NO_STEP, NOT_READ, Check, check, run
 from mqtool.verify.findings import Area, Severity
 
 
@@ -44,5 +44,15 @@ CHECKS = (
         "The stored end of a queue in RocksDB is not the real one, or the dispatch position is after the end of the "
         "log.",
         "Rebuild the queues from the log: `mqtool rebuild consumequeue`.",
+    ),
+    Check(
+        "rocksdb-leftover",
+        Area.CONSUME_QUEUE,
+        Severity.NOTE,
+        "A queue in RocksDB has units after its stored end. A broker that cut the log on its start leaves them until "
+        "new messages replace them; consumers do not get them.",
+        "None.",
+        "",
+        no_runbook=NO_STEP,
     ),
 )
