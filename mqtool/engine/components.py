@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.engine.clock import Clock
 from mqtool.engine.config_files import ConfigFiles
@@ -92,6 +93,12 @@ def assemble(
     background: bool,
 ) -> Components:
     """Locks, recovers and starts a store; arguments and errors as `open_store`."""
+    root = root.absolute()  # files are opened as they are needed, perhaps after a change of the working directory
+    options = replace(
+        options,
+        commit_log_dirs=tuple(directory.absolute() for directory in options.commit_log_dirs),
+        read_only_dirs=tuple(directory.absolute() for directory in options.read_only_dirs),
+    )
     with named_errors(root):
         lock = StoreLock(root)
         lock.test()

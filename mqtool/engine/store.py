@@ -617,7 +617,8 @@ def open_store(
     """Recovers a store and opens it for writing; creates one if the directory is empty or does not exist.
 
     Args:
-        path: root directory of the store.
+        path: root directory of the store. As for directories in `options`, a relative path means what it does now, even
+            if the process changes its working directory later.
         options: sizes, flush mode, limits; None for the broker's defaults.
         policy: retention; None for the broker's defaults.
         hooks: called with every message before it is stored (`engine.write.hooks`).

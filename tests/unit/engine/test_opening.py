@@ -232,6 +232,21 @@ def test_a_file_appears_with_its_size_or_not_at_all(tmp_path, monkeypatch, call)
     assert (tmp_path / "file").stat().st_mode & 0o111 == 0
 
 
+def test_a_relative_path_means_the_same_after_a_change_of_directory(in_memory, monkeypatch):
+    (in_memory / "elsewhere").mkdir()
+    monkeypatch.chdir(in_memory)
+    options = small_options(commit_log_dirs=(Path("log"),), read_only_dirs=(Path("old"),))
+    with open_store("store", options, clock=HeldClock(), background=False) as store:
+        monkeypatch.chdir("elsewhere")
+        for _ in range(20):
+            assert store.put("T", 0, b"x" * 1000).ok
+        store.dispatch()
+        assert store.queue_bounds("T", 0) == (0, 20)
+    assert list((in_memory / "elsewhere").iterdir()) == []
+    assert len(list((in_memory / "log").iterdir())) > 1
+    assert (in_memory / "store/checkpoint").is_file()
+
+
 class KilledAtTheMark(Files):
     """The process ends after `abort` was opened for writing and before its text was written."""
 
