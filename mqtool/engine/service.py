@@ -31,6 +31,10 @@ _REST_OF_WORK = 3
 ten records as for a hundred, and takes the interpreter lock from threads that put. The broker rests 1 ms after each
 round (ReputMessageService.run)."""
 
+_UNFLUSHED_PAUSE = 0.010
+"""Seconds that records may wait for a flush with SYNC_FLUSH if no put waits for it. Consumers do not see them before.
+Source: CommitLog.GroupCommitService.run, doCommit without requests (5.5.0)."""
+
 Listener = Callable[[], None]
 """Called after records were dispatched."""
 
@@ -78,6 +82,12 @@ class DispatchLoop:
     def behind(self) -> int:
         """Bytes of the log that are not dispatched yet."""
         return max(0, self.end - self._dispatcher.reput_from_offset)
+
+    @property
+    def _is_unflushed(self) -> bool:
+        """Whether records wait for a flush before they may be dispatched."""
+        queue = self._log.queue
+        return self._options.sync and queue.wrote_offset > queue.flushed_offset and not self._flags.flush_has_failed
 
     def start(self) -> None:
         """Starts the thread."""
@@ -165,10 +175,20 @@ class DispatchLoop:
             if self._stopping:
                 return
             self.idle = True
-            if not self.behind:
-                self._wake.wait()
+            if not self.behind and not self._wake.wait(_UNFLUSHED_PAUSE if self._is_unflushed else None):
+                self._flush_rest()
             self.idle = False
             self._wake.clear()
+
+    def _flush_rest(self) -> None:
+        """Flushes records that no put waits for; leaves them to the next flush of puts if there is one already."""
+        if self._flusher.group.is_flushing:
+            return
+        try:
+            self._flusher.flush_log()
+        except OSError as error:
+            _LOG.error("flush failed physical_offset=%d error=%s", self._log.queue.flushed_offset, error)
+            self._clock.sleep(1)
 
     def _pause(self, seconds: float) -> None:
         """Lets records accumulate; ends at once if a caller waits for one or the thread is stopped."""

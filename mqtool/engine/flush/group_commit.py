@@ -46,6 +46,11 @@ class GroupCommit:
         self._waiting: list[_Waiter] = []
         self._leading = False
 
+    @property
+    def is_flushing(self) -> bool:
+        """Whether a put is flushing, or is about to."""
+        return self._leading
+
     def wait(self, end: int) -> PutStatus:
         """Returns PUT_OK when the log is durable up to `end`, else FLUSH_DISK_TIMEOUT.
 

@@ -7,8 +7,10 @@ import pytest
 from mqtool.engine import Compat, FlushMode, PutStatus, open_store
 from mqtool.engine.disk.files import File, Files
 from mqtool.engine.flush.group_commit import GroupCommit
+from mqtool.errors import StoreError
 from mqtool.formats import checkpoint
 from tests.support.engine import small_options
+from tests.support.engine_faults import BAD_DISK, FailingFiles
 
 
 class CountingFiles(Files):
@@ -250,3 +252,33 @@ def test_what_a_pool_commits_is_dispatched_without_another_put(in_memory):
         for offset in range(5):
             assert store.put("T", 0, b"x").queue_offset == offset
             assert store.wait_for("T", 0, offset, timeout=5)
+
+
+@pytest.mark.parametrize("waits_not", [{"properties": b"WAIT\x01false\x02"}, {"wait": False}])
+def test_with_sync_flush_consumers_get_a_message_for_which_no_put_waits(opened, waits_not):
+    store = opened(flush_mode=FlushMode.SYNC_FLUSH, background=True)
+    assert store.put("T", 0, b"x").ok
+    assert store.wait_for("T", 0, 0, timeout=5)
+    end = store.put("T", 0, b"x", **waits_not).end
+    assert store.wait_for("T", 0, 1, timeout=5)
+    assert store.flushed_offset >= end
+
+
+def test_the_rest_is_not_flushed_while_a_put_flushes_and_an_error_leaves_it_for_later(opened, clock):
+    files = FailingFiles("commitlog")
+    store = opened(flush_mode=FlushMode.SYNC_FLUSH, files=files, declared=("abort-present", "queue-missing"))
+    parts = store._components
+    flushed = store.put("T", 0, b"x").end
+    end = store.put("T", 0, b"x", wait=False).end
+    parts.flusher.group._leading = True
+    parts.loop._flush_rest()
+    assert store.flushed_offset == flushed
+    parts.flusher.group._leading = False
+    parts.loop._flush_rest()
+    assert (store.flushed_offset, clock.slept) == (end, [])
+    store.put("T", 0, b"x", wait=False)
+    files.errors["sync"] = BAD_DISK
+    parts.loop._flush_rest()
+    assert (store.flushed_offset, clock.slept) == (end, [1])
+    with pytest.raises(StoreError):
+        store.close()
