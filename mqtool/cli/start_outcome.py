@@ -171,15 +171,19 @@ def print_start_outcome(
         outcome = predict(path, broker, config, read_log=read_log, heap_bytes=heap_bytes)
     except UnreadableError as error:
         return _unknown(invocation, path, config, output_format, broker, error)
-    code = ExitCode.OK if outcome.runs and not outcome.lost else ExitCode.NO
+    waiting, timer = _waiting(path, config, outcome)
+    code = ExitCode.OK if outcome.runs and not outcome.lost and not timer else ExitCode.NO
     steps = [] if code is ExitCode.OK else [command("verify", opened(path, config))]
-    waiting = _waiting(path, config, outcome)
+    verdict = outcome.verdict
+    if timer and outcome.runs:
+        verdict = f"{verdict}; {timer}" if outcome.lost else f"starts; what it loses is unknown: {timer}"
     if output_format in (Format.TABLE, Format.WIDE):
-        view = {**_view(path, outcome, wide=output_format is Format.WIDE), "waiting": waiting, "next_steps": steps}
+        view = _view(path, outcome, wide=output_format is Format.WIDE)
+        view |= {"verdict": verdict, "waiting": waiting, "next_steps": steps}
         return Output(invocation, VIEW, output_format).document(view, code)
     found = {
         "path": str(path),
-        "verdict": outcome.verdict,
+        "verdict": verdict,
         **outcome.as_dict(),
         "waiting": waiting,
         "next_steps": steps,
@@ -187,25 +191,37 @@ def print_start_outcome(
     return Output(invocation, EXPLAIN_START, output_format).document(found, code)
 
 
-def _waiting(path: Path, config: Path | None, outcome: Outcome) -> list[dict[str, Any]] | None:
-    """Returns the waiting messages, and how many of them the start loses; None if they cannot be read."""
-    from mqtool.store import open_readable
-    from mqtool.store.waiting import waiting_messages
+def _waiting(path: Path, config: Path | None, outcome: Outcome) -> tuple[list[dict[str, Any]] | None, str]:
+    """Returns the waiting messages, and how many of them the start loses; None if they cannot be read.
 
+    The text states why timer messages are not counted among the losses: the timer's files are damaged, or cannot be
+    read. It is "" if they are counted, and for a release without a timer.
+    """
+    from mqtool.store import open_readable
+    from mqtool.store.waiting import WaitingKind, waiting_messages
+    from mqtool.verify.next_start import uncounted_timers
+    from mqtool.verify.timer import timer_damage
+
+    unknown = ""
     try:
         with open_readable(path, config) as store:
+            damage = timer_damage(store) if release_of(outcome.release) >= (5, 0) else ""
+            unknown = uncounted_timers(damage) if damage else ""
             waiting = waiting_messages(store)
     except StoreError:
-        return None
-    return [
+        return None, unknown
+    rows = [
         {
             "kind": one.kind.value,
             "queue": f"{one.topic}/{one.queue_id}",
             "messages": len(one.queue_offsets),
-            "lost": _lost_of(outcome, f"{one.topic}/{one.queue_id}", one.queue_offsets.tolist()),
+            "lost": None
+            if unknown and one.kind is WaitingKind.TIMER
+            else _lost_of(outcome, f"{one.topic}/{one.queue_id}", one.queue_offsets.tolist()),
         }
         for one in waiting
     ]
+    return rows, unknown
 
 
 def _lost_of(outcome: Outcome, queue: str, offsets: list[int]) -> int | None:

@@ -47,6 +47,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
         sync_flush: flushDiskType is SYNC_FLUSH.
         is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
         multi_dispatch, lmq: enableMultiDispatch, enableLmq.
+        timer_wheel: the broker opens the timer's wheel, not a snapshot of it.
         evidence: where sizes came from.
         dledger: where the log is that DLedger keeps; None without DLedger mode.
         unmodelled_parts: parts of the store that a start touches and that are not followed here, in words.
@@ -67,6 +68,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
     is_slave: bool = False
     multi_dispatch: bool = False
     lmq: bool = False
+    timer_wheel: bool = False
     evidence: Mapping[str, str] = field(default_factory=dict)
     dledger: LedgerPlace | None = None
     unmodelled_parts: tuple[str, ...] = ()
@@ -116,6 +118,8 @@ def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
         "is_slave": config.text("brokerRole", release) == "SLAVE",
         "multi_dispatch": flag("enableMultiDispatch"),
         "lmq": flag("enableLmq"),
+        "timer_wheel": flag("timerWheelEnable", default=release >= (5, 0), since=(5, 0))
+        and not flag("timerWheelSnapshotFlush", since=(5, 0)),
     }
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from msgspec import Struct
 
 from mqtool.errors import FormatError
-from mqtool.formats import checkpoint, file_names, java
+from mqtool.formats import checkpoint, file_names, java, timer
 from mqtool.formats.config_files import BATCH_QUEUES, SIMPLE_QUEUES
 from mqtool.records.record_check import HeapExhausted
 from mqtool.recovery.action_log import Action, ActionLog, StartFailed, StartHung, load_fails, throws
@@ -24,6 +24,7 @@ from mqtool.recovery.reput import dispatch_from_queues
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.recovery.state import StoreState
 from mqtool.store.files import read_file
+from mqtool.store.timer import checkpoint_path
 
 
 class StartResult(Struct):
@@ -105,6 +106,18 @@ class Start:
         lock = self.settings.root / file_names.LOCK
         if lock.is_dir():
             raise load_fails(is_a_directory(lock))
+        if self.settings.whole_broker and self.settings.timer_wheel:
+            self._open_timer()
+
+    def _open_timer(self) -> None:
+        """Opens the timer's files as the constructors of TimerCheckpoint and TimerWheel do (5.5.0)."""
+        wheel = self.settings.root / file_names.TIMER_WHEEL
+        for path in (checkpoint_path(self.settings.root), wheel):
+            if path.is_dir():
+                raise load_fails(is_a_directory(path))
+        size = wheel.stat().st_size if wheel.is_file() else 0
+        if size not in (0, timer.WHEEL_FILE_SIZE):
+            raise load_fails(f"Timer wheel length:{size} != expected:{timer.WHEEL_FILE_SIZE}")
 
     def _load(self) -> None:
         state, actions = self.state, self.actions

@@ -147,7 +147,7 @@ class _ChangeCollector(Struct):
             self.topics.add(finding.topic)
         elif area is Area.INDEX:
             self.index = True
-        elif area is Area.TIMER:
+        elif area is Area.TIMER and finding.code != "timer-not-file":
             self.timer = True
         elif area is Area.CHECKPOINT and finding.code not in ("checkpoint-unreadable", "checkpoint-not-file"):
             self.files.add(file_names.CHECKPOINT)

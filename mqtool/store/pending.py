@@ -21,6 +21,7 @@ from mqtool.store.kv_popped import KvPopped
 from mqtool.store.message import Message
 from mqtool.store.popped import open_check_points, open_offsets
 from mqtool.store.store import Store
+from mqtool.store.timer import checkpoint_path
 from mqtool.store.waiting import WaitingKind, WaitingMessages, waiting_messages
 
 
@@ -329,9 +330,10 @@ def _unknown(store: Store, reason: str) -> Iterator[PendingCount]:
     if any(queue.topic == topics.ROCKSDB_HALF_TOPIC for queue in store.queues()):
         reason = f"half messages of {topics.ROCKSDB_HALF_TOPIC} are settled in RocksDB, which is not read"
         yield PendingCount(PendingKind.TRANSACTION, None, None, None, reason=reason)
-    check_point = f"{file_names.CONFIG}/{file_names.TIMER_CHECKPOINT}"
-    if any(queue.topic == topics.TIMER_TOPIC for queue in store.queues()) and not (store.path / check_point).is_file():
-        reason = f"{check_point} is missing: what the timer has delivered already is counted, too"
+    check_point = checkpoint_path(store.path)
+    if any(queue.topic == topics.TIMER_TOPIC for queue in store.queues()) and not check_point.is_file():
+        state = "is not a file" if check_point.exists() else "is missing"
+        reason = f"{file_names.CONFIG}/{check_point.name} {state}: what the timer has delivered already is counted, too"
         yield PendingCount(PendingKind.TIMER, None, None, None, reason=reason)
     if store.config.flag("timerRocksDBEnable"):
         reason = "timerRocksDBEnable keeps timers in RocksDB, which is not read"

@@ -148,6 +148,8 @@ def _in_wheel(store: Store, read_to: int) -> np.ndarray | None:
     if not (store.path / file_names.TIMER_WHEEL).is_file():
         return None
     slots = read_wheel(store.path)
+    if len(slots) != timer.WHEEL_FILE_SIZE // timer.SLOT_SIZE:
+        return None
     unread = timer.unread_slots(slots, read_to, store.config.timer_precision)
     found: list[int] = []
     with contextlib.ExitStack() as stack:

@@ -40,8 +40,8 @@ from mqtool.verify.queue_findings import Dispatched, QueueReport, absent_queues
 from mqtool.verify.rocksdb_queue import RocksCheck
 from mqtool.verify.segment import DamagedRange
 from mqtool.verify.service_records import ServiceRecordCheck
+from mqtool.verify.timer import DAMAGED, UNREAD, TimerCheck
 from mqtool.verify.timer import TOPIC as TIMER_TOPIC
-from mqtool.verify.timer import TimerCheck
 from mqtool.verify.unit_detail import UnitDifferences
 
 _NOT_LISTED = {
@@ -170,7 +170,7 @@ class Classifier:
             )
         timer = [one for one in found if area_of(one) is Area.TIMER and one.severity is Severity.ERROR]
         if start is not None and (timer or Area.TIMER in self._unknown):
-            start = without_timer(start, "are damaged" if timer else "cannot be read")
+            start = without_timer(start, DAMAGED if timer else UNREAD)
         return Verification(
             str(survey.root), state, survey.live, complete, checks, in_order(found), self._losses, statistics, start
         )
@@ -340,9 +340,9 @@ class Classifier:
         self._details[Area.SHUTDOWN] = "a broker is running" if survey.live else "abort file"
         try:
             with recording_unlisted(None):
-                timer = TimerCheck(
-                    survey, self._by_key().get((TIMER_TOPIC, 0)), self._facts.newest, self._config, collector
-                )
+                queue = self._by_key().get((TIMER_TOPIC, 0))
+                queue_end = None if queue is None else queue.end
+                timer = TimerCheck(survey, queue_end, self._facts.newest, self._config, collector)
                 if survey.is_unlisted((TIMER_TOPIC, 0)):
                     self._unknown[Area.TIMER] = f"the queue of {TIMER_TOPIC} cannot be listed"
                 elif timer.applies:

@@ -108,6 +108,15 @@ def _keeps_all(outcome: Outcome, facts: Facts) -> bool:
     return True
 
 
+def uncounted_timers(what: str) -> str:
+    """Returns why it is unknown what a start loses, for timer files that are damaged or unreadable.
+
+    Args:
+        what: what is wrong with the files, as the predicate of a sentence.
+    """
+    return f"the timer's files {what}, and messages that wait there are not counted"
+
+
 def without_timer(start: NextStart, what: str) -> NextStart:
     """Returns the prediction for a store with damaged or unreadable timer files: waiting messages are not counted.
 
@@ -117,8 +126,7 @@ def without_timer(start: NextStart, what: str) -> NextStart:
     """
     if start.do_not_start is not False:
         return start
-    words = f"the timer's files {what}, and messages that wait there are not counted"
-    return replace(start, verdict=words, lost_messages=None, do_not_start=None)
+    return replace(start, verdict=uncounted_timers(what), lost_messages=None, do_not_start=None)
 
 
 def _next_start_of(outcome: Outcome, survey: Survey, evidence: str, already: int) -> NextStart:

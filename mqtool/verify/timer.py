@@ -7,10 +7,13 @@ from pathlib import Path
 
 import numpy as np
 
-from mqtool.errors import FormatError
+from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names, properties, service_records, timer, topics
 from mqtool.store.broker_config import BrokerConfig
-from mqtool.store.files import MappedFile, ReadFile, list_mapped_files
+from mqtool.store.describe import store_time
+from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, recording_unlisted
+from mqtool.store.named_files import kind_of
+from mqtool.store.store import Store
 from mqtool.store.timer import (
     checkpoint_path,
     known_log_file_size,
@@ -19,33 +22,52 @@ from mqtool.store.timer import (
     read_wheel,
     saved_checkpoint,
 )
-from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.finding_collector import FindingCollector
-from mqtool.verify.survey import Survey
+from mqtool.verify.findings import Severity
+from mqtool.verify.survey import Survey, survey
 
 TOPIC = topics.TIMER_TOPIC
+DAMAGED, UNREAD = "are damaged", "cannot be read"
+"""What may be wrong with the timer's files, as the predicate of a sentence."""
 _HEAD_SIZE = commit_log.field_offset("physical_offset") + 8
 _NO_UNITS = np.empty(0, [("position", np.int64), ("due", np.int64), ("physical", np.int64)])
 _TOTAL, _PHYSICAL = commit_log.field_offset("total_size"), commit_log.field_offset("physical_offset")
+
+
+def timer_damage(store: Store) -> str:
+    """Returns what is wrong with the files of a store's timer, as the predicate of a sentence; "" if nothing is."""
+    try:
+        with recording_unlisted(None):
+            found = survey(store)
+            queue = next((one for one in store.disk_queues() if one.topic == TOPIC), None)
+            newest = max((store_time(store, at) or 0 for at in store.newest_records()), default=0)
+            collector = FindingCollector(store.path, None)
+            queue_end = None if queue is None else queue.max_offset
+            check = TimerCheck(found, queue_end, newest, store.config, collector)
+            if check.applies:
+                check.run()
+    except StoreError:
+        return UNREAD
+    return DAMAGED if any(one.severity is Severity.ERROR for one in collector.findings()) else ""
 
 
 class TimerCheck:
     """Checks a store's timer."""
 
     def __init__(
-        self, survey: Survey, queue: QueueFacts | None, newest: int, config: BrokerConfig, collector: FindingCollector
+        self, survey: Survey, queue_end: int | None, newest: int, config: BrokerConfig, collector: FindingCollector
     ) -> None:
         """Prepares the check.
 
         Args:
             survey: the store.
-            queue: facts about the queue of parked messages, None if there is none.
+            queue_end: queue offset after the last unit of the queue of parked messages, None if there is none.
             newest: latest store timestamp in the log, 0 if it contains no record.
             config: of the broker; a timerPrecisionMs that it does not state is inferred from the slots.
             collector: receives the findings.
         """
         self._survey = survey
-        self._queue = queue
+        self._queue_end = queue_end
         self._newest = newest
         self._config = config
         self._precision = config.integer("timerPrecisionMs")
@@ -57,9 +79,10 @@ class TimerCheck:
     @property
     def applies(self) -> bool:
         """Whether the store has a timer, or had one that has read parked messages."""
-        if self._files or (self._survey.root / file_names.TIMER_WHEEL).exists():
+        wheel = self._survey.root / file_names.TIMER_WHEEL
+        if self._files or wheel.exists() or checkpoint_path(self._survey.root).is_dir():
             return True
-        return self._queue is not None and saved_checkpoint(self._survey.root).last_timer_queue_offset > 0
+        return self._queue_end is not None and saved_checkpoint(self._survey.root).last_timer_queue_offset > 0
 
     def run(self) -> str:
         """Checks all parts; returns a text about what was checked."""
@@ -130,16 +153,24 @@ class TimerCheck:
 
     def _checkpoint(self) -> timer.TimerCheckpoint:
         path, found = checkpoint_path(self._survey.root), read_checkpoint(self._survey.root)
+        self._is_file(path)
         end = max((file.end for file in self._files), default=0)
         if found.last_timer_log_flush_position > end:
             words = f"lastTimerLogFlushPos {found.last_timer_log_flush_position}, the timer log ends at {end}"
             self._ahead(path, words)
-        if self._queue is not None and found.last_timer_queue_offset > self._queue.end and not self._survey.live:
+        end_of_queue = found.last_timer_queue_offset if self._queue_end is None else self._queue_end
+        if found.last_timer_queue_offset > end_of_queue and not self._survey.live:
             self._ahead(
-                path,
-                f"lastTimerQueueOffset {found.last_timer_queue_offset}, queue {TOPIC} ends at {self._queue.end}",
+                path, f"lastTimerQueueOffset {found.last_timer_queue_offset}, queue {TOPIC} ends at {end_of_queue}"
             )
         return found
+
+    def _is_file(self, path: Path) -> bool:
+        """Whether a path is a regular file; reports it if it is another one."""
+        if path.exists() and not path.is_file():
+            words = f"expected a file, found a {kind_of(path.stat().st_mode)}"
+            self._collector.add("timer-not-file", path, words)
+        return path.is_file()
 
     def _ahead(self, path: Path, words: str) -> None:
         self._collector.add("timer-checkpoint-ahead", path, words)
@@ -147,7 +178,7 @@ class TimerCheck:
     def _wheel(self, checkpoint: timer.TimerCheckpoint) -> int:
         """Checks the slots that have not been delivered; returns how many there are."""
         path = self._survey.root / file_names.TIMER_WHEEL
-        if not path.is_file():
+        if not self._is_file(path):
             return 0
         size = path.stat().st_size
         if size != timer.WHEEL_FILE_SIZE:

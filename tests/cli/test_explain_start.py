@@ -1,6 +1,8 @@
 """`mqtool explain-start`: what it prints, how it ends, and that it leaves no trace."""
 
+import contextlib
 import json
+import shutil
 
 import pytest
 
@@ -8,6 +10,7 @@ from mqtool.cli.exits import ExitCode
 from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_case
 from tests.support.stores import copy_store, tree_digest
+from tests.support.unreadable import unreadable
 
 TORN, WHOLE, REFUSED = "tail-torn@5.5.0-crash", "none@5.5.0-clean", "segment-short-last@5.5.0-clean"
 
@@ -108,6 +111,31 @@ def test_a_release_that_was_given_is_said_to_be(explain):
 
 def test_a_missing_directory_is_no_store(mqtool, tmp_path):
     assert mqtool("explain-start", tmp_path / "absent", "--broker", "4.9").code == ExitCode.REFUSED
+
+
+@pytest.mark.parametrize("broker", ["5.5", "4.9"])
+@pytest.mark.parametrize("harm", ["none", "deleted", "unreadable"])
+def test_what_is_lost_of_timers_with_damaged_files_is_unknown(mqtool, tmp_path, monkeypatch, harm, broker):
+    """5.5.0 never reads them again: its timer continues at the end of the queue (TimerMessageStore.recover)."""
+    store = copy_store("timer-5.5.0", tmp_path)
+    file = store / "timerlog" / f"{0:020}"
+    if harm == "deleted":
+        shutil.rmtree(store / "timerlog")
+    with unreadable(monkeypatch, file) if harm == "unreadable" else contextlib.nullcontext():
+        found = mqtool("explain-start", store, "--broker", broker, "-f", "json")
+        text = mqtool("explain-start", store, "--broker", broker).text
+    is_known = harm == "none" or broker == "4.9"
+    assert found.code == (ExitCode.OK if is_known else ExitCode.NO)
+    what = "cannot be read" if harm == "unreadable" else "are damaged"
+    verdict = (
+        f"starts; what it loses is unknown: the timer's files {what}, and messages that wait there are not counted"
+    )
+    assert found.document["verdict"] == ("starts, and no message is lost" if is_known else verdict)
+    assert found.document["verdict"] in text
+    rows = found.document["waiting"] or []
+    assert [(row["kind"], row["messages"], row["lost"]) for row in rows] == (
+        [] if harm == "unreadable" else [("timer", 21, 0 if is_known else None)]
+    )
 
 
 def test_what_waits_is_listed_with_what_a_start_loses_of_it(mqtool, tmp_path):

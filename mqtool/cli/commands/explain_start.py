@@ -21,7 +21,7 @@ output names it. Shows whether it starts, or the error with which it refuses; wh
 cuts the log, which files it deletes; every queue's bounds and the messages that consumers lose; which delays, timers,
 transactions and pops wait, and how many of them are lost; what it would accept silently; what cannot be predicted from
 the files. Works on a copy or in place, also while a broker is running; nothing is written. Exit code 1 if the broker
-would not start, or messages would be lost.
+would not start, messages would be lost, or that is unknown because files are damaged or unreadable.
 
 impact: read-only
 """

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from mqtool.verify.catalogue.check import check
+from mqtool.verify.catalogue.check import check, run
 from mqtool.verify.findings import Area, Severity
 
 _REBUILD = "mqtool plan rebuild timer {store} -o {plan}"
@@ -10,6 +10,13 @@ _REBUILD = "mqtool plan rebuild timer {store} -o {plan}"
 _error = partial(check, Area.TIMER, Severity.ERROR)
 
 CHECKS = (
+    _error(
+        "timer-not-file",
+        "The timer wheel or config/timercheck is not a regular file: 5.x does not start.",
+        "Move it out of the store, then rebuild the timer's files from the log.",
+        run("RB-17"),
+        "RB-17",
+    ),
     _error(
         "timer-wheel-size",
         "The timer wheel is not 38,707,200 bytes long: the timer does not start.",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from mqtool.errors import NotAStoreError, UnsupportedFormatError, UsageError
-from mqtool.formats import checkpoint, commit_log
+from mqtool.formats import checkpoint, commit_log, timer
 from mqtool.recovery import Outcome, predict
 from mqtool.recovery.losses import Claims, places
 from tests.support.damage import held_lock
@@ -349,6 +349,28 @@ def test_a_database_of_queues_is_not_followed(store):
     with pytest.raises(UnsupportedFormatError, match="holds a RocksDB database"):
         start(store)
     assert start(store, keys={"storeType": "default"}).runs
+
+
+@pytest.mark.parametrize(
+    ("size", "refusal"),
+    [(0, None), (timer.WHEEL_FILE_SIZE, None), (1000, "Timer wheel length:1000 != expected:38707200")],
+)
+def test_5_5_refuses_a_timer_wheel_of_another_length(size, refusal, store):
+    (store.root / "timerwheel").touch()
+    os.truncate(store.root / "timerwheel", size)
+    found = start(store)
+    assert (found.exit, found.refusal) == ((-3, refusal) if refusal else (None, None))
+    for keys in ({"timerWheelEnable": "false"}, {"timerWheelSnapshotFlush": "true"}):
+        assert start(store, keys=keys).runs
+    assert start(store, "4.9").runs
+    assert start(store, whole_broker=False).runs
+
+
+@pytest.mark.parametrize("name", ["timerwheel", "config/timercheck"])
+def test_5_5_refuses_a_directory_in_place_of_a_file_of_the_timer(name, store):
+    (store.root / name).mkdir(parents=True)
+    found = start(store)
+    assert (found.exit, found.refusal) == (-3, f"java.io.FileNotFoundException: {store.root / name} (Is a directory)")
 
 
 def test_what_a_start_also_uses_is_left_open(store):

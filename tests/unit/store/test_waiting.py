@@ -6,7 +6,7 @@ import os
 import pytest
 
 import mqtool
-from mqtool.formats.timer import LOG_UNIT, TimerLogUnit
+from mqtool.formats.timer import LOG_UNIT, WHEEL_FILE_SIZE, TimerLogUnit
 from mqtool.store.timer import read_log_file
 from mqtool.store.waiting import WaitingKind, waiting_messages
 from tests.support.stores import FIXTURES, copy_store
@@ -49,10 +49,13 @@ def test_timers_wait_in_the_slots_that_the_broker_has_not_read():
     assert len(found.queue_offsets) == 21
 
 
-@pytest.mark.parametrize("lost", ["timerwheel", "timerlog"])
+@pytest.mark.parametrize("lost", ["timerwheel", "timerlog", "half of timerwheel"])
 def test_without_the_timers_own_files_no_waiting_timer_is_left_out(tmp_path, lost):
     root = copy_store("timer-5.5.0", tmp_path)
-    for path in [root / lost] if (root / lost).is_file() else list((root / lost).iterdir()):
+    if lost.startswith("half"):
+        os.truncate(root / "timerwheel", WHEEL_FILE_SIZE // 2)
+        lost = "none"
+    for path in [root / lost] if (root / lost).is_file() else list((root / lost).glob("*")):
         path.unlink()
     with mqtool.open(root) as store:
         (found,) = waiting_messages(store)

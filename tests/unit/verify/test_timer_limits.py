@@ -4,6 +4,7 @@ import pytest
 
 import mqtool
 from mqtool.formats import timer
+from mqtool.repair.from_findings import changes_of
 from mqtool.verify.store import verify
 from tests.support.stores import answers, copy_store, store_fixture
 
@@ -42,6 +43,19 @@ def test_a_wheel_of_another_length_is_a_finding(tmp_path, size):
     with (root / "timerwheel").open("r+b") as file:
         file.truncate(size)
     assert "timer-wheel-size" in timer_codes(root)
+
+
+@pytest.mark.parametrize("name", ["timerwheel", "config/timercheck"])
+def test_a_directory_in_place_of_a_file_is_a_finding_and_no_change_is_proposed(tmp_path, name):
+    root = copy_store("timer-5.5.0", tmp_path)
+    (root / name).unlink()
+    (root / name).mkdir()
+    with mqtool.open(root, store_fixture("timer-5.5.0").config) as store:
+        found = verify(store)
+        assert changes_of(store, found.findings).changes == ()
+    assert [(one.code, one.file) for one in found.findings] == [("timer-not-file", name)]
+    assert found.next_start is not None
+    assert found.next_start.do_not_start is True
 
 
 def test_a_unit_of_a_damaged_record_proves_nothing_about_the_timer(tmp_path):
