@@ -21,13 +21,18 @@ T = TypeVar("T")
 
 
 class ConfigFiles:
-    """The directory `config`."""
+    """The directory `config`.
+
+    Attributes:
+        release: release whose format is written.
+        style: how its files are formatted.
+    """
 
     def __init__(self, root: Path, files: Files, *, release: Release) -> None:
         self._directory = root / file_names.CONFIG
         self._files = files
         self.style = json_style(release)
-        self._release = release
+        self.release = release
         self._unusable: set[str] = set()
 
     def load(self, name: str, parse: Callable[[bytes], T]) -> T | None:
@@ -68,7 +73,7 @@ class ConfigFiles:
             name: of the file.
             document: its content, or a part of it.
         """
-        return table_shapes.fits(name, document, release=self._release)
+        return table_shapes.fits(name, document, release=self.release)
 
     def save(self, name: str, data: bytes, *, durable: bool = True) -> None:
         """Writes a file; its previous content becomes its backup, unless `load` could not use it.

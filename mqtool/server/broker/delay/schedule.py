@@ -56,7 +56,7 @@ class Schedule:
         """Schedules writing the offsets if they have changed."""
         if self._changed:
             self._changed = False
-            self._version = next_version(self._version)
+            self._version = next_version(self._version, self._broker.release)
             self._broker.persister.mark(file_names.DELAY_OFFSETS)
 
     def turn(self) -> float:

@@ -4,16 +4,26 @@ import time
 from abc import ABC, abstractmethod
 from typing import Generic, TypeVar
 
+from msgspec.structs import replace
+
 from mqtool.formats.config_files import DataVersion
+from mqtool.formats.release import Release
 from mqtool.server.broker.tables.config_persister import ConfigPersister
 
 C = TypeVar("C")
 
 
-def next_version(version: DataVersion | None) -> DataVersion:
+def first_version(release: Release) -> DataVersion:
+    """Returns the data version of a table that has not been changed. Only 5.x has a stateVersion."""
+    return DataVersion(0, time.time_ns() // 1_000_000, 0 if release >= (5, 5) else None)
+
+
+def next_version(version: DataVersion | None, release: Release) -> DataVersion:
     """Returns the data version after one more change."""
-    counter = version.counter if version else 0
-    return DataVersion(counter + 1, time.time_ns() // 1_000_000, (version.state_version or 0) if version else 0)
+    new = first_version(release)
+    if version is None:
+        return replace(new, counter=1)
+    return replace(new, counter=version.counter + 1, state_version=version.state_version or new.state_version)
 
 
 class ConfigTable(ABC, Generic[C]):
@@ -36,7 +46,7 @@ class ConfigTable(ABC, Generic[C]):
             version: the data version as loaded; None if the file has none.
         """
         self.table = table
-        self.data_version = version or DataVersion(0, time.time_ns() // 1_000_000, 0)
+        self.data_version = version or first_version(persister.configs.release)
         self._persister = persister
         self._file_name = file_name
         persister.register(file_name, self._build)
@@ -53,5 +63,5 @@ class ConfigTable(ABC, Generic[C]):
         return True
 
     def _changed(self) -> None:
-        self.data_version = next_version(self.data_version)
+        self.data_version = next_version(self.data_version, self._persister.configs.release)
         self._persister.mark(self._file_name)

@@ -62,7 +62,9 @@ class OffsetTable:
         """Schedules writing the file if an offset has changed."""
         if self._changed:
             self._changed = False
-            self._version = next_version(self._version)
+            release = self._persister.configs.release
+            if release >= (5, 5):  # the file has no data version before
+                self._version = next_version(self._version, release)
             self._persister.mark(self._name)
 
     def get(self, group: str, topic: str, queue_id: int) -> int | None:

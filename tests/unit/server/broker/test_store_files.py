@@ -112,6 +112,25 @@ def test_a_store_with_several_directories_of_the_log_keeps_its_queues(tmp_path):
     assert {name: after[name] for name in before} == before
 
 
+def test_a_store_of_4_9_remains_one_when_its_tables_change(tmp_path):
+    """Files with a stateVersion are of 5.x; the next start would have written them, and the store, as 5.5 does."""
+    store = copy_store("orders-4.9.7", tmp_path)
+
+    def change(address):
+        with Client(address) as client:
+            client.create_topic("New")
+            client.call(200, b'{"groupName": "GNew"}')
+            client.call(15, consumerGroup="GNew", topic="New", queueId=0, commitOffset=1)
+            return client.put("New", properties={"DELAY": "1"}).code
+
+    assert serve(store, change) == 0
+    files = {path.name: path.read_bytes() for path in (store / "config").glob("*.json")}
+    assert [name for name, data in files.items() if b"stateVersion" in data] == []
+    assert {name for name, data in files.items() if b"dataVersion" in data} == {"subscriptionGroup.json", "topics.json"}
+    with open_store(store) as found:
+        assert found.version.line == "4.9"
+
+
 @pytest.mark.parametrize("keys", [{}, {"enableLmq": "true"}])
 def test_positions_are_kept_in_the_file_that_has_them(tmp_path, keys):
     store = copy_store("orders-4.9.7", tmp_path)
