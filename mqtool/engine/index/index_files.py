@@ -124,10 +124,18 @@ class Index:
         if not self._background:
             self._flush_now(writer)
             return
-        thread = threading.Thread(target=self._flush_now, args=(writer,), name="mqtool-index-flush", daemon=True)
+        thread = threading.Thread(
+            target=self._flush_in_background, args=(writer,), name="mqtool-index-flush", daemon=True
+        )
         self._flushing = [running for running in self._flushing if running.is_alive()]
         self._flushing.append(thread)
         thread.start()
+
+    def _flush_in_background(self, writer: IndexWriter) -> None:
+        try:
+            self._flush_now(writer)
+        except OSError as error:  # of the log: the checkpoint does not confirm the file, so a crash rebuilds it
+            _LOG.error("log not flushed for index file path=%s error=%s", writer.file.path, error)
 
     def _flush_now(self, writer: IndexWriter) -> None:
         try:

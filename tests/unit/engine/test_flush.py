@@ -282,3 +282,20 @@ def test_the_rest_is_not_flushed_while_a_put_flushes_and_an_error_leaves_it_for_
     assert (store.flushed_offset, clock.slept) == (end, [1])
     with pytest.raises(StoreError):
         store.close()
+
+
+def test_a_log_that_cannot_be_flushed_for_a_full_index_file_is_reported_in_one_line(opened, caplog):
+    """In the thread that flushes the file, where nobody catches an error."""
+    store = opened()
+    store.put("T", 0, b"x", b"KEYS\x01k\x02")
+    store.dispatch()
+    index = store._components.index
+
+    def fails(_end_timestamp):
+        raise OSError("no space")
+
+    index.when_full = fails
+    index._flush_in_background(index.files[0])
+    assert [one.getMessage() for one in caplog.records] == [
+        f"log not flushed for index file path={index.files[0].file.path} error=no space"
+    ]
