@@ -85,9 +85,11 @@ def policy_from_config(config: BrokerConfig) -> RetentionPolicy:
     forcibly = config.flag("cleanFileForciblyEnable")
     if forcibly is not None:
         found["forcibly"] = forcibly
+    source = config.source or "configuration"
     hours = config.text("deleteWhen")
     if hours is not None:
-        found["delete_hours"] = _hours_of(hours, config.source or "configuration")
+        found["delete_hours"] = _hours_of(hours, source)
+    _refuse_replicas(config.integer("replicasPerDiskPartition") or 1, source)
     return RetentionPolicy(**found)
 
 
@@ -106,6 +108,16 @@ def _hours_of(text: str, source: str) -> tuple[int, ...]:
         ) from error
 
 
+def _refuse_replicas(count: int, source: str) -> None:
+    """Refuses a disk that several brokers share (CleanCommitLogService.isSpaceToDelete, 5.5.0)."""
+    if count > 1:
+        raise UsageError(
+            f"{source}: replicasPerDiskPartition: expected 1, found {count}, with which a broker compares the size of "
+            "its own files with a part of the disk; mqtool does not do that and would delete more. Set it to 1 to "
+            "delete by the usage of the disk"
+        )
+
+
 _PER_CENT = {"diskSpaceCleanForciblyRatio": "force_ratio", "diskSpaceWarningLevelRatio": "warning_ratio"}
 _KEYS = {
     "fileReservedTime": "reserved_hours",
@@ -117,7 +129,7 @@ _KEYS = {
 }
 
 
-KEYS = frozenset({*_KEYS, *_PER_CENT, "cleanFileForciblyEnable", "deleteWhen"})
+KEYS = frozenset({*_KEYS, *_PER_CENT, "cleanFileForciblyEnable", "deleteWhen", "replicasPerDiskPartition"})
 """Broker's keys of the policy, which each run of retention reads again."""
 
 
