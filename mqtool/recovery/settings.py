@@ -20,11 +20,19 @@ from mqtool.store import broker_config, layout
 from mqtool.store.broker_config import LOG_PATH_KEYS, BrokerConfig
 from mqtool.store.configured_place import place_or_name
 from mqtool.store.dledger_place import LedgerPlace, ledger_place
-from mqtool.store.file_sizes import KnownSize
+from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, KnownSize
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
 from mqtool.store.recovery_rules import recovery_rules
 
 DEFAULT_SEGMENT_SIZE = 1 << 30
+_DEFAULT_SIZES = {
+    COMMIT_LOG.key: DEFAULT_SEGMENT_SIZE,
+    CONSUME_QUEUE.key: consume_queue.DEFAULT_FILE_SIZE,
+    BATCH_CONSUME_QUEUE.key: batch_consume_queue.DEFAULT_FILE_SIZE,
+    "maxHashSlotNum": DEFAULT_SHAPE.slots,
+    "maxIndexNum": DEFAULT_SHAPE.places,
+}
+"""Defaults of the sizes that a start depends on (MessageStoreConfig, 4.9.7, 5.5.0)."""
 _LEFT_OVER = {
     file_names.LOCK,
     file_names.ABORT,
@@ -87,6 +95,7 @@ def settings_of(
         UsageError: the node of the DLedger group cannot be determined.
     """
     scope.refuse_other_engines(root, config)
+    config = _with_defaults_for_ignored(config)
     found = _layout(root, config)
     segment = _size_or_default(found.commit_log_size if found else None, DEFAULT_SEGMENT_SIZE)
     queue = _size_or_default(found.consume_queue_size if found else None, consume_queue.DEFAULT_FILE_SIZE)
@@ -108,6 +117,20 @@ def settings_of(
         dledger=_ledger_place(root, config),
         unmodelled_parts=scope.unmodelled_parts(root, config),
     )
+
+
+def _with_defaults_for_ignored(config: BrokerConfig) -> BrokerConfig:
+    """Returns a configuration in which sizes that the broker ignores have its defaults, instead of those of the files.
+
+    A broker does not look at its files: with `mappedFileSizeCommitLog=abc` it expects segments of 1 GiB
+    (MixAll.properties2Object, 4.9.7, 5.5.0).
+    """
+    ignored = {
+        key: str(default)
+        for key, default in _DEFAULT_SIZES.items()
+        if config.value(key) is not None and config.integer(key) is None
+    }
+    return BrokerConfig({**config.values, **ignored}, config.directory, config.source) if ignored else config
 
 
 def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:

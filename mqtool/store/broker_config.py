@@ -152,16 +152,18 @@ class BrokerConfig(Struct, frozen=True):
         found = {key: effective_value(key, value) for key, value in self.values.items()}
         return {key: value for key, value in found.items() if value is not None}
 
+    def value(self, key: str) -> str | None:
+        """Returns the text of a key, or that of its old spelling; None if both are absent."""
+        legacy = (old for old, new in LEGACY_KEYS.items() if new == key)
+        return next((self.values[name] for name in (key, *legacy) if name in self.values), None)
+
     def integer(self, key: str) -> int | None:
         """Returns an integer; None if the key is absent, or if a broker ignores the value in the file.
 
         Raises:
             UsageError: a value that was given directly is not an integer.
         """
-        value = self.values.get(key)
-        if value is None:
-            legacy = (old for old, new in LEGACY_KEYS.items() if new == key and old in self.values)
-            value = next((self.values[old] for old in legacy), None)
+        value = self.value(key)
         if value is None:
             return None
         number = effective_value(key, value)

@@ -9,8 +9,10 @@ import pytest
 
 from mqtool.errors import NotAStoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import checkpoint, commit_log, timer
+from mqtool.formats.release import Release
 from mqtool.recovery import Outcome, predict
 from mqtool.recovery.losses import Claims, places
+from mqtool.recovery.settings import read_config, settings_of
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, shape_keys, store_fixture, tree_digest
 from tests.unit.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, named, patch
@@ -371,6 +373,28 @@ def test_5_5_refuses_a_directory_in_place_of_a_file_of_the_timer(name, store):
     (store.root / name).mkdir(parents=True)
     found = start(store)
     assert (found.exit, found.refusal) == (-3, f"java.io.FileNotFoundException: {store.root / name} (Is a directory)")
+
+
+@BOTH
+@pytest.mark.parametrize("value", ["abc", f"{SEGMENT} ", str(1 << 31)])
+def test_a_size_that_a_broker_ignores_is_its_default_and_not_that_of_the_files(value, release, store, tmp_path):
+    """MixAll.properties2Object leaves the field as it is (4.9.7, 5.5.0)."""
+    config = tmp_path / "broker.conf"
+    lines = [f"{key}={number}" for key, number in KEYS.items()]
+    config.write_text("\n".join([*lines, f"mappedFileSizeCommitLog={value}"]))
+    refused = predict(store.root, release, config)
+    assert (refused.exit, "length not matched message store config value" in (refused.refusal or "")) == (-3, True)
+    config.write_text("\n".join([*lines, f"mappedFileSizeCommitLog={1 << 30}"]))
+    assert refused == predict(store.root, release, config)
+    config.write_text("\n".join(lines))
+    assert predict(store.root, release, config).runs
+
+
+def test_an_index_size_that_a_broker_ignores_is_its_default(store, tmp_path):
+    config = tmp_path / "broker.conf"
+    config.write_text("maxHashSlotNum=many\nmaxIndexNum=20")
+    found = settings_of(store.root, Release(5, 5), read_config(config))
+    assert (found.index_slots, found.index_entries) == (5_000_000, 20)
 
 
 def test_what_a_start_also_uses_is_left_open(store):
