@@ -114,7 +114,7 @@ class Classifier:
         ranges.sort(key=lambda part: part.start)
         self._losses = Losses(tuple(ranges))
         self._unknown[Area.COMMIT_LOG] = self._log_failure
-        config.check_config_files(self._survey.root, self._config, self._collector)
+        config.check_config_files(self._survey, self._config, self._collector)
         areas = [Area.CONSUME_QUEUE, Area.INDEX, Area.CHECKPOINT, Area.CONFIG]
         if any(queue.is_batch for queue in self._survey.queues):
             areas.append(Area.BATCH_CONSUME_QUEUE)
@@ -375,7 +375,7 @@ class Classifier:
 
     def _config_files(self) -> None:
         survey, metadata = self._survey, self._store.metadata
-        reason, unread = config.check_config_files(survey.root, self._config, self._collector)
+        reason, unread = config.check_config_files(survey, self._config, self._collector)
         reason = reason or next((problem for problem in metadata.problems if "RocksDB" in problem), "")
         if reason:
             self._unknown[Area.CONFIG] = reason

@@ -11,7 +11,10 @@ from pathlib import Path
 from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import config_files, config_json, file_names, topics
 from mqtool.formats.config_files import BATCH_QUEUES, TopicConfig
+from mqtool.formats.release import Release
 from mqtool.formats.topics import TopicQueue, is_made_by_broker
+from mqtool.recovery import table_shapes
+from mqtool.recovery.table_text import read_table
 from mqtool.store import config_tables
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.consume_queue import has_record, units_from
@@ -55,11 +58,11 @@ _DELIVERY_MS = 5_000
 """A message that was due this many ms before the newest record must have been delivered."""
 
 
-def check_config_files(root: Path, config: BrokerConfig, collector: FindingCollector) -> tuple[str, frozenset[str]]:
+def check_config_files(survey: Survey, config: BrokerConfig, collector: FindingCollector) -> tuple[str, frozenset[str]]:
     """Checks every file.
 
     Args:
-        root: of the store.
+        survey: of the store.
         config: of the broker.
         collector: receives the findings.
 
@@ -67,7 +70,7 @@ def check_config_files(root: Path, config: BrokerConfig, collector: FindingColle
         Why the check could not run, "" if it could; and the names of files that the operating system refuses to
         read.
     """
-    directory = root / file_names.CONFIG
+    directory = survey.root / file_names.CONFIG
     if directory.exists() and not directory.is_dir():
         words = f"expected a directory, found a {kind_of(directory.stat().st_mode)}"
         collector.add("config-not-read", directory, words)
@@ -75,7 +78,8 @@ def check_config_files(root: Path, config: BrokerConfig, collector: FindingColle
     if not directory.is_dir():
         return f"{file_names.CONFIG}/ is missing: topics, groups and offsets could not be compared", frozenset()
     names = {entry.name for entry in list_directory(directory)}
-    unread = frozenset(name for name in _PARSERS if not _file(directory, name, names, collector))
+    release = survey.release if survey.line is not None else None
+    unread = frozenset(name for name in _PARSERS if not _file(directory, name, names, release, collector))
     for needed in () if config_tables.unread_database(directory, config) else _ALWAYS:
         if needed in names or needed + file_names.BACKUP_SUFFIX in names or _ROCKSDB.get(needed) in names:
             continue
@@ -87,18 +91,18 @@ def check_config_files(root: Path, config: BrokerConfig, collector: FindingColle
     return "", unread
 
 
-def _file(directory: Path, name: str, names: set[str], collector: FindingCollector) -> bool:
+def _file(directory: Path, name: str, names: set[str], release: Release | None, collector: FindingCollector) -> bool:
     """Checks a file; returns False if the operating system refused to read it and it is needed."""
     backup = name + file_names.BACKUP_SUFFIX
     if name not in names and backup not in names:
         return True
     at = name
     try:
-        problem = _problem(directory / name, _PARSERS[name]) if name in names else "no such file"
+        problem = _problem(directory / name, name, release) if name in names else "no such file"
         if not problem:
             return True
         at = backup
-        of_backup = _problem(directory / backup, _PARSERS[name]) if backup in names else "no such file"
+        of_backup = _problem(directory / backup, name, release) if backup in names else "no such file"
     except UnreadableError as error:
         collector.add("config-not-read", directory / at, error.reason)
         return False
@@ -108,14 +112,26 @@ def _file(directory: Path, name: str, names: set[str], collector: FindingCollect
     return True
 
 
-def _problem(path: Path, parse: Callable[[bytes], object]) -> str:
+def _problem(path: Path, name: str, release: Release | None) -> str:
+    """Returns why a file, or its backup, cannot be read; "" if it can.
+
+    Args:
+        path: the file.
+        name: name of the table.
+        release: whose parser decides about the values in it; None if unknown.
+    """
     try:
-        parse(read_file(path))
+        data = read_file(path)
+        _PARSERS[name](data)
     except UnreadableError:
         raise
     except (FormatError, StoreError) as error:
         return str(error).removeprefix(f"{path}: ")
-    return ""
+    try:
+        is_taken = release is None or table_shapes.fits(name, read_table(data, release=release), release=release)
+    except (ValueError, RecursionError):  # it is unknown whether the broker's parser takes it
+        return ""
+    return "" if is_taken else f"{release} refuses a key or value in it, for instance a number that is out of range"
 
 
 def check_topics(
