@@ -19,7 +19,7 @@ from mqtool.formats.consume_queue_ext import ext_address
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.consume_queue_ext import ext_units
 from mqtool.store.files import ReadFile, read_file
-from mqtool.store.index_file import IndexFile
+from mqtool.store.index_file import IndexFile, entries_written, places_of
 from mqtool.store.known_file import KnownFile
 from mqtool.values import asdict
 
@@ -45,23 +45,36 @@ ORDINALS = {
 """The field by which rows of a kind are numbered, in ascending order; a range selects by it."""
 
 
-def rows_of(file: KnownFile, config: BrokerConfig | None = None) -> Iterator[Row]:
+def rows_of(
+    file: KnownFile, config: BrokerConfig | None = None, damaged: Callable[[FormatError], None] | None = None
+) -> Iterator[Row]:
     """Yields the rows of one file.
 
     Args:
         file: of any kind but COMMIT_LOG.
         config: supplies what files do not state: maxHashSlotNum.
+        damaged: receives bytes that are not an entry, if reading continues after them; otherwise they are an error.
 
     Raises:
-        FormatError: some bytes are not an entry; the rows before them have been yielded.
+        FormatError: some bytes are not an entry, and what follows cannot be read; the rows before have been yielded.
         LayoutError: neither the file nor the configuration shows how it is divided.
         StoreError: the file cannot be read.
     """
     try:
-        yield from _READERS[file.kind](file, config or BrokerConfig())
+        for row in _READERS[file.kind](file, config or BrokerConfig()):
+            if not isinstance(row, FormatError):
+                yield row
+            elif damaged is None:
+                raise row
+            else:
+                damaged(_in_file(row, file))
     except FormatError as error:
-        reason = f"{str(error).partition(': ')[2]}; in {file.path}"
-        raise FormatError(reason, layout=error.layout, field=error.field, position=error.position) from error
+        raise _in_file(error, file) from error
+
+
+def _in_file(error: FormatError, file: KnownFile) -> FormatError:
+    reason = f"{str(error).partition(': ')[2]}; in {file.path}"
+    return FormatError(reason, layout=error.layout, field=error.field, position=error.position)
 
 
 def unit_positions(file: ReadFile, unit: Unit[Any]) -> Iterator[tuple[int, tuple[int, ...]]]:
@@ -115,16 +128,24 @@ def _consume_queue_ext(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
             yield {**place, **asdict(unit), "bit_map": unit.bit_map.hex()}
 
 
-def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
+def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row | FormatError]:
+    with ReadFile(file.path) as opened:  # before the header: a broker that is running updates that last
+        used_end = opened.used_end(index_file.HEADER_SIZE)
     index = IndexFile(file.path, config.integer("maxHashSlotNum"))
-    if not index.entry_count:
+    slots = index.require_slots() if index.entry_count else index.slot_count
+    written = entries_written(used_end, slots) if slots else 0
+    if written > index.entry_count or (not slots and used_end > index_file.HEADER_SIZE):
+        found = f"{written} are written" if slots else f"the bytes up to {used_end} are not all zeros"
+        words = f"the header states {index.entry_count} entries, but {found}"
+        yield FormatError(words, layout=index_file.HEADER.name, field="index_count")
+    if not slots:
         return
-    slots = index.require_slots()
+    last = max(index.entry_count, min(written, places_of(index.size, slots) - 1))
     begin = index.header.begin_timestamp
     count = PIECE // index_file.ENTRY_SIZE
     with ReadFile(file.path) as opened:
-        for first in range(1, index.entry_count + 1, count):
-            size = min(count, index.entry_count + 1 - first) * index_file.ENTRY_SIZE
+        for first in range(1, last + 1, count):
+            size = min(count, last + 1 - first) * index_file.ENTRY_SIZE
             data = opened.read(index_file.entry_position(first, slots), size)
             entries = index_file.ENTRY.rows(data)
             for number, values in enumerate(entries.tolist(), first):
@@ -154,22 +175,35 @@ def _timer_wheel(file: KnownFile, config: BrokerConfig) -> Iterator[Row]:
                 yield {"slot": position // timer.SLOT_SIZE, **row, "deliver_time": time}
 
 
-def _timer_log(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
+def _timer_log(file: KnownFile, _: BrokerConfig) -> Iterator[Row | FormatError]:
     with ReadFile(file.path) as opened:
-        data_end, at = opened.data_end(), 0
-        while at < data_end:
+        end, at = opened.used_end(), 0
+        bad: FormatError | None = None
+        while at < end:
             data = opened.read(at, timer.LOG_UNIT_SIZE)
             unit = timer.unit_at(data)
+            if unit is None and timer.is_log_end(data, 0):
+                break
             if unit is None:
-                if timer.is_unused(data):
-                    return
-                unit = timer.LOG_UNIT.parse(data)
-                field, found = "size", f"expected size {timer.LOG_UNIT_SIZE}, found {unit.size}"
-                if unit.size == timer.LOG_UNIT_SIZE:
-                    field, found = "magic", f"invalid magic {unit.magic:#x}"
-                raise FormatError(found, layout=timer.LOG_UNIT.name, field=field, position=at)
-            yield {"position": file.base + at, **asdict(unit), "deliver_time": unit.deliver_time}
-            at += unit.size
+                bad = bad or _no_timer_unit(data, at)
+            else:
+                if bad is not None:
+                    yield bad
+                    bad = None
+                yield {"position": file.base + at, **asdict(unit), "deliver_time": unit.deliver_time}
+            at += timer.LOG_UNIT_SIZE
+        if bad is not None:
+            yield bad
+
+
+def _no_timer_unit(data: bytes, position: int) -> FormatError:
+    unit = timer.LOG_UNIT.parse_start(data)
+    field, found = "size", f"expected size {timer.LOG_UNIT_SIZE}, found {unit.size}"
+    if unit.size == timer.LOG_UNIT_SIZE:
+        field, found = "magic", f"invalid magic {unit.magic:#x}"
+    if len(data) < timer.LOG_UNIT_SIZE:
+        field, found = "", f"expected {timer.LOG_UNIT_SIZE} bytes, found {len(data)}"
+    return FormatError(found, layout=timer.LOG_UNIT.name, field=field, position=position)
 
 
 def _timer_checkpoint(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
@@ -228,7 +262,7 @@ def _ledger_index(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
             yield {"file": file.path.name, **_row(dledger.INDEX_UNIT, values)}
 
 
-_READERS: dict[FileKind, Callable[[KnownFile, BrokerConfig], Iterator[Row]]] = {
+_READERS: dict[FileKind, Callable[[KnownFile, BrokerConfig], Iterator[Row | FormatError] | Iterator[Row]]] = {
     FileKind.CONSUME_QUEUE: _consume_queue,
     FileKind.BATCH_CONSUME_QUEUE: _batch_consume_queue,
     FileKind.CONSUME_QUEUE_EXT: _consume_queue_ext,

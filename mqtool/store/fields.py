@@ -1,11 +1,11 @@
 """Records, units, entries and headers field by field, with their bytes: the content of `dump --hex`."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from msgspec.structs import replace
 
 from mqtool.choices import FileKind
-from mqtool.errors import UnsupportedFormatError
+from mqtool.errors import FormatError, UnsupportedFormatError
 from mqtool.formats import checkpoint, commit_log, consume_queue_ext, dledger, hosts, index_file, timer
 from mqtool.formats.annotate import FieldBytes, annotate
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
@@ -51,8 +51,13 @@ def record_fields(log: CommitLog, physical_offset: int, size: int) -> Annotated:
     return physical_offset, with_hosts
 
 
-def file_fields(file: KnownFile, config: BrokerConfig | None = None) -> Iterator[Annotated]:
+def file_fields(
+    file: KnownFile, config: BrokerConfig | None = None, damaged: Callable[[FormatError], None] | None = None
+) -> Iterator[Annotated]:
     """Yields the units of a file with their addresses: positions, plus the base where the file has one.
+
+    Args:
+        file, config, damaged: as for `entries.rows_of`.
 
     Raises:
         UnsupportedFormatError: the file is text.
@@ -67,7 +72,7 @@ def file_fields(file: KnownFile, config: BrokerConfig | None = None) -> Iterator
     elif file.kind is FileKind.INDEX_FILE:
         yield from _entries(file, config or BrokerConfig())
     elif file.kind in _WALKED:
-        yield from _by_rows(file)
+        yield from _by_rows(file, damaged)
     else:
         raise UnsupportedFormatError(f"{file.path}: is text and has no binary fields; leave out --hex")
 
@@ -93,9 +98,9 @@ def _entries(file: KnownFile, config: BrokerConfig) -> Iterator[Annotated]:
             yield position, annotate(unit.layout, data, name=unit.name)
 
 
-def _by_rows(file: KnownFile) -> Iterator[Annotated]:
+def _by_rows(file: KnownFile, damaged: Callable[[FormatError], None] | None) -> Iterator[Annotated]:
     """Handles kinds whose units are found only by a walk: rows contain their positions."""
     layout, name, size = _WALKED[file.kind]
     with ReadFile(file.path) as opened:
-        for row in rows_of(file):
+        for row in rows_of(file, damaged=damaged):
             yield row[name], annotate(layout, opened.read(row[name] - file.base, size or row["size"]))

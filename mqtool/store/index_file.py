@@ -288,6 +288,16 @@ def places_of(size: int, slots: int) -> int:
     return (size - HEADER_SIZE - slots * SLOT_SIZE) // ENTRY.size
 
 
+def entries_written(used_end: int, slots: int) -> int:
+    """Returns the number of the last entry that is not zero, independent of the header's count.
+
+    Args:
+        used_end: position in the file after the last byte that is not zero.
+        slots: number of slots.
+    """
+    return max(0, -(-(used_end - index_file.entry_position(1, slots)) // ENTRY.size))
+
+
 def possible_slots(size: int, data_end: int, entries: int) -> list[int]:
     """Returns the slot counts that fit a file's length and the end of its data, the most likely first.
 

@@ -15,9 +15,8 @@ from mqtool.jobs.throttle import Throttle
 from mqtool.kernels import kernels
 from mqtool.records.index_build import chain
 from mqtool.store.files import ReadFile
-from mqtool.store.index_file import Shape
+from mqtool.store.index_file import Shape, entries_written
 from mqtool.verify.checksums import Buckets, Sums, mix_entries
-from mqtool.verify.index_shape import entries_written
 from mqtool.verify.survey import Survey
 
 CHUNK = 1 << 15
@@ -115,7 +114,7 @@ class _Scan:
     def run(self, throttle: Throttle) -> None:
         facts, header = self.facts, self.facts.header
         room = max(0, (facts.size - HEADER_SIZE - self._shape.slots * SLOT_SIZE) // ENTRY.size - 1)
-        written = min(entries_written(self._file, self._shape), room)
+        written = min(entries_written(self._file.used_end(), self._shape.slots), room)
         facts.entries = min(written, header.entry_count) if self._survey.live else written
         facts.begin = header.begin_timestamp
         for first in range(1, facts.entries + 1, CHUNK):

@@ -80,9 +80,3 @@ def _first_entry(path: Path, shape: Shape) -> tuple[int, int] | None:
     if len(data) < ENTRY.size or not any(data):
         return None
     return ENTRY.parse(data).physical_offset, header.begin_timestamp
-
-
-def entries_written(file: ReadFile, shape: Shape) -> int:
-    """Returns the number of the last entry that is not zero, independent of the header's count."""
-    start = index_file.entry_position(1, shape.slots)
-    return max(0, -(-(file.used_end() - start) // ENTRY.size))

@@ -11,6 +11,7 @@ from mqtool.formats.timer import SLOT, SLOT_SIZE, TimerSlot
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.stores import answered, answers, copy_store, fixture, summary
+from tests.support.unreadable import unreadable
 
 QUEUES = [store for store in answered("queues") if store.directory]
 INDEXED = [store for store in answered("index") if store.directory]
@@ -372,3 +373,107 @@ def test_options_for_messages_are_refused(mqtool, option):
     result = mqtool("dump", ORDERS / "checkpoint", *option)
     assert (result.code, result.stdout) == (2, b"")
     assert "messages" in result.stderr
+
+
+# --- damaged and unreadable files among others -----------------------------------------------------------------------
+
+
+def patch(path, position, data):
+    with path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+
+
+def partly(mqtool, *arguments):
+    result = mqtool("dump", *arguments, "--format", "jsonl")
+    assert result.code == 1, result.stderr
+    return result.lines, result.stderr
+
+
+@pytest.mark.parametrize("options", [[], ["--offset", "0:end"], ["--hex"]], ids=str)
+@pytest.mark.parametrize("bad", [range(1, 2), range(3), range(18, 19)], ids=str)
+def test_reading_a_timer_log_continues_after_a_damaged_unit(mqtool, tmp_path, bad, options):
+    log = copy_store("timer-5.5.0", tmp_path) / "timerlog"
+    rows = lines(mqtool, log, *options)
+    place, units = ("record", len({row["record"] for row in rows})) if options == ["--hex"] else ("position", len(rows))
+    assert units == 25
+    for unit in bad:
+        patch(min(log.iterdir()), unit * 52, bytes(8))
+    found, notes = partly(mqtool, log, *options)
+    assert found == [row for row in rows if row[place] // 52 not in bad]
+    assert notes.count("\n") == 1
+    assert f"position {bad[0] * 52}: expected size 52, found 0" in notes
+
+
+@pytest.mark.parametrize("options", [[], ["--offset", "0:end"], ["--hex"]], ids=str)
+def test_reading_continues_after_an_index_file_without_slots(mqtool, tmp_path, options):
+    index = copy_store("orders-5.5.0", tmp_path) / "index"
+    path = sorted(index.iterdir())[2]
+    one, rows = lines(mqtool, path, *options), lines(mqtool, index, *options)
+    patch(path, 40, bytes(400))
+    found, notes = partly(mqtool, index, *options)
+    assert len(found) == len(rows) - len(one)
+    assert f"{path.name}: does not state how many slots it has" in notes
+    assert mqtool("dump", path, *options).code == 4
+
+
+def test_entries_that_the_header_does_not_count_are_printed_and_reported(mqtool, tmp_path):
+    index = copy_store("orders-5.5.0", tmp_path) / "index"
+    path, config = min(index.iterdir()), tmp_path / "broker.conf"
+    rows, shape = lines(mqtool, path), lines(mqtool, path, "--kind", "index-header")[0]
+    config.write_text(f"maxHashSlotNum={shape['slots']}\nmaxIndexNum={shape['max_entries']}\n")
+    for count in (0, 1, 7):
+        patch(path, 36, count.to_bytes(4, "big"))
+        found, notes = partly(mqtool, path, "--config", config)
+        assert found == rows
+        assert f"states {max(0, count - 1)} entries, but {len(rows)} are written" in notes
+    patch(path, 36, bytes(4))
+    found, notes = partly(mqtool, index)
+    assert (len(found), "states 0 entries, but the bytes up to" in notes) == (
+        len(lines(mqtool, ORDERS / "index")) - len(rows),
+        True,
+    )
+
+
+def test_reading_continues_after_a_damaged_or_unreadable_file_of_configuration(mqtool, tmp_path, monkeypatch):
+    config = copy_store("orders-5.5.0", tmp_path) / "config"
+    rows = lines(mqtool, config)
+    others = [row for row in rows if row["file"] not in ("topics.json", "consumerFilter.json")]
+    (config / "consumerFilter.json").write_text('{"a":')
+    with unreadable(monkeypatch, config / "topics.json"):
+        found, notes = partly(mqtool, config)
+    assert (found, len(found) < len(rows)) == (others, True)
+    assert "consumerFilter.json" in notes
+    assert f"unknown: {config / 'topics.json'}: cannot be opened: Permission denied" in notes
+
+
+def test_units_of_an_unreadable_queue_file_are_unknown_and_others_are_printed(mqtool, tmp_path, monkeypatch):
+    queues = copy_store("orders-5.5.0", tmp_path) / "consumequeue"
+    rows, path = lines(mqtool, queues), queues / "Orders" / "0" / f"{0:020}"
+    for options in ([], ["--offset", "0:end"]):
+        with unreadable(monkeypatch, path):
+            found, notes = partly(mqtool, queues, *options)
+        assert found == [row for row in rows if (row["topic"], row["queue_id"]) != ("Orders", 0)]
+        assert notes == f"mqtool: unknown: {path}: cannot be opened: Permission denied\n"
+
+
+# --- selections that match nothing -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("place", "options", "code", "words"),
+    [
+        ("consumequeue", ["-t", "nope"], 1, "no topic matches 'nope'; there are "),
+        ("consumequeue", ["-t", "Orders", "-q", "99"], 1, "no queue 99 in the selected topics"),
+        ("", ["--kind", "consume-queue", "-t", "nope"], 1, "no topic matches 'nope'"),
+        ("commitlog", ["-t", "nope"], 1, "no topic matches 'nope'"),
+        ("commitlog", ["-q", "99"], 1, "no queue 99"),
+        ("commitlog/00000000000000000000", ["-t", "nope"], 1, "no topic matches 'nope'"),
+        ("index", ["-t", "Orders"], 2, "files of kind index-file in this place belong to none"),
+        ("config", ["-q", "0"], 2, "files of kind config in this place belong to none"),
+    ],
+)
+def test_a_selection_that_can_match_nothing_is_refused(mqtool, place, options, code, words):
+    result = mqtool("dump", ORDERS / place, *options, "-f", "json")
+    assert (result.code, words in result.stderr) == (code, True), result.stderr
+    assert "mqtool info" not in result.stderr

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -52,7 +52,7 @@ from mqtool.cli.progress import show_progress
 from mqtool.cli.ranges import Range
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_tables import TABLES
-from mqtool.errors import UsageError
+from mqtool.errors import FormatError, StoreError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.siblings.registry import recognise, store_of_file
 
@@ -82,6 +82,7 @@ KindOption = Annotated[
 _MESSAGES_ONLY = ("time", "tag", "key", "unique_key", "user_property", "grep", "max_bytes")
 """Options that select messages, not entries of other files."""
 Row = dict[str, Any]
+R = TypeVar("R")
 
 
 @prints(MESSAGE, *SCHEMAS.values(), *TABLES.values(), field_rows.FIELD)
@@ -176,18 +177,18 @@ def _messages(
     from mqtool.store.json_lines import json_lines
     from mqtool.store.log_file import LogFiles
 
-    is_part = isinstance(stores[0], LogFiles)
-    if view.follow and is_part:
+    if view.follow and isinstance(stores[0], LogFiles):
         raise UsageError("--follow needs the root directory of a store; give it as PATH")
-    if not is_part and not view.follow:  # who follows may wait for a topic that is still to come
-        require_selected(stores, filters.topic, filters.queue)
     report = DamageReport(lines=view.damage is DamageMode.STDERR)
+    for store in stores:
+        report.unknown([*store.unlisted_parts(of_log=True), *store.skip_unreadable()])
+    if not view.follow:  # who follows may wait for a topic that is still to come
+        require_selected(stores, filters.topic, filters.queue)
     stream = MessageStream(report, filters.limit, filters.byte_limit(), view.explode)
     rows = view.rows()
     schema = field_rows.FIELD if view.hex else rows.schema
     output = Output(invocation, schema, view.format, live=view.follow)
     for store in stores:
-        report.unknown([*store.unlisted_parts(of_log=True), *store.skip_unreadable()])
         selection = filters.keywords(store.commit_log.min_offset, store.commit_log.max_offset)
         if view.hex:
             output.rows(_fields(store, stream.items(store.messages(**selection))))
@@ -226,6 +227,7 @@ def _files(
     invocation: Invocation, files: Sequence[KnownFile], config: Path | None, filters: Filters, view: MessageView
 ) -> ExitCode:
     """Prints files of one kind without messages: units, entries, slots, configuration."""
+    from mqtool.cli.selected import require_selected_files
     from mqtool.store import broker_config
     from mqtool.store.fields import file_fields
     from mqtool.store.globs import Globs
@@ -237,27 +239,58 @@ def _files(
         filters.refuse("offset", why="does not apply to --hex for these files; leave it out")
     keys = broker_config.load(config)
     globs = Globs(filters.topic)
+    require_selected_files(files, filters.topic, filters.queue)
     chosen = [file for file in files if _is_wanted(file, globs, filters.queue)]
+    report = DamageReport()
     if view.hex:
-        rows = field_rows.rows(found for file in chosen for found in file_fields(file, keys))
+        each = (_readable(file_fields(file, keys, _noting(report)), report, chosen) for file in chosen)
+        rows = field_rows.rows(found for fields in each for found in fields)
     else:
-        rows = _selected(chosen, keys, filters)
+        rows = _selected(chosen, keys, filters, report)
     output = Output(invocation, field_rows.FIELD if view.hex else SCHEMAS[files[0].kind], view.format)
     output.rows(islice(rows, filters.limit))
-    return output.finish()
+    return output.finish(report.code())
 
 
 def _is_wanted(file: KnownFile, globs: Globs, queue_id: int | None) -> bool:
     return queue_id in (None, file.queue_id) and globs.matches(file.topic or "")
 
 
-def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters) -> Iterator[Row]:
+def _noting(report: DamageReport) -> Callable[[FormatError], None]:
+    return lambda error: report.report(f"damage: {error}")
+
+
+def _readable(rows: Iterator[R], report: DamageReport | None, files: Sequence[KnownFile]) -> Iterator[R]:
+    """Yields what one of several files contains; an error ends only this file, and is reported. A single one raises."""
+    try:
+        yield from rows
+    except FormatError as error:
+        if len(files) == 1:
+            raise
+        if report is not None:
+            report.report(f"damage: {error}")
+    except StoreError as error:
+        if len(files) == 1:
+            raise
+        if report is not None:
+            report.unknown([str(error)])
+
+
+def _rows(files: Sequence[KnownFile], keys: BrokerConfig, report: DamageReport | None) -> Iterator[Row]:
+    """Yields the rows of files; without a report, damage is passed over."""
+    from mqtool.store.entries import rows_of
+
+    damaged = (lambda _: None) if report is None else _noting(report)
+    for file in files:
+        yield from _readable(rows_of(file, keys, damaged), report, files)
+
+
+def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters, report: DamageReport) -> Iterator[Row]:
     """Yields rows whose number is in the range; files of a queue are numbered consecutively."""
-    from mqtool.store.entries import ORDINALS, rows_of
+    from mqtool.store.entries import ORDINALS
 
     if not filters.offset or not files:
-        for file in files:
-            yield from rows_of(file, keys)
+        yield from _rows(files, keys, report)
         return
     limits = filters.range()
     if files[0].kind not in ORDINALS:
@@ -268,20 +301,18 @@ def _selected(files: list[KnownFile], keys: BrokerConfig, filters: Filters) -> I
     for file in files:
         series.setdefault(file.path if file.kind is FileKind.INDEX_FILE else file.path.parent, []).append(file)
     for same in series.values():
-        yield from _in_range(same, keys, limits)
+        yield from _readable(_in_range(same, keys, limits, report), report, files)
 
 
-def _in_range(files: list[KnownFile], keys: BrokerConfig, limits: Range) -> Iterator[Row]:
-    from mqtool.store.entries import ORDINALS, rows_of
+def _in_range(files: list[KnownFile], keys: BrokerConfig, limits: Range, report: DamageReport) -> Iterator[Row]:
+    from mqtool.store.entries import ORDINALS
 
     name = ORDINALS[files[0].kind]
     first, end = 0, 0
-    for file in files:
-        for row in rows_of(file, keys):
-            first = row[name] if not end else first
-            end = row[name] + 1
+    for row in _rows(files, keys, None):
+        first = row[name] if not end else first
+        end = row[name] + 1
     low, high = limits.offsets(first, end)
-    for file in files:
-        for row in rows_of(file, keys):
-            if (low is None or row[name] >= low) and (high is None or row[name] < high):
-                yield row
+    for row in _rows(files, keys, report):
+        if (low is None or row[name] >= low) and (high is None or row[name] < high):
+            yield row
