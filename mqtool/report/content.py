@@ -9,6 +9,7 @@ from msgspec import Struct, field
 
 from mqtool import words
 from mqtool.commands import command, opened
+from mqtool.errors import StoreError
 from mqtool.report.maps import Cell, Mark, damage_map, segment_map
 from mqtool.report.timeline import Chart, chart
 from mqtool.store import Store
@@ -127,9 +128,7 @@ def gather(
     lint = tuple(group for group in groups if CATALOGUE[group.code].area is Area.LINT)
     others = tuple(group for group in groups if group not in lint)
     queues, lags = _queues(store, answer)
-    waiting = [
-        messages.words_of(segment) for segment, undelivered in waiting_by_segment(store) for messages in undelivered
-    ]
+    waiting = _waiting(store)
     rows = {"ranges": losses.ranges, "queues": queues, "lags": lags, "waiting": waiting}
     shown = opened(store.path, store.config.file)
     steps = dict.fromkeys(step for group in others if group.severity is not Severity.NOTE for step in group.next_steps)
@@ -161,6 +160,15 @@ def gather(
             "info": command("info", shown),
         },
     )
+
+
+def _waiting(store: Store) -> list[str]:
+    """Returns a line for each segment and queue with messages that wait, or one that says why they are unknown."""
+    try:
+        found = waiting_by_segment(store)
+    except StoreError as error:
+        return [f"unknown: {error}"]
+    return [messages.words_of(segment) for segment, undelivered in found for messages in undelivered]
 
 
 def grouped(findings: Sequence[Finding]) -> tuple[Group, ...]:

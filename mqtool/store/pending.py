@@ -12,7 +12,7 @@ from enum import StrEnum
 import numpy as np
 from msgspec import Struct
 
-from mqtool.errors import FormatError, StoreError
+from mqtool.errors import FormatError, StoreError, UnreadableError
 from mqtool.formats import file_names, properties, service_records, topics
 from mqtool.formats.service_records import CheckPoint
 from mqtool.store import kv_popped, pull
@@ -115,13 +115,21 @@ def pending_counts(store: Store) -> list[PendingCount]:
     """Counts the waiting messages by kind, topic and group, and reports what cannot be determined.
 
     Only the first record of the retries and dead letters in a topic is read. If queues are in a RocksDB that cannot be
-    read, no number is known.
+    read, or the system does not let a file be read that decides what waits, no number is known.
 
     Raises:
-        StoreError: a file cannot be read.
+        StoreError: a file is damaged.
     """
-    if store.unread_queues:
-        return [PendingCount(kind, None, None, None, reason=store.unread_queues) for kind in PendingKind]
+    try:
+        reason = store.unread_queues
+        if not reason:
+            return _counts(store)
+    except UnreadableError as error:
+        reason = str(error)
+    return [PendingCount(kind, None, None, None, reason=reason) for kind in PendingKind]
+
+
+def _counts(store: Store) -> list[PendingCount]:
     counts: dict[tuple[PendingKind, str, str | None], PendingCount] = {}
     waiting = waiting_messages(store)
     for one in waiting:

@@ -10,6 +10,7 @@ from mqtool.repair.runbooks import RUNBOOKS, Request, run
 from tests.support.builder import StoreBuilder
 from tests.support.html_page import Page
 from tests.support.stores import FIXTURES, answers, copy_store, tree_digest
+from tests.support.unreadable import unreadable
 
 SEGMENT = 262144
 
@@ -155,6 +156,22 @@ SECOND = [
 def test_a_plan_to_trim_counts_what_waits_in_the_segments_that_go(mqtool, lives, tmp_path):
     found = mqtool("plan", "trim", lives, "--before", "262144", "-o", tmp_path / "plan.json", "-f", "json")
     assert [note for note in found.document["notes"] if "not delivered yet" in note] == FIRST
+
+
+@pytest.mark.parametrize("options", [[], ["--list"]])
+def test_what_waits_is_unknown_if_the_timers_checkpoint_cannot_be_read(mqtool, lives, monkeypatch, options):
+    with unreadable(monkeypatch, lives / "config/timercheck"):
+        found = mqtool("pending", lives, "-f", "json", *options)
+    assert found.code == ExitCode.NO
+    rows = found.document["rows"]
+    assert [row["messages"] for row in rows] == ([] if options else [None] * 6)
+    assert "nothing waits" not in found.stderr
+
+
+def test_the_report_says_that_what_waits_is_unknown(mqtool, lives, tmp_path, monkeypatch):
+    with unreadable(monkeypatch, lives / "config/timercheck"):
+        mqtool("report", lives, "-o", tmp_path / "page.html")
+    assert "unknown: " in (tmp_path / "page.html").read_text("utf-8")
 
 
 def test_the_runbook_of_a_full_disk_says_which_segments_hold_waiting_messages(lives):

@@ -118,7 +118,8 @@ def pending(
             require_selected([opened], topic)
         output = Output(ctx.obj, PENDING_MESSAGE if show else PENDING, output_format)
         if show:
-            messages = () if opened.unread_queues else pending_messages(opened)
+            is_known = any(row.messages is not None for row in counts)
+            messages = pending_messages(opened) if is_known else ()
             output.rows(_message(one) for one in messages if is_selected(one))
         else:
             output.rows(map(_count, counts))
