@@ -30,6 +30,7 @@ from mqtool.records.frames import Frames
 from mqtool.store.copies import copy_file, copy_tree
 from mqtool.store.files import list_directory, list_mapped_files
 from mqtool.store.filter_bit_maps import bit_maps_of
+from mqtool.store.rocksdb import has_data
 from mqtool.store.store import Store, open_store
 from mqtool.store.timer import read_log_file
 
@@ -66,6 +67,11 @@ class ConversionResult(Struct):
     unresolved: int = 0
     left_behind: list[str] = field(default_factory=list)
     rebuilt: Result = field(default_factory=Result)
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether every record is in the new log and its queue."""
+        return not self.damage and self.rebuilt.is_complete
 
 
 def convert(store: Store, target: Path, on_progress: OnProgress = ignore) -> ConversionResult:
@@ -108,8 +114,7 @@ class _Conversion:
         self._derived()
         handled = {*_COPIED, *_MADE, *_NEEDLESS, *self._ledger_parts()}
         found.left_behind = [e.name for e in list_directory(self._store.path) if e.name not in handled]
-        kept = self._store.path / file_names.ROCKSDB_STORE
-        if any(entry.name.endswith(".sst") for entry in list_directory(kept)):
+        if has_data(self._store.path / file_names.ROCKSDB_STORE):
             found.left_behind.append(file_names.ROCKSDB_STORE)  # timers or transactions, with old offsets
         return found
 

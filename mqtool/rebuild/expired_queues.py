@@ -10,6 +10,7 @@ from collections.abc import Collection, Iterable, Iterator
 from pathlib import Path
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from mqtool.formats import file_names
 from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
@@ -21,6 +22,10 @@ from mqtool.rebuild.settings import RebuildSettings
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.consume_queue import Queue
 from mqtool.store.store import Store, open_store
+
+NOWHERE = 1
+"""Physical offset before a log that begins later, for units without a record: 4.9 takes the first file of the log for
+0, wherever that begins (CommitLog.getData, 4.9.7)."""
 
 
 class ExpiredQueue(Struct, frozen=True):
@@ -39,6 +44,16 @@ class ExpiredQueue(Struct, frozen=True):
     queue_offset: int
     physical_offset: int
     unit: bytes
+
+    def moved(self) -> "ExpiredQueue":
+        """Returns the same for a store whose records have other physical offsets: its record is before all of them."""
+        if self.is_batch:
+            batch = BATCH_CONSUME_QUEUE_UNIT.parse(self.unit)
+            unit = BATCH_CONSUME_QUEUE_UNIT.build(replace(batch, physical_offset=NOWHERE))
+        else:
+            plain = CONSUME_QUEUE_UNIT.parse(self.unit)
+            unit = CONSUME_QUEUE_UNIT.build(replace(plain, physical_offset=NOWHERE))
+        return replace(self, physical_offset=NOWHERE, unit=unit)
 
 
 def expired_queues(store: Store, existing: Collection[QueueName], log_start: int) -> Iterator[ExpiredQueue]:
@@ -90,7 +105,13 @@ def _bounds(store: Store, log_start: int) -> Iterator[ExpiredQueue]:
 
 
 def write_expired_queues(
-    stores: Iterable[Store], target: Path, settings: RebuildSettings, config: BrokerConfig | None = None
+    stores: Iterable[Store],
+    target: Path,
+    settings: RebuildSettings,
+    config: BrokerConfig | None = None,
+    *,
+    expired_before: int | None = None,
+    without_topics: Collection[str] = (),
 ) -> None:
     """Writes the ends of queues whose messages have expired into a new store that has its log and its other queues.
 
@@ -99,18 +120,40 @@ def write_expired_queues(
         target: root of the new store.
         settings: sizes of the new files.
         config: to read the new store with.
+        expired_before: physical offset in the old stores before which records have expired, if they have other offsets
+            in the new store; None if they have the same.
+        without_topics: topics whose queues begin at 0 again.
 
     Raises:
         StoreError: a queue cannot be read or written.
     """
     with open_store(target, config) as made:
         existing = {QueueName(queue.topic, queue.queue_id) for queue in made.disk_queues()}
-        log_start = made.commit_log.min_offset
+        log_start = made.commit_log.min_offset if expired_before is None else expired_before
     with OutputFiles(target) as output:
         for store in stores:
             for expired in expired_queues(store, existing, log_start):
                 existing.add(expired.name)
-                write_expired(expired, output, settings)
+                if expired.name.topic not in without_topics:
+                    write_expired(expired if expired_before is None else expired.moved(), output, settings)
+
+
+def has_expired_queue(store: Store, expired_before: int) -> bool:
+    """Whether a store has a queue of which no message is left.
+
+    Args:
+        store: opened.
+        expired_before: physical offset before which records have expired.
+
+    Raises:
+        StoreError: a queue cannot be read.
+    """
+    left = {
+        QueueName(queue.topic, queue.queue_id)
+        for queue in store.disk_queues()
+        if queue.last_unit(lambda units: units["physical_offset"] >= expired_before) is not None
+    }
+    return next(expired_queues(store, left, expired_before), None) is not None
 
 
 def write_expired(queue: ExpiredQueue, output: OutputFiles, settings: RebuildSettings) -> None:

@@ -18,6 +18,7 @@ from mqtool.errors import RefusedError, UnsupportedFormatError, UsageError
 from mqtool.formats import checkpoint, file_names, timer
 from mqtool.jobs.atomic import write_new
 from mqtool.rebuild.dispatch_batch import RebuildScope
+from mqtool.rebuild.expired_queues import NOWHERE
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import rebuild
 from mqtool.rebuild.settings import settings_of
@@ -34,15 +35,15 @@ from mqtool.store.controller_files import epoch_file, has_epochs
 from mqtool.store.copies import copy_file
 from mqtool.store.files import MappedFile, list_mapped_files
 from mqtool.store.pending import pending_messages
+from mqtool.store.rocksdb import has_data
 from mqtool.store.selection import Selection
 from mqtool.store.store import Store, open_store
 from mqtool.store.timer import read_log_file
 from mqtool.store.topics import purgeable_topics
 from mqtool.words import size as bytes_text
 
-_NOWHERE = 1
-"""In place of physical offset 0 in units of purged messages: 4.9 takes the first file of the log for 0, wherever that
-begins (CommitLog.getData, 4.9.7)."""
+_ROCKSDB_KEYS = ("timerRocksDBEnable", "transRocksDBEnable", "indexRocksDBEnable")
+"""Keys with which a broker refers to records from rocksdbstore/ (TimerRocksDBRecord, TransRocksDBRecord, 5.5.0)."""
 
 _NEW, _DERIVED = "new", "derived"
 """Directories for the new log, a store of its own, and for its index."""
@@ -53,7 +54,8 @@ def purge(store: Store, change: Purge, out: Path, staged: StagedFiles) -> None:
 
     Raises:
         UsageError: a topic has no message, or the broker keeps messages of other topics in it.
-        UnsupportedFormatError: queues or timers are in RocksDB, or the broker runs in controller mode.
+        UnsupportedFormatError: queues, timers, transactions or the index are in RocksDB, or the broker runs in
+            controller mode.
         RefusedError: log or queues are damaged.
     """
     names = purgeable_topics([store], change.topics)
@@ -72,8 +74,13 @@ def purge(store: Store, change: Purge, out: Path, staged: StagedFiles) -> None:
 
 def _check(store: Store) -> None:
     check_queues(store)
-    if store.config.flag("timerRocksDBEnable"):
-        raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be changed")
+    kept = store.path / file_names.ROCKSDB_STORE
+    enabled = [f"{key}=true" for key in _ROCKSDB_KEYS if store.config.flag(key)]
+    if enabled or has_data(kept):
+        raise UnsupportedFormatError(
+            f"{kept}: {enabled[0] if enabled else 'has data'}: timers, transactions or an index in this RocksDB refer "
+            "to records by physical offset and cannot be changed; move it away first if no broker uses it"
+        )
     epochs = epoch_file(store.path, store.config)
     if store.config.flag("enableControllerMode") or has_epochs(store.path, store.config):
         raise UnsupportedFormatError(
@@ -168,7 +175,7 @@ def _move_queue(
         new = np.where(mine, moves.records(physical), physical)
         if (new[mine & ~is_purged] < 0).any():
             raise _damaged(store, f"queue {queue.topic}/{queue.queue_id} leads to no record")
-        new[is_purged] = np.maximum(physical[is_purged], _NOWHERE)
+        new[is_purged] = np.maximum(physical[is_purged], NOWHERE)
         if is_purged.any() and queue.topic not in names:
             staged.notes.append(
                 f"{queue.topic}/{queue.queue_id}: {int(is_purged.sum())} messages of the topics are in this queue too, "

@@ -10,6 +10,7 @@ from mqtool.rebuild.timer import rebuild_timer as rebuild_into
 from mqtool.repair.changes import RebuildTimer
 from mqtool.repair.staged_files import StagedFiles
 from mqtool.store.files import list_directory, list_mapped_files
+from mqtool.store.rocksdb import has_data
 from mqtool.store.store import Store
 from mqtool.store.timer import known_log_file_size
 
@@ -24,11 +25,10 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, staged: Staged
     wheel, which is the file that is built here (TimerWheel.getMaxSnapshotFlag, 5.5.0).
 
     Raises:
-        UnsupportedFormatError: timer messages are kept in RocksDB.
+        UnsupportedFormatError: timer messages are kept in RocksDB, or may be.
         UsageError: the store never had a timer message, and has no timer.
     """
-    if store.config.flag("timerRocksDBEnable"):
-        raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be rebuilt")
+    _require_wheel(store)
     found = rebuild_into(store, out)
     directory = store.path / file_names.TIMER_LOG
     old = [file.path for file in list_mapped_files(directory).files]
@@ -48,6 +48,19 @@ def rebuild_timer(store: Store, _change: RebuildTimer, out: Path, staged: Staged
     _add_notes(found, staged)
     staged.read_log(store)
     staged.read_settings(store)
+
+
+def _require_wheel(store: Store) -> None:
+    """Raises UnsupportedFormatError if timer messages are, or may be, in RocksDB."""
+    key, kept = "timerRocksDBEnable", store.path / file_names.ROCKSDB_STORE
+    if store.config.flag(key):
+        raise UnsupportedFormatError(f"{store.path}: timer in RocksDB; only timer wheel and timer log can be rebuilt")
+    is_known = store.config.file is not None or key in store.config.values
+    if not is_known and has_data(kept):
+        raise UnsupportedFormatError(
+            f"{kept}: has data, which may be timers; give the broker's configuration with --config. If it does not set "
+            f"{key}, the timer wheel is rebuilt"
+        )
 
 
 def _is_snapshot(name: str) -> bool:

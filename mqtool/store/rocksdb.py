@@ -76,6 +76,14 @@ def is_database(path: Path) -> bool:
     return any(entry.name == CURRENT for entry in list_directory(path))
 
 
+def has_data(path: Path) -> bool:
+    """Whether the RocksDB in a directory may have data: a table, or a log that is not empty. A new one has neither."""
+    return any(
+        entry.name.endswith(".sst") or (entry.name.endswith(".log") and entry.stat().st_size > 0)
+        for entry in list_directory(path)
+    )
+
+
 class Database:
     """A RocksDB opened for reading; a context manager.
 

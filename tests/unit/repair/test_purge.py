@@ -170,9 +170,21 @@ def test_stores_whose_addresses_others_share_are_refused(tmp_path):
         make_plan(copy_store("controller-5.5.0/store-x", tmp_path), Purge(("Control",)))
 
 
-def test_timers_in_a_database_are_refused(tmp_path):
-    with pytest.raises(UnsupportedFormatError, match="timer in RocksDB"):
-        make_plan(copy_store("orders-5.5.0", tmp_path), Purge(("Orders",)), config={"timerRocksDBEnable": "true"})
+@pytest.mark.parametrize("key", ["timerRocksDBEnable", "transRocksDBEnable", "indexRocksDBEnable"])
+def test_what_refers_to_records_from_a_database_is_refused(key, tmp_path):
+    with pytest.raises(UnsupportedFormatError, match=f"rocksdbstore: {key}=true: "):
+        make_plan(copy_store("orders-5.5.0", tmp_path), Purge(("Orders",)), config={key: "true"})
+
+
+@pytest.mark.parametrize("name", ["000007.sst", "000004.log"])
+def test_a_database_with_data_is_refused(name, tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    (root / "rocksdbstore").mkdir(exist_ok=True)
+    (root / "rocksdbstore" / "000005.log").touch()
+    assert make_plan(root, Purge(("Orders",))).steps
+    (root / "rocksdbstore" / name).write_bytes(b"x")
+    with pytest.raises(UnsupportedFormatError, match="rocksdbstore: has data: timers, transactions or an index"):
+        make_plan(root, Purge(("Orders",)))
 
 
 def test_a_timer_log_of_the_default_file_size_is_updated(tmp_path):

@@ -173,6 +173,15 @@ def test_a_timer_in_rocksdb_is_refused(tmp_path):
         make_plan(copy_store(NAME, tmp_path), RebuildTimer(), config={"timerRocksDBEnable": "true"})
 
 
+def test_a_timer_is_not_rebuilt_next_to_a_database_that_may_have_it(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    (root / "rocksdbstore").mkdir(exist_ok=True)
+    (root / "rocksdbstore" / "000007.sst").write_bytes(b"x")
+    with pytest.raises(UnsupportedFormatError, match="rocksdbstore: has data, which may be timers; give the broker"):
+        make_plan(root, RebuildTimer())
+    assert make_plan(root, RebuildTimer(), config={"timerRocksDBEnable": "false"}).changes
+
+
 @pytest.mark.slow
 def test_the_command_plans_it_and_findings_name_it(tmp_path, capsysbinary):
     root = copy_store(NAME, tmp_path)
