@@ -23,7 +23,7 @@ from mqtool.errors import (
 from mqtool.formats import checkpoint, config_files, config_json, file_names
 from mqtool.jobs.atomic import SUFFIX, check_interrupted, create_file, staged_directory
 from mqtool.jobs.progress import OnProgress, ignore
-from mqtool.rebuild.expired_queues import write_expired_queues
+from mqtool.rebuild.expired_queues import has_expired_queue, write_expired_queues
 from mqtool.rebuild.files import OutputFiles
 from mqtool.rebuild.job import KINDS, rebuild
 from mqtool.rebuild.log_survey import survey_log
@@ -42,6 +42,7 @@ from mqtool.store.log_file import LogFiles
 from mqtool.store.pending import pending_messages
 from mqtool.store.readable_parts import UnreadableParts
 from mqtool.store.real_path import is_inside
+from mqtool.store.rocksdb import has_data
 from mqtool.store.selection import Selection
 from mqtool.store.store import Store, open_store
 from mqtool.store.topics import purgeable_topics
@@ -242,8 +243,12 @@ class _Salvage:
         """Writes all runs of records; counts those of each source in `by_source`."""
         found = self._result
         with OutputFiles(self._new) as files:
-            kind = MovedLog if self._options.compact else KeptLog
-            log = kind(files, _segment_size(self._stores), merge.is_blank)
+            log: KeptLog | MovedLog
+            size = _segment_size(self._stores)
+            if self._options.compact:
+                log = MovedLog(files, size, merge.is_blank, start=size if self._has_expired_queue() else 0)
+            else:
+                log = KeptLog(files, size, merge.is_blank)
             begin, total = self._stores[0].commit_log.min_offset, self._stores[0].commit_log.bytes_in_use
             left_out = Selection.of(topics=self._options.without_topics)
             for run in merge.runs():
@@ -258,6 +263,11 @@ class _Salvage:
                 found.bytes += run.end - run.start
                 on_progress(min(max(run.end - begin, 0), total), total)
         return log
+
+    def _has_expired_queue(self) -> bool:
+        """Whether a queue is to continue after messages that have expired: its unit needs a place before the log."""
+        before = self._stores[0].commit_log.min_offset
+        return any(has_expired_queue(store, before) for store in self._stores)
 
     def _close_displaced(self, counts: list[int]) -> None:
         """Closes the displaced files, and notes how many records came from each."""
@@ -316,7 +326,21 @@ class _Salvage:
             if (derived / kind).exists():
                 (derived / kind).rename(self._new / kind)
         self._result.index_files = result.index_files
-        write_expired_queues(self._stores, self._new, self._settings, self._config)
+        self._write_expired_queues()
+
+    def _write_expired_queues(self) -> None:
+        """Writes the ends of queues whose messages have expired; nothing if a compacted log begins at 0."""
+        new, settings = self._new, self._settings
+        if not self._options.compact:
+            write_expired_queues(self._stores, new, settings, self._config)
+            return
+        with open_store(new, self._config) as made:
+            begins = made.commit_log.min_offset
+        if begins:
+            before, left_out = self._stores[0].commit_log.min_offset, self._options.without_topics
+            write_expired_queues(
+                self._stores, new, settings, self._config, expired_before=before, without_topics=left_out
+            )
 
     def _keep_config(self) -> None:
         """Copies readable tables, and rebuilds the others and the checkpoint."""
@@ -403,8 +427,15 @@ class _Salvage:
         for store in self._stores:
             notes += store.commit_log.unreadable.sentences() if store.commit_log.unreadable else []
         for part in (file_names.TIMER_LOG, file_names.TIMER_WHEEL, file_names.COMPACTION, file_names.ROCKSDB_STORE):
-            if (root / part).exists():
+            if (root / part).exists() and not (part == file_names.ROCKSDB_STORE and has_data(root / part)):
                 notes.append(f"{part} was not copied: the broker creates it again or does without it")
+        if has_data(root / file_names.ROCKSDB_STORE):
+            offsets = "; do not copy it, its physical offsets are those of the old log" if self._options.compact else ""
+            notes.append(
+                f"{file_names.ROCKSDB_STORE} has data and was not copied: timers, transactions or an index that a "
+                "broker keeps there (timerRocksDBEnable, transRocksDBEnable, indexRocksDBEnable) are not in the new "
+                f"store{offsets}"
+            )
         self._note_unread_tables()
         timers = _waiting_timers(self._stores[0])
         if timers:

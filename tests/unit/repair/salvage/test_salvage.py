@@ -691,12 +691,21 @@ def test_a_queue_whose_messages_have_expired_continues_at_its_queue_offset(tmp_p
     assert errors(tmp_path / "new") == set()
 
 
-def test_a_queue_that_continues_nowhere_begins_again_and_so_do_the_positions_in_it(tmp_path):
+def test_a_queue_whose_messages_have_expired_continues_in_a_compacted_store_too(tmp_path):
     root = store_with_expired_queue(tmp_path / "store")
-    salvage(root, tmp_path / "new", SalvageOptions(compact=True, map_file=tmp_path / "map", config=KEYS))
-    with mqtool.open(tmp_path / "new") as store:
-        assert store.queue("Quiet", 0) is None
-        assert store.metadata.consumer_offsets["G"]["Quiet"] == {0: 0}
+    found = salvage(root, tmp_path / "new", SalvageOptions(compact=True, map_file=tmp_path / "map", config=KEYS))
+    assert (found.is_complete, found.verify) == (True, "clean")
+    with mqtool.open(root) as old, mqtool.open(tmp_path / "new") as store:
+        size = old.commit_log.segments[0].size
+        assert store.commit_log.min_offset == size, "the unit needs a place before the log"
+        quiet = store.queue("Quiet", 0)
+        assert (quiet.min_offset, quiet.max_offset, store.metadata.consumer_offsets["G"]["Quiet"]) == (10, 10, {0: 10})
+        assert store.metadata.consumer_offsets["G"]["Gone"] == {0: 0}
+        kept = [(one.topic, one.queue_offset, one.body) for one in old.messages()]
+        assert [(one.topic, one.queue_offset, one.body) for one in store.messages()] == kept
+    with engine_open(tmp_path / "new", options_for(tmp_path / "new", KEYS)) as store:
+        assert store.put("Quiet", 0, b"next").queue_offset == 10
+    assert errors(tmp_path / "new") == set()
 
 
 def test_a_log_in_another_directory_than_before_is_noted(tmp_path):
