@@ -96,6 +96,7 @@ MEANINGS = {
     "--set": "A key of broker.conf.",
     "--shift": "Messages to move positions by.",
     "--snapshot": "Snapshot of a backup.",
+    "--source-config": "broker.conf of the store that is read.",
     "--spark": "Run on Spark.",
     "--split": "Bytes of the log for one task.",
     "--state": "Checkpoint file for resuming.",

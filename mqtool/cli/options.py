@@ -108,6 +108,10 @@ def _read_keys(path: Path | None) -> Path | None:
     return path
 
 
+SourceConfigOption = Annotated[
+    Path | None,
+    option("--source-config", metavar="FILE", help="broker.conf of the store SOURCE.", callback=_read_keys),
+]
 ConfigOption = Annotated[
     Path | None,
     option(

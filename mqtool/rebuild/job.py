@@ -26,6 +26,8 @@ from mqtool.rebuild.result import Result
 from mqtool.rebuild.settings import RebuildSettings
 from mqtool.rebuild.sink import BitMaps, Sink
 from mqtool.rebuild.workers import batches_of_workers
+from mqtool.store.commit_log import CommitLog
+from mqtool.store.log_fingerprint import Fingerprint, fingerprint_before, matches
 from mqtool.store.named_files import require_regular
 from mqtool.store.real_path import is_inside, real_path
 from mqtool.store.store import Store
@@ -41,7 +43,7 @@ KINDS = (
 _CREATED = (*KINDS, file_names.CONFIG, file_names.CHECKPOINT, file_names.TIMER_LOG, file_names.TIMER_WHEEL)
 """Files and directories that any rebuild creates."""
 
-_STATE_VERSION = 1
+_STATE_VERSION = 2
 _AHEAD = 4
 """Windows that may be dispatched before they are written."""
 
@@ -90,8 +92,8 @@ def rebuild(
         What was written. All data has been passed to the operating system, but nothing is synced to disk.
 
     Raises:
-        UsageError: the directory is not empty, it or the checkpoint file is inside the store, or the checkpoint file
-            would replace another file.
+        UsageError: the directory is not empty, it or the checkpoint file is inside the store, the checkpoint file
+            would replace another file, or the log has changed since it was written.
         StoreError: a file cannot be read or written.
     """
     scope, options = replace(scope or RebuildScope(), properties=bit_maps is not None), options or Options()
@@ -100,7 +102,7 @@ def rebuild(
     if options.state is not None:
         _require_outside(store, options.state)
         state = _State(options.state, _fingerprint(store, settings, scope))
-        earlier = state.load(resume=options.resume)
+        earlier = state.load(store.commit_log, resume=options.resume)
     while True:
         try:
             with OutputFiles(out) as output, kernels.use(store.commit_log.bytes_in_use):
@@ -162,7 +164,7 @@ class _State:
         self._file = ResumeFile(path, _STATE_VERSION, "a rebuild")
         self._fingerprint = json.loads(json.dumps(fingerprint))
 
-    def load(self, *, resume: bool) -> dict[str, Any] | None:
+    def load(self, log: CommitLog, *, resume: bool) -> dict[str, Any] | None:
         """Returns the state from which to continue; None to start from the beginning.
 
         Raises:
@@ -182,17 +184,35 @@ class _State:
         if found.get("of") != self._fingerprint:
             words = "is the state of another run: store, selection and settings must be the same"
             raise UsageError(f"{self._file.path}: {words}")
+        read = self._log_read(found)
+        if read is not None and not matches(log, read):
+            words = (
+                f"the log has changed before physical offset {read.offset + read.count}, up to which the stopped run "
+                "had read it; remove its output and start again without --resume"
+            )
+            raise UsageError(f"{self._file.path}: {words}")
         state: dict[str, Any] = found["state"]
         return state
 
-    def save(self, state: dict[str, Any]) -> None:
+    def _log_read(self, found: dict[str, Any]) -> Fingerprint | None:
+        """Returns the fingerprint of the last bytes that the stopped run had read; None if it had read none."""
+        try:
+            return None if found["log"] is None else Fingerprint(**found["log"])
+        except (KeyError, TypeError) as error:
+            raise self._file.refuse(f"it has no fingerprint of the log: {error!r}") from error
+
+    def save(self, state: dict[str, Any], log: Fingerprint | None) -> None:
         """Replaces the state.
+
+        Args:
+            state: of the sink.
+            log: fingerprint of the last bytes of the log that were read.
 
         Raises:
             StoreError: the operating system refuses.
         """
         with writing(self._file.path):
-            self._file.save({"of": self._fingerprint, "state": state})
+            self._file.save({"of": self._fingerprint, "log": None if log is None else asdict(log), "state": state})
 
     def remove(self) -> None:
         """Deletes the file at the end."""
@@ -226,7 +246,7 @@ def _run(
         done = sink.result.next_offset
         on_progress(min(max(done - first, 0), total), total)
         if state is not None and done - noted >= options.state_interval:
-            state.save(sink.state())
+            state.save(sink.state(), fingerprint_before(store.commit_log, done))
             noted = done
     result = sink.finish()
     if state is not None:

@@ -17,7 +17,7 @@ from mqtool.ingest import row_source
 from mqtool.ingest.row_parser import Row
 from mqtool.records.damage import Damage
 from mqtool.replay.resend import ORDINARY, Resend
-from mqtool.store import Message, open_store
+from mqtool.store import Message, Store, open_store
 from mqtool.store.globs import Globs
 from mqtool.store.message import explode
 from mqtool.store.selection import Selection
@@ -90,6 +90,22 @@ class Source(Struct, frozen=True):
         """Whether the source is a store."""
         return is_store(self.path)
 
+    def open(self) -> Store:
+        """Opens a source that is a store.
+
+        Raises:
+            StoreError: it has no log, but files that are derived from one.
+        """
+        store = open_store(self.path, self.config)
+        if store.is_log_missing:
+            store.close()
+            raise StoreError(
+                "expected a CommitLog, found no segment, although queues, index or checkpoint show that there is one; "
+                "if it is elsewhere, give the configuration of the source's broker (replay: --source-config)",
+                self.path,
+            )
+        return store
+
     def originals(self, options: StoreOptions, after: Position | None, skipped: SkippedCounts) -> Iterator[Original]:
         """Yields the messages in the source's order.
 
@@ -111,7 +127,7 @@ class Source(Struct, frozen=True):
     def _of_store(self, options: StoreOptions, after: Position | None, skipped: SkippedCounts) -> Iterator[Original]:
         selection = self.selection
         start = max(selection.start or 0, after[0] if after else 0) or None
-        with open_store(self.path, self.config) as store:
+        with self.open() as store:
             resend = replace(self.resend, topics=store.metadata.topics)
             for item in store.messages(
                 start=start,

@@ -1,6 +1,5 @@
 """Saves the position of a replay in the source and in the target store."""
 
-import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -9,27 +8,20 @@ from msgspec import Struct
 
 from mqtool.errors import StoreError, UsageError
 from mqtool.jobs.resume import ResumeFile
-from mqtool.replay.originals import Position, is_store
+from mqtool.replay.originals import Position, Source
 from mqtool.store import open_store
 from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.log_fingerprint import (
+    PRINT_BYTES,
+    Fingerprint,
+    fingerprint_at_start,
+    fingerprint_before,
+    fingerprint_of,
+    matches,
+)
 from mqtool.values import asdict
 
 VERSION = 1
-_PRINT_BYTES = 4096
-
-
-class Fingerprint(Struct, frozen=True):
-    """Identifies a log or file by bytes that do not change.
-
-    Attributes:
-        offset: physical offset of the first byte in a log; 0 in a file.
-        count: number of bytes.
-        digest: BLAKE2b digest of the bytes, hexadecimal.
-    """
-
-    offset: int
-    count: int
-    digest: str
 
 
 class State(Struct, frozen=True):
@@ -93,7 +85,7 @@ class Target(Struct, frozen=True):
     config: BrokerConfig
 
 
-def check(state: State, shape: dict[str, Any], source: Path, target: Target | None, path: Path) -> None:
+def check(state: State, shape: dict[str, Any], source: Source, target: Target | None, path: Path) -> None:
     """Checks that a state belongs to these options, source and target; `target` is None for a replay to brokers.
 
     Raises:
@@ -105,55 +97,42 @@ def check(state: State, shape: dict[str, Any], source: Path, target: Target | No
             words = f"{name} was {state.shape.get(name)!r} and is {value!r} now"
             raise UsageError(f"{path}: belongs to another replay: {words}; give a new state")
     if state.source is not None and not _matches(source, state.source):
-        raise UsageError(f"{path}: belongs to another replay: {source} is not what it was; give a new state")
-    if target is not None and state.target is not None and not _matches_log(target.root, target.config, state.target):
+        raise UsageError(f"{path}: belongs to another replay: {source.path} is not what it was; give a new state")
+    if target is not None and state.target is not None and not _matches_target(target, state.target):
         words = f"the log of {target.root} is not the one that was written up to physical offset {state.end}"
         raise UsageError(f"{path}: {words}; give a new state, or the old store")
 
 
-def source_fingerprint(source: Path) -> Fingerprint | None:
+def source_fingerprint(source: Source) -> Fingerprint | None:
     """Returns the fingerprint of a source; None if it is empty.
 
     For a log or a file it covers the first bytes, which do not change as the log or file grows. For an export it covers
     the list of files, since a new file may sort between old ones.
     """
-    if is_store(source):
-        with open_store(source) as store:
-            log = store.commit_log
-            count = min(_PRINT_BYTES, log.max_offset - log.min_offset)
-            return _fingerprint(log.min_offset, log.read(log.min_offset, count)) if count else None
-    data = _head(source, _PRINT_BYTES)
-    return _fingerprint(0, data) if data else None
+    if source.is_store:
+        with source.open() as store:
+            return fingerprint_at_start(store.commit_log)
+    data = _head(source.path, PRINT_BYTES)
+    return fingerprint_of(0, data) if data else None
 
 
 def target_fingerprint(target: Target, end: int) -> Fingerprint | None:
     """Returns the fingerprint of the bytes before the physical offset `end` of a log."""
     with open_store(target.root, target.config) as store:
-        index = store.commit_log.segment_at(end - 1)
-        if index is None:
-            return None
-        first = max(store.commit_log.segments[index].base, end - _PRINT_BYTES)
-        return _fingerprint(first, store.commit_log.read(first, end - first))
+        return fingerprint_before(store.commit_log, end)
 
 
-def _fingerprint(offset: int, data: bytes) -> Fingerprint:
-    return Fingerprint(offset, len(data), hashlib.blake2b(data, digest_size=16).hexdigest())
+def _matches(source: Source, fingerprint: Fingerprint) -> bool:
+    if not source.is_store:
+        return fingerprint_of(0, _head(source.path, fingerprint.count)) == fingerprint
+    with source.open() as store:
+        return matches(store.commit_log, fingerprint)
 
 
-def _matches(source: Path, fingerprint: Fingerprint) -> bool:
-    if is_store(source):
-        return _matches_log(source, None, fingerprint)
-    return _fingerprint(0, _head(source, fingerprint.count)) == fingerprint
-
-
-def _matches_log(root: Path, config: BrokerConfig | None, fingerprint: Fingerprint) -> bool:
-    """Whether a log still has the bytes of a fingerprint; True if their segment has expired since."""
+def _matches_target(target: Target, fingerprint: Fingerprint) -> bool:
     try:
-        with open_store(root, config) as store:
-            log = store.commit_log
-            if log.min_offset > fingerprint.offset:
-                return True
-            return _fingerprint(fingerprint.offset, log.read(fingerprint.offset, fingerprint.count)) == fingerprint
+        with open_store(target.root, target.config) as store:
+            return matches(store.commit_log, fingerprint)
     except StoreError:
         return False
 

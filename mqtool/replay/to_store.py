@@ -113,6 +113,11 @@ class Report(Struct):
     topics: Counter[str] = field(default_factory=Counter)
     queues: dict[str, int] = field(default_factory=dict)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether no message was refused and the log of the source is not damaged."""
+        return not self.refused and not self.skipped.damage
+
     def take(self, original: Original, ack: Ack) -> None:
         """Counts one answer."""
         if not ack.stored:
@@ -229,11 +234,11 @@ class _Run:
 
 def _state(request: ReplayRequest, target: Target) -> tuple[State, bool]:
     """Returns the state to resume from, and whether it is that of an earlier run."""
-    fresh = State(request.shape(), states.source_fingerprint(request.source.path), None, None, 0)
+    fresh = State(request.shape(), states.source_fingerprint(request.source), None, None, 0)
     found = None if request.state is None else states.load(request.state)
     if found is None or request.state is None:
         return fresh, False
-    states.check(found, request.shape(), request.source.path, target, request.state)
+    states.check(found, request.shape(), request.source, target, request.state)
     return (found if found.source is not None else replace(found, source=fresh.source)), True
 
 

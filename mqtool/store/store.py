@@ -206,6 +206,14 @@ class Store:
         if self.unread_queues:
             raise StoreError(self.unread_queues, self.path)
 
+    @property
+    def is_log_missing(self) -> bool:
+        """Whether there is no segment, although checkpoint, queues or index show that there was one."""
+        if self.commit_log.segments or self.layout.has_unread_ledger:
+            return False
+        derived = any(queue.files for queue in self.disk_queues()) or bool(self.disk_index_files())
+        return version.had_log(self.checkpoint, has_derived_files=derived)
+
     def disk_queues(self) -> list[Queue]:
         """Returns all queues by topic and queue id, as they are on disk."""
         return [self._disk_queues[key] for key in sorted(self._disk_queues)]

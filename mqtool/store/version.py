@@ -69,6 +69,12 @@ def _exists(path: Path) -> bool:
     return False
 
 
+def had_log(checkpoint: Checkpoint | None, *, has_derived_files: bool) -> bool:
+    """Whether a store without a segment had a log: its checkpoint states a flush, or queues or index have files."""
+    flushed = checkpoint is not None and (checkpoint.physic_msg_timestamp > 0 or checkpoint.logics_msg_timestamp > 0)
+    return flushed or has_derived_files
+
+
 def read_checkpoint(path: Path) -> Checkpoint | None:
     """Returns the parsed checkpoint, None if it is missing or unreadable."""
     try:

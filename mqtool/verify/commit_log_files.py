@@ -12,6 +12,7 @@ from mqtool.formats import commit_log, file_names, java
 from mqtool.formats.checkpoint import Checkpoint
 from mqtool.store.files import MappedFile, ReadFile
 from mqtool.store.layout import StoreLayout
+from mqtool.store.version import had_log
 from mqtool.verify.consume_queue import Run
 from mqtool.verify.finding_collector import FindingCollector
 from mqtool.verify.findings import Severity
@@ -78,8 +79,8 @@ def is_missing(survey: Survey, checkpoint: Checkpoint | None) -> bool:
     """Whether the complete log is missing: there is no segment, but there are files derived from one."""
     if survey.segments or survey.has_dledger:
         return False
-    flushed = checkpoint is not None and (checkpoint.physic_msg_timestamp > 0 or checkpoint.logics_msg_timestamp > 0)
-    return flushed or any(queue.files for queue in survey.queues) or bool(survey.index.files)
+    derived = any(queue.files for queue in survey.queues) or bool(survey.index.files)
+    return had_log(checkpoint, has_derived_files=derived)
 
 
 def _stated(segment: MappedFile) -> str:

@@ -27,6 +27,7 @@ from mqtool.cli.options import (
     PropertyOption,
     QueueOption,
     RangeOption,
+    SourceConfigOption,
     TagOption,
     TimeOption,
     TopicOption,
@@ -41,6 +42,7 @@ from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.siblings.registry import recognise
 
 if TYPE_CHECKING:
+    from mqtool.replay.originals import Source
     from mqtool.replay.resend import Resend
     from mqtool.replay.to_broker import SendRequest
     from mqtool.replay.to_store import Report
@@ -54,6 +56,7 @@ format of `export`. Messages that consumers could see are replayed, with their k
 host, and get new offsets. --ids writes old and new places, a line for each message. --state makes it resumable: run the
 same command again after an interruption; no message is missing or stored twice. A missing target is created; an
 existing one keeps its layout and release. Exit code 1 if a message was rejected or the source is damaged.
+--config belongs to the target, --source-config to the source.
 
 --dead-letters GROUP sends the dead letters of a group back to the topics that they were sent to, --half the half
 messages that ran out of checks; --topic then selects by that topic. --to-topic NAME sends all messages to one topic.
@@ -166,14 +169,18 @@ def replay(
     limit: LimitOption = None,
     output_format: FormatOption = Format.TABLE,
     config: ConfigOption = None,
+    source_config: SourceConfigOption = None,
     _zone: ZoneOption = zones.DEFAULT,
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Replays and reports; ends with 1 if a message was refused or the source is damaged."""
+    from msgspec.structs import replace
+
     from mqtool.replay.originals import Source
     from mqtool.replay.to_broker import SendRequest
     from mqtool.replay.to_store import ReplayRequest
     from mqtool.replay.to_store import replay as replay_messages
+    from mqtool.store.selection import Selection
 
     output = Output(ctx.obj, REPLAY, output_format)
     filters = Filters(offset, time, topic, queue, tag, key, unique_key, user_property, grep, limit)
@@ -182,8 +189,11 @@ def replay(
         if is_address and given:
             raise UsageError(f"{name} applies only to a store; leave it out, because {to} is a name server")
     refuse_half_changed(source)
-    resend = _resend(source, dead_letters, to_topic, half=half)
-    originals = Source(source, _selection(source, filters), keep_times, resend=resend)
+    original = Source(source, Selection(), keep_times, source_config)
+    if source_config is not None and not original.is_store:
+        raise UsageError(f"--source-config applies only to a store; leave it out, because {source} is not one")
+    resend = _resend(original, dead_letters, to_topic, half=half)
+    originals = replace(original, selection=_selection(original, filters), resend=resend)
     if is_address:
         result = _send(SendRequest(originals, to, ids, state, rate, dry_run))
     else:
@@ -201,11 +211,11 @@ def replay(
         )
         result = replay_messages(request)
     _note_problems(result)
-    code = ExitCode.NO if result.refused or result.skipped.damage else ExitCode.OK
+    code = ExitCode.OK if result.is_complete else ExitCode.NO
     return output.document({"source": str(source), "target": to, "dry_run": dry_run, **_counts(result)}, code)
 
 
-def _resend(source: Path, dead_letters: str | None, to_topic: str | None, *, half: bool) -> Resend:
+def _resend(source: Source, dead_letters: str | None, to_topic: str | None, *, half: bool) -> Resend:
     """Returns which messages are sent where.
 
     Raises:
@@ -213,14 +223,12 @@ def _resend(source: Path, dead_letters: str | None, to_topic: str | None, *, hal
     """
     from mqtool.formats import topics
     from mqtool.formats.file_names import is_directory_name
-    from mqtool.replay.originals import is_store
     from mqtool.replay.resend import Kind, Resend
-    from mqtool.store import open_store
 
     if dead_letters is not None and half:
         raise UsageError("--dead-letters and --half cannot be combined; run one after the other")
-    if (dead_letters is not None or half) and not is_store(source):
-        raise UsageError(f"{source}: --dead-letters and --half need a store as SOURCE; give its root directory")
+    if (dead_letters is not None or half) and not source.is_store:
+        raise UsageError(f"{source.path}: --dead-letters and --half need a store as SOURCE; give its root directory")
     if to_topic is not None and not is_directory_name(to_topic):
         raise UsageError(f"--to-topic {to_topic!r}: this is not a valid topic name; use letters, digits, - _ % and |")
     if half:
@@ -228,12 +236,12 @@ def _resend(source: Path, dead_letters: str | None, to_topic: str | None, *, hal
     if dead_letters is None:
         return Resend(to_topic=to_topic)
     name = topics.DEAD_LETTER_PREFIX + dead_letters
-    with open_store(source) as store:
+    with source.open() as store:
         known = {queue.topic for queue in store.queues()}
     if name not in known:
         groups = ", ".join(sorted(topic[5:] for topic in known if topic.startswith(topics.DEAD_LETTER_PREFIX)))
         raise UsageError(
-            f"group {dead_letters!r} has no dead letters in {source}; groups with dead letters: {groups or 'none'}"
+            f"group {dead_letters!r} has no dead letters in {source.path}; groups with dead letters: {groups or 'none'}"
         )
     return Resend(Kind.DEAD_LETTERS, dead_letters, to_topic)
 
@@ -267,7 +275,7 @@ def _is_address(target: str) -> bool:
     return _ADDRESS.fullmatch(target) is not None and not Path(target).exists()
 
 
-def _selection(source: Path, filters: Filters) -> Selection:
+def _selection(source: Source, filters: Filters) -> Selection:
     """Returns which messages are replayed.
 
     Raises:
@@ -275,22 +283,20 @@ def _selection(source: Path, filters: Filters) -> Selection:
         UnsupportedFormatError: the source is a store of another system.
     """
     from mqtool.cli.selected import require_selected
-    from mqtool.replay.originals import Source
-    from mqtool.store import open_store
     from mqtool.store.selection import Selection
 
-    kind = recognise(source)
+    kind = recognise(source.path)
     if kind is not None:
-        raise UnsupportedFormatError(f"{source}: is a store of kind {kind.name}; replay needs a store of RocketMQ")
+        raise UnsupportedFormatError(f"{source.path}: is a store of kind {kind.name}; replay needs a store of RocketMQ")
     first, end = 0, (1 << 63) - 1
-    is_store = Source(source, Selection()).is_store
+    is_store = source.is_store
     if (filters.topic or filters.queue is not None) and is_store:
-        with open_store(source) as store:
+        with source.open() as store:
             require_selected([store], filters.topic, filters.queue)
     if filters.offset is not None:
         if not is_store:
             raise UsageError("--offset needs a store as SOURCE; select with --time or --limit")
-        with open_store(source) as store:
+        with source.open() as store:
             first, end = store.commit_log.min_offset, store.commit_log.max_offset
     return Selection.of(**filters.keywords(first, end), limit=filters.limit)
 

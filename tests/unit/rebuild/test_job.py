@@ -279,6 +279,26 @@ def test_notes_of_another_run_are_refused(tmp_path):
         run_rebuild(root, tmp_path / "out", options=resumed)
 
 
+def test_notes_are_refused_once_the_log_before_them_has_changed(tmp_path):
+    root = make_store(tmp_path / "s", numbered(30))
+
+    def stop(_done: int, _total: int) -> None:
+        if (tmp_path / "state").exists():
+            raise Stop
+
+    with pytest.raises(Stop):
+        run_rebuild(
+            root, tmp_path / "out", options=Options(state=tmp_path / "state", state_interval=1), on_progress=stop
+        )
+    make_store(tmp_path / "other", numbered(30, topic="U"))
+    shutil.rmtree(root / "commitlog")
+    (tmp_path / "other" / "commitlog").rename(root / "commitlog")
+    with pytest.raises(
+        UsageError, match=r"the log has changed before physical offset \d+.* start again without --resume"
+    ):
+        run_rebuild(root, tmp_path / "out", options=Options(state=tmp_path / "state", resume=True))
+
+
 def test_notes_hold_no_more_than_json(tmp_path):
     root = make_store(tmp_path / "s", [*numbered(3), record("a/b"), *numbered(1, first=9)])
     seen = []

@@ -13,6 +13,7 @@ import pytest
 
 import mqtool
 from mqtool.cli.app import run as run_program
+from mqtool.cli.exits import ExitCode
 from mqtool.errors import ConfigFileError, StoreError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.replay import pace
@@ -312,6 +313,34 @@ def test_a_source_whose_first_segments_expired_is_gone_on_with(tmp_path):
     min((store / "commitlog").iterdir()).unlink()
     report = replayed(store, tmp_path / "target", state=tmp_path / "state")
     assert (report.replayed > 0, messages(tmp_path / "target") != []) == (True, True)
+
+
+def elsewhere(tmp_path, name):
+    """A store whose log is in another directory, and its broker.conf."""
+    store = copy_store(name, tmp_path / name)
+    (store / "commitlog").rename(tmp_path / f"{name} log")
+    config = tmp_path / f"{name}.conf"
+    config.write_text(f"storePathCommitLog={tmp_path / f'{name} log'}\n")
+    return store, config
+
+
+def test_a_source_whose_log_is_elsewhere_is_not_taken_for_an_empty_one(tmp_path, capsys):
+    store, config = elsewhere(tmp_path, NAME)
+    command = ["replay", str(store), "--to", str(tmp_path / "target"), "--state", str(tmp_path / "state")]
+    assert run_program(command) == ExitCode.IO_ERROR
+    assert "expected a CommitLog, found no segment" in capsys.readouterr().err
+    assert not (tmp_path / "target").exists()
+    assert run_program([*command, "--topic", "Orders", "--source-config", str(config)]) == 0
+    assert {message.topic for message in messages(tmp_path / "target")} == {"Orders"}
+
+
+def test_a_state_of_a_source_whose_log_is_elsewhere_does_not_go_on_with_another_one(tmp_path):
+    store, config = elsewhere(tmp_path, NAME)
+    other, other_config = elsewhere(tmp_path, "orders-4.9.7")
+    options = {"state": tmp_path / "state"}
+    replay(ReplayRequest(Source(store, Selection(), config=config), tmp_path / "target", **options))
+    with pytest.raises(UsageError, match="is not what it was"):
+        replay(ReplayRequest(Source(other, Selection(), config=other_config), tmp_path / "target", **options))
 
 
 def test_a_file_that_cannot_be_opened_is_named(tmp_path):
