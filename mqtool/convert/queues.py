@@ -76,6 +76,11 @@ class QueueConversionResult(Struct):
     damage: Listing[Damage] = field(default_factory=Listing)
     differences: Listing[str] = field(default_factory=Listing)
 
+    @property
+    def is_complete(self) -> bool:
+        """Whether log and queues agree and no damage was found."""
+        return not self.damage and not self.differences
+
 
 def into_files(store: Store, target: Path) -> QueueConversionResult:
     """Copies a store whose ConsumeQueues are in RocksDB into one whose ConsumeQueues are files.

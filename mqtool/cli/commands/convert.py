@@ -118,7 +118,7 @@ def _from_dledger(store: Store, target: Path, progress: ProgressMode) -> dict[st
     with show_progress(progress, "convert", 0, size) as bar:
         result = dledger.convert(store, target, share_of(bar, size))
     return {
-        "complete": not result.damage and result.rebuilt.is_complete,
+        "complete": result.is_complete,
         "records": result.records,
         "units": result.rebuilt.units,
         "start": result.start,
@@ -137,7 +137,7 @@ def _queues(what: Conversion, store: Store, target: Path) -> dict[str, Any]:
     move = queues.into_files if what is Conversion.ROCKSDB_QUEUES else queues.into_rocksdb
     result = move(store, target)
     return {
-        "complete": not result.damage and not result.differences,
+        "complete": result.is_complete,
         "records": None,
         "units": result.units,
         "start": result.start,

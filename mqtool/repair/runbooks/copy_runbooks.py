@@ -16,6 +16,7 @@ from mqtool.repair.runbooks.model import (
     Case,
     Detection,
     InPlaceChange,
+    Made,
     NewDirectory,
     Proposal,
     Runbook,
@@ -54,13 +55,16 @@ def _movable(case: Case) -> Detection:
 
 
 def _copy(case: Case, _found: Detection) -> NewDirectory:
-    def make(target: Path) -> Iterable[str]:
+    def make(target: Path) -> Made:
         kept = target.with_name(target.name + _BACKUP_SUFFIX)
         made = backup(case.root, kept, case.request.config)
-        yield f"backup: {kept}, snapshot {made.snapshot.name}, {len(made.snapshot.files)} files"
         found = restore(kept, target, made.snapshot.name, config=case.store.config)
-        yield f"every file has the SHA-256 that it had; verify: {found.verify}"
-        yield from _compared(case, target)
+        facts = (
+            f"backup: {kept}, snapshot {made.snapshot.name}, {len(made.snapshot.files)} files",
+            f"every file has the SHA-256 that it had; verify: {found.verify}",
+            *_compared(case, target),
+        )
+        return Made(facts)
 
     return NewDirectory(f"a verified copy of {case.root}, made from a backup next to it", make)
 
@@ -74,7 +78,9 @@ def _compared(case: Case, new: Path) -> Iterable[str]:
         raise StoreError(
             "the copy differs from the store; a broker may have written meanwhile; run mqtool diff to see how", new
         )
-    yield "mqtool diff: no difference in log, queues and consumer offsets"
+    compared = "what can be compared" if found.not_compared else "log, queues and consumer offsets"
+    yield f"mqtool diff: no difference in {compared}"
+    yield from (f"not compared except for the SHA-256: {words}" for words in found.not_compared)
 
 
 def _difference(case: Case) -> LogDifference:
@@ -146,13 +152,16 @@ def _is_ledger(case: Case) -> Detection:
 
 
 def _leave_ledger(case: Case, _found: Detection) -> NewDirectory:
-    def make(target: Path) -> Iterable[str]:
+    def make(target: Path) -> Made:
         with open_store(case.root, case.request.config) as store:
             made = convert(store, target)
-        yield f"records: {made.records}, physical offsets {made.start} to {made.end}"
-        yield f"queues: {made.rebuilt.queues}, units: {made.rebuilt.units}, keys: {made.rebuilt.keys}"
-        yield f"ranges of the old log without a valid record: {made.damage.count}"
-        yield from (f"not taken over: {name}" for name in made.left_behind)
+        facts = (
+            f"records: {made.records}, physical offsets {made.start} to {made.end}",
+            f"queues: {made.rebuilt.queues}, units: {made.rebuilt.units}, keys: {made.rebuilt.keys}",
+            f"ranges of the old log without a valid record: {made.damage.count}",
+            *(f"not taken over: {name}" for name in made.left_behind),
+        )
+        return Made(facts, made.is_complete)
 
     return NewDirectory(f"an ordinary store with the messages of {case.root}", make)
 
@@ -187,8 +196,8 @@ def _replay(case: Case, detection: Detection) -> Proposal:
     )
 
 
-def _replay_again(case: Case) -> Callable[[Path], Iterable[str]]:
-    def make(target: Path) -> Iterable[str]:
+def _replay_again(case: Case) -> Callable[[Path], Made]:
+    def make(target: Path) -> Made:
         if target.exists():
             raise UsageError(f"{target}: is there already; name a new directory")
         given = case.request.config
@@ -204,11 +213,14 @@ def _replay_again(case: Case) -> Callable[[Path], Iterable[str]]:
                 compat=Compat(case.broker),
             )
         )
-        yield from (f"{topic}: {count} message(s)" for topic, count in sorted(made.topics.items()))
-        yield f"old and new ids: {ids}"
-        yield f"not taken: {made.refused}"
-        yield from (f"at physical offset {at}: {words}" for at, words in made.reasons)
-        yield f"damaged ranges of the log: {len(made.skipped.damage)}"
+        facts = (
+            *(f"{topic}: {count} message(s)" for topic, count in sorted(made.topics.items())),
+            f"old and new ids: {ids}",
+            f"not taken: {made.refused}",
+            *(f"at physical offset {at}: {words}" for at, words in made.reasons),
+            f"damaged ranges of the log: {len(made.skipped.damage)}",
+        )
+        return Made(facts, made.is_complete)
 
     return make
 

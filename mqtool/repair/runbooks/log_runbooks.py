@@ -1,6 +1,5 @@
 """Runbooks for the log: files in the way, torn ends, damaged bytes, missing segments, false alarms."""
 
-from collections.abc import Iterable
 from pathlib import Path
 
 from msgspec.structs import replace
@@ -13,6 +12,7 @@ from mqtool.repair.runbooks.model import (
     Case,
     Detection,
     InPlaceChange,
+    Made,
     NewDirectory,
     Proposal,
     Runbook,
@@ -36,16 +36,23 @@ def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
     options = SalvageOptions(case.request.copies, config=case.request.config)
     copies = "".join(f" and {path}" for path in case.request.copies)
 
-    def make(target: Path) -> Iterable[str]:
+    def make(target: Path) -> Made:
         made = salvage(case.root, target, options)
-        yield f"records: {made.records}, by copy {made.records_by_copy}"
-        yield f"bytes of the log without a record: {made.lost_bytes}"
-        for row in made.queues:
-            if row.lost:
-                yield f"gone {row.topic}/{row.queue_id}: {row.lost_offsets}"
-        for group in made.groups:
-            yield f"group {group.group} will never see {group.unread} message(s) of {group.topic}/{group.queue_id}"
-        yield f"verify: {made.verify}"
+        facts = [
+            f"records: {made.records}, by copy {made.records_by_copy}",
+            f"bytes of the log without a record: {made.lost_bytes}",
+            *(f"gone {row.topic}/{row.queue_id}: {row.lost_offsets}" for row in made.queues if row.lost),
+            *(
+                f"group {group.group} will never see {group.unread} message(s) of {group.topic}/{group.queue_id}"
+                for group in made.groups
+            ),
+            f"verify: {made.verify}",
+        ]
+        if made.has_unread_tables:
+            facts.append("topics, groups and positions could not be read and are not in the new store")
+        return Made(
+            tuple(facts), complete=not made.has_unread_tables
+        )  # lost messages are compared with the old store's
 
     return NewDirectory(f"every provable record of {case.root}{copies}", make, repairs=True)
 

@@ -114,18 +114,31 @@ class InPlaceChange(Struct, frozen=True):
     needs_another_run: bool = False
 
 
+class Made(Struct, frozen=True):
+    """What was written into a new directory.
+
+    Attributes:
+        facts: in words.
+        complete: whether nothing was refused, damaged or left out, as the exit code of the command says that does the
+            same.
+    """
+
+    facts: tuple[str, ...]
+    complete: bool = True
+
+
 class NewDirectory(Struct, frozen=True):
     """A new directory; the store is not changed.
 
     Attributes:
         what: description in words.
-        make: creates `to`, returns facts in words.
+        make: creates `to`.
         repairs: whether the new directory has the messages of this store at their offsets, without its damage;
             otherwise it is a copy, or another kind of store.
     """
 
     what: str
-    make: Callable[[Path], Iterable[str]]
+    make: Callable[[Path], Made]
     repairs: bool = False
 
 

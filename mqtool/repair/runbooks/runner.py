@@ -5,7 +5,7 @@ from pathlib import Path
 
 from msgspec.structs import replace
 
-from mqtool.commands import salvage_command
+from mqtool.commands import command, salvage_command
 from mqtool.errors import MqtoolError, NothingToChangeError, RefusedError
 from mqtool.repair.changes import change_to_json
 from mqtool.repair.gates import check_backup
@@ -118,9 +118,10 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     if not request.apply:
         protocol.add("apply", SKIPPED, "dry run: --apply carries it out")
         return
-    facts = tuple(proposal.make(request.to))
+    found = proposal.make(request.to)
     protocol.applied, protocol.new_directory = True, request.to
-    protocol.add("apply", DONE, f"{request.to} was created", facts)
+    words = f"{request.to} was created" if found.complete else f"{request.to} was created, and is not complete"
+    protocol.add("apply", DONE, words, found.facts)
     config = load(request.config).for_copy(request.to)
     after = start_of(request.to, protocol.broker, config)
     with open_store(request.to, config) as made:
@@ -128,12 +129,13 @@ def _make(protocol: Protocol, runbook: Runbook, proposal: NewDirectory, request:
     words = after if isinstance(after, str) else after.verdict
     evidence = [f"RocketMQ {protocol.broker} on the new directory: {words}"]
     if proposal.repairs:
-        found = preview.compare_with(request.to)
-        protocol.lost_after = None if isinstance(found, str) else found.lost_after
-        protocol.repaired = state is not State.CORRUPT if isinstance(found, str) else found.is_repaired
-        evidence.append(found if isinstance(found, str) else found.forecast.words)
+        outlook = preview.compare_with(request.to)
+        protocol.lost_after = None if isinstance(outlook, str) else outlook.lost_after
+        repaired = state is not State.CORRUPT if isinstance(outlook, str) else outlook.is_repaired
+        evidence.append(outlook if isinstance(outlook, str) else outlook.forecast.words)
     else:
-        protocol.repaired = after.runs if not isinstance(after, str) else state is not State.CORRUPT
+        repaired = after.runs if not isinstance(after, str) else state is not State.CORRUPT
+    protocol.repaired = repaired and found.complete
     status = DONE if protocol.repaired else FAILED
     protocol.add("verify", status, f"verify: {state.value}", tuple(evidence))
     protocol.next_steps = after_directory(request.to, protocol.broker)
@@ -155,7 +157,10 @@ def _change(protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, case:
         f"{len(done.steps)} file(s) changed; the old ones are in {done.quarantine}",
         (f"journal: {done.journal}",),
     )
-    _prove(protocol, runbook, proposal, case, plan.forecast)
+    if _prove(protocol, runbook, proposal, case, plan.forecast):
+        again = run_again(runbook.id, protocol.store, request, "--apply", "--yes")
+        protocol.next_steps = (command("finalize", protocol.store, "--yes"), again)
+        return
     repaired = protocol.repaired is True
     protocol.next_steps = after_change(protocol.store, request, protocol.broker, repaired=repaired)
 
@@ -227,19 +232,24 @@ def _files(plan: Plan) -> tuple[str, ...]:
 
 def _prove(
     protocol: Protocol, runbook: Runbook, proposal: InPlaceChange, before: Case, forecast: Forecast | None
-) -> None:
-    """Detects the problem again, predicts the broker's start again, and compares `verify` with that before."""
+) -> bool:
+    """Detects the problem again, predicts the broker's start again, and compares `verify` with that before.
+
+    Returns:
+        Whether the problem is not solved yet, and another run of the runbook may solve it.
+    """
     with open_store(protocol.store, before.request.config) as store:
         case = Case(store, replace(before.request, broker=protocol.broker))
         try:
             detection = runbook.detect(case)
         except MqtoolError as error:
             protocol.add("verify", FAILED, f"the store cannot be read: {error}")
-            return
+            return False
         loses_more = forecast is not None and not forecast.is_repaired
         now = case.verification.state
         is_worse = now is State.CORRUPT and before.verification.state in (State.CLEAN, State.DIRTY)
-        protocol.repaired = proposal.needs_another_run or not (detection.present or loses_more or is_worse)
+        protocol.repaired = not (detection.present or loses_more or is_worse)
+        continues = proposal.needs_another_run and detection.present and not is_worse
         protocol.lost_after = None if forecast is None else forecast.lost_after
         start = case.start
         words = start if isinstance(start, str) else start.verdict
@@ -249,4 +259,7 @@ def _prove(
         summary = "the symptom no longer occurs" if not detection.present else "the symptom is still there"
         if is_worse:
             summary += f", but verify now finds {case.verification.serious} error(s) or unknown check(s)"
+        if continues:
+            summary += "; run the runbook again after mqtool finalize"
         protocol.add("verify", DONE if protocol.repaired else FAILED, summary, tuple(facts))
+        return continues

@@ -1,7 +1,6 @@
 """Runbooks for a broker's start and its environment: recovery, disk, locks, timer, kinds of queues."""
 
 import shutil
-from collections.abc import Iterable
 from pathlib import Path
 
 from mqtool.commands import command, opened
@@ -14,6 +13,7 @@ from mqtool.repair.runbooks.model import (
     Case,
     Detection,
     InPlaceChange,
+    Made,
     NewDirectory,
     Proposal,
     Runbook,
@@ -202,12 +202,15 @@ def _switch(case: Case, _found: Detection) -> Proposal:
         )
     kind = "files" if in_rocksdb else "a RocksDB"
 
-    def make(target: Path) -> Iterable[str]:
+    def make(target: Path) -> Made:
         with open_store(case.root, case.request.config) as store:
             found = into_files(store, target) if in_rocksdb else into_rocksdb(store, target)
-        yield f"queues: {found.queues}, units: {found.units}"
-        yield f"damaged ranges of the log: {found.damage.count}"
-        yield from (f"the old queues differ from the log: {words}" for words in found.differences.items)
+        facts = (
+            f"queues: {found.queues}, units: {found.units}",
+            f"damaged ranges of the log: {found.damage.count}",
+            *(f"the old queues differ from the log: {words}" for words in found.differences.items),
+        )
+        return Made(facts, found.is_complete)
 
     return NewDirectory(f"a copy of {case.root} with its queues in {kind}", make)
 

@@ -104,6 +104,22 @@ def test_the_runbook_renames(root):
     assert contents(root) == before
 
 
+def test_a_runbook_that_needs_another_run_has_not_repaired_anything_yet(root):
+    before = contents(root)
+    MISNAMED["suffix"](root)
+    (root / "commitlog" / "core.1234").write_text("stray")
+    request = Request(apply=True, backup_acknowledged=True)
+    first = run(RUNBOOKS["RB-01"], root, request)
+    assert (first.applied, first.repaired, first.step("verify").status) == (True, False, "failed")
+    assert first.step("verify").summary.endswith("is still there; run the runbook again after mqtool finalize")
+    again = f"mqtool runbook run RB-01 {root} --apply --yes"
+    assert first.next_steps == (f"mqtool finalize {root} --yes", again)
+    finalize(root)
+    assert run(RUNBOOKS["RB-01"], root, request).repaired
+    finalize(root)
+    assert contents(root) == before
+
+
 def test_salvage_takes_records_from_a_misnamed_segment(root, tmp_path):
     MISNAMED["suffix"](root)
     assert salvage(root, tmp_path / "new").records == 500

@@ -8,9 +8,11 @@ import pytest
 
 import mqtool
 from mqtool.cli.app import run as cli
+from mqtool.cli.commands.runbook import code_of
+from mqtool.cli.exits import ExitCode
 from mqtool.errors import StoreError, UsageError
 from mqtool.formats import commit_log
-from mqtool.repair import Redact, apply, make_plan, undo
+from mqtool.repair import Redact, apply, finalize, make_plan, undo
 from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, page, run, start_runbooks
 from mqtool.repair.runbooks.model import Case
 from mqtool.store import Message
@@ -327,6 +329,32 @@ def test_a_dledger_store_becomes_an_ordinary_one(tmp_path):
     assert tree_digest(root) == before
 
 
+def test_a_dledger_store_with_damage_does_not_become_a_complete_store(tmp_path):
+    root = copy_store("dledger-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        at = list(store.messages())[100].physical_offset
+        segment = store.commit_log.segments[store.commit_log.segment_at(at)]
+    with segment.path.open("r+b") as file:
+        file.seek(at - segment.base + 80)
+        file.write(b"\xee" * 30)
+    found = run(RUNBOOKS["RB-15"], root, Request(apply=True, backup_acknowledged=True, to=tmp_path / "plain"))
+    assert (found.applied, found.repaired, code_of(found)) == (True, False, ExitCode.NO)
+    assert found.step("apply").summary.endswith("was created, and is not complete")
+    assert "ranges of the old log without a valid record: 1" in found.step("apply").evidence
+
+
+def test_a_replay_of_which_messages_are_refused_is_not_complete(tmp_path):
+    builder = StoreBuilder()
+    for size in (10, 500, 10):
+        builder.put(b"x" * size)
+    root = builder.write(tmp_path / "store")
+    (tmp_path / "broker.conf").write_text("maxMessageSize=100\n")
+    request = Request(apply=True, topics=("Topic",), to=tmp_path / "new", config=tmp_path / "broker.conf")
+    found = run(RUNBOOKS["RB-16"], root, request)
+    assert "not taken: 1" in found.step("apply").evidence
+    assert (found.repaired, code_of(found)) == (False, ExitCode.NO)
+
+
 def crc_zero(tmp_path):
     """A store whose one record has a body and CRC 0."""
     builder = StoreBuilder()
@@ -554,8 +582,12 @@ def test_without_topics_it_is_for_a_person_to_choose_what_is_stored_again(tmp_pa
 @pytest.mark.parametrize("base", ["4.9.7-crash", "5.5.0-crash"])
 def test_a_torn_end_is_cut_where_the_broker_cuts_it(base, tmp_path):
     root = damage_case(f"tail-torn@{base}", tmp_path)
-    found = run(RUNBOOKS["RB-08"], root, Request(apply=True, backup_acknowledged=True))
-    assert found.repaired, found.markdown()
+    request = Request(apply=True, backup_acknowledged=True)
+    found = run(RUNBOOKS["RB-08"], root, request)
     assert (found.lost_by_start, found.lost_after) == (1, 1)
+    assert not found.repaired, "abort is still there"
     with mqtool.open(root) as store:
         assert store.commit_log.max_offset == damage_answers(base[:5])[f"tail-torn@{base}"]["after_start"]["max"]
+    finalize(root)
+    found = run(RUNBOOKS["RB-08"], root, request)
+    assert found.repaired, found.markdown()
