@@ -1,12 +1,13 @@
 """`mqtool(…)` runs the program in this process and returns what it printed and how it ended."""
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 import pytest
 
+from mqtool.cli import zones
 from mqtool.cli.app import run
 
 
@@ -38,11 +39,12 @@ Mqtool = Callable[..., Result]
 
 
 @pytest.fixture
-def mqtool(capsysbinary: pytest.CaptureFixture[bytes]) -> Mqtool:
+def mqtool(capsysbinary: pytest.CaptureFixture[bytes]) -> Iterator[Mqtool]:
     def call(*arguments: object) -> Result:
         capsysbinary.readouterr()
         code = run([str(argument) for argument in arguments])
         captured = capsysbinary.readouterr()
         return Result(code, captured.out, captured.err.decode())
 
-    return call
+    yield call
+    zones.choose(zones.DEFAULT)  # that of a run counts until the process ends

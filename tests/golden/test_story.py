@@ -9,6 +9,7 @@ import pytest
 
 import mqtool
 from mqtool.formats.message_id import parse_offset_id
+from mqtool.store import find
 from mqtool.story import StepKind, histories_of
 from tests.support.lives import GROUP, histories_by_key, judge
 from tests.support.stores import FIXTURES, answers, copy_store
@@ -71,7 +72,8 @@ def test_what_is_in_no_record_is_not_reported(store):
     assert histories_of(store, "no such key") == ([], [])
 
 
-def test_the_log_is_not_scanned(store, lives, monkeypatch):
+def test_the_log_is_not_scanned_unless_it_is_small(store, lives, monkeypatch):
+    monkeypatch.setattr(find, "_SMALL_LOG", 0)
     read = []
     original = type(store.commit_log).record_at
     monkeypatch.setattr(
