@@ -81,7 +81,12 @@ RULES = (
     Rule(errors.UnavailableError, ExitCode.REFUSED, "unavailable", "install what is missing, then run it again"),
     Rule(errors.UnsupportedFormatError, ExitCode.REFUSED, "unsupported", "see `mqtool formats`"),
     Rule(errors.ConfigFileError, ExitCode.USAGE, "config-file", "correct the file, or leave --config out"),
-    Rule(errors.LayoutError, ExitCode.REFUSED, "layout", "give the broker's own sizes with --config broker.conf"),
+    Rule(
+        errors.LayoutError,
+        ExitCode.REFUSED,
+        "layout",
+        "give the broker's own keys with --config broker.conf",
+    ),
     Rule(errors.ReadOnlyStoreError, ExitCode.BUG, "bug", _REPORT),
     Rule(errors.StoreClosedError, ExitCode.BUG, "bug", _REPORT),
     Rule(errors.ExportError, ExitCode.REFUSED, "export", "export into a new directory"),

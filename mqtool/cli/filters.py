@@ -25,7 +25,7 @@ class Filters(Struct, frozen=True):
 
     def range(self) -> ranges.Range:
         """Returns the value of `-o`."""
-        return ranges.parse_range(self.offset) if self.offset else ranges.Range()
+        return ranges.Range() if self.offset is None else ranges.parse_range(self.offset)
 
     def byte_limit(self) -> int | None:
         """Returns the value of `--max-bytes`."""
@@ -57,7 +57,7 @@ class Filters(Struct, frozen=True):
         return {name: value for name, value in found.items() if value not in (None, (), {})}
 
     def _times(self, offsets: ranges.Range) -> tuple[int | None, int | None]:
-        begin, until = ranges.parse_times(self.time) if self.time else (None, None)
+        begin, until = (None, None) if self.time is None else ranges.parse_times(self.time)
         first, last = offsets.times()
         begins = [time for time in (begin, first) if time is not None]
         ends = [time for time in (until, last) if time is not None]

@@ -158,3 +158,9 @@ def test_what_waits_is_listed_with_what_a_start_loses_of_it(mqtool, tmp_path):
     assert found["after_start"]["max"] == first
     lost = [(row["kind"], row["lost"]) for row in found["waiting"]]
     assert lost == [("delay", 0), ("delay", 0), ("timer", 3), ("popped", 1), ("popped", 2)]
+
+
+def test_a_heap_of_nothing_is_not_taken_for_the_default(mqtool, tmp_path):
+    store = copy_store("timer-5.5.0", tmp_path)
+    found = mqtool("explain-start", store, "--heap", "0")
+    assert (found.code, "expected a size above 0" in found.stderr) == (ExitCode.USAGE, True)

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from mqtool.cli.ranges import Anchor, Point, Range, parse_range, parse_size, parse_time, parse_times
 from mqtool.cli.zones import DEFAULT, choose, moment, parse_zone
 from mqtool.errors import UsageError
+from tests.support.stores import fixture
 
 
 @pytest.fixture
@@ -255,3 +256,8 @@ def test_sizes_count_in_powers_of_1024(text, expected):
 def test_no_size_is_a_usage_error(text):
     with pytest.raises(UsageError, match="size"):
         parse_size(text)
+
+
+@pytest.mark.parametrize("option", ["--offset=", "--time="])
+def test_an_empty_range_is_a_usage_error_and_does_not_select_all(mqtool, option):
+    assert mqtool("dump", fixture("orders-5.5.0/store"), option, "-n", "1").code == 2

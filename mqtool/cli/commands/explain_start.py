@@ -11,6 +11,7 @@ from mqtool.cli.ranges import parse_size
 from mqtool.cli.schema import prints
 from mqtool.cli.sibling_rows import EXPLAIN_KIND
 from mqtool.cli.start_outcome import EXPLAIN_START, print_start_outcome
+from mqtool.errors import UsageError
 from mqtool.siblings.registry import recognise
 
 HELP = """
@@ -45,6 +46,9 @@ def explain_start(
     _debug: DebugOption = False,
 ) -> ExitCode:
     """Predicts and prints; ends with 1 if the broker would not start, or messages would be lost."""
+    heap_bytes = None if heap is None else parse_size(heap)
+    if heap_bytes == 0:
+        raise UsageError(f"--heap: expected a size above 0, found {heap!r}")
     kind = recognise(store)
     if kind is not None:
         from mqtool.cli import siblings
@@ -57,5 +61,5 @@ def explain_start(
         output_format,
         broker=broker and broker.value,
         read_log=not quick,
-        heap_bytes=None if heap is None else parse_size(heap),
+        heap_bytes=heap_bytes,
     )
