@@ -171,7 +171,7 @@ def test_parts_that_are_not_what_they_should_be_block_nothing(mqtool, tmp_path, 
 
 
 @pytest.mark.parametrize("name", ["commitlog", "consumequeue", "index"])
-def test_what_may_not_be_read_is_an_io_error(mqtool, monkeypatch, name):
+def test_what_may_not_be_read_makes_the_answer_incomplete(mqtool, monkeypatch, name):
     os_open = os.open
 
     def refusing(path, *arguments, **options):
@@ -183,11 +183,11 @@ def test_what_may_not_be_read_is_an_io_error(mqtool, monkeypatch, name):
     for kind in ([], ["--kind", {"consumequeue": "consume-queue", "index": "index-file"}.get(name, "commit-log")]):
         result = mqtool("dump", ORDERS, *kind)
         check(result)
-        if kind and name == "commitlog":
+        if kind:
             assert result.code == 1
-            assert "unreadable at physical offset" in result.stderr
-        elif kind:
-            assert result.code in {4, 74}
+            words = "unreadable at physical offset" if name == "commitlog" else "cannot be opened: Permission denied"
+            assert f"{name}/" in result.stderr
+            assert words in result.stderr
     check(mqtool("info", ORDERS))
 
 

@@ -50,9 +50,8 @@ def salvage_to_new_store(case: Case, _found: Detection) -> Proposal:
         ]
         if made.has_unread_tables:
             facts.append("topics, groups and positions could not be read and are not in the new store")
-        return Made(
-            tuple(facts), complete=not made.has_unread_tables
-        )  # lost messages are compared with the old store's
+        # messages that are lost do not count: the old store has lost them too
+        return Made(tuple(facts), complete=not made.has_unread_tables)
 
     return NewDirectory(f"every provable record of {case.root}{copies}", make, repairs=True)
 
