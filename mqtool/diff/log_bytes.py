@@ -9,7 +9,6 @@ import numpy as np
 from msgspec import Struct, field
 
 from mqtool.diff.differences import Interval
-from mqtool.formats import commit_log as commit_log_format
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store.commit_log import CommitLog
 
@@ -45,23 +44,9 @@ class Runs(Struct):
         return found
 
 
-def end_of(log: CommitLog) -> int:
-    """Returns the physical offset after the last record, or after a BLANK that follows it and completes the segment."""
-    end = log.max_offset
-    number = log.segment_at(end)
-    if number is None:
-        return end
-    head = log.read(end, commit_log_format.BLANK_SIZE)
-    if len(head) < commit_log_format.BLANK_SIZE:
-        return end
-    size, magic = commit_log_format.FRAME.unpack(head)
-    segment_end = log.segments[number].end
-    return segment_end if (size, magic) == (segment_end - end, commit_log_format.MAGIC_BLANK) else end
-
-
 def coverage(log: CommitLog) -> list[Interval]:
     """Returns the ranges of physical offsets for which there are segments, up to the end of the log."""
-    end = end_of(log)
+    end = log.after_blank(log.max_offset)
     found: list[Interval] = []
     for segment in log.segments:
         low, high = segment.base, min(segment.end, end)

@@ -18,7 +18,7 @@ from mqtool.records.frames import Frames
 from mqtool.scan.bounds import Bounds, Facts
 from mqtool.store.consume_queue import Queue, has_record
 from mqtool.store.cuts import Cuts
-from mqtool.store.find import indexed_offsets
+from mqtool.store.find import indexed_offsets, uncovered, usable_files
 from mqtool.store.store import Store
 
 FOREVER = (1 << 63) - 1
@@ -173,8 +173,8 @@ class Planner(Struct, dict=True):
     def _by_index(self, low: int, high: int) -> Path | None:
         if not self._keys or Trust.INDEX not in self.trust:
             return None
-        files = [file for file in self.store.index_files() if file.entry_count]
-        if not files or any(not file.slot_count for file in files):
+        files = usable_files(self.store)
+        if not files:
             return None
         if classes := self._admitted(_NOT_INDEXED):
             self._distrust_reason = f"{classes} records are not indexed; exclude them by a condition on record_class"
@@ -182,14 +182,17 @@ class Planner(Struct, dict=True):
         if any(queue.is_batch for queue in self.store.queues()):
             self._distrust_reason = "there are queues of batches, and keys inside a batch are not indexed"
             return None
-        log = self.store.commit_log
-        first = min(file.header.begin_physical_offset for file in files)
-        last = max(file.header.end_physical_offset for file in files)
         topics = self._topics or {queue.topic for queue in self.store.queues()} | set(self.store.metadata.topics)
-        named = sorted(indexed_offsets(files, topics, self._keys))
-        offsets = np.array([at for at in named if max(low, log.min_offset, first) <= at < min(high, last)], np.int64)
-        parts = (RangeScan(low, min(first, high)), self._indexed(offsets), RangeScan(max(last, low), high))
-        return Path("index", f"{len(files)} index files for {len(self._keys)} keys", parts)
+        offsets = np.array(sorted(indexed_offsets(files, topics, self._keys)), np.int64)
+        at, parts = max(low, self.store.commit_log.min_offset), list[RangeScan | PointReads]()
+        for start, end in [*uncovered(self.store, files.values(), low, high), (high, high)]:
+            named = offsets[(offsets >= at) & (offsets < start)]
+            if len(named):
+                parts.append(self._indexed(named))
+            if start < end:
+                parts.append(RangeScan(start, end))
+            at = end
+        return Path("index", f"{len(files)} index files for {len(self._keys)} keys", tuple(parts))
 
     def _indexed(self, offsets: np.ndarray) -> PointReads:
         """Returns the records at the given offsets, with the sizes that they state."""
@@ -275,6 +278,8 @@ def _union(parts: list[RangeScan | PointReads]) -> tuple[RangeScan | PointReads,
         elif walk.low < walk.high:
             walks.append(walk)
     named = sorted((part for part in parts if isinstance(part, PointReads)), key=lambda part: part.by_index)
+    if not named:
+        return tuple(walks)
     offsets, first = np.unique(np.concatenate([part.offsets for part in named]), return_index=True)
     sizes = np.concatenate([part.sizes for part in named])[first]
     by_index = np.concatenate([np.full(len(part.offsets), part.by_index) for part in named])[first]

@@ -99,6 +99,18 @@ class CommitLog:
         position = physical_offset - segment.base
         return self._read_in(index, position, min(count, segment.size - position))
 
+    def after_blank(self, physical_offset: int) -> int:
+        """Returns the end of the segment if a BLANK at a physical offset completes it, otherwise the offset."""
+        number = self.segment_at(physical_offset)
+        if number is None:
+            return physical_offset
+        head = self.read(physical_offset, commit_log.BLANK_SIZE)
+        if len(head) < commit_log.BLANK_SIZE:
+            return physical_offset
+        size, magic = commit_log.FRAME.unpack(head)
+        end = self.segments[number].end
+        return end if (size, magic) == (end - physical_offset, commit_log.MAGIC_BLANK) else physical_offset
+
     def record(self, physical_offset: int, size: int | None = None) -> Record:
         """Returns the record at a physical offset; framing and the stated offset are checked, the CRC is not.
 

@@ -135,6 +135,36 @@ def usable_files(store: Store) -> dict[IndexFile, tuple[int, int]]:
     return found
 
 
+def uncovered(store: Store, covered: Iterable[tuple[int, int]], low: int, high: int) -> list[tuple[int, int]]:
+    """Returns the parts of a range that no index file covers, with the records next to them, in order.
+
+    Some keys of a record next to such a part may be in a file that is missing.
+
+    Args:
+        store: the store.
+        covered: physical offsets of the first and the last record that each usable file names.
+        low, high: physical offsets, half-open.
+    """
+    gaps, last = [], -1
+    for begin, newest in sorted(covered):
+        if begin > last and begin > (_end_of(store, last) if last >= 0 else low):
+            gaps.append((last, begin + 1))
+        last = max(last, newest)
+    if high > (_end_of(store, last) if last >= 0 else low):
+        gaps.append((last, high))
+    clipped = [(max(start, low), min(until, high)) for start, until in gaps]
+    return [(start, until) for start, until in clipped if start < until]
+
+
+def _end_of(store: Store, offset: int) -> int:
+    """Returns the physical offset after a record and a BLANK that follows it; its start if there is no record."""
+    log = store.commit_log
+    head = log.read(offset, commit_log.FRAME.size)
+    size, magic = commit_log.FRAME.unpack(head) if len(head) == commit_log.FRAME.size else (0, 0)
+    is_record = magic in commit_log.RECORD_MAGICS and size >= commit_log.MIN_RECORD_SIZE
+    return log.after_blank(offset + size) if is_record else offset
+
+
 def indexed_offsets(files: Iterable[IndexFile], topics: Iterable[str], terms: Iterable[str]) -> set[int]:
     """Returns physical offsets of records that may have one of some keys or unique keys: only hashes are compared."""
     known = list(terms)
@@ -181,29 +211,7 @@ class _IndexSearch(Struct):
         return low, max(low, high)
 
     def _gaps(self) -> list[tuple[int, int]]:
-        """Returns the ranges of the selection that no index file covers, with the records next to them.
-
-        Some keys of a record next to a gap may be in the file that is missing.
-        """
-        low, high = self._bounds
-        gaps = []
-        end = last = low
-        for begin, newest in sorted(self.files.values()):
-            if begin > end:
-                gaps.append((last, begin + 1))
-            if self._end_of(newest) > end:
-                end, last = self._end_of(newest), newest
-        if end < high:
-            gaps.append((last, high))
-        clipped = [(max(start, low), min(until, high)) for start, until in gaps]
-        return [(start, until) for start, until in clipped if start < until]
-
-    def _end_of(self, offset: int) -> int:
-        """Returns the physical offset after a record; its start if it cannot be read."""
-        try:
-            return offset + self.store.commit_log.record(offset).total_size
-        except StoreError:
-            return offset
+        return uncovered(self.store, self.files.values(), *self._bounds)
 
     def _scanned(self) -> list[tuple[int, int]]:
         if not self.scans_rest:
@@ -218,7 +226,7 @@ class _IndexSearch(Struct):
     def methods(self) -> list[str]:
         """Returns what will be done, in words."""
         first, last = min(covered[0] for covered in self.files.values()), max(one[1] for one in self.files.values())
-        extent = f"physical offsets {first} to {self._end_of(last)}"
+        extent = f"physical offsets {first} to {_end_of(self.store, last)}"
         words = [f"index: {len(self.files)} files, {len(self.topics)} topics, {extent}"]
         scanned = sum(end - start for start, end in self._scanned())
         if scanned:

@@ -246,6 +246,22 @@ def test_a_unit_that_leads_to_a_missing_segment_is_damage(tmp_path):
         ]
 
 
+def test_a_hole_of_a_trusted_index_is_scanned(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with open_store(root) as store:
+        keys = [one.unique_key for one in store.messages(topics=["Orders"]) if one.unique_key]
+    files = sorted((root / "index").iterdir())
+    for missing in (files[0], files[4], files[-1]):
+        missing.unlink()
+    with open_store(root) as store:
+        for key in keys[::10]:
+            walked, found = (
+                scan(store, ["physical_offset"], F("unique_key") == key, trust=trust) for trust in ((), ["index"])
+            )
+            assert (offsets(walked), walked.report.path) == (offsets(found), "walk")
+            assert (len(offsets(found)), found.report.path) == (1, "index")
+
+
 def test_trust_in_an_index_that_is_missing_is_a_walk(tmp_path):
     builder = StoreBuilder()
     builder.put(unique_key="u0")
