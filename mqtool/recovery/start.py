@@ -23,7 +23,8 @@ from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.reput import dispatch_from_queues
 from mqtool.recovery.settings import RecoverySettings
 from mqtool.recovery.state import StoreState
-from mqtool.store.files import read_file
+from mqtool.store.files import is_file, read_file
+from mqtool.store.known_file import is_directory
 from mqtool.store.timer import checkpoint_path
 
 
@@ -113,9 +114,9 @@ class Start:
         """Opens the timer's files as the constructors of TimerCheckpoint and TimerWheel do (5.5.0)."""
         wheel = self.settings.root / file_names.TIMER_WHEEL
         for path in (checkpoint_path(self.settings.root), wheel):
-            if path.is_dir():
+            if is_directory(path):
                 raise load_fails(is_a_directory(path))
-        size = wheel.stat().st_size if wheel.is_file() else 0
+        size = wheel.stat().st_size if is_file(wheel) else 0
         if size not in (0, timer.WHEEL_FILE_SIZE):
             raise load_fails(f"Timer wheel length:{size} != expected:{timer.WHEEL_FILE_SIZE}")
 

@@ -257,5 +257,5 @@ def _stated_offset(head: bytes) -> int:
 
 
 def is_directory(path: Path) -> bool:
-    """Whether a path is a directory; a symlink loop is not."""
-    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for such a link before 3.13
+    """Whether a path is a directory; a symlink loop is not, nor is what the system does not let be looked at."""
+    return os.path.isdir(path)  # noqa: PTH112 - Path.is_dir raises for both

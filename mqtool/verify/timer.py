@@ -11,7 +11,8 @@ from mqtool.errors import FormatError, StoreError
 from mqtool.formats import commit_log, file_names, properties, service_records, timer, topics
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.describe import store_time
-from mqtool.store.files import MappedFile, ReadFile, list_mapped_files, recording_unlisted
+from mqtool.store.files import MappedFile, ReadFile, is_file, list_mapped_files, recording_unlisted
+from mqtool.store.known_file import is_directory
 from mqtool.store.named_files import kind_of
 from mqtool.store.store import Store
 from mqtool.store.timer import (
@@ -79,8 +80,8 @@ class TimerCheck:
     @property
     def applies(self) -> bool:
         """Whether the store has a timer, or had one that has read parked messages."""
-        wheel = self._survey.root / file_names.TIMER_WHEEL
-        if self._files or wheel.exists() or checkpoint_path(self._survey.root).is_dir():
+        wheel, saved = self._survey.root / file_names.TIMER_WHEEL, checkpoint_path(self._survey.root)
+        if self._files or wheel.exists() or is_directory(saved):
             return True
         return self._queue_end is not None and saved_checkpoint(self._survey.root).last_timer_queue_offset > 0
 
@@ -166,11 +167,16 @@ class TimerCheck:
         return found
 
     def _is_file(self, path: Path) -> bool:
-        """Whether a path is a regular file; reports it if it is another one."""
-        if path.exists() and not path.is_file():
+        """Whether a path is a regular file; reports it if it is another one.
+
+        Raises:
+            UnreadableError: the system does not tell.
+        """
+        found = is_file(path)
+        if not found and path.exists():
             words = f"expected a file, found a {kind_of(path.stat().st_mode)}"
             self._collector.add("timer-not-file", path, words)
-        return path.is_file()
+        return found
 
     def _ahead(self, path: Path, words: str) -> None:
         self._collector.add("timer-checkpoint-ahead", path, words)

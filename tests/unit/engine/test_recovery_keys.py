@@ -25,8 +25,8 @@ FLAGS = [
     "enableMultiDispatch",
     "enableLmq",
 ]
-ROLE = {"is_master", "is_slave"}
-"""The engine always opens a store as a master does."""
+ROLE = {"is_master", "is_slave", "timer_wheel"}
+"""The engine always opens a store as a master does, without the timer."""
 FOUND = {"evidence", "unmodelled_parts", "dledger"}
 """What only a forecast says of the files."""
 
