@@ -1,5 +1,6 @@
 """A broker in this process for the tests of a module, and connections to it."""
 
+import json
 import time
 from collections.abc import Callable, Iterator
 
@@ -41,6 +42,19 @@ def topic(request: pytest.FixtureRequest, client: Client) -> str:
     made = client.create_topic(name, 4)
     assert made.code == 0, made.remark
     return name
+
+
+def assigned(client: Client, topic: str, group: str, who: str, **changes: object) -> list[tuple[str, int]] | None:
+    """How a client gets messages and from which queues, by QUERY_ASSIGNMENT; None if the answer has no list."""
+    body = {
+        "topic": topic,
+        "consumerGroup": group,
+        "clientId": who,
+        "strategyName": "AVG",
+        "messageModel": "CLUSTERING",
+    } | changes
+    found = client.call(400, json.dumps(body).encode()).json.get("messageQueueAssignments")
+    return None if found is None else [(one["mode"], one["messageQueue"]["queueId"]) for one in found]
 
 
 def until(found: Callable[[], object]) -> None:

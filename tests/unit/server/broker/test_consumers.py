@@ -6,7 +6,7 @@ import pytest
 
 from mqtool.formats import config_files
 from tests.support.remoting import records
-from tests.unit.server.broker.conftest import until
+from tests.unit.server.broker.conftest import assigned, until
 
 
 def members(client, group):
@@ -134,18 +134,6 @@ def test_what_is_sent_back_comes_again_later_and_then_is_given_up(client, topic)
 def test_what_is_not_there_cannot_be_sent_back(client):
     answer = client.call(36, offset=1 << 40, group="GRetrying", delayLevel=0)
     assert (answer.code, answer.remark) == (1, f"look message by offset failed, {1 << 40}")
-
-
-def assigned(client, topic, group, who):
-    body = {
-        "topic": topic,
-        "consumerGroup": group,
-        "clientId": who,
-        "strategyName": "AVG",
-        "messageModel": "CLUSTERING",
-    }
-    found = client.call(400, json.dumps(body).encode()).json["messageQueueAssignments"]
-    return [(one["mode"], one["messageQueue"]["queueId"]) for one in found]
 
 
 def test_queues_are_shared_out_among_the_members(client, connect, topic):

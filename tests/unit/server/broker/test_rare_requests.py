@@ -11,7 +11,7 @@ from mqtool.formats import config_json
 from mqtool.server.broker.mqadmin import consumer_admin
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
-from tests.unit.server.broker.conftest import until
+from tests.unit.server.broker.conftest import assigned, until
 from tests.unit.server.broker.test_admin import bare, put
 from tests.unit.server.broker.test_pop import REVIVE, ack, fill, pop, words
 from tests.unit.server.broker.test_pop import acks as batch_ack
@@ -241,18 +241,6 @@ def test_with_short_polling_a_pull_is_held_for_that_time_only(client, topic):
         assert client.pull(topic, hold_ms=600_000).code == 19
     finally:
         client.call(25, b"longPollingEnable=true\n")
-
-
-def assigned(client, topic, group, who, **changes):
-    body = {
-        "topic": topic,
-        "consumerGroup": group,
-        "clientId": who,
-        "strategyName": "AVG",
-        "messageModel": "CLUSTERING",
-    } | changes
-    found = ask(client, 400, body).json.get("messageQueueAssignments")
-    return None if found is None else [(one["mode"], one["messageQueue"]["queueId"]) for one in found]
 
 
 def test_queues_are_dealt_out_in_turn_to_all_or_popped_by_all(client, connect, topic):
