@@ -124,7 +124,7 @@ class ConsumeQueue:
     def read(self, queue_offset: int, count: int) -> bytes:
         """Returns up to `count` units starting at a queue offset, as bytes; fewer at the end of a file.
 
-        None if the file is deleted.
+        Empty if they are not there, or the file is deleted meanwhile.
         """
         offset = queue_offset * UNIT_SIZE
         file = self.files.find(offset)

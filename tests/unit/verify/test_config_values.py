@@ -1,4 +1,4 @@
-"""Tables of config/ that are JSON, but have keys or values with which a broker refuses the whole table."""
+"""JSON tables of config/ that a broker refuses completely because of one key or value."""
 
 import json
 import shutil

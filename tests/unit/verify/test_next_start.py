@@ -82,7 +82,7 @@ def test_only_losses_of_the_topics_asked_for_count(tmp_path):
 
 
 def test_damage_of_another_topic_is_reported_and_its_messages_are_not_counted(tmp_path):
-    """The damaged record is one of Payments; 4.9 cuts the log there, with intact messages of Audit behind."""
+    """The damaged record is one of Payments; 4.9 cuts the log there and loses intact messages of Audit after it."""
     with mqtool.open(damage_case("recent-flip-body@4.9.7-clean", tmp_path)) as store:
         found = verify(store, Options(topics=("Audit",)))
     assert [(one.code, one.topic) for one in found.findings] == [("log-bad-body", "Payments")]
