@@ -13,6 +13,7 @@ from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import LayoutError, StoreError, UsageError
 from mqtool.formats import commit_log, properties, timer
 from mqtool.formats.timer import TimerMagic
+from mqtool.protocol.codes import RequestCode
 from mqtool.server.broker.delay.recall_handle import RecallHandle
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.delay.timer_files import TimerFiles
@@ -74,16 +75,33 @@ def test_a_recall_names_its_message_as_the_configured_broker_does(with_topic, na
     assert named == name.format(topic="T", key=sent.fields["transactionId"])
 
 
-@pytest.mark.slow
+def let_pass(server, client, clock, ms):
+    """Sets the timer's clock forward by 50 ms, waits until the timer has nothing left to do, and so on."""
+
+    def is_idle():
+        done = timer.parse_checkpoint(client.call(RequestCode.GET_TIMER_CHECK_POINT).body)
+        end = server.call(lambda: server.broker.messages.queue_bounds("rmq_sys_wheel_timer", 0)[1])
+        is_dispatched = server.call(lambda: server.broker.messages.dispatch_behind) == 0
+        is_read = clock.ms - done.last_read_time_ms < 100  # timerPrecisionMs
+        return is_dispatched and is_read and done.last_timer_queue_offset == end
+
+    for _ in range(ms // 50):
+        clock.ms += 50
+        until(is_idle)
+
+
 def test_a_recall_is_rolled_with_its_message(tmp_path, monkeypatch):
+    clock = SimpleNamespace(ms=now_ms())
+    stopped = SimpleNamespace(time_ns=lambda: clock.ms * 1_000_000, monotonic=time.monotonic)
+    monkeypatch.setattr("mqtool.server.broker.delay.timer.time", stopped)
     monkeypatch.setattr("mqtool.server.broker.delay.timer._PERIOD_S", 0.02)
     keys = {"timerPrecisionMs": "100", "timerRollWindowSlot": "3", "recallMessageEnable": "true"}
     with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
         handle = client.put("Later", b"never", properties={"TIMER_DELAY_MS": "1500"}).fields["recallHandle"]
-        time.sleep(0.15)
+        let_pass(server, client, clock, 150)
         assert client.call(370, producerGroup="P", topic="Later", recallHandle=handle).code == 0
         client.put("Later", b"witness", properties={"TIMER_DELAY_MS": "2000"})
-        until(lambda: client.pull("Later").code == 0)
+        let_pass(server, client, clock, 2300)
         assert bodies(client.pull("Later")) == [b"witness"]
 
 
