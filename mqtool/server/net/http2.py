@@ -483,10 +483,7 @@ class Http2Connection:
             return
         self.peer.in_flight += 1
         call.future = future = asyncio.ensure_future(result)
-        if self._receiving:
-            self._begun.append((call, future))
-        else:
-            self._wait(call, future)
+        self._begun.append((call, future))  # until the end of the current read, which may already complete it
 
     def _wait(self, call: Call, future: "asyncio.Future[Result]") -> None:
         """Answers a call when a future is done, or when the call's deadline has passed."""
@@ -518,10 +515,8 @@ class Http2Connection:
 
     def _expired(self, call: Call) -> None:
         call.timer = None
-        future = call.future
         call.finish(GrpcStatus.DEADLINE_EXCEEDED, "the deadline of the call is over")
-        if future is not None:
-            future.cancel()
+        self._cancel(call)  # even if the client's window does not let the status through yet
 
     def _complete(self, call: Call, result: Result) -> None:
         """Sends all messages of an answer and ends the call."""

@@ -7,6 +7,7 @@ import pytest
 from h2.config import H2Configuration
 from h2.connection import H2Connection
 from h2.events import DataReceived, ResponseReceived, TrailersReceived
+from h2.settings import SettingCodes
 
 from mqtool.server.net import http2
 from mqtool.server.net.http2 import GrpcError, GrpcStatus, Http2Connection, Methods
@@ -28,9 +29,13 @@ class Written:
         self.writes = []
         self.in_flight = 0
         self.address = "nowhere:1"
+        self.is_closed = False
 
     def write(self, data):
         self.writes.append(data)
+
+    def close(self):
+        self.is_closed = True
 
 
 def framed(message):
@@ -265,5 +270,253 @@ def test_work_after_a_read_runs_soon_if_nothing_is_being_read():
         assert not done
         await asyncio.sleep(0)
         assert done
+
+    asyncio.run(main())
+
+
+class Listening:
+    """A stream that keeps its call and what comes in; tests send through the call."""
+
+    def __init__(self, call):
+        self.call = call
+        self.messages = []
+        self.was_closed = 0
+
+    def received(self, message):
+        self.messages.append(message)
+
+    def half_closed(self):
+        pass
+
+    def closed(self):
+        self.was_closed += 1
+
+
+class Watched(Exchange):
+    """An exchange whose streams are kept in `streams`."""
+
+    def __init__(self, handler=answers, kind=Listening):
+        self.streams = []
+
+        def begin(call):
+            self.streams.append(kind(call))
+            return self.streams[-1]
+
+        super().__init__(handler, begin)
+        self.answers()
+
+    def open(self, message=b""):
+        """Begins a stream with one message and leaves it open."""
+        stream = self.client.get_next_available_stream_id()
+        self.client.send_headers(stream, list({**dict(HEADERS), ":path": "/s/S"}.items()))
+        self.client.send_data(stream, framed(message))
+        self.pass_on()
+        return stream
+
+    def events(self):
+        """What arrived at the client since the last time; it opens no window by itself."""
+        self.server._flush()
+        data = b"".join(map(bytes, self.peer.writes))
+        self.peer.writes.clear()
+        return self.client.receive_data(data)
+
+    def data(self):
+        """Number of bytes of messages that arrived since the last time."""
+        return sum(len(one.data) for one in self.events() if isinstance(one, DataReceived))
+
+
+WINDOW = 65_535
+"""What a client takes unasked, of a stream and of a connection."""
+
+
+@pytest.mark.usefixtures("form")
+@pytest.mark.parametrize("opened", ["stream first", "connection first", "by settings"])
+def test_an_answer_larger_than_the_windows_arrives_as_they_are_opened(opened):
+    async def main():
+        exchange = Watched(lambda _call, _message: bytes(WINDOW * 2))
+        stream = exchange.call(b"")
+        exchange.pass_on()
+        assert exchange.data() == WINDOW
+        steps = [
+            lambda: exchange.client.increment_flow_control_window(1 << 20, stream),
+            lambda: exchange.client.increment_flow_control_window(1 << 20),
+        ]
+        if opened == "connection first":
+            steps.reverse()
+        elif opened == "by settings":
+            steps = [steps[1], lambda: exchange.client.update_settings({SettingCodes.INITIAL_WINDOW_SIZE: 1 << 20})]
+        steps[0]()
+        exchange.pass_on()
+        assert exchange.data() == 0
+        steps[1]()
+        exchange.pass_on()
+        found = exchange.events()
+        assert sum(len(one.data) for one in found if isinstance(one, DataReceived)) == WINDOW + 5
+        assert [dict(one.headers)[b"grpc-status"] for one in found if isinstance(one, TrailersReceived)] == [b"0"]
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("form")
+def test_a_client_that_leaves_too_much_unread_is_refused_until_it_reads(monkeypatch):
+    monkeypatch.setattr(http2, "_UNREAD_MAX", WINDOW)
+
+    async def main():
+        exchange = Watched(lambda _call, message: bytes(WINDOW * 3) if message == b"much" else b"little")
+        first = exchange.call(b"much")
+        exchange.pass_on()
+        refused = exchange.call(b"")
+        exchange.pass_on()
+        assert exchange.answers()[refused] == (None, b"8")
+        assert exchange.reasons[refused] == f"{WINDOW * 2 + 5} bytes of answers are not read".encode()
+        exchange.client.increment_flow_control_window(1 << 20)
+        exchange.client.increment_flow_control_window(1 << 20, first)
+        exchange.pass_on()
+        again = exchange.call(b"")
+        exchange.pass_on()
+        assert exchange.answers()[again] == (b"little", b"0")
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("form")
+def test_what_follows_the_end_of_a_call_is_neither_sent_nor_kept():
+    async def main():
+        exchange = Watched()
+        stream = exchange.open(b"one")
+        (listening,) = exchange.streams
+        listening.call.send(bytes(WINDOW))  # the end has to wait for the window
+        listening.call.finish()
+        listening.call.send(b"late")
+        exchange.client.send_data(stream, framed(b"two")[:-1])
+        exchange.pass_on()
+        assert exchange.server.buffered == 0
+        assert exchange.data() == WINDOW
+        exchange.client.increment_flow_control_window(1 << 20)
+        exchange.client.increment_flow_control_window(1 << 20, stream)
+        exchange.pass_on()
+        assert exchange.data() == 5
+        assert (listening.messages, listening.was_closed) == ([b"one"], 1)
+        listening.call.send(b"later")
+        assert exchange.events() == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("form")
+def test_an_answer_of_no_messages_is_a_status_alone():
+    async def main():
+        exchange = Watched(lambda _call, _message: [])
+        stream = exchange.call(b"")
+        exchange.pass_on()
+        assert exchange.answers() == {stream: (None, b"0")}
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("form")
+def test_a_call_that_is_reset_just_after_its_answer_is_known_gets_none():
+    async def main():
+        future = asyncio.get_running_loop().create_future()
+        exchange = Watched(lambda _call, _message: future)
+        stream = exchange.call(b"")
+        exchange.pass_on()
+        future.set_result(b"answer")
+        exchange.client.reset_stream(stream)
+        exchange.pass_on()
+        await asyncio.sleep(0)
+        assert exchange.events() == []
+        assert exchange.peer.in_flight == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("form")
+def test_a_call_whose_connection_is_lost_while_it_is_handled_gets_no_answer():
+    async def main():
+        def handler(call, _message):
+            call.connection.lost()
+            return b"answer"
+
+        exchange = Watched(handler)
+        exchange.call(b"")
+        exchange.pass_on()
+        assert not any(isinstance(one, ResponseReceived | DataReceived) for one in exchange.events())
+
+    asyncio.run(main())
+
+
+def test_the_end_of_a_stream_may_end_another_call_of_a_lost_connection():
+    class Pair(Listening):
+        other = None
+
+        def closed(self):
+            super().closed()
+            if self.other is not None:
+                self.other.call.finish()
+
+    async def main():
+        exchange = Watched(kind=Pair)
+        exchange.open()
+        exchange.open()
+        first, second = exchange.streams
+        first.other, second.other = second, first
+        exchange.server.lost()
+        assert (first.was_closed, second.was_closed) == (1, 1)
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("code", [0, 11], ids=["cleanly", "with an error"])
+@pytest.mark.usefixtures("form")
+def test_a_client_that_says_goodbye_is_closed_with_its_calls_and_its_error_is_logged(code, caplog):
+    caplog.set_level("INFO")
+
+    async def main():
+        exchange = Watched()
+        exchange.open(b"one")
+        exchange.client.close_connection(error_code=code)
+        exchange.pass_on()
+        assert exchange.peer.is_closed
+        assert exchange.streams[0].was_closed == 1
+
+    asyncio.run(main())
+    assert ("client ends the connection peer=nowhere:1" in caplog.text) is bool(code)
+
+
+def test_data_in_the_same_read_as_a_goodbye_is_ignored():
+    async def main():
+        exchange = Watched()
+        stream = exchange.open(b"one")
+        exchange.client.send_data(stream, framed(b"two"))
+        data = exchange.client.data_to_send()
+        exchange.client.close_connection()
+        exchange.server.receive(exchange.client.data_to_send() + data)
+        assert exchange.streams[0].messages == [b"one"]
+        assert exchange.server.buffered == 0
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("form")
+def test_a_call_whose_deadline_passes_is_given_up_even_if_its_client_does_not_read():
+    async def main():
+        later = asyncio.get_running_loop().create_future()
+
+        def handler(call, _message):
+            call.send(bytes(WINDOW))  # the status has to wait for the window
+            return later
+
+        exchange = Watched(handler)
+        stream = exchange.call(b"", "1n")
+        exchange.pass_on()
+        await asyncio.sleep(0)
+        await asyncio.sleep(0)
+        assert later.cancelled()
+        assert exchange.data() == WINDOW
+        exchange.client.increment_flow_control_window(1 << 20)
+        exchange.client.increment_flow_control_window(1 << 20, stream)
+        exchange.pass_on()
+        assert exchange.answers()[stream][1] == b"4"
 
     asyncio.run(main())

@@ -193,6 +193,22 @@ def test_an_answer_beyond_a_window_is_left_to_the_library():
     assert write_answer(pair.server, stream, constant_block([(b":status", b"200")]), bytes(65_536), b"")
 
 
+def test_a_window_of_a_stream_that_was_answered_is_ignored_and_one_of_an_unknown_stream_left_to_the_library():
+    pair = Pair()
+    answered, failed = pair.begin(), pair.begin()
+    pair.exchange()
+    pair.server.send_headers(answered, [(":status", "200")], end_stream=True)
+    pair.server.reset_stream(failed)
+    pair.exchange()
+    assert not pair.server.open_inbound_streams  # h2 forgets closed streams when it counts the open ones
+    update = bytes(9) + (1000).to_bytes(4, "big")
+    taken = [
+        take_window(pair.server, Frame(kind=WINDOW_UPDATE, flags=0, stream_id=stream, data=update))
+        for stream in (answered, failed, failed + 2)
+    ]
+    assert taken == [True, False, False]
+
+
 def test_windows_of_both_ends_agree_whatever_takes_the_frames():
     pair, chance = Pair(), random.Random(5)
     for _ in range(40):
