@@ -141,6 +141,7 @@ def test_what_fastjson_takes_is_taken(header, expected):
         '{"code":"x"}',
         '{"code":1,"extFields":[]}',
         '{"code":1,"extFields":"x"}',
+        '{"code":1,"flag":0,"opaque":1,"version":1,"language":"JAVA","extFields":["x"]}',
         "[" * 5000,
         '{"code":1,"extFields":{"a":%s}}' % ("[" * 900 + "]" * 900),
         '{"code":' + "9" * 5000 + "}",
@@ -158,6 +159,7 @@ def test_what_fastjson_takes_is_taken(header, expected):
         "letter",
         "list-fields",
         "text-fields",
+        "list-fields-of-a-usual-header",
         "deep",
         "deep-value",
         "digits",
@@ -197,9 +199,11 @@ def test_lengths_in_a_binary_header_are_not_believed(position, value):
         Command(1, opaque=1 << 31, serialization=Serialization.ROCKETMQ),
         Command(1, fields={"a": 5}),
         Command(1, fields={"a": None}),
+        Command(1, fields={b"a": "x"}),
+        Command(1, remark=b"x"),
         Command(1, fields={"k": 5}, serialization=Serialization.ROCKETMQ),  # type: ignore[dict-item]
     ],
-    ids=["pop", "opaque", "number", "none", "binary-number"],
+    ids=["pop", "opaque", "number", "none", "name", "remark", "binary-number"],
 )
 def test_what_a_peer_would_misread_is_not_written(command):
     with pytest.raises(LocalProtocolError):

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
+from mqtool.errors import UsageError
 from mqtool.formats.config_files import DataVersion, TopicConfig
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.registration_body import RegisterBody
@@ -385,3 +386,78 @@ def test_wrong_requests_are_answered_and_the_server_goes_on(command, caplog):
         return wrong.code, right.code
 
     assert run(main()) in {(1, 0), (0, 0)}
+
+
+def test_a_broker_in_place_of_one_that_was_in_this_process_is_forgotten_without_its_connection():
+    async def main() -> tuple[int, bool]:
+        clock = Clock()
+        name_server = NameServer("127.0.0.1", 0, clock=clock)
+        name_server.routes.register(broker(lifetime=10))  # over no connection
+        clock.now += 11
+        await name_server.start()
+        name_server.forget_silent()
+        connection = await Connection.open(name_server.address)
+        code = (await connection.call(route("T1"))).code
+        connection.close()
+        await name_server.stop()
+        return code, bool(name_server.routes.live)
+
+    assert run(main()) == (17, False)
+
+
+def test_a_name_server_that_cannot_listen_can_be_stopped():
+    async def main() -> None:
+        first = NameServer("127.0.0.1", 0)
+        await first.start()
+        second = NameServer("127.0.0.1", first.port)
+        with pytest.raises(UsageError, match="cannot listen on"):
+            await second.start()
+        await second.stop()
+        await first.stop()
+
+    run(main())
+
+
+def test_a_name_server_that_stops_notifies_no_more():
+    async def main() -> list[str]:
+        came: list[str] = []
+        slave = Listener("127.0.0.1", 0, {}, opened=lambda peer: came.append(peer.address))
+        await slave.start()
+        name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"})
+        await name_server.start()
+        name_server.register(broker(acting_master=True))
+        name_server.register(broker(id_=1, address=slave.address, acting_master=True))
+        before = asyncio.all_tasks()
+        name_server.unregister(broker())
+        assert asyncio.all_tasks() > before
+        await name_server.stop()
+        await asyncio.sleep(0)
+        assert asyncio.all_tasks() == before
+        await slave.stop()
+        return came
+
+    assert run(main()) == []
+
+
+def test_a_notification_about_a_broker_that_is_not_alive_has_no_address_for_replication():
+    """Two groups with one address: when the broker of one leaves, nothing is known about that of the other."""
+
+    async def main() -> dict[str, str]:
+        notified: asyncio.Future[Command] = asyncio.get_running_loop().create_future()
+        code = RequestCode.NOTIFY_MIN_BROKER_ID_CHANGE
+        slave = Listener("127.0.0.1", 0, {code: lambda command, peer: notified.set_result(command)})
+        await slave.start()
+        name_server = NameServer("127.0.0.1", 0, settings={"notifyMinBrokerIdChanged": "true"})
+        await name_server.start()
+        name_server.register(broker(acting_master=True))
+        name_server.register(broker(id_=1, address=slave.address, ha_address="10.0.0.2:10912", acting_master=True))
+        name_server.register(broker("broker-b", 0, slave.address))
+        name_server.unregister(broker("broker-b", 0, slave.address))
+        name_server.unregister(broker())
+        fields = (await notified).fields
+        await slave.stop()
+        await name_server.stop()
+        return fields
+
+    fields = run(main())
+    assert (fields["minBrokerId"], "haBrokerAddr" in fields) == ("1", False)

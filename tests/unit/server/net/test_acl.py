@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from mqtool.errors import ConfigFileError, RemoteProtocolError, UsageError
+from mqtool.errors import ConfigFileError, RemoteProtocolError, UnavailableError, UsageError
 from mqtool.protocol import Command
 from mqtool.protocol import RequestCode as R
 from mqtool.server.net.acl import ROUTE_CHANGES, Acl, sign
@@ -229,6 +230,24 @@ def test_a_name_server_with_accounts_takes_changes_of_routes_from_administrators
 
     assert [one and one.code for one in (answer(request()), answer(signed(request(), "ReaderKey")))] == [16, 16]
     assert answer(signed(request(), "AdminKey")) is None
+
+
+def test_a_request_about_no_topic_or_group_needs_only_a_valid_signature(config):
+    def request() -> Command:
+        return Command(R.GET_MAX_OFFSET, fields={"topic": "Secret", "queueId": "0"})
+
+    acl = Acl(config)
+    assert check(acl, signed(request(), "ReaderKey")) is None
+    refused = check(acl, request())
+    assert refused is not None
+    assert refused.code == 16
+
+
+def test_accounts_without_the_package_for_yaml_are_refused_with_advice(tmp_path, monkeypatch):
+    (tmp_path / "plain_acl.yml").write_text(ACCOUNTS, "utf-8")
+    monkeypatch.setitem(sys.modules, "yaml", None)
+    with pytest.raises(UnavailableError, match=r"accounts need PyYAML: pip install 'rocketmq-mqtool\[serve\]'"):
+        load(tmp_path / "plain_acl.yml")
 
 
 def test_everybody_may_ask_a_name_server_with_accounts_for_routes(config):

@@ -3,13 +3,15 @@
 import asyncio
 import contextlib
 import socket
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
 
-from mqtool.errors import UsageError
+from mqtool.errors import LocalProtocolError, UsageError
 from mqtool.protocol import Command, RequestCode, ResponseCode, encode
+from mqtool.server.net import listener as listener_module
 from mqtool.server.net.addresses import address_of
 from mqtool.server.net.client import Connection, parse_address
 from mqtool.server.net.limits import Limits
@@ -435,6 +437,94 @@ def test_stopping_waits_for_what_was_begun_and_refuses_the_rest(run):
     )
 
 
+def test_a_client_that_never_reads_does_not_keep_a_listener_from_stopping(run, monkeypatch, caplog):
+    monkeypatch.setattr(listener_module, "_CLOSE_SECONDS", 0.05)
+    caplog.set_level("INFO")
+
+    async def main() -> None:
+        listener = Listener("127.0.0.1", 0, HANDLERS)
+        await listener.start()
+        with socket.create_connection(("127.0.0.1", listener.port)) as deaf:
+            deaf.sendall(frame(Command(BIG)) * 50)
+            await until(lambda: any(peer._write_paused for peer in listener.peers))
+            await listener.stop()
+            assert not listener.peers
+
+    run(main())
+    assert "reason=the listener is stopped" in caplog.text
+
+
+def test_a_listener_that_does_not_listen_can_be_stopped(run):
+    async def main() -> None:
+        never_started = Listener("127.0.0.1", 0, HANDLERS)
+        await never_started.stop()
+        async with serving() as listener:
+            taken = Listener("127.0.0.1", listener.port, HANDLERS)
+            with pytest.raises(UsageError):
+                await taken.start()
+            await taken.stop()
+            await listener.stop()
+
+    run(main())
+
+
+def test_requests_of_a_client_that_left_are_ended_and_those_that_waited_are_not_begun(run):
+    begun = 0
+
+    async def main() -> None:
+        gate = asyncio.Event()
+
+        async def waits(command: Command, _peer: Peer) -> Command:
+            nonlocal begun
+            begun += 1
+            await gate.wait()
+            return command.reply(0)
+
+        peers: list[Peer] = []
+        handlers: dict[int, Handler] = {NEVER: waits, ECHO: echo}
+        async with serving(handlers, limits=Limits(in_flight=1), opened=peers.append) as listener:
+            with socket.create_connection(("127.0.0.1", listener.port)) as client:
+                client.sendall(frame(Command(NEVER)) * 3)
+                await until(lambda: begun == 1)
+            peers[0].abort("the test ends it")  # reading is paused, so the loop does not see the end by itself
+            await until(lambda: not listener.peers)
+            gate.set()
+            await until(lambda: not peers[0].in_flight)
+            async with connected(listener) as connection:
+                assert (await connection.call(Command(ECHO))).code == 0
+
+    run(main())
+    assert begun == 1
+
+
+def test_a_request_that_cannot_be_written_is_an_error_of_its_caller(run):
+    async def main() -> None:
+        peers: list[Peer] = []
+        async with serving(opened=peers.append) as listener, connected(listener) as connection:
+            await until(lambda: bool(peers))
+            unwritable: Any = {"k": 5}
+            with pytest.raises(LocalProtocolError, match="expected texts, found 5"):
+                await peers[0].request(Command(ECHO, fields=unwritable))
+            assert (await connection.call(Command(ECHO))).code == 0
+
+    run(main())
+
+
+def test_a_connection_without_an_address_is_served(run):
+    async def main() -> None:
+        here, there = socket.socketpair()
+        listener = Listener("127.0.0.1", 0, HANDLERS)
+        await asyncio.get_running_loop().create_connection(lambda: Peer(listener._endpoint), sock=there)
+        reader, writer = await asyncio.open_connection(sock=here)
+        writer.write(frame(Command(ECHO, body=b"body")))
+        assert (await reader.readexactly(8))[4:5] == b"\0"
+        assert [(peer.host, peer.port) for peer in listener.peers] == [("", 0)]
+        writer.close()
+        await listener.stop()
+
+    run(main())
+
+
 def test_a_guard_answers_in_place_of_the_handler(run):
     def guard(command: Command, peer: Peer) -> Answer:
         return None if "key" in command.fields else command.reply(16, "no key")
@@ -506,6 +596,11 @@ def tracked_memory() -> Any:
 def test_the_loop_is_uvloop_where_it_is_installed():
     uvloop = pytest.importorskip("uvloop")
     assert loop_factory() is uvloop.new_event_loop
+
+
+def test_the_loop_is_asyncio_s_where_uvloop_is_not_installed(monkeypatch):
+    monkeypatch.setitem(sys.modules, "uvloop", None)
+    assert loop_factory() is asyncio.new_event_loop
 
 
 @pytest.mark.parametrize(

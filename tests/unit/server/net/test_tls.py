@@ -5,6 +5,7 @@ import contextlib
 import shutil
 import ssl
 import subprocess
+import sys
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from mqtool.errors import UnavailableError, UsageError
 from mqtool.protocol import Command
 from mqtool.server.net.client import Connection
 from mqtool.server.net.listener import Listener, Peer
-from mqtool.server.net.tls import NO_CERTIFICATE, self_made_context, server_context
+from mqtool.server.net.tls import NO_CERTIFICATE, TlsPipe, self_made_context, server_context
 from mqtool.server.serve import ServeOptions, Server
 
 
@@ -110,6 +111,19 @@ def test_plain_connections_are_closed_where_only_tls_is_taken(run, certificate):
     assert run(main()) == b"body"
 
 
+def test_tls_alone_without_a_certificate_takes_no_connection_and_the_log_says_why(run, caplog):
+    async def main() -> None:
+        async with serving(tls_mode=TlsMode.ENFORCING) as listener:
+            for tls in (trusting(), None):
+                with pytest.raises((ConnectionError, asyncio.IncompleteReadError)):
+                    await ask(listener, tls)
+
+    caplog.set_level("INFO")
+    run(main())
+    assert "a TLS connection, and --tls is disabled" in caplog.text
+    assert "a plain connection where only TLS is taken" in caplog.text
+
+
 @pytest.mark.parametrize("mode", [TlsMode.DISABLED, None], ids=["disabled", "no-certificate"])
 def test_tls_connections_are_closed_where_none_is_taken(run, certificate, mode):
     async def main() -> bytes:
@@ -149,6 +163,30 @@ def test_without_a_certificate_one_is_made_and_both_kinds_are_served(run):
             return [await ask(listener, tls) for tls in (trusting(), None)]
 
     assert run(main()) == [b"body", b"body"]
+
+
+def test_no_certificate_is_made_without_the_package_for_it(monkeypatch):
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    with pytest.raises(UnavailableError, match=r"--tls-cert FILE, or install 'rocketmq-mqtool\[tls\]'"):
+        self_made_context.__wrapped__()  # not the one that another test made
+
+
+def test_pieces_of_no_bytes_are_left_out_of_what_is_encrypted(certificate):
+    server = TlsPipe(server_context(*certificate))
+    incoming, outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
+    client = trusting().wrap_bio(incoming, outgoing)
+    while True:
+        try:
+            client.do_handshake()
+        except ssl.SSLWantReadError:
+            server.receive(outgoing.read())
+            incoming.write(server.to_send())
+        else:
+            break
+    server.receive(outgoing.read())
+    incoming.write(server.send([b"one", b"", memoryview(b""), memoryview(b"two")]))
+    assert client.read(100) + client.read(100) == b"onetwo"
+    assert server.send([b""]) == b""
 
 
 def test_a_server_takes_tls_with_its_defaults(tmp_path):
