@@ -271,8 +271,6 @@ class SegmentWalk:
     def _recover(self, at: int) -> Generator[Damage, None, int | None]:
         """Finds the next record after `at`, yields the damage before it, and returns its position or None."""
         span, segment = self._span, self._segment
-        if segment.size - at < _FRAME:
-            return at
         if self._data_end <= at:
             self._data_end = segment.data_end(span.size if span.data_end is None else span.data_end)
         found = self._next(at) if self._data_end > at else None

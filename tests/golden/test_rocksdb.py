@@ -739,3 +739,44 @@ def test_positions_are_compared_with_the_ends_of_queues_in_rocksdb(tmp_path):
     report = verified(root)
     (state,) = [one for one in report.checks if one.area == "config"]
     assert state.detail.startswith("positions were not compared with the queues in RocksDB: ")
+
+
+# --- the library -------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("trial", "words"),
+    [
+        ("import os; os.abort()", "the library ends its process by SIGABRT"),
+        ("import time; time.sleep(60)", "the library does not return from it within 0.5 s"),
+    ],
+    ids=["crashes", "waits"],
+)
+def test_a_database_that_the_library_fails_on_is_not_opened_here(trial, words, tmp_path, monkeypatch):
+    path = copy_store(NAME, tmp_path) / "consumequeue"
+    monkeypatch.setattr("mqtool.store.rocksdb._TRIAL", trial)
+    monkeypatch.setattr("mqtool.store.rocksdb._TRIAL_PATIENCE", 0.125)
+    with pytest.raises(StoreError, match=f"cannot be opened as a RocksDB: {words}; restore it from a backup") as caught:
+        Database(path)
+    assert caught.value.path == path
+
+
+def test_a_search_in_a_table_that_is_not_there_is_an_error_of_the_database(tmp_path):
+    with QueueDatabase(copy_store(NAME, tmp_path) / "consumequeue") as database:
+        with pytest.raises(StoreError, match="consumequeue: cannot be read: ") as caught:
+            database.last_before("absent", b"")
+        assert caught.value.path == database.path
+
+
+def test_units_after_the_stored_end_do_not_belong_to_a_queue_wherever_they_are(tmp_path):
+    root = copy_store(NAME, tmp_path)
+    with mqtool.open(root) as store:
+        queue = max(store.queues(), key=lambda queue: queue.max_offset)
+        name, before = (queue.topic, queue.queue_id), (queue.max_offset, len(queue.files), len(queue.units()))
+        unit = ROCKS_UNIT.build(next(store.rocksdb.queues[name]._database.units(*name, 0, 1))[1])
+    put(root, unit_key(name[0].encode(), name[1], 400_000), unit)
+    with mqtool.open(root) as store:
+        queue = store.queue(*name)
+        assert (queue.max_offset, len(queue.files), len(queue.units())) == before
+        assert not any(queue.unit_at(0, queue.max_offset)[0].item())
+        assert not any(queue.unit_at(0, 299_999)[0].item())

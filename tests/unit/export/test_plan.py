@@ -1,5 +1,6 @@
 """Partitions cover the log once, begin and end at records, and stop at a bound."""
 
+import os
 import shutil
 
 import pytest
@@ -8,10 +9,14 @@ from mqtool.errors import NotAStoreError, UsageError
 from mqtool.export.plan import CLOCK_MARGIN, partition_size, partitions, plan_store
 from mqtool.export.sources import Source, resolve
 from mqtool.records.frames import Frames
+from mqtool.store import cuts as cuts_module
+from mqtool.store import open_store
 from mqtool.store.cuts import Cuts
 from mqtool.store.selection import Selection
 from tests.support import lake
+from tests.support.builder import StoreBuilder
 from tests.support.stores import answers, copy_store, store_fixture
+from tests.support.unreadable import unreadable
 
 EVERYTHING = Selection()
 
@@ -175,3 +180,71 @@ def test_a_master_and_its_slave_are_refused(tmp_path):
     stores = [f"{node}={store_fixture(f'ha-5.5.0/store-{node}').directory}" for node in ("master", "slave")]
     with pytest.raises(UsageError, match="contain the same log"):
         lake.run_export(stores, tmp_path / "lake")
+
+
+# --- cuts --------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def long(tmp_path):
+    """One segment of 3 MiB, the records of the first MiB in one queue, the rest in another, and its segments' gap."""
+    builder = StoreBuilder(segment_size=3 << 20)
+    for number in range(420):
+        builder.put(bytes(7000), topic="First" if number < 140 else "Second")
+    return builder, builder.write(tmp_path / "store")
+
+
+def test_the_last_cut_before_an_offset_is_looked_for_in_one_queue_after_the_other(long):
+    """A cut more than 1 MiB before the offset is not near enough if another queue has a later one."""
+    builder, root = long
+    starts = [put.physical_offset for put in builder.puts]
+    with open_store(root) as store:
+        cuts = Cuts(store)
+        assert cuts.last_at(starts[300] + 5, 0) == starts[300]
+        first_only = Cuts(store)
+        first_only._queues = [one for one in cuts._queues if one._queue.topic == "First"]
+        assert first_only.last_at(starts[300] + 5, 0) == starts[139]  # the best there is
+        assert first_only.last_at(starts[300] + 5, starts[200]) == starts[200]
+
+
+def test_a_queue_file_that_cannot_be_read_leaves_cuts_to_the_others_and_to_framing(long, monkeypatch):
+    builder, root = long
+    starts = [put.physical_offset for put in builder.puts]
+    with open_store(root) as store:
+        cuts = Cuts(store)
+        (path,) = [file for file in (root / "consumequeue/Second/0").iterdir() if int(file.name) == 0]
+        with unreadable(monkeypatch, path):
+            found = cuts.first_at(starts[200] + 1, starts[400])
+    assert (found.physical_offset, found.proof) == (starts[201], "framing")
+
+
+def test_a_queue_file_that_is_cut_meanwhile_ends_there(long):
+    builder, root = long
+    starts = [put.physical_offset for put in builder.puts]
+    with open_store(root) as store:
+        cuts = Cuts(store)
+        for file in (root / "consumequeue/Second/0").iterdir():
+            os.truncate(file, 20 * (10 if int(file.name) == 0 else 0))
+        assert cuts.first_at(starts[145] + 1, starts[400]).physical_offset == starts[146]
+        found = cuts.first_at(starts[200] + 1, starts[400])
+    assert (found.physical_offset, found.proof) == (starts[201], "framing")
+
+
+def test_only_so_many_blocks_of_a_queue_are_kept(long, monkeypatch):
+    builder, root = long
+    starts = [put.physical_offset for put in builder.puts]
+    monkeypatch.setattr(cuts_module, "_KEPT", 2)
+    with open_store(root) as store:
+        cuts = Cuts(store)
+        for number in range(141, 400, 7):
+            assert cuts.first_at(starts[number] - 1, starts[410]).physical_offset == starts[number]
+        assert [len(queue._blocks) for queue in cuts._queues if queue._queue.topic == "Second"] == [2]
+
+
+def test_there_is_no_cut_where_the_log_has_no_file(tmp_path):
+    store = copy_store("rollover-5.5.0", tmp_path)
+    segments = sorted((store / "commitlog").iterdir())
+    segments[3].unlink()
+    shutil.rmtree(store / "consumequeue")
+    with open_store(store) as opened:
+        assert Cuts(opened).first_at(int(segments[3].name), int(segments[4].name)) is None

@@ -2,7 +2,7 @@
 
 import pytest
 
-from mqtool.formats import topics
+from mqtool.formats import service_records, topics
 
 # name: the broker reserves it, clients may send to it, a service keeps messages of other topics in it,
 # its messages are for applications, and a broker makes it itself
@@ -63,3 +63,9 @@ def test_pop_retry_topics_have_two_forms():
 )
 def test_the_retry_topics_of_a_group(topic, expected):
     assert topics.is_retry_of(topic, "G") is expected
+
+
+def test_messages_of_a_topic_without_a_service_have_no_problem_of_one():
+    for topic in ("Orders", "%RETRY%G", "RMQ_SYS_TRACE_TOPIC"):
+        assert service_records.problem_of(topic, {}, b"", 0, 0) is None
+    assert service_records.problem_of("SCHEDULE_TOPIC_XXXX", {}, b"", 0, 0)

@@ -320,3 +320,31 @@ def test_without_locks_a_run_that_may_be_in_progress_is_refused(tmp_path, monkey
     ):
         pytest.fail("whether the first run is in progress is unknown")
     assert target.is_dir()
+
+
+def refuse(monkeypatch, kind, code):
+    """The system refuses to open a directory, or a file without a name (O_TMPFILE contains O_DIRECTORY)."""
+    system = os.open
+
+    def refusing(path, flags, *more, **named):
+        if flags & os.O_TMPFILE == kind:
+            raise OSError(code, os.strerror(code), str(path))
+        return system(path, flags, *more, **named)
+
+    monkeypatch.setattr(os, "open", refusing)
+
+
+def test_a_directory_that_may_be_written_to_but_not_listed_is(tmp_path, monkeypatch):
+    """It has mode 0300; its names cannot be made durable."""
+    refuse(monkeypatch, os.O_DIRECTORY, errno.EACCES)
+    for write in (replace_file, create_file):
+        write(tmp_path / write.__name__, b"new")
+        assert (tmp_path / write.__name__).read_bytes() == b"new"
+
+
+def test_where_no_file_can_be_created_the_error_names_it_and_there_is_none(tmp_path, monkeypatch):
+    refuse(monkeypatch, os.O_TMPFILE, errno.ENOSPC)
+    with pytest.raises(OSError, match="No space left") as caught:
+        create_file(tmp_path / "plan", b"data")
+    assert (caught.value.errno, caught.value.filename) == (errno.ENOSPC, str(tmp_path / "plan"))
+    assert names(tmp_path) == []

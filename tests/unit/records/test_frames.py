@@ -1,5 +1,6 @@
 """Frames: the frame scan, and the fields of every shape of record as columns."""
 
+import json
 import struct
 
 import numpy as np
@@ -12,6 +13,8 @@ from mqtool.records.columns import schema
 from mqtool.records.frame_scan import Stop, scan_frames, scan_some
 from mqtool.records.frames import Frames, frames_at
 from mqtool.records.json_rows import json_lines
+from mqtool.records.property_columns import map_column, name_groups
+from mqtool.records.trailers import PropertySlices, Trailers, trailers_of
 from tests.support.builder import encode, record_of
 
 pytestmark = pytest.mark.usefixtures("either_way")
@@ -212,3 +215,27 @@ def test_no_frames_are_no_lines():
 def test_an_unknown_column_is_named_with_those_that_exist():
     with pytest.raises(UsageError, match=r"unknown column 'colour'; known: .*queue_offset"):
         schema(["topic", "colour"])
+
+
+@pytest.mark.parametrize("tail", [b"A\1x\2", b""], ids=["fewer names", "no names"])
+def test_rows_whose_names_are_taken_for_equal_by_accident_keep_their_own(tail, monkeypatch):
+    """Rows are compared by a hash of where their names are; here it is the same for all."""
+    data, _ = chain({"properties": b"A\1a\2B\1b\2"}, {"properties": b"C\1c\2"}, {"properties": tail})
+    frames = frames_at(memoryview(data), 0, 0)[1]
+    monkeypatch.setattr(PropertySlices, "name_patterns", property(lambda slices: np.zeros(slices.count, np.int64)))
+    (trailers,) = trailers_of(frames)
+    assert [group.names for group in name_groups(trailers.property_slices)] == [None]
+    expected = [{"A": "a", "B": "b"}, {"C": "c"}, {"A": "x"} if tail else {}]
+    assert [dict(row) for row in map_column(trailers).to_pylist()] == expected
+    lines = [json.loads(line) for line in bytes(json_lines(frames)).splitlines()]
+    assert [line["properties"] for line in lines] == expected
+
+
+def test_trailers_may_have_more_room_than_all_frames_together():
+    data, (record,) = chain({"properties": b"A\1a\2"})
+    frames = frames_at(memoryview(data), 0, 0)[1]
+    trailers = Trailers(frames, np.arange(1), 4096)
+    assert trailers.table.shape == (1, 4096)
+    start, length = int(trailers.topic_start[0]), int(trailers.topic_length[0])
+    assert bytes(trailers.data[start : start + length]) == record.topic
+    assert [dict(row) for row in map_column(trailers).to_pylist()] == [{"A": "a"}]

@@ -10,7 +10,7 @@ import pytest
 
 from mqtool.formats.commit_log import build_blank
 from mqtool.records import segment_bytes
-from mqtool.records.resync import extent, next_record
+from mqtool.records.resync import extent, next_record, trailer_start
 from mqtool.records.segment_bytes import SegmentBytes
 from tests.support.builder import encode
 from tests.unit.records.walking import Segment, over, reader, walk
@@ -286,3 +286,27 @@ def test_a_chain_of_records_is_followed_though_some_are_longer_than_what_is_read
     assert SegmentBytes(reader(data), 0, len(data)).chain_end(0, SIZE) == len(data)
     cut = data[:-1]
     assert SegmentBytes(reader(cut), 0, len(cut)).chain_end(0, SIZE) == segment.starts[-1]
+
+
+def test_a_record_whose_file_is_cut_while_it_is_read_is_none():
+    """Its lengths were read before, in a few bytes at a time."""
+    data = encode(0, b"b" * 5000)
+    segment = SegmentBytes(reader(data), 0, len(data))
+    assert segment.record(0) is not None
+
+    def cut(position, count):
+        return data[position : position + count if count <= segment_bytes.NEAR else len(data) - 10]
+
+    assert SegmentBytes(cut, 0, len(data)).record(0) is None
+
+
+@pytest.mark.parametrize("length", [1, 50, 121])
+def test_the_trailer_of_a_record_is_found_after_bytes_that_only_look_like_the_end_of_one(length):
+    """Every byte of "z" may be one of a topic, but fewer than 122 of them have no length in front."""
+    trailer = b"\5Topic\0\7TAGS\1a\2"
+    lookalike = b"z" * length + len(trailer).to_bytes(2, "big")
+    data = lookalike + trailer
+    segment = SegmentBytes(reader(data), 0, len(data))
+    assert trailer_start(segment, 0, len(data)) == len(lookalike)
+    alone = b"z" * length + b"\0\3abc"
+    assert trailer_start(SegmentBytes(reader(alone), 0, len(alone)), 0, len(alone)) is None

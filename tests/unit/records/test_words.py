@@ -70,3 +70,12 @@ def test_the_smallest_int_becomes_zero():
     found, _ = hashes_of([b"polygenelubricants"])
     assert found.view(np.int32).tolist() == [java.INT_MIN]
     assert words.index_hashes(found).tolist() == [0]
+
+
+def test_values_that_share_a_place_in_the_table_keep_their_numbers():
+    values = np.random.default_rng(1).integers(1, 1 << 63, 1000).astype(np.uint64)
+    table = words.WordTable()
+    assert len(np.unique(table._slots(values))) < len(values)
+    assert table.numbers_of(values).tolist() == list(range(len(values)))
+    assert table.numbers_of(values[::-1]).tolist() == list(range(len(values)))[::-1]
+    assert table.values == values.tolist()

@@ -13,8 +13,11 @@ from mqtool.engine.start.detect import options_for
 from mqtool.engine.store import open_store
 from mqtool.formats import checkpoint
 from mqtool.formats.checkpoint import Checkpoint
+from mqtool.records.scan_start import scan_start
 from mqtool.recovery import predict
 from mqtool.store import version
+from mqtool.store.broker_config import BrokerConfig
+from mqtool.store.recovery_rules import recovery_rules
 from mqtool.store.version import Version
 from mqtool.verify import recovery as repaired
 from mqtool.verify.survey import survey
@@ -161,3 +164,10 @@ def test_all_index_tags_as_the_release_does_whose_start_is_assumed(tmp_path, lin
         assert opened.version.line == line
         found = {opened.dispatch_rules.index_tags, survey(opened).rules.index_tags, opened.version.release >= (5, 5)}
     assert found == {line != "4.9"}
+
+
+@pytest.mark.parametrize("release", [(4, 9), (5, 5)])
+def test_a_log_without_segments_has_no_start(release):
+    rules = recovery_rules(BrokerConfig(), release)
+    with pytest.raises(ValueError, match="without segments"):
+        scan_start([], SEGMENT, Checkpoint(), rules, clean_stop=True, queues_end=-1)

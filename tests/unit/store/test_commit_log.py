@@ -15,6 +15,7 @@ from mqtool.records.damage import Damage
 from mqtool.store import Message
 from mqtool.verify import State, verify
 from tests.support.builder import StoreBuilder, encode
+from tests.support.unreadable import unlistable
 
 SIZE = 1 << 14
 
@@ -292,11 +293,13 @@ def test_messages_are_read_while_others_are_appended(tmp_path):
         assert read(store) == (offsets, [])
 
 
-def test_a_record_in_the_body_of_a_damaged_one_can_be_read_by_its_offset(tmp_path):
+@pytest.mark.parametrize("changes", [{}, {"body_crc": 1}], ids=["proves itself", "is damage too"])
+def test_a_record_in_the_body_of_a_damaged_one_can_be_read_by_its_offset(changes, tmp_path):
     builder = StoreBuilder()
     builder.put(b"first")
     start = builder.end + commit_log.BODY_POSITIONS[0] + 1
-    put = builder.put(b"<" + encode(start, b"inner") + b">" * 50)
+    put = builder.put(b"<" + encode(start, b"inner", **changes) + b">" * 50)
+    builder.put(b"last")
     path = builder.write(tmp_path / "store", queues=False, index=False)
     with (
         mqtool.open(path) as store,
@@ -308,4 +311,26 @@ def test_a_record_in_the_body_of_a_damaged_one_can_be_read_by_its_offset(tmp_pat
         file.write(bytes(4))
     with mqtool.open(path) as store:
         assert store.commit_log.record_at(start).body == b"inner"
-        assert [message.body for message in store.messages() if not isinstance(message, Damage)] == [b"first"]
+        assert [message.body for message in store.messages() if not isinstance(message, Damage)] == [b"first", b"last"]
+
+
+@pytest.mark.parametrize("ask", ["accept_unreadable_end", "skip_unreadable"])
+def test_a_closed_store_is_not_taken_for_an_unreadable_one(ask, tmp_path):
+    built(tmp_path / "store", count=5)
+    (tmp_path / "store" / "abort").touch()
+    store = mqtool.open(tmp_path / "store")
+    assert store.commit_log.max_offset
+    store.close()
+    if ask == "accept_unreadable_end":
+        del store.commit_log._end
+    with pytest.raises(StoreClosedError):
+        getattr(store.commit_log if ask == "accept_unreadable_end" else store, ask)()
+
+
+def test_the_end_of_the_log_is_found_without_queues_that_cannot_be_listed(tmp_path, monkeypatch):
+    builder = built(tmp_path / "store")
+    with mqtool.open(tmp_path / "store") as store:
+        assert max(store.newest_records()) == builder.puts[-1].physical_offset
+    with mqtool.open(tmp_path / "store") as store, unlistable(monkeypatch, tmp_path / "store/consumequeue"):
+        assert store.newest_records() == []
+        assert store.commit_log.max_offset == builder.end

@@ -7,8 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from mqtool.errors import NotAStoreError, StoreClosedError, StoreError
+from mqtool.errors import NotAStoreError, StoreClosedError, StoreError, UnreadableError
+from mqtool.store import files
 from mqtool.store.files import ReadFile, list_directory, list_mapped_files, read_file, require_directory, subdirectories
+from mqtool.store.readable_parts import UnreadableParts
 
 NAME = f"{4096:020}"
 
@@ -149,9 +151,12 @@ def test_a_file_that_has_been_cut_gives_fewer_bytes(tmp_path):
         assert (file.size, file.read(0, 10), file.read(5, 5)) == (10, b"012", b"")
 
 
-def test_a_read_after_close_is_an_error(tmp_path):
+@pytest.mark.parametrize(
+    "opened", [ReadFile, lambda path: UnreadableParts().open(path, 1)], ids=["plain", "readable parts"]
+)
+def test_a_read_after_close_is_an_error(opened, tmp_path):
     (tmp_path / "file").write_bytes(b"x")
-    file = ReadFile(tmp_path / "file")
+    file = opened(tmp_path / "file")
     file.close()
     file.close()
     for use in (lambda: file.read(0, 1), file.data_end):
@@ -166,8 +171,10 @@ def test_an_error_of_the_system_while_reading_says_where(tmp_path, monkeypatch):
     (tmp_path / "file").write_bytes(b"x")
     with ReadFile(tmp_path / "file") as file:
         monkeypatch.setattr("mqtool.store.files.os.pread", broken)
-        with pytest.raises(StoreError, match="file: cannot be read at position 7: Input/output error"):
-            file.read(7, 1)
+        monkeypatch.setattr("mqtool.store.files.os.preadv", broken)
+        for use in (lambda: file.read(7, 1), lambda: file.read_into(7, memoryview(bytearray(1)))):
+            with pytest.raises(UnreadableError, match="file: cannot be read at position 7: Input/output error"):
+                use()
 
 
 def test_the_end_of_data_of_a_sparse_file_is_near_its_last_byte(tmp_path):
@@ -237,3 +244,22 @@ def test_the_last_used_byte_of_a_range_is_found(tmp_path, places, start, end):
     with ReadFile(tmp_path / "file") as opened:
         assert opened.used_end(start, end) == max(within, default=start - 1) + 1
         assert opened.has_data(start) == any(place >= start for place in places)
+
+
+def test_a_file_whose_kind_cannot_be_asked_makes_its_directory_unlisted(tmp_path, monkeypatch):
+    """As where a FUSE or NFS server answers with EIO for one name."""
+
+    class Entry:
+        def __init__(self, entry):
+            self.name, self.path = entry.name, entry.path
+
+        def stat(self):
+            raise OSError(errno.EIO, os.strerror(errno.EIO), self.path)
+
+    (tmp_path / NAME).touch()
+    real = list_directory
+    monkeypatch.setattr(files, "list_directory", lambda path: [Entry(entry) for entry in real(path)])
+    for ask in (list_mapped_files, subdirectories):
+        with pytest.raises(UnreadableError, match="cannot be listed: Input/output error") as caught:
+            ask(tmp_path)
+        assert caught.value.path == tmp_path

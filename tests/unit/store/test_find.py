@@ -6,9 +6,11 @@ import shutil
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.choices import SearchMethod
 from mqtool.cli.app import run
+from mqtool.formats import index_file
 from mqtool.store import Message, address, find, open_store
 from mqtool.store.find import find_messages, messages_by_key
 from mqtool.store.oddities import oddities
@@ -169,3 +171,23 @@ def test_rolled_back_transactions_are_found(tmp_path):
         assert {one.sys_flag & 12 for one in found} == {12}
         assert found == list(find_messages(store, SearchMethod.SCAN, keys=["x12"]).items)
         assert len(histories_of(store, "x12")[0]) == len(found)
+
+
+def test_an_index_entry_that_leads_into_a_record_names_no_message(tmp_path):
+    """As after records were cut off and others written in their place."""
+    builder = StoreBuilder()
+    for number in range(4):
+        builder.put(bytes(500), keys=f"k{number}")
+    root = builder.write(tmp_path / "store")
+    (index,) = (root / "index").iterdir()
+    data = bytearray(index.read_bytes())
+    at = index_file.entry_position(2, builder.slots)
+    entry = index_file.ENTRY.parse(data, at)
+    assert entry.physical_offset == builder.puts[1].physical_offset
+    data[at : at + index_file.ENTRY.size] = index_file.ENTRY.build(
+        replace(entry, physical_offset=entry.physical_offset + 200)
+    )
+    index.write_bytes(data)
+    with open_store(root) as store:
+        assert list(find_messages(store, SearchMethod.INDEX, keys=["k1"]).items) == []
+        assert [one.keys for one in find_messages(store, SearchMethod.INDEX, keys=["k2"]).items] == [("k2",)]

@@ -8,6 +8,8 @@ from mqtool.formats.consume_queue import is_ext_address
 from mqtool.records.damage import DamageKind
 from mqtool.store.filters import TagFilter
 from mqtool.store.get_message import GetLimits, GetStatus, Unit, find_batch_unit, get_message, next_file
+from mqtool.store.pull import QueueOnDisk, _LogOnDisk
+from tests.support.builder import StoreBuilder
 from tests.support.engine import small_options
 from tests.support.unreadable import unreadable
 
@@ -157,3 +159,24 @@ def test_a_batch_queue_without_a_unit_for_an_offset_sends_a_consumer_to_its_begi
 def test_a_get_from_a_batch_queue_begins_with_the_unit_that_the_broker_finds(queue_offset, expected):
     files = [("empty", []), ("new", [10, 12, 12, 12, 15]), ("old", [0, 3, 5])]
     assert find_batch_unit(files, 20, queue_offset) == expected
+
+
+def test_a_get_ends_where_its_bytes_are_full_also_before_a_unit_of_no_bytes():
+    """As DefaultMessageStore.getMessage (5.5.0), which compares the bytes found with maxPullSize after isTheBatchFull."""
+    queue = Units()
+    queue.units_from = lambda *_: [Unit(0, 1, 0, 100, 0), Unit(1, 1, 100, 100, 0), Unit(2, 1, 200, 0, 0)]
+    found = get_message(queue, Log(), 0, 32, None, 200)
+    assert (found.status, found.next_begin_offset, found.records) == (GetStatus.FOUND, 2, [0, 1])
+    found = get_message(queue, Log(), 0, 32, None, 201)
+    assert (found.status, found.next_begin_offset, found.records) == (GetStatus.FOUND, 3, [0, 1, 2])
+
+
+def test_records_on_disk_are_in_memory_by_their_distance_to_the_end_of_the_log(tmp_path):
+    builder = StoreBuilder()
+    for _ in range(20):
+        builder.put(bytes(1000))
+    with mqtool.open(builder.write(tmp_path / "store")) as store:
+        log, queue = _LogOnDisk(store.commit_log), QueueOnDisk(store.queue("Topic", 0))
+        limits = GetLimits(memory=5000, bytes_on_disk=2500, bytes_in_memory=100_000)
+        assert len(get_message(queue, log, 0, 32, limits=limits).records) == 2
+        assert len(get_message(queue, log, 16, 32, limits=limits).records) == 4

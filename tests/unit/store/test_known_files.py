@@ -12,7 +12,9 @@ from mqtool.cli.exits import ExitCode
 from mqtool.errors import StoreError, UnreadableError
 from mqtool.records.damage import Damage, DamageKind
 from mqtool.store import Store, open_readable, open_store
+from mqtool.store.file_kind import kind_of
 from mqtool.store.known_file import recognise_all
+from mqtool.store.log_file import LogFiles
 from mqtool.store.target import open_target
 from mqtool.verify import Severity, verify
 from tests.support.builder import StoreBuilder
@@ -125,3 +127,46 @@ def test_a_directory_that_cannot_be_searched_is_unreadable(root, monkeypatch):
     monkeypatch.setattr(Path, "stat", denied)
     with pytest.raises(UnreadableError, match="Permission denied"):
         open_target(path)
+
+
+def test_a_file_that_can_be_read_no_longer_when_its_kind_is_asked_has_none(root, monkeypatch):
+    (index,) = (root / "index").iterdir()
+    head = index.read_bytes()[:4096]
+    assert kind_of(index, head) is FileKind.INDEX_FILE
+    with unreadable(monkeypatch, index):
+        assert kind_of(index, head) is None
+
+
+def test_a_segment_that_is_deleted_after_it_was_recognised_is_named(root):
+    files = recognise_all(root / "commitlog")
+    segments(root)[1].unlink()
+    with pytest.raises(StoreError, match="cannot be opened: No such file or directory") as caught:
+        LogFiles(root / "commitlog", files)
+    assert caught.value.path == files[1].path
+
+
+def test_a_stray_file_that_cannot_be_read_is_not_taken_for_a_segment(root, monkeypatch):
+    stray = segments(root)[1].rename(root / "commitlog" / "copy")
+    with open_store(root) as store:
+        assert [(file.path, file.base) for file in store.layout.misplaced] == [(stray, SIZE)]
+        assert store.commit_log.max_offset > SIZE
+    with unreadable(monkeypatch, stray), open_store(root) as store:
+        assert store.layout.misplaced == ()
+        assert store.commit_log.max_offset < SIZE
+        assert [one.file for one in verify(store).findings if one.code == "log-stray-file"] == ["commitlog/copy"]
+
+
+def test_a_walk_that_uses_its_memory_again_finds_the_same_around_what_the_disk_does_not_give(root, monkeypatch):
+    with open_store(root) as store:
+        store.skip_unreadable()
+        with unreadable(monkeypatch, segments(root)[0], from_position=2000, until=2001):
+            alone = walked(store, refills=False)
+            assert walked(store, refills=True) == alone
+    assert [item for item in alone if isinstance(item, tuple)] == [(DamageKind.UNREADABLE, segments(root)[0])]
+
+
+def walked(store: Store, *, refills: bool) -> list[object]:
+    found: list[object] = []
+    for item in store.commit_log.walk(refills=refills):
+        found += [(item.kind, item.path)] if isinstance(item, Damage) else (item.positions + item.base).tolist()
+    return found

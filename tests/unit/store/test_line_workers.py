@@ -4,6 +4,7 @@ from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 
 import pytest
+from msgspec import structs
 
 import mqtool
 from mqtool import kernels
@@ -122,3 +123,43 @@ def test_reading_may_stop_in_the_middle(root):
         assert isinstance(next(lines), Lines)
         lines.close()
         assert next(lines, None) is None
+
+
+class Broken(AtOnce):
+    """Its workers have been killed before they are given anything."""
+
+    def submit(self, call, /, *args, **options):
+        if args:
+            raise BrokenProcessPool("killed")
+        return super().submit(call, *args, **options)
+
+
+def test_a_pool_that_takes_nothing_any_more_leaves_all_lines_to_this_process(root):
+    assert spread_over(root, Broken()) == alone(root)
+
+
+@pytest.mark.parametrize("harm", ["deleted", "cut"])
+def test_a_worker_that_cannot_read_its_bytes_leaves_them_to_this_process(harm, root, monkeypatch):
+    """The file has changed since this process read it."""
+    expected, real = alone(root), line_workers._block
+
+    def gone(log, frames):
+        block = real(log, frames)
+        path = block.path.with_name("absent") if harm == "deleted" else block.path
+        return structs.replace(block, path=path, size=block.size if harm == "deleted" else 1 << 20)
+
+    monkeypatch.setattr(line_workers, "_block", gone)
+    pool = AtOnce()
+    assert spread_over(root, pool) == expected
+    assert pool.asked.count("_make") > 3
+
+
+def test_lines_of_a_log_in_object_storage_are_made_by_this_process(root):
+    memory = pytest.importorskip("fsspec.implementations.memory").MemoryFileSystem()
+    for path in root.rglob("*"):
+        if path.is_file():
+            memory.pipe_file(f"/lines/{path.relative_to(root)}", path.read_bytes())
+    pool = AtOnce()
+    local, remote = alone(root), spread_over("memory://lines", pool)
+    assert [item for item in remote if isinstance(item, str)] == [item for item in local if isinstance(item, str)]
+    assert pool.asked == ["_ready"]

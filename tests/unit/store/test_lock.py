@@ -80,3 +80,35 @@ def test_another_process_may_take_the_lock_after_the_question(tmp_path):
 def test_a_lock_that_is_not_there_is_not_held_and_not_made(tmp_path):
     assert lock.lock_holder(tmp_path) is None
     assert list(tmp_path.iterdir()) == []
+
+
+def failing(*_, **__):
+    raise OSError(38, "Function not implemented")
+
+
+def test_a_lock_that_the_system_cannot_be_asked_about_has_no_known_holder(tmp_path, monkeypatch):
+    """As on a file system without locks."""
+    path = tmp_path / "lock"
+    path.write_bytes(b"lock")
+    with held_lock(path):
+        assert lock.lock_holder(tmp_path) is not None
+        monkeypatch.setattr(lock.fcntl, "fcntl", failing)
+        assert lock.lock_holder(tmp_path) is None
+
+
+def test_without_the_list_of_descriptors_the_list_of_locks_decides(tmp_path, monkeypatch):
+    path = tmp_path / "lock"
+    with path.open("wb") as file:
+        fcntl.lockf(file, fcntl.LOCK_EX, 1)
+        monkeypatch.setattr(lock.os, "listdir", failing)
+        assert lock.lock_holder(tmp_path) == os.getpid()
+        fcntl.lockf(file, fcntl.LOCK_UN, 1)
+        assert lock.lock_holder(tmp_path) is None
+
+
+def test_without_the_list_of_locks_the_lock_of_an_engine_here_is_found_and_kept(tmp_path, monkeypatch):
+    """macOS has no such list; the kernel then says that somebody has the lock, since it belongs to the open file."""
+    monkeypatch.setattr(lock, "_LOCKS", tmp_path / "absent")
+    with open_small(tmp_path / "store"):
+        assert lock.lock_holder(tmp_path / "store") is not None
+        assert is_locked(tmp_path / "store" / "lock")

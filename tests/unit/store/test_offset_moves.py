@@ -3,7 +3,7 @@
 import pytest
 
 from mqtool.errors import UsageError
-from mqtool.store.offset_moves import Move, Scope, Target, TargetKind, effect_of, moves_of, words_of
+from mqtool.store.offset_moves import Move, Scope, Target, TargetKind, effect_of, move_from_json, moves_of, words_of
 from mqtool.store.queue_messages import QueueMessage
 
 K = TargetKind
@@ -122,3 +122,30 @@ def test_the_words_have_counts_times_and_keys():
     found = words_of(effect_of(Move("g", "T", 0, 15, 12), QUEUES), str)
     assert found == ("group g, T/0: position 15 → 12; 3 message(s) delivered again (12 120 key k12 to 14 140 key k14)")
     assert "the queue is missing" in words_of(effect_of(Move("g", "Gone", 0, 7, 0), QUEUES), str)
+
+
+MOVE = {"group": "g", "topic": "T", "queue_id": 0, "before": None, "after": 3}
+
+
+def test_a_move_is_read_from_its_attributes():
+    assert move_from_json(MOVE) == Move("g", "T", 0, None, 3)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        None,
+        [],
+        "moves",
+        7,
+        {},
+        MOVE | {"more": 1},
+        MOVE | {"group": None},
+        MOVE | {"queue_id": True},
+        MOVE | {"after": -1},
+    ],
+    ids=str,
+)
+def test_anything_else_is_no_move(value):
+    with pytest.raises(UsageError, match="moves: found"):
+        move_from_json(value)

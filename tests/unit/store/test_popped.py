@@ -5,6 +5,7 @@ a check point without a name is that of no broker.
 """
 
 import json
+import shutil
 
 import pytest
 
@@ -57,3 +58,15 @@ def test_an_acknowledgement_refers_to_the_check_point_of_its_broker(case, tmp_pa
     assert popped == ([] if is_acknowledged else [[0]])
     end = [step.kind for step in life.steps if step.kind in (StepKind.ACKNOWLEDGED, StepKind.WAITS)]
     assert end == [StepKind.ACKNOWLEDGED if is_acknowledged else StepKind.WAITS]
+
+
+def test_a_popped_message_whose_queue_is_deleted_waits_nowhere(tmp_path):
+    builder = StoreBuilder()
+    builder.put(topic="T", unique_key="U1")
+    park(builder, "ck", "CK", SHORT | {"n": 1, "d": [0], "it": 60_000, "bn": "a"})
+    root = builder.write(tmp_path / "store")
+    with open_store(root) as store:
+        assert [one.topic for one in waiting_messages(store) if one.kind is WaitingKind.POPPED] == ["T"]
+    shutil.rmtree(root / "consumequeue" / "T")
+    with open_store(root) as store:
+        assert [one.topic for one in waiting_messages(store) if one.kind is WaitingKind.POPPED] == []

@@ -4,13 +4,18 @@ import os
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import mqtool
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
 from mqtool.store import consume_queue, start_index
 from mqtool.store.consume_queue import Queue, UnitCache
+from mqtool.store.describe import describe
+from mqtool.store.pull import unit_at, units_from
 from mqtool.store.start_index import QueueStartIndex
 from tests.support.builder import FIRST_TIME, StoreBuilder
+from tests.support.stores import answers, copy_store, store_fixture
 
 UNIT = CONSUME_QUEUE_UNIT
 PER_FILE = 50
@@ -235,3 +240,53 @@ def test_a_get_where_a_file_of_the_queue_is_missing_sends_to_the_next_file(tmp_p
         found = store.get_message("Topic", 0, 12)
         assert (found.status.name, found.next_begin_offset, found.messages) == ("OFFSET_FOUND_NULL", 20, [])
         assert len(store.get_message("Topic", 0, 20).messages) == 10
+
+
+def test_a_batch_queue_gives_the_units_from_an_offset_on_by_their_base_offsets():
+    units = [line for line in answers("bcq-5.5.0", "batchqueue") if line["kind"] == "unit"]
+    with mqtool.open(store_fixture("bcq-5.5.0").directory) as store:
+        queue = store.queue("BatchTopic", 0)
+        expected = [(line["baseOffset"], line["phyOffset"]) for line in units if line["queueId"] == 0]
+        assert len(expected) > 2
+        for start in (0, expected[1][0], expected[1][0] + 1, queue.max_offset):
+            offsets, physical = consume_queue.units_from(queue, start)
+            found = list(zip(offsets.tolist(), physical.tolist(), strict=True))
+            assert found == [unit for unit in expected if unit[0] >= start]
+
+
+def test_a_pull_past_the_end_of_a_batch_queue_has_no_units():
+    with mqtool.open(store_fixture("bcq-5.5.0").directory) as store:
+        queue = store.queue("BatchTopic", 0)
+        assert list(units_from(queue, queue.max_offset)) == []
+        assert unit_at(queue, queue.max_offset) is None
+        assert unit_at(queue, queue.max_offset - 1).queue_offset == queue.max_offset - 5
+
+
+def test_a_queue_file_that_begins_inside_of_a_unit_is_described_without_its_ends(tmp_path):
+    builder = StoreBuilder()
+    for number in range(6):
+        builder.put(queue_id=number % 2)
+    root = builder.write(tmp_path / "store")
+    (root / "consumequeue/Topic/1" / f"{0:020}").rename(root / "consumequeue/Topic/1" / f"{30:020}")
+    with mqtool.open(root) as store:
+        topic = described(store, "Topic")
+    assert (topic["queues"], topic["first_timestamp"]) == (2, builder.puts[0].store_timestamp)
+    assert topic["last_timestamp"] == builder.puts[4].store_timestamp
+
+
+def described(store, topic):
+    return next(row for row in describe(store)["topics"] if row["topic"] == topic)
+
+
+def test_a_batch_queue_whose_units_all_begin_after_its_last_message_is_described_without_its_ends(tmp_path):
+    root = copy_store("bcq-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        before = described(store, "BatchTopic")
+        limit = store.queue("BatchTopic", 0).max_physical_offset
+    path, unit = root / "batchconsumequeue/BatchTopic/1" / f"{0:020}", BATCH_CONSUME_QUEUE_UNIT
+    first = replace(unit.parse(path.read_bytes()), base_queue_offset=1 << 40, physical_offset=-5)
+    path.write_bytes(unit.build(first) + path.read_bytes()[unit.size :])
+    with mqtool.open(root) as store:
+        after, last = described(store, "BatchTopic"), store.commit_log.record(limit)
+    assert after["messages"] != before["messages"]
+    assert after["last_timestamp"] == last.store_timestamp

@@ -86,3 +86,20 @@ def test_a_request_that_is_rolled_recalls_nothing_in_the_slot_that_it_leaves(tmp
     moved(tmp_path / "before", root)
     with open_store(root) as store:
         assert [one.queue_offsets.tolist() for one in waiting_messages(store)] == [[1]]
+
+
+def test_a_request_whose_record_is_damaged_recalls_nothing(tmp_path):
+    """What it names is unknown, so the message is counted as one that waits."""
+    builder = StoreBuilder()
+    put(builder, DUE)
+    put(builder, DUE, TIMER_DEL_UNIQKEY=KEY)
+    root = builder.write(tmp_path / "store")
+    assert rebuilt(root, tmp_path / "before", DUE - 5000) == 0
+    moved(tmp_path / "before", root)
+    with open_store(root) as store:
+        assert waiting_messages(store) == []
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(builder.puts[1].physical_offset + 4)
+        file.write(bytes(4))
+    with open_store(root) as store:
+        assert [one.queue_offsets.tolist() for one in waiting_messages(store)] == [[0]]

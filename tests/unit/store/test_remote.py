@@ -12,6 +12,7 @@ from mqtool.errors import NotAStoreError, StoreError, UsageError
 from mqtool.scan.dataset import dataset
 from mqtool.store import Message
 from mqtool.store.lock import lock_holder
+from mqtool.store.remote import RemotePath
 from mqtool.verify import verify
 from tests.support.builder import StoreBuilder
 from tests.support.stores import answers, copy_store
@@ -117,3 +118,20 @@ def test_without_fsspec_a_url_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "fsspec.core", None)
     with pytest.raises(UsageError, match=r'^memory://b/store: needs fsspec; pip install "rocketmq-mqtool\[s3\]"'):
         mqtool.open("memory://b/store")
+
+
+def test_a_place_is_asked_about_without_a_listing_too(tmp_path):
+    (tmp_path / "below").mkdir()
+    (tmp_path / "below" / "b").write_bytes(b"12")
+    (tmp_path / "a").write_bytes(b"1")
+    place = RemotePath(uploaded(tmp_path))
+    for asked in (place, place.listed()):
+        assert [(one.name, one.stat().st_size, one.is_dir()) for one in asked.iterdir()] == [
+            ("a", 1, False),
+            ("below", 0, True),
+        ]
+        assert [one.name for one in (asked / "below").iterdir()] == ["b"]
+        for use in (lambda asked=asked: (asked / "c").stat(), lambda asked=asked: list((asked / "c").iterdir())):
+            with pytest.raises(FileNotFoundError):
+                use()
+    assert repr(place / "a") == f"RemotePath('{place}/a')"

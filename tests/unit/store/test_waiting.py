@@ -1,15 +1,17 @@
 """Messages that the broker keeps until later, against what real brokers said about the recorded stores."""
 
+import contextlib
 import json
 import os
 
 import pytest
 
 import mqtool
-from mqtool.formats.timer import LOG_UNIT, WHEEL_FILE_SIZE, TimerLogUnit
-from mqtool.store.timer import read_log_file
+from mqtool.formats.timer import LOG_UNIT, WHEEL_FILE_SIZE, TimerCheckpoint, TimerLogUnit, build_checkpoint
+from mqtool.store.timer import read_log_file, saved_checkpoint
 from mqtool.store.waiting import WaitingKind, waiting_messages
 from tests.support.stores import FIXTURES, copy_store
+from tests.support.unreadable import unreadable
 
 
 def offsets_of(root, kind):
@@ -77,3 +79,13 @@ def test_a_timer_log_whose_last_unit_ends_in_a_hole_is_read_with_it(tmp_path):
     path.write_bytes(data[:-4])
     os.truncate(path, 100 * 4096)
     assert read_log_file(path).startswith(data)
+
+
+@pytest.mark.parametrize("harm", ["unreadable", "absent", "cut"])
+def test_a_timer_checkpoint_that_cannot_be_read_counts_as_one_of_zeros(harm, tmp_path, monkeypatch):
+    path = tmp_path / "config" / "timercheck"
+    path.parent.mkdir()
+    if harm != "absent":
+        path.write_bytes(build_checkpoint(TimerCheckpoint(7))[: 3 if harm == "cut" else None])
+    with unreadable(monkeypatch, path) if harm == "unreadable" else contextlib.nullcontext():
+        assert saved_checkpoint(tmp_path) == TimerCheckpoint()
