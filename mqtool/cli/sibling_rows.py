@@ -49,6 +49,13 @@ EXPLAIN_KIND = OutputSchema(
             show=TABLE,
             fields=_UNSERVED,
         ),
+        Column(
+            "cut",
+            "array",
+            "entries after an unwritten one, which ends the queue: their messages are not served",
+            show=TABLE,
+            fields=_UNSERVED[:3],
+        ),
         Column("silent", "array", "what it does without a word", show=TABLE),
     ),
     single=True,

@@ -281,24 +281,31 @@ def export(invocation: Invocation, kind: Kind, path: Path, target: Path, output_
 
 def _print_table(output: Output, table: Table, rows: int, damage: Sequence[object], file: Path) -> bool:
     """Prints what was written of a table, and notes its first damaged ranges; returns whether there are any."""
-    for one in damage[:_NOTED]:
-        note(f"damage: {one}")
+    _note_damage(damage)
     output.row({"table": table.name, "rows": rows, "damage": len(damage), "file": str(file)})
     return bool(damage)
 
 
+def _note_damage(damage: Sequence[object]) -> None:
+    for one in damage[:_NOTED]:
+        note(f"damage: {one}")
+
+
 def rebuild(invocation: Invocation, kind: Kind, path: Path, out: Path, what: str, output_format: Format) -> ExitCode:
-    """Rebuilds a store's queues; ends with 1 if entries lead nowhere."""
+    """Rebuilds a store's queues; ends with 1 if entries lead nowhere, or messages may be missing."""
     if what not in _REBUILDABLE:
         raise UsageError(
             f"only the queues of a store of kind {kind.name} can be rebuilt; use rebuild consumequeue, not {what}"
         )
     new_directory(path, out)
+    damage: list[Damage] = []
     with kind.open(path) as opened:
-        rows = opened.rebuild(out)
+        rows = opened.rebuild(out, damage.append)
     if rows is None:
         raise UnsupportedFormatError(f"{path}: a store of kind {kind.name} cannot be rebuilt; see `mqtool formats`")
-    return _print_written(Output(invocation, sibling_rows.REBUILD_KIND, output_format), rows, "filled")
+    _note_damage(damage)
+    code = _print_written(Output(invocation, sibling_rows.REBUILD_KIND, output_format), rows, "filled")
+    return ExitCode.NO if damage else code
 
 
 def salvage(invocation: Invocation, kind: Kind, path: Path, target: Path, output_format: Format) -> ExitCode:

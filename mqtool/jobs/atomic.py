@@ -138,6 +138,19 @@ class NewFile:
                 os.fsync(self._file.fileno())
 
 
+def make_directory(path: Path) -> None:
+    """Creates a directory with its parents, durably; it may exist."""
+    for changed in make_directory_now(path):
+        sync_directory(changed)
+
+
+def make_directory_now(path: Path) -> list[Path]:
+    """Creates a directory with its parents; returns the directories to sync until their names are durable."""
+    missing = [parent for parent in (path, *path.parents) if not parent.exists()]
+    path.mkdir(parents=True, exist_ok=True)
+    return [parent.parent for parent in missing]
+
+
 def sync(path: Path) -> None:
     """Makes the content of a file durable."""
     descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

@@ -34,6 +34,15 @@ def finding(
     return Finding(code, severity, str(path or ""), position, evidence=evidence, next_step=next_step)
 
 
+READ_IT = "let this user read it, or copy it to another disk; then check again"
+"""What to do about a file that the system refuses to read."""
+
+
+def is_position(text: str) -> bool:
+    """Whether an address is a position or a queue offset: digits, and fewer than any larger than 64 bits has."""
+    return text.isdecimal() and len(text) < 19
+
+
 MISSING_CHUNK = "missing-chunk"
 """Kind of damage of a missing chunk file."""
 LISTED_CHUNKS = 256
@@ -153,12 +162,17 @@ class OpenedStore(ABC):
     def explain(self) -> Row | None:
         """Returns what the store's own system would do to it on startup; None if that is unknown for this kind.
 
-        Keys: verdict, harmless, starts, clears_root, write_position, overwritten, missing, unserved, silent.
+        Keys: verdict, harmless, starts, clears_root, write_position, overwritten, missing, unserved, cut,
+        silent.
         """
         return None
 
-    def rebuild(self, out: Path) -> list[Row] | None:  # noqa: ARG002 - used by kinds that rebuild
+    def rebuild(self, out: Path, on_damage: Callable[[Damage], None]) -> list[Row] | None:  # noqa: ARG002 - as above
         """Writes rebuilt queues to a new directory; returns None if the kind has nothing to rebuild.
+
+        Args:
+            out: the directory.
+            on_damage: called with each range without a message: queues have no new entries for messages there.
 
         Returns:
             A row for each queue: queue, entries, kept, placed, filled.

@@ -17,7 +17,7 @@ from typing import TypeVar
 
 from mqtool.engine.disk import memory
 from mqtool.formats.codec import Buffer
-from mqtool.jobs.atomic import create_unnamed, open_raising_limit, sync_directory, write_all
+from mqtool.jobs.atomic import create_unnamed, make_directory_now, open_raising_limit, sync_directory, write_all
 from mqtool.store.files import open_regular
 
 _T = TypeVar("_T")
@@ -244,9 +244,7 @@ class Files:
 
     def make_directory_now(self, path: Path) -> list[Path]:
         """Creates a directory with its parents; returns the directories to sync until their names are durable."""
-        missing = [parent for parent in (path, *path.parents) if not parent.exists()]
-        path.mkdir(parents=True, exist_ok=True)
-        return [parent.parent for parent in missing]
+        return make_directory_now(path)
 
     def sync_directory(self, path: Path) -> None:
         """Makes the names in a directory durable; does nothing if the file system cannot do that."""

@@ -11,14 +11,15 @@ from pathlib import Path
 from mqtool.errors import MessageRejectedError, StoreError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE, ChunkFooter, ChunkHeader
-from mqtool.jobs.atomic import sync_directory, write_all
+from mqtool.jobs.atomic import make_directory, sync_directory, write_all
 from mqtool.siblings.equeue.start import LoadedChunk
 
 
 class ChunkAppender:
     """Appends records to the last chunk of a folder.
 
-    A record is in the page cache when `append` returns, and on disk after `flush(sync=True)`.
+    A record is in the page cache when `append` returns. It is on disk after `flush(sync=True)`, and once its chunk is
+    completed.
     """
 
     def __init__(self, directory: Path, prefix: str, capacity: int) -> None:
@@ -68,7 +69,7 @@ class ChunkAppender:
         self._header = ChunkHeader(number, self._capacity)
         self._data_end = 0
         self._next_number = number + 1
-        self._directory.mkdir(parents=True, exist_ok=True)
+        make_directory(self._directory)
         temporary = path.with_name(f"{path.name}.{uuid.uuid4()}{equeue.TEMPORARY_SUFFIX}")
         self._descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o644)
         os.truncate(self._descriptor, HEADER_SIZE + self._capacity + FOOTER_SIZE)
@@ -120,9 +121,14 @@ class ChunkAppender:
         return self._data_end + len(data) <= self._header.capacity
 
     def _complete(self) -> None:
-        """Writes the footer after the data and truncates the file there."""
+        """Writes the footer after the data, truncates the file there, and makes it durable: `flush` cannot later.
+
+        A power cut that took the end of a completed chunk would keep the broker from starting
+        (Chunk.CheckCompletedFileChunk).
+        """
         assert self._descriptor is not None
         end = HEADER_SIZE + self._data_end
         write_all(self._descriptor, equeue.FOOTER.build(ChunkFooter(self._data_end)), end)
         os.truncate(self._descriptor, end + FOOTER_SIZE)
+        os.fsync(self._descriptor)
         self.close()

@@ -4,8 +4,10 @@ from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
 
+import numpy as np
 from msgspec import Struct, field
 
+from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE
 from mqtool.siblings.equeue import serve
 from mqtool.siblings.equeue.serve import UnservedEntry
 from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
@@ -29,6 +31,8 @@ class Explanation(Struct):
             messages are lost. If the newest chunk is missing, entries will point to messages that are written later.
         unserved: by (topic, queue id), the entries that lead consumers to no message, or to a message of another queue
             or queue offset. At most `MAX_UNSERVED` are checked; the last one stands for the rest.
+        cut: by (topic, queue id), queue offsets of the entries after an unwritten one in the last chunk. The queue ends
+            before them (Chunk.TryReadFixedSizeRecord): their messages are not served, and new ones take their offsets.
         silent: descriptions of what the broker does without logging or reporting an error.
     """
 
@@ -38,12 +42,13 @@ class Explanation(Struct):
     overwritten: list[int] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
     unserved: dict[tuple[str, int], list[UnservedEntry]] = field(default_factory=dict)
+    cut: dict[tuple[str, int], list[int]] = field(default_factory=dict)
     silent: list[str] = field(default_factory=list)
 
     @property
     def is_harmless(self) -> bool:
         """Whether the broker starts, no message chunk is missing, and the start loses nothing."""
-        return self.refusal is None and not self.clears_root and not self.overwritten and not self.missing
+        return not (self.refusal or self.clears_root or self.overwritten or self.missing or self.cut)
 
     @property
     def verdict(self) -> str:
@@ -53,10 +58,15 @@ class Explanation(Struct):
             return f"does not start ({found}); {self.refusal.remedy}"
         if self.clears_root:
             return f"starts, and {self.silent[-1]}"
-        lost = f"{len(self.overwritten)} valid message(s) after it are lost" if self.overwritten else "nothing is lost"
+        losses = [f"{len(self.overwritten)} valid message(s) after it are lost"] if self.overwritten else []
+        losses += [
+            f"queue {topic}/{queue_id} ends before {len(offsets)} written entries, from queue offset {offsets[0]} on: "
+            f"their messages are not served"
+            for (topic, queue_id), offsets in self.cut.items()
+        ]
         if self.missing:
-            lost += f"; the messages of {', '.join(self.missing)} are lost: the file is missing"
-        return f"starts and continues at position {self.write_position}; {lost}"
+            losses.append(f"the messages of {', '.join(self.missing)} are lost: the file is missing")
+        return f"starts and continues at position {self.write_position}; {'; '.join(losses) or 'nothing is lost'}"
 
 
 def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
@@ -79,6 +89,7 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
             if found.current is not None and found.refusal is None and not found.clears_root:
                 answer.write_position = found.current.global_end
                 answer.overwritten = _overwritten(store, found.current)
+                answer.cut = {key: cut for key, queue in found.queues.items() if (cut := _cut(queue.current))}
                 for key, queue in found.queues.items():
                     answer.unserved[key] = _listed(serve.unserved_entries(found, queue, chosen, shape))
         finally:
@@ -93,6 +104,16 @@ def _listed(unserved: Iterator[UnservedEntry]) -> list[UnservedEntry]:
         words = "this entry and those after it are not followed: too many lead to no message"
         entries[-1] = UnservedEntry(entries[-1].queue_offset, None, "queue", None, words)
     return entries
+
+
+def _cut(current: LoadedChunk) -> list[int]:
+    """Returns queue offsets of the written entries after the data end that the broker finds in a queue's last chunk."""
+    if current.file is None:
+        return []
+    count = max(0, current.file.size - FOOTER_SIZE - HEADER_SIZE) // ENTRY_SIZE
+    written = np.flatnonzero(current.file.entries(count)["position_plus_one"] > 0)
+    first = current.start // ENTRY_SIZE
+    return [first + number for number in written.tolist() if number * ENTRY_SIZE >= current.data_end]
 
 
 def _overwritten(store: EQueueStore, current: LoadedChunk) -> list[int]:

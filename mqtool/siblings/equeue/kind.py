@@ -1,19 +1,19 @@
 """EQueue's stores behind the common interface for kinds of stores."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mqtool.errors import FormatError
+from mqtool.errors import FormatError, UnreadableError
 from mqtool.formats import equeue, equeue_message
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import OpenedStore
+from mqtool.siblings.base import OpenedStore, is_position
 from mqtool.siblings.equeue import explain, rebuild, salvage, verify
 from mqtool.siblings.equeue.chunk import ChunkFile
 from mqtool.siblings.equeue.columns import CHUNKS, ENTRIES, MESSAGES, TABLES
 from mqtool.siblings.equeue.listing import is_store
 from mqtool.siblings.equeue.settings import settings_of
-from mqtool.siblings.equeue.start import start
+from mqtool.siblings.equeue.start import Start, start
 from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
 from mqtool.siblings.tables import Row, Table
 from mqtool.values import asdict
@@ -37,7 +37,10 @@ class OpenedEQueue(OpenedStore):
     def layout(self) -> Row:
         """Returns a description of the store, and what the broker would do to it on startup."""
         settings = settings_of(self.path, self.store.listing)
-        found = start(self.path, settings, self.store.shape)
+        try:
+            found = start(self.path, settings, self.store.shape)
+        except UnreadableError as error:
+            found = Start(notes=[f"what a start does is unknown: {error}"])
         queues = [
             {
                 "topic": topic,
@@ -50,7 +53,6 @@ class OpenedEQueue(OpenedStore):
         ]
         ends = [chunk.global_end for chunk in found.messages.values()]
         found.close()
-        refusal = found.refusal
         return {
             "release": f"records as since EQueue {self.store.shape.name}",
             "message_chunk_size": settings.message_chunk_size,
@@ -59,7 +61,7 @@ class OpenedEQueue(OpenedStore):
             "min_position": min((chunk.start for chunk in self.store.chunks), default=None),
             "max_position": max(ends, default=None),
             "queues": queues,
-            "start": "ok" if refusal is None else f"{refusal.exception}: {refusal.path}: {refusal.message}",
+            "start": _outcome(found, self.store),
             "oddities": [*found.notes, *(f"{path}: {why}" for path, why in self.store.unread.items())],
         }
 
@@ -100,6 +102,8 @@ class OpenedEQueue(OpenedStore):
 
     def _of_queue_chunk(self, queue: tuple[str, int], numbers: range) -> Iterator[Row | Damage]:
         for row in self._entries():
+            if isinstance(row, Damage):
+                continue
             if (row["topic"], row["queue_id"]) == queue and row["queue_offset"] in numbers:
                 yield row
 
@@ -132,12 +136,17 @@ class OpenedEQueue(OpenedStore):
                 for (topic, queue_id), ones in found.unserved.items()
                 for one in ones
             ],
+            "cut": [
+                {"topic": topic, "queue_id": queue_id, "queue_offset": offset}
+                for (topic, queue_id), offsets in found.cut.items()
+                for offset in offsets
+            ],
             "silent": found.silent,
         }
 
-    def rebuild(self, out: Path) -> list[Row]:
+    def rebuild(self, out: Path, on_damage: Callable[[Damage], None]) -> list[Row]:
         """Writes queue chunks rebuilt from the message chunks."""
-        plans = rebuild.write_queues(self.store, out, settings_of(self.path))
+        plans = rebuild.write_queues(self.store, out, settings_of(self.path), on_damage)
         return [
             {
                 "queue": f"{plan.topic}/{plan.queue_id}",
@@ -163,10 +172,10 @@ class OpenedEQueue(OpenedStore):
         self.store.close()
 
     def _position_of(self, address: str) -> int | None:
-        if address.isdecimal() and len(address) < 19:
+        if is_position(address):
             return int(address)
         place, at, offset = address.rpartition("@")
-        if at and offset.isdecimal():
+        if at and is_position(offset):
             topic, _, queue_id = place.rpartition("/")
             queues = (q for q in self.store.queues if q.topic == topic and str(q.queue_id) == queue_id)
             entries = (entry for q in queues for number, entry in self.store.entries(q) if number == int(offset))
@@ -180,8 +189,9 @@ class OpenedEQueue(OpenedStore):
         for item in self.store.messages(chunk):
             yield message_row(item) if isinstance(item, StoredMessage) else item
 
-    def _entries(self) -> Iterator[Row]:
+    def _entries(self) -> Iterator[Row | Damage]:
         for queue in self.store.queues:
+            yield from self.store.unread_entries(queue)
             for offset, entry in self.store.entries(queue):
                 yield {
                     "topic": queue.topic,
@@ -203,6 +213,12 @@ class OpenedEQueue(OpenedStore):
                 "start": chunk.start,
                 "size": chunk.size,
             }
+
+
+def _outcome(found: Start, store: EQueueStore) -> str:
+    if found.refusal is not None:
+        return f"{found.refusal.exception}: {found.refusal.path}: {found.refusal.message}"
+    return "unknown" if store.unknown else "ok"
 
 
 KIND = OpenedEQueue

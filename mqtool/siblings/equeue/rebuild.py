@@ -5,7 +5,7 @@ entries: concurrent sends may be in the reverse order. Valid existing entries th
 without them the order of the log is used.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -15,6 +15,7 @@ from mqtool.errors import StoreError
 from mqtool.formats import equeue, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.formats.topics import TopicQueue
+from mqtool.records.damage import Damage
 from mqtool.siblings.equeue.appender import ChunkAppender
 from mqtool.siblings.equeue.filler import filler, first_filler
 from mqtool.siblings.equeue.message_table import tag_code
@@ -35,6 +36,7 @@ class QueuePlan(Struct):
         kept: number of entries that keep their queue offset.
         placed: number of entries placed in the order of the log.
         filled: number of entries that lead to no message, because the message is lost.
+        end: queue offset after the last existing entry, whose message may be lost: consumers may have got this far.
     """
 
     topic: str
@@ -43,11 +45,12 @@ class QueuePlan(Struct):
     kept: int = 0
     placed: int = 0
     filled: int = 0
+    end: int = 0
 
     @property
     def next_offset(self) -> int:
         """Queue offset after the last entry."""
-        return max(self.entries, default=-1) + 1
+        return max(self.end, max(self.entries, default=-1) + 1)
 
 
 class _LoggedMessage(Struct, frozen=True):
@@ -60,7 +63,9 @@ class _LoggedMessage(Struct, frozen=True):
         return QueueEntry(self.position + 1, self.tag_code)
 
 
-def plan_queues(store: EQueueStore, settings: EQueueSettings | None = None) -> list[QueuePlan]:
+def plan_queues(
+    store: EQueueStore, settings: EQueueSettings | None = None, on_damage: Callable[[Damage], None] | None = None
+) -> list[QueuePlan]:
     """Computes the entries of every queue.
 
     The message chunks determine them. Valid existing entries keep their queue offsets, and entries of deleted messages
@@ -69,6 +74,7 @@ def plan_queues(store: EQueueStore, settings: EQueueSettings | None = None) -> l
     Args:
         store: contains the messages.
         settings: chunk sizes of the rebuilt queues; by default those of the majority of the chunk headers.
+        on_damage: called with each damaged range of the message chunks.
     """
     limit = offset_limit(settings or settings_of(store.path, store.listing))
     logged: dict[TopicQueue, list[_LoggedMessage]] = {}
@@ -77,10 +83,17 @@ def plan_queues(store: EQueueStore, settings: EQueueSettings | None = None) -> l
             key = item.record.topic.decode("utf-8", "replace"), item.record.queue_id
             code = tag_code(item.record.tag) or 0
             logged.setdefault(key, []).append(_LoggedMessage(item.position, code, item.record.queue_offset))
+        elif on_damage is not None:
+            on_damage(item)
     existing = {(queue.topic, queue.queue_id): dict(store.entries(queue)) for queue in store.queues}
-    log_start = min((chunk.start for chunk in store.chunks), default=0)
+    log_end = max((chunk.start + chunk.room for chunk in store.chunks), default=0)
+    log = range(_log_start(store), store.tail.end if store.tail is not None else log_end)
     keys = sorted(logged.keys() | existing.keys())
-    return [_plan(key, logged.get(key, []), existing.get(key, {}), log_start, limit) for key in keys]
+    return [_plan(key, logged.get(key, []), existing.get(key, {}), log, limit) for key in keys]
+
+
+def _log_start(store: EQueueStore) -> int:
+    return min((chunk.start for chunk in store.chunks), default=0)
 
 
 def offset_limit(settings: EQueueSettings) -> int:
@@ -89,7 +102,7 @@ def offset_limit(settings: EQueueSettings) -> int:
 
 
 def _plan(
-    key: TopicQueue, logged: list[_LoggedMessage], existing: dict[int, QueueEntry], log_start: int, limit: int
+    key: TopicQueue, logged: list[_LoggedMessage], existing: dict[int, QueueEntry], log: range, limit: int
 ) -> QueuePlan:
     plan = QueuePlan(*key)
     by_position = {message.position: message for message in logged}
@@ -102,9 +115,11 @@ def _plan(
             plan.entries[offset] = entry
             del by_position[message.position]
             plan.kept += 1
-        elif entry.is_valid and entry.message_position < log_start:
+        elif entry.is_valid and entry.message_position < log.start:
             plan.entries[offset] = entry
             plan.kept += 1
+        elif entry.is_valid and entry.message_position < log.stop:  # after it are messages that were never written
+            plan.end = max(plan.end, offset + 1)
     rest = [message for message in logged if message.position in by_position]
     for offset, message in zip(_free(plan, rest, believed), rest, strict=True):
         plan.entries[offset] = message.entry
@@ -158,13 +173,16 @@ def _free(plan: QueuePlan, rest: list[_LoggedMessage], believed: range) -> list[
     return [*free, *range(after, after + len(rest) - len(free))]
 
 
-def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings) -> list[QueuePlan]:
+def write_queues(
+    store: EQueueStore, target: Path, settings: EQueueSettings, on_damage: Callable[[Damage], None] | None = None
+) -> list[QueuePlan]:
     """Writes rebuilt queue chunks to a new directory.
 
     Args:
         store: contains the messages.
         target: receives `queue-chunks`; must be empty or absent.
         settings: chunk sizes.
+        on_damage: see `plan_queues`.
 
     Returns:
         The plans that were written.
@@ -174,14 +192,14 @@ def write_queues(store: EQueueStore, target: Path, settings: EQueueSettings) -> 
     """
     if target.exists() and list_directory(target):
         raise StoreError("expected an empty or absent directory", target)
-    plans = plan_queues(store, settings)
-    log_start = min((chunk.start for chunk in store.chunks), default=0)
+    plans = plan_queues(store, settings, on_damage)
+    log_start = _log_start(store)
     for plan in plans:
         if not file_names.is_directory_name(plan.topic):
             words = f"a message states topic {plan.topic[:40]!r}, which cannot name a directory; verify shows where"
             raise StoreError(words, store.path)
     for plan in plans:
-        if plan.entries:
+        if plan.next_offset:
             write_queue(plan, target / equeue.QUEUE_CHUNKS / plan.topic / str(plan.queue_id), settings, log_start)
     return plans
 
@@ -190,13 +208,13 @@ def write_queue(plan: QueuePlan, directory: Path, settings: EQueueSettings, log_
     """Writes the chunks of a queue; queue offsets without an entry get a filler.
 
     Args:
-        plan: at least one entry.
+        plan: at least one entry, or an end.
         directory: folder of the queue.
         settings: chunk sizes.
         log_start: global position at which the oldest message chunk starts.
     """
     appender = ChunkAppender(directory, equeue.QUEUE_PREFIX, settings.queue_chunk_entries * ENTRY_SIZE)
-    appender.begin(min(plan.entries) // settings.queue_chunk_entries)
+    appender.begin(_first(plan, settings) // settings.queue_chunk_entries)
     try:
         for entry in _filled(plan, settings, log_start):
             data = equeue.QUEUE_ENTRY.build(entry)
@@ -208,9 +226,8 @@ def write_queue(plan: QueuePlan, directory: Path, settings: EQueueSettings, log_
 
 def _filled(plan: QueuePlan, settings: EQueueSettings, log_start: int) -> Iterator[QueueEntry]:
     """Yields an entry for each queue offset, a filler for that of a lost message."""
-    first = min(plan.entries) // settings.queue_chunk_entries * settings.queue_chunk_entries
     hole = first_filler(log_start)
-    for offset in range(first, plan.next_offset):
+    for offset in range(_first(plan, settings), plan.next_offset):
         entry = plan.entries.get(offset)
         if entry is None:
             plan.filled += 1
@@ -218,3 +235,9 @@ def _filled(plan: QueuePlan, settings: EQueueSettings, log_start: int) -> Iterat
         else:
             hole = filler(entry.message_position)
             yield entry
+
+
+def _first(plan: QueuePlan, settings: EQueueSettings) -> int:
+    """Returns the first queue offset of a queue's first chunk; of its last one if all of its messages are lost."""
+    first = min(plan.entries, default=plan.end - 1)
+    return first - first % settings.queue_chunk_entries

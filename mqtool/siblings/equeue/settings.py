@@ -5,6 +5,7 @@ from pathlib import Path
 
 from msgspec import Struct
 
+from mqtool.errors import UnreadableError
 from mqtool.formats import equeue
 from mqtool.siblings.equeue.listing import Listing, list_store
 from mqtool.store.files import ReadFile
@@ -46,8 +47,11 @@ def settings_of(root: Path, listing: Listing | None = None) -> EQueueSettings:
 def _capacity(paths: tuple[Path, ...]) -> int:
     sizes: Counter[int] = Counter()
     for path in paths:
-        with ReadFile(path) as file:
-            head = file.read(0, equeue.HEADER_SIZE)
+        try:
+            with ReadFile(path) as file:
+                head = file.read(0, equeue.HEADER_SIZE)
+        except UnreadableError:  # the others tell
+            continue
         if len(head) == equeue.HEADER_SIZE and (header := equeue.HEADER.parse(head)).is_valid:
             sizes[header.capacity] += 1
     return sizes.most_common(1)[0][0] if sizes else 0

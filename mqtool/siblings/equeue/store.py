@@ -11,7 +11,7 @@ from typing import Self
 import numpy as np
 from msgspec import Struct
 
-from mqtool.errors import CorruptionError, FormatError, UnsupportedFormatError
+from mqtool.errors import CorruptionError, FormatError, UnreadableError, UnsupportedFormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import ENTRY_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
@@ -68,7 +68,8 @@ class EQueueStore:
         path: root of the store.
         listing: its files.
         chunks: message chunks in the broker's order, without those in `unreadable` and `duplicates`.
-        unreadable: reason by path, for chunk files without a valid header.
+        unreadable: reason by path, for chunk files without a valid header or that the system refuses to read.
+        unknown: the latter ones.
         duplicates: by path, for chunk files that state the number of another file in their folder: that file.
     """
 
@@ -87,6 +88,7 @@ class EQueueStore:
         self.max_record_size = max_record_size
         self.listing: Listing = list_store(path)
         self.unreadable: dict[Path, str] = {}
+        self.unknown: set[Path] = set()
         self.duplicates: dict[Path, ChunkFile] = {}
         self.chunks = self._open(self.listing.messages)
         self._queues: dict[Path, list[ChunkFile]] = {}
@@ -148,7 +150,9 @@ class EQueueStore:
         self.tail = None
         last = self.chunks[-1] if self.chunks else None
         chunks = sorted(self.chunks, key=lambda chunk: chunk.header.chunk_number)
-        for item in chunks_in_order(chunks, self.missing_chunks(), self.unread, name):
+        missing = self.missing_chunks()
+        unread = {path: reason for path, reason in self.unread.items() if path in self.listing.messages}
+        for item in chunks_in_order(chunks, missing, unread, name):
             if isinstance(item, Damage):
                 yield item
             else:
@@ -267,6 +271,22 @@ class EQueueStore:
                 found = found[: invalid[0]] if len(invalid) else found
             yield chunk.header.chunk_number * count, found
 
+    def unread_entries(self, queue: QueueFiles) -> list[Damage]:
+        """Returns a damage for each chunk of a queue that cannot be read, and for each missing one between others.
+
+        Its positions are those of entries: a queue offset times 12 bytes.
+        """
+        chunks = self.queue_chunks(queue)
+        unread = {path: reason for path, reason in self.unread.items() if path.parent == queue.directory}
+        numbers = sorted(chunk.header.chunk_number for chunk in chunks)
+        gaps = [range(before + 1, after) for before, after in pairwise(numbers)]
+        others = {equeue.named_number(path.name) for path in unread}
+        capacity = max((chunk.header.capacity for chunk in chunks), default=0)
+        missing = missing_chunks(
+            gaps, others, capacity, lambda number: queue.directory / equeue.chunk_name(equeue.QUEUE_PREFIX, number)
+        )
+        return [*(Damage(0, 0, "no-chunk", reason, path) for path, reason in unread.items()), *missing]
+
     def close(self) -> None:
         """Closes all files."""
         for chunk in (*self.chunks, *(chunk for chunks in self._queues.values() for chunk in chunks)):
@@ -285,6 +305,10 @@ class EQueueStore:
                 chunk = ChunkFile(path)
             except FormatError as error:
                 self.unreadable[path] = str(error)
+                continue
+            except UnreadableError as error:
+                self.unreadable[path] = error.reason
+                self.unknown.add(path)
                 continue
             if not chunk.header.is_valid:
                 self.unreadable[path] = f"number {chunk.header.chunk_number}, capacity {chunk.header.capacity}"

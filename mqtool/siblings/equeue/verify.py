@@ -15,7 +15,7 @@ from mqtool.errors import FormatError
 from mqtool.formats import equeue, equeue_message
 from mqtool.formats.equeue import FOOTER_SIZE, HEADER_SIZE
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import MISSING_CHUNK, finding
+from mqtool.siblings.base import MISSING_CHUNK, READ_IT, finding
 from mqtool.siblings.equeue import listing
 from mqtool.siblings.equeue.chunk import ChunkFile, Frame, InvalidFrame
 from mqtool.siblings.equeue.message_table import (
@@ -48,17 +48,11 @@ class _MessageScan(Struct):
 
 def verify(store: EQueueStore) -> Iterator[Finding]:
     """Yields a finding for each broken invariant."""
-    for queue in store.queues:
-        store.queue_chunks(queue)  # also finds those that cannot be read
-    for path, reason in store.unreadable.items():
-        yield finding("equeue-no-chunk", Severity.ERROR, path, reason, _NO_CHUNK)
-    for path, kept in store.duplicates.items():
-        number = kept.header.chunk_number
-        step = _RENAME if equeue.named_number(path.name) == number else "restore the number in the header"
-        detail = f"states chunk number {number}, as {kept.path.name} does; the broker does not start"
-        yield finding("equeue-chunk-number", Severity.ERROR, path, detail, step, 0)
-    yield from _starts(store)
+    yield from _not_opened(store)
+    if not store.unknown:
+        yield from _starts(store)
     yield from _folder(store.chunks, fixed=False)
+    yield from _missing_queue_chunks(store)
     scan = _MessageScan(damage=_ranges_not_read(store))
     for item in store.runs():
         if isinstance(item, Damage):
@@ -94,6 +88,22 @@ def _ranges_not_read(store: EQueueStore) -> list[Damage]:
         for path, number in numbers.items()
         if number is not None and number not in read
     ]
+
+
+def _not_opened(store: EQueueStore) -> Iterator[Finding]:
+    """Reports chunk files that are not read."""
+    for queue in store.queues:
+        store.queue_chunks(queue)  # also finds those that cannot be read
+    for path, reason in store.unreadable.items():
+        if path in store.unknown:
+            yield finding("equeue-unreadable", Severity.UNKNOWN, path, reason, READ_IT)
+        else:
+            yield finding("equeue-no-chunk", Severity.ERROR, path, reason, _NO_CHUNK)
+    for path, kept in store.duplicates.items():
+        number = kept.header.chunk_number
+        step = _RENAME if equeue.named_number(path.name) == number else "restore the number in the header"
+        detail = f"states chunk number {number}, as {kept.path.name} does; the broker does not start"
+        yield finding("equeue-chunk-number", Severity.ERROR, path, detail, step, 0)
 
 
 def _starts(store: EQueueStore) -> Iterator[Finding]:
@@ -232,6 +242,14 @@ def _missing_chunks(damage: list[Damage], named: "np.ndarray[tuple[int], np.dtyp
             entries = int(((named >= part.start) & (named < part.end)).sum())
             detail = f"is missing; {entries} queue entries lead to messages in it"
             yield finding("equeue-chunk-missing", Severity.ERROR, part.path, detail, "restore it from a backup")
+
+
+def _missing_queue_chunks(store: EQueueStore) -> Iterator[Finding]:
+    for queue in store.queues:
+        for one in store.unread_entries(queue):
+            if one.kind == MISSING_CHUNK:
+                detail = f"is missing, with the entries of queue {queue.topic}/{queue.queue_id} in it"
+                yield finding("equeue-chunk-missing", Severity.ERROR, one.path, detail, _REBUILD)
 
 
 def _offsets(store: EQueueStore) -> Iterator[Finding]:

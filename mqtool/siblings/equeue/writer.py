@@ -16,7 +16,7 @@ from mqtool.errors import MessageRejectedError, NotAStoreError, StoreError
 from mqtool.formats import equeue, equeue_message, file_names
 from mqtool.formats.equeue import ENTRY_SIZE, QueueEntry
 from mqtool.formats.equeue_message import EPOCH_TICKS, MessageId, MessageRecord, Shape
-from mqtool.jobs.atomic import write_new
+from mqtool.jobs.atomic import make_directory, replace_file, write_new
 from mqtool.siblings.equeue.appender import ChunkAppender
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.start import Start, start
@@ -233,9 +233,9 @@ class EQueueWriter:
 def write_setting(directory: Path) -> None:
     """Writes the default queue.setting file of a queue, if it has none, as the broker does (Queue.Load)."""
     path = directory / equeue.QUEUE_SETTING
-    directory.mkdir(parents=True, exist_ok=True)
+    make_directory(directory)
     if not path.is_file() or not path.stat().st_size:
-        path.write_bytes(DEFAULT_SETTING)
+        replace_file(path, DEFAULT_SETTING)
 
 
 def write_offsets(root: Path, offsets: dict[str, dict[str, dict[str, int]]]) -> None:

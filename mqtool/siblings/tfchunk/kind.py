@@ -8,7 +8,7 @@ from mqtool.formats import tfchunk_records
 from mqtool.formats.equeue_message import ticks_to_millis
 from mqtool.formats.tfchunk_records import Commit, Prepare, System
 from mqtool.records.damage import Damage
-from mqtool.siblings.base import OpenedStore
+from mqtool.siblings.base import OpenedStore, is_position
 from mqtool.siblings.salvaged import salvage_row
 from mqtool.siblings.tables import Row, Table
 from mqtool.siblings.tfchunk import salvage, verify
@@ -79,7 +79,7 @@ class OpenedTFChunk(OpenedStore):
         Raises:
             CorruptionError: there is no record at the position.
         """
-        if not address.isdecimal():
+        if not is_position(address):
             return None
         return record_row(self.database.record_at(int(address)))
 

@@ -6,7 +6,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from mqtool.errors import CorruptionError, FormatError, NotAStoreError, StoreError
+from mqtool.errors import CorruptionError, FormatError, NotAStoreError, StoreError, UnreadableError
 from mqtool.formats import tfchunk, tfchunk_records
 from mqtool.formats.equeue import LENGTH
 from mqtool.formats.tfchunk import HEADER_SIZE, ChunkName
@@ -42,7 +42,8 @@ class TFChunkDb:
         path: directory of the database.
         chunks: files in use, by number; if there are several versions of a number, the highest version.
         superseded: files of lower versions, and files covered by a merged one; the server deletes them when it starts.
-        unreadable: path and reason of files without header or footer.
+        unreadable: path and reason of files without header or footer, or that the system refuses to read.
+        unknown: the latter ones.
         checkpoints: value by file name without `.chk`, for existing files.
         short_checkpoints: names of checkpoint files that are not 8 bytes long.
     """
@@ -59,6 +60,7 @@ class TFChunkDb:
         self.short_checkpoints: list[str] = []
         self._read_checkpoints()
         self.unreadable: dict[Path, str] = {}
+        self.unknown: set[Path] = set()
         named = self._named()
         if not named:
             raise NotAStoreError("holds no chunk-NNNNNN.VVVVVV", path)
@@ -175,7 +177,10 @@ class TFChunkDb:
                 self.checkpoints[name.removesuffix(".chk")] = found.position
 
     def _named(self) -> dict[ChunkName, Path]:
-        names = ((tfchunk.parse_name(entry.name), Path(entry.path)) for entry in list_directory(self.path))
+        """Returns the chunk files; like the server (Directory.GetFiles), passes over directories of such a name."""
+        names = (
+            (tfchunk.parse_name(entry.name), Path(entry.path)) for entry in list_directory(self.path) if entry.is_file()
+        )
         return {name: path for name, path in names if name is not None}
 
     def _open(self, named: dict[ChunkName, Path]) -> list[TFChunkFile]:
@@ -192,6 +197,10 @@ class TFChunkDb:
                 chunk = TFChunkFile(path)
             except FormatError as error:
                 self.unreadable[path] = str(error)
+                continue
+            except UnreadableError as error:
+                self.unreadable[path] = error.reason
+                self.unknown.add(path)
                 continue
             if chunk.header.file_type != tfchunk.CHUNK_FILE_TYPE or chunk.header.chunk_size <= 0:
                 self.unreadable[path] = f"file type {chunk.header.file_type}, chunk size {chunk.header.chunk_size}"

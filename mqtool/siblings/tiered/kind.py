@@ -55,6 +55,7 @@ class OpenedTiered(OpenedStore):
                     for one in segments:
                         yield {**place, "type": kind, "base": one.base, "size": one.size, "file": str(one.path)}
             elif table == UNITS.name:
+                yield from queue.unread_units()
                 for offset, unit, _ in queue.units():
                     yield {
                         **place,

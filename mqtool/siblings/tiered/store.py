@@ -48,8 +48,10 @@ class TieredQueue(Struct):
     @property
     def min_log_offset(self) -> int:
         """Position of the first byte of its log, 0 without one. The broker deletes the oldest segments."""
-        bases = [segment.base for segment in self.segments.get(tiered.COMMIT_LOG, [])]
-        return min([*bases, *self.stated.get(tiered.COMMIT_LOG, {})], default=0)
+        return self._first_base(tiered.COMMIT_LOG)
+
+    def _first_base(self, kind: str) -> int:
+        return min([*(segment.base for segment in self.segments.get(kind, [])), *self.stated.get(kind, {})], default=0)
 
     def messages(self) -> Iterator[Message | Damage]:
         """Yields the messages in order, with damage between them and for missing segments.
@@ -57,22 +59,21 @@ class TieredQueue(Struct):
         Raises:
             StoreError: a file cannot be read.
         """
-        missing = self._missing_log()
+        missing = self._missing(tiered.COMMIT_LOG)
         for item in self.records():
             while missing and missing[0].start < (item.start if isinstance(item, Damage) else item.physical_offset):
                 yield missing.pop(0)
             yield item
         yield from missing
 
-    def _missing_log(self) -> list[Damage]:
-        """Returns a damage for each range of the log that a segment should cover, by the others or the metadata."""
-        files = self.segments.get(tiered.COMMIT_LOG, [])
-        stated = [base + size for base, size in self.stated.get(tiered.COMMIT_LOG, {}).items()]
-        end = max([*stated, *(file.end for file in files)], default=0)
-        missing, at = [], self.min_log_offset
+    def _missing(self, kind: str) -> list[Damage]:
+        """Returns a damage for each range of a type that a segment should cover, by the others or the metadata."""
+        files, stated = self.segments.get(kind, []), self.stated.get(kind, {})
+        end = max([*(base + size for base, size in stated.items()), *(file.end for file in files)], default=0)
+        missing, at = [], self._first_base(kind)
         for base, after in [*((file.base, file.end) for file in files), (end, end)]:
             if base > at:
-                path = self.path / tiered.COMMIT_LOG / tiered.segment_name(at)
+                path = self.path / kind / tiered.segment_name(at)
                 missing.append(Damage(at, base, DamageKind.MISSING, "no file covers the range", path))
             at = max(at, after)
         return missing
@@ -112,6 +113,22 @@ class TieredQueue(Struct):
                     raise StoreError(f"at {position}: {found}", segment.path)
                 return message
         raise StoreError(f"has no data at {position}", self.path)
+
+    def unread_units(self) -> list[Damage]:
+        """Returns a damage for each range of units that no segment covers, and for the end of a torn unit."""
+        torn = [
+            Damage(
+                segment.end - part,
+                segment.end,
+                DamageKind.MISSING,
+                "a unit is cut off",
+                segment.path,
+                segment.size - part,
+            )
+            for segment in self.segments.get(tiered.CONSUME_QUEUE, [])
+            if (part := segment.size % CONSUME_QUEUE_UNIT.size)
+        ]
+        return [*self._missing(tiered.CONSUME_QUEUE), *torn]
 
     def units(self) -> Iterator[tuple[int, ConsumeQueueUnit, Path]]:
         """Yields (queue offset, unit, path of the file).

@@ -71,3 +71,16 @@ def test_a_store_in_which_the_last_file_has_the_highest_number_is_continued_ther
     found = explain(root)
     assert (found.overwritten, found.silent, found.is_harmless) == ([], [], True)
     assert tree_digest(root) == before
+
+
+def test_written_entries_after_an_unwritten_one_are_lost(root):
+    last = root / "queue-chunks/Orders/0/queue-chunk-000000004"
+    data = bytearray(last.read_bytes())
+    data[128 + 7 * 12 : 128 + 8 * 12] = bytes(12)
+    last.write_bytes(data)
+    found = explain(root)
+    assert found.cut == {("Orders", 0): [48, 49]}
+    assert not found.is_harmless
+    assert "queue Orders/0 ends before 2 written entries, from queue offset 48 on" in found.verdict
+    with EQueueWriter(root, SETTINGS) as writer:
+        assert writer.next_offset("Orders", 0) == 47

@@ -1,6 +1,7 @@
 """Salvaged and rebuilt queues of EQueue: a consumer gets every message that is left, once, and nothing else."""
 
 import json
+import os
 from contextlib import suppress
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from msgspec.structs import replace
 from mqtool.cli.app import run
 from mqtool.errors import CorruptionError
 from mqtool.records.damage import Damage
-from mqtool.siblings.equeue import rebuild, salvage
+from mqtool.siblings.equeue import appender, rebuild, salvage
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.verify import verify
@@ -148,6 +149,59 @@ def test_a_lost_message_is_replaced_by_no_message_of_another_queue(size, tmp_pat
     assert consumed(tmp_path / "new", "Orders") == [0, 1]
     codes = [code for code, _ in findings(tmp_path / "new")]
     assert codes == ["equeue-frames", "equeue-entry-filler"]
+
+
+@pytest.mark.parametrize("lost", [(2,), (0, 1, 2)], ids=["the last message", "every message"])
+def test_a_rebuilt_queue_ends_where_it_ended_although_its_last_messages_are_lost(lost, tmp_path, capsys):
+    root, positions = tmp_path / "store", []
+    with EQueueWriter(root, SETTINGS) as writer:
+        positions = [writer.put("Pay", 0, b"%d" % number).position for number in range(3)]
+        writer.put("Orders", 0, b"0")
+    for number in lost:
+        damage(root, positions[number])
+    assert run(["rebuild", "consumequeue", str(root), "-o", str(tmp_path / "new"), "--format", "jsonl"]) == 1
+    rows = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert {row["queue"]: row["filled"] for row in rows} == {"Orders/0": 0, "Pay/0": len(lost)}
+    chunk_path(tmp_path / "new").parent.mkdir()
+    chunk_path(root).rename(chunk_path(tmp_path / "new"))
+    with EQueueWriter(tmp_path / "new", SETTINGS) as writer:
+        assert writer.next_offset("Pay", 0) == 3
+    assert consumed(tmp_path / "new", "Pay") == [number for number in range(3) if number not in lost]
+
+
+def test_a_rebuild_on_a_damaged_log_says_that_messages_may_be_missing(tmp_path, capsys):
+    root = tmp_path / "store"
+    damage(root, written(root, 3)[1])
+    for queue in root.glob("queue-chunks/*/*/queue-chunk-*"):
+        queue.unlink()
+    assert run(["rebuild", "consumequeue", str(root), "-o", str(tmp_path / "new")]) == 1
+    assert "damage: " in capsys.readouterr().err
+
+
+def test_chunks_are_durable_after_a_flush_also_those_that_were_completed_before(tmp_path, monkeypatch):
+    unsynced: set[Path] = set()
+    write_all, fsync = appender.write_all, os.fsync
+
+    def opened(descriptor: int) -> Path:
+        return Path(f"/proc/self/fd/{descriptor}").readlink()
+
+    def writes(descriptor: int, data: bytes, position: int) -> None:
+        unsynced.add(opened(descriptor))
+        write_all(descriptor, data, position)
+
+    def syncs(descriptor: int) -> None:
+        unsynced.discard(opened(descriptor))
+        fsync(descriptor)
+
+    monkeypatch.setattr(appender, "write_all", writes)
+    monkeypatch.setattr(appender.os, "fsync", syncs)
+    with EQueueWriter(tmp_path / "store", EQueueSettings(message_chunk_size=4096, queue_chunk_entries=8)) as writer:
+        for number in range(60):
+            writer.put("Orders", 0, b"%100d" % number)
+        assert unsynced
+        writer.flush()
+        assert not unsynced
+    assert len(list((tmp_path / "store/message-chunks").iterdir())) > 2
 
 
 def test_a_queue_offset_for_which_no_chunk_can_exist_is_replaced(tmp_path):

@@ -1,5 +1,6 @@
 """The interface of kinds: what is recognised, that rows are what columns declare, and that export keeps them."""
 
+import json
 import os
 import shlex
 import subprocess
@@ -17,7 +18,7 @@ from mqtool.siblings.registry import KINDS, VERBS, recognise
 from mqtool.verify.findings import Severity
 from tests.support.chunks import EQUEUE_STORES, TFCHUNK_STORES, damaged, equeue_store, lines, tfchunk_store
 from tests.support.stores import STORES, copy_tree, fixture
-from tests.support.unreadable import unlistable
+from tests.support.unreadable import unlistable, unreadable
 
 PYTHON = {"int32": int, "int64": int, "time": int, "boolean": bool, "string": str, "bytes": bytes}
 ROOTS = [equeue_store(name) for name in EQUEUE_STORES] + [tfchunk_store(name) for name in TFCHUNK_STORES]
@@ -147,7 +148,7 @@ def test_a_store_of_equeue_that_cannot_be_listed_is_not_taken_for_something_else
             assert f"{root / 'message-chunks'}: cannot be listed: Permission denied" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize("address", ["x", "-1", "1.5"])
+@pytest.mark.parametrize("address", ["x", "-1", "1.5", "1" * 5000])
 def test_an_address_that_is_no_position_of_a_database_is_of_nothing(address, capsys):
     assert run(["get", str(tfchunk_store("plain")), "--", address]) == ExitCode.NO
     assert capsys.readouterr().err == f"mqtool: {address}: nothing found\n"
@@ -161,6 +162,60 @@ def test_a_directory_between_chunks_is_no_chunk(tmp_path, capsys):
     assert capsys.readouterr().err == "mqtool: nothing is wrong\n"
     assert run(["dump", str(root), "--format", "jsonl"]) == ExitCode.OK
     assert len(capsys.readouterr().out.splitlines()) == len(lines("equeue-small", "messages"))
+
+
+def test_a_queue_offset_of_thousands_of_digits_is_of_nothing(capsys):
+    assert run(["get", str(fixture("equeue-small/store")), "orders/0@" + "1" * 5000]) == ExitCode.NO
+    assert capsys.readouterr().err.endswith("nothing found\n")
+
+
+def test_a_directory_named_like_a_chunk_is_none_of_a_database(tmp_path, capsys):
+    root = copy_tree(tfchunk_store("plain"), tmp_path / "store")
+    (root / "chunk-000009.000000").mkdir()
+    (root / "chunk-000008.000000").symlink_to(root / "nothing")
+    assert run(["verify", str(root)]) == ExitCode.OK
+    assert capsys.readouterr().err == "mqtool: nothing is wrong\n"
+
+
+@pytest.mark.parametrize(
+    ("store", "chunk", "code"),
+    [
+        (tfchunk_store("plain"), "chunk-000001.000000", "tfchunk-unreadable"),
+        (equeue_store("equeue-small"), "message-chunks/message-chunk-000000001", "equeue-unreadable"),
+        (equeue_store("equeue-small"), "queue-chunks/orders/0/queue-chunk-000000001", "equeue-unreadable"),
+    ],
+    ids=["tfchunk", "messages", "queue"],
+)
+def test_a_chunk_that_may_not_be_read_is_unknown_and_the_others_are_read(store, chunk, code, monkeypatch, capsys):
+    with unreadable(monkeypatch, store / chunk):
+        kind = recognise(store)
+        assert kind is not None
+        with kind.open(store) as opened:
+            found = {(one.code, one.severity, one.file) for one in opened.verify()}
+            assert (code, Severity.UNKNOWN, str(store / chunk)) in found
+            assert opened.layout().get("start", "unknown") == "unknown"
+            reports = {row["file"]: row for row in opened.salvage(None)}
+    assert sum(row["forwards"] for row in reports.values()) > 0
+    assert run(["verify", str(store)]) == ExitCode.OK
+
+
+@pytest.mark.parametrize(("changed", "kind"), [("missing", "missing-chunk"), ("cut", "no-chunk")])
+def test_entries_of_a_chunk_that_is_not_read_are_damage_of_their_table(changed, kind, tmp_path, capsys):
+    root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
+    chunk = root / "queue-chunks/orders/0/queue-chunk-000000001"
+    if changed == "cut":
+        os.truncate(chunk, 50)
+    else:
+        chunk.unlink()
+    assert run(["export", str(root), "-o", str(tmp_path / "lake"), "--format", "jsonl"]) == ExitCode.NO
+    rows = {row["table"]: row for row in map(json.loads, capsys.readouterr().out.splitlines())}
+    assert (rows["equeue-entry"]["damage"], rows["equeue-message"]["damage"]) == (1, 0)
+    assert run(["dump", str(root), "--table", "equeue-entry", "--format", "jsonl"]) == ExitCode.NO
+    captured = capsys.readouterr()
+    assert len(captured.out.splitlines()) == rows["equeue-entry"]["rows"]
+    assert f"{chunk} position 0: {kind}" in captured.err
+    assert run(["verify", str(root), "--format", "jsonl"]) == ExitCode.NO
+    assert str(chunk) in {json.loads(line)["file"] for line in capsys.readouterr().out.splitlines()}
 
 
 def test_a_file_of_a_store_without_rows_of_its_own_is_refused(tmp_path, capsys):

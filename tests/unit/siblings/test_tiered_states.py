@@ -193,3 +193,18 @@ def test_a_topic_id_that_is_not_a_number_is_no_topic(topic_id, root, metadata):
 def test_metadata_without_sense_states_nothing(key, segments, root, metadata):
     edit(metadata, lambda document: document.update(commitLogFileSegmentTable={key: segments}))
     assert states(root) == set()
+
+
+def test_units_that_no_segment_holds_are_damage_of_their_table(root):
+    (path,) = (root / HOME / "Tier/0/CONSUME_QUEUE").iterdir()
+
+    def damage():
+        with OpenedTiered(root) as opened:
+            return [(one.start, one.end) for one in opened.rows("tiered-unit") if isinstance(one, Damage)]
+
+    assert damage() == []
+    with path.open("r+b") as file:
+        file.truncate(MESSAGES * 20 - 7)
+    assert damage() == [(MESSAGES * 20 - 7, MESSAGES * 20), (MESSAGES * 20 - 20, MESSAGES * 20 - 7)]
+    path.unlink()
+    assert damage() == [(0, MESSAGES * 20)]
