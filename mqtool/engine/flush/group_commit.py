@@ -94,15 +94,14 @@ class GroupCommit:
         return PutStatus.PUT_OK if end <= flushed else PutStatus.FLUSH_DISK_TIMEOUT
 
     def _complete(self, batch: list[_Waiter], flushed: int) -> None:
-        if not batch:
-            return
         with self._guard:
             waiters = [waiter for waiter in batch if waiter.status is None]
+            if not waiters:  # all have given up
+                return
             for waiter, follower in zip(waiters, [*waiters[1:], None], strict=True):
                 waiter.follower = follower
                 waiter.status = PutStatus.PUT_OK if waiter.end <= flushed else PutStatus.FLUSH_DISK_TIMEOUT
-        if waiters:
-            waiters[0].done.release()
+        waiters[0].done.release()
 
     def _hand_over(self) -> None:
         with self._guard:

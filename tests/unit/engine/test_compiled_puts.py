@@ -194,3 +194,17 @@ def columns(queue, body):
     from mqtool.engine.write.columns import MessageColumns
 
     return MessageColumns(["T"], [0], queue, [body], [b""])
+
+
+def test_an_interpreter_that_cannot_call_the_compiled_appends_stores_the_same(in_memory, monkeypatch):
+    monkeypatch.setattr("mqtool.engine.store.builtins", lambda *_: None)
+    store = open_small(in_memory / "store", compiled_loops=True)
+    assert store.put("T", 0, BODY, PROPERTIES).ok
+    assert store.put_batch("T", 0, batch_of(ONE, TWO)).ok
+    store.close()
+    monkeypatch.undo()
+    other = open_small(in_memory / "other", compiled_loops=True)
+    assert other.put("T", 0, BODY, PROPERTIES).ok
+    assert other.put_batch("T", 0, batch_of(ONE, TWO)).ok
+    other.close()
+    assert tree(store.path / "commitlog") == tree(other.path / "commitlog")

@@ -3,8 +3,11 @@
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from mqtool.engine import MessageStore
+from mqtool.formats import commit_log
+from mqtool.records.dispatch_request import request_of
 from tests.support.engine import open_small
 
 SIZES = {"commit_log_file_size": 1 << 15, "consume_queue_file_size": 2000, "index_slots": 50, "index_entries": 4000}
@@ -39,3 +42,40 @@ def test_rounds_of_any_size_write_the_same_files(in_memory, every):
                 sum(store.queue_bounds(f"topic-{topic}", queue)[1] for topic in range(3) for queue in range(2)) == 600
             )
     assert derived(in_memory / "rounds") == derived(in_memory / "one by one")
+
+
+def test_dispatch_stops_before_a_segment_that_is_missing(opened):
+    store = opened()
+    for _ in range(3):
+        store.put("T", 0, b"x" * 3000)
+    queue = store._log.queue
+    files = queue.files
+    queue.files = (files[0], files[2])
+    assert store.dispatch() == 1
+    assert (store._components.dispatcher.reput_from_offset, store.queue_bounds("T", 0)) == (4096, (0, 1))
+    queue.files = files
+    store.dispatch()
+    assert store.queue_bounds("T", 0) == (0, 3)
+
+
+def test_dispatch_goes_on_after_a_segment_whose_end_has_no_room_for_a_blank(opened):
+    store = opened()
+    for _ in range(2):
+        store.put("T", 0, b"x" * 3000)
+    store.dispatch()
+    dispatcher = store._components.dispatcher
+    dispatcher.reput_from_offset = 4096 - 4
+    assert store.dispatch() == 1
+    assert dispatcher.reput_from_offset == store.max_physical_offset
+
+
+def test_light_queues_of_a_topic_that_cannot_be_a_directory_get_their_units(opened):
+    """A record from another writer; no put accepts such a topic."""
+    store = opened(lmq=True, multi_dispatch=True)
+    place = store.put("Topic", 0, b"x", b"INNER_MULTI_DISPATCH\x01%LMQ%a\x02").physical_offset
+    record = replace(commit_log.parse_record(store.message_at(place)), topic=b"../xy")
+    dispatcher = store._components.dispatcher
+    dispatcher.dispatch(request_of(record, dispatcher.rules))
+    assert store.queue_bounds("%LMQ%a", 0) == (0, 1)
+    assert [path.name for path in (store.path / "consumequeue").iterdir()] == ["%LMQ%a"]
+    assert not (store.path / "xy").exists()

@@ -2,11 +2,17 @@
 
 import time
 
+import numpy as np
 import pytest
 
-from mqtool.engine import FlushMode, GetStatus, PutStatus
+from mqtool import kernels
+from mqtool.engine import FlushMode, GetStatus, PutStatus, open_store
 from mqtool.engine.flags import RunningFlag
+from mqtool.engine.index import index_file
+from mqtool.engine.write.columns import MessageColumns
 from mqtool.errors import ReadOnlyStoreError, StoreError
+from mqtool.formats import index_file as layout
+from tests.support.engine import small_options, tree
 from tests.support.engine_faults import BAD_DISK, NO_SPACE, FailingFiles
 
 
@@ -190,9 +196,6 @@ def test_an_index_that_cannot_be_written_ends_all_puts(opened):
 
 
 def test_a_read_only_place_is_refused_by_name(in_memory, clock):
-    from mqtool.engine import open_store
-    from tests.support.engine import small_options
-
     class ReadOnly(FailingFiles):
         def make_directory(self, path):
             raise PermissionError(13, "Permission denied", str(path))
@@ -200,3 +203,66 @@ def test_a_read_only_place_is_refused_by_name(in_memory, clock):
     with pytest.raises(ReadOnlyStoreError, match="cannot be written: Permission denied"):
         open_store(in_memory / "store", small_options(), clock=clock, files=ReadOnly(), background=False)
     assert not (in_memory / "store").exists()
+
+
+def test_a_disk_that_is_full_when_a_segment_ends_is_an_answer(opened):
+    files = FailingFiles("commitlog")
+    store = opened(files=files)
+    first = store.put("T", 0, b"a" * 2000)
+    file = store._log.queue.last
+    file.reserved = file.wrote  # the blocks of the rest are not allocated yet
+    files.errors["reserve"] = NO_SPACE
+    assert store.put("T", 0, b"b" * 3000).status is PutStatus.UNKNOWN_ERROR
+    assert store.max_physical_offset == first.end
+    files.errors.clear()
+    assert store.put("T", 0, b"c" * 3000).physical_offset == 4096
+    assert bodies(store) == [b"a" * 2000, b"c" * 3000]
+
+
+def test_columns_whose_write_fails_are_not_in_the_log(opened):
+    if kernels.load() is None:
+        pytest.skip("needs numba")
+    files = FailingFiles("commitlog")
+    columns = MessageColumns(["T"], np.zeros(3, int), 0, [b"a", b"b", b"c"])
+    with kernels.use(kernels.LARGE):
+        store = opened(files=files)
+        end = store.put_many(columns).end
+        files.errors["write"] = BAD_DISK
+        failed = store.put_many(columns)
+        files.errors.clear()
+        assert (failed.status, len(failed.physical_offsets)) == (PutStatus.UNKNOWN_ERROR, 0)
+        assert store.max_physical_offset == end
+        assert store.put_many(columns).queue_offsets.tolist() == [3, 4, 5]
+    assert bodies(store) == [b"a", b"b", b"c"] * 2
+
+
+def test_entries_beyond_the_reserved_part_of_an_index_file_wait_for_space(tmp_path, monkeypatch):
+    monkeypatch.setattr(index_file, "_STEP", 2 * layout.ENTRY_SIZE)
+    files = FailingFiles()
+    file = files.create(tmp_path / "20231114221320000", layout.file_size(5, 10))
+    writer = index_file.IndexWriter(file, 5, 10, layout.header_after(None))
+    assert writer.lookup(7, 0, 1 << 60, 32) == []
+    assert writer.put(7, 100, 1000)
+    files.errors["reserve"] = NO_SPACE
+    with pytest.raises(OSError, match="No space left"):
+        writer.put(7, 200, 1000)
+    assert writer.lookup(7, 0, 1 << 60, 32) == [100]
+    files.errors.clear()
+    assert [writer.put(7, at, 1000) for at in range(200, 1000, 100)] == [True] * 8
+    assert writer.lookup(7, 0, 1 << 60, 32) == list(range(900, 0, -100))
+    assert not writer.put(7, 1000, 1000)
+
+
+def test_an_index_file_that_cannot_be_opened_is_not_deleted(opened):
+    files = FailingFiles("index")
+    store = opened()
+    store.put("T", 0, b"a", b"KEYS\x01k\x02")
+    store.close()
+    before = tree(store.path)
+    files.errors["reserve"] = NO_SPACE
+    with pytest.raises(StoreError, match="No space left"):
+        open_store(store.path, small_options(), files=files, background=False)
+    assert {name: data for name, data in tree(store.path).items() if name.startswith("index/")} == {
+        name: data for name, data in before.items() if name.startswith("index/")
+    }
+    assert len(opened().query_message("T", "k").physical_offsets) == 1

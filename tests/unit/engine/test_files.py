@@ -1,10 +1,13 @@
 """Files of the engine: opened once, never used by the number of another file, listed and deleted by several threads."""
 
+import errno
+import mmap
 import os
 import threading
 
 import pytest
 
+from mqtool.engine.disk import memory
 from mqtool.engine.disk.files import ClosedFileError, File, Files
 from mqtool.engine.disk.mapped_file import MappedFile
 from mqtool.engine.disk.mapped_file_queue import MappedFileQueue
@@ -187,3 +190,87 @@ def test_a_file_that_is_not_full_does_not_end_a_flush(queue):
     queue.create().append(b"x" * 90)
     queue.create().append(b"y" * 50)
     assert queue.flush() == queue.wrote_offset == 450
+
+
+def test_bytes_are_read_by_a_system_call_where_the_process_has_too_many_mappings(tmp_path, monkeypatch):
+    path = tmp_path / "file"
+    path.write_bytes(b"old bytes.")
+    file = File(path, 10)
+    with monkeypatch.context() as patched:
+        patched.setattr(mmap, "mmap", refuses(errno.ENOMEM))
+        assert file.peek(4, 5) == b"bytes"
+    assert file.peek(0, 3) == b"old"
+
+
+def refuses(code):
+    def call(*_arguments, **_options):
+        raise OSError(code, os.strerror(code))
+
+    return call
+
+
+def test_a_write_that_makes_no_progress_is_an_error(tmp_path, monkeypatch):
+    file = Files().create(tmp_path / "file", 10)
+    taken = [4, 0]
+    monkeypatch.setattr(os, "pwrite", lambda *_: taken.pop(0))
+    with pytest.raises(OSError, match="write made no progress") as caught:
+        file.write(0, b"ten bytes.")
+    assert (caught.value.errno, caught.value.filename) == (errno.EIO, str(tmp_path / "file"))
+
+
+def test_a_file_that_is_put_back_stays_sparse(tmp_path, monkeypatch):
+    monkeypatch.setattr("mqtool.engine.disk.files._BLOCK", 4096)
+    path, plain, written = tmp_path / "file", File.write, []
+    file = Files().create(path, 3 * 4096)
+    file.write(2 * 4096, b"the last block")
+    path.unlink()
+    monkeypatch.setattr(File, "write", lambda file, at, data: written.append(at) or plain(file, at, data))
+    Files().put_back(file)
+    assert written == [2 * 4096]
+    assert path.read_bytes() == bytes(2 * 4096) + b"the last block".ljust(4096, b"\0")
+
+
+def test_what_does_not_fit_is_not_appended(tmp_path):
+    mapped = MappedFile(Files().create(tmp_path / "file", 10), 0)
+    assert mapped.append(b"six...")
+    assert not mapped.append(b"five.")
+    assert (mapped.wrote, mapped.append(b"four"), mapped.wrote) == (6, True, 10)
+    assert mapped.read(0, 10) == b"six...four"
+
+
+def test_a_file_whose_deletion_has_begun_cannot_be_held(queue):
+    first = queue.files[0]
+    assert first.hold()
+    assert not queue.delete(first, 0, 1)
+    assert not first.hold()
+    first.release()
+    assert queue.delete(first, 0, 1)
+
+
+def test_offsets_are_found_past_a_file_that_is_missing_in_between(queue):
+    queue.delete(queue.files[1], 0, 0)
+    found = [queue.find(offset) for offset in (0, 99, 100, 199, 200, 299, 300)]
+    assert [file and file.file_from_offset for file in found] == [0, 0, None, None, 200, 200, None]
+
+
+@pytest.mark.parametrize("end", [0, 100, 150, 200])
+def test_files_after_the_end_are_deleted(queue, end):
+    queue.truncate(end)
+    names = sorted(int(path.name) for path in queue.directories[0].iterdir())
+    assert names == [file.file_from_offset for file in queue.files] == list(range(0, end, 100))
+    assert (queue.max_offset, queue.flushed_offset) == (end, end)
+
+
+def test_the_kernel_locks_pages_and_reads_them_ahead(tmp_path):
+    size = 2 * memory.PAGE_SIZE
+    mapping = Files().create(tmp_path / "file", size).mapping
+    assert memory.will_need(mapping, 0, size)
+    assert memory.lock(mapping, 1, size)
+    assert memory.unlock(mapping, 1, size)
+    assert not memory.lock(mapping, size, size)  # no page
+
+
+def test_where_the_system_cannot_lock_pages_nothing_is_locked(tmp_path, monkeypatch):
+    mapping = Files().create(tmp_path / "file", memory.PAGE_SIZE).mapping
+    monkeypatch.setattr(memory, "_LIBC", None)
+    assert not memory.lock(mapping, 0, memory.PAGE_SIZE)

@@ -6,6 +6,7 @@ import pytest
 
 from mqtool.engine import Compat, FlushMode, PutStatus, open_store
 from mqtool.engine.disk.files import File, Files
+from mqtool.engine.flush import group_commit
 from mqtool.engine.flush.group_commit import GroupCommit
 from mqtool.errors import StoreError
 from mqtool.formats import checkpoint
@@ -299,3 +300,64 @@ def test_a_log_that_cannot_be_flushed_for_a_full_index_file_is_reported_in_one_l
     assert [one.getMessage() for one in caplog.records] == [
         f"log not flushed for index file path={index.files[0].file.path} error=no space"
     ]
+
+
+class _AnsweredLate:
+    """A lock whose wait ends by the clock, just after something else has happened."""
+
+    def __init__(self, happens):
+        self._happens = happens
+
+    def acquire(self, timeout=None):
+        if timeout is None:
+            return True
+        self._happens()
+        return False
+
+    def release(self):
+        pass
+
+
+@pytest.mark.parametrize(("flushed", "status"), [(10, PutStatus.PUT_OK), (5, PutStatus.FLUSH_DISK_TIMEOUT)])
+def test_a_put_whose_time_is_over_just_as_it_is_answered_takes_the_answer(monkeypatch, flushed, status):
+    group = GroupCommit(lambda: 100, 1_000)
+    group._leading = True
+
+    class Waiter(group_commit._Waiter):
+        __slots__ = ()
+
+        def __init__(self, end):
+            super().__init__(end)
+            self.done = _AnsweredLate(lambda: group._complete([self], flushed))
+
+    monkeypatch.setattr(group_commit, "_Waiter", Waiter)
+    assert group.wait(10) is status
+
+
+def test_a_put_whose_time_is_over_just_as_it_gets_the_lead_leads(monkeypatch):
+    flushes = []
+    group = GroupCommit(lambda: flushes.append(1) or 100, 1_000)
+    group._leading = True
+
+    class Waiter(group_commit._Waiter):
+        __slots__ = ()
+
+        def __init__(self, end):
+            super().__init__(end)
+            self.done = _AnsweredLate(group._hand_over)
+
+    monkeypatch.setattr(group_commit, "_Waiter", Waiter)
+    assert group.wait(10) is PutStatus.PUT_OK
+    assert (flushes, group.is_flushing) == ([1], False)
+
+
+def test_a_flush_during_which_all_others_give_up_answers_the_put_that_leads_it():
+    waiter = group_commit._Waiter(10)
+
+    def flush():
+        waiter.status = PutStatus.FLUSH_DISK_TIMEOUT
+        return 100
+
+    group = GroupCommit(flush, 1_000)
+    assert group._lead(20, [waiter]) is PutStatus.PUT_OK
+    assert (waiter.status, waiter.done.locked()) == (PutStatus.FLUSH_DISK_TIMEOUT, True)

@@ -114,6 +114,16 @@ def test_records_are_a_list_made_when_it_is_asked_for(opened):
     assert found.records[:2] == list(found.records)[:2]
     assert found.records == store.get_message("T", 0, 0, 5).records
     assert found.records != store.get_message("T", 0, 1, 5).records
+    assert repr(found.records) == repr(list(found.records))
+
+
+def test_records_are_joined_without_the_compiled_loops_too(opened, monkeypatch):
+    found = filled(opened).get_message("T", 0, 0, 5)
+    joined = found.joined()
+    monkeypatch.setattr("mqtool.engine.read.record_views.kernels", lambda: None)
+    target = bytearray()
+    assert found.copy_to(target) == found.size
+    assert found.joined() == target == joined
 
 
 def test_records_stay_after_their_segment_is_closed(opened):

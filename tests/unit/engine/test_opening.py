@@ -9,9 +9,10 @@ from pathlib import Path
 import pytest
 from msgspec.structs import replace
 
-from mqtool.engine import Compat, open_store
+from mqtool.engine import Compat, components, open_store
 from mqtool.engine.disk.files import Files
 from mqtool.engine.start.detect import is_new, options_for
+from mqtool.engine.start.lock import StoreLock
 from mqtool.errors import LayoutError, StoreClosedError, StoreLockedError, UnsupportedFormatError
 from mqtool.formats import checkpoint, commit_log
 from tests.support.damage import held_lock
@@ -380,3 +381,33 @@ def test_an_index_of_which_nothing_states_the_slots_is_refused_before_a_store_is
 
 def test_the_disk_of_a_directory_that_is_missing_is_used_to_an_unknown_part(tmp_path):
     assert Files().used_ratio(tmp_path / "missing") == -1.0
+
+
+def test_a_store_that_another_process_has_opened_meanwhile_is_refused_and_its_lock_is_free_again(opened, monkeypatch):
+    store = opened()
+    store.put("T", 0, b"x")
+    store.close()
+    plan, abort = components._planned, store.path / "abort"
+
+    def planned(*arguments):
+        abort.write_bytes(b"1234")
+        return plan(*arguments)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(components, "_planned", planned)
+        with pytest.raises(StoreLockedError, match="has just had the store open; try again"):
+            open_again(store.path)
+    assert abort.read_bytes() == b"1234"
+    abort.unlink()
+    open_again(store.path).close()
+
+
+def test_where_the_system_has_no_locks_of_open_files_a_lock_of_the_process_keeps_others_out(tmp_path, monkeypatch):
+    lock = StoreLock(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("mqtool.engine.start.lock._OPEN_FILE_LOCK", None)
+        lock.acquire()
+    with pytest.raises(StoreLockedError, match="has the store open"):
+        StoreLock(tmp_path).test()
+    lock.release()
+    StoreLock(tmp_path).test()

@@ -154,3 +154,46 @@ def test_a_batch_is_waited_for(opened):
         assert store.flushed_offset >= result.end
 
     asyncio.run(put_batch())
+
+
+def test_a_put_after_the_end_of_the_flushing_thread_is_flushed_all_the_same():
+    waited = []
+    commit = AsyncCommit(lambda end: waited.append(end) or PutStatus.PUT_OK, lambda: 0)
+    commit.stop()  # no put has waited: there is no thread
+
+    async def put_late() -> PutStatus:
+        return await commit.flushed(7)
+
+    assert asyncio.run(put_late()) is PutStatus.PUT_OK
+    assert (waited, commit._thread) == ([7], None)
+
+
+def test_two_threads_that_put_first_start_one_flushing_thread():
+    commit = AsyncCommit(lambda _end: PutStatus.PUT_OK, lambda: 0)
+    commit._start()
+    thread = commit._thread
+    commit._start()  # of the other, which has found no thread either
+    assert commit._thread is thread
+    commit.stop()
+    assert not thread.is_alive()
+
+
+def test_two_threads_that_wait_first_share_what_flushes(opened, monkeypatch):
+    store = opened(**SYNC)
+    other = AsyncCommit(store.wait_flushed, lambda: store.flushed_offset)
+
+    class Late:
+        """The append lock; when one gets it another has been faster."""
+
+        def __enter__(self):
+            store._async_commit = other
+
+        def __exit__(self, *_error):
+            pass
+
+    end = store.put("T", 0, b"x", wait=False).end
+    with monkeypatch.context() as patched:
+        patched.setattr(store._log, "lock", Late())
+        assert asyncio.run(store.wait_flushed_async(end)) is PutStatus.PUT_OK
+    assert store._async_commit is other
+    assert store.flushed_offset == end

@@ -8,6 +8,7 @@ import pytest
 
 from mqtool import kernels
 from mqtool.engine import FlushMode, GetStatus, PutStatus
+from mqtool.engine.compiled_loops import CompiledLoops
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk import memory
 from mqtool.engine.disk.files import File, Files
@@ -154,14 +155,17 @@ def test_pages_for_columns_of_messages_are_made_ahead_in_the_page_cache(opened, 
     assert first + (1 << 16) <= end <= second + (1 << 16)
 
 
-def test_a_kernel_that_makes_no_pages_is_asked_to_read_ahead(tmp_path, monkeypatch):
-    asked = []
+@pytest.mark.parametrize("lock", [False, True])
+def test_a_kernel_that_makes_no_pages_is_asked_to_read_ahead(tmp_path, monkeypatch, lock):
+    asked, locked = [], []
     monkeypatch.setattr(memory, "populate", lambda *_: False)
     monkeypatch.setattr(memory, "will_need", lambda mapping, start, end: asked.append((start, end)) or True)
+    monkeypatch.setattr(memory, "lock", lambda mapping, start, end: locked.append((start, end)) or True)
     file = Files().create(tmp_path / "file", 8192)
-    file.populate(0, 4096)
+    file.populate(0, 4096, lock=lock)
     file.close()
     assert asked == [(0, 4096)]
+    assert locked == [(0, 4096)] * lock
 
 
 @pytest.mark.parametrize("release", [V4_9, V5_5])
@@ -343,3 +347,45 @@ def test_properties_of_any_number_of_lengths_are_stored(opened):
     store.dispatch()
     units = store.units("T", 0, 0, 1100)
     assert [size - units[0][1] for _, size, _ in units] == list(range(1100))
+
+
+def test_work_at_intervals_that_was_never_started_can_be_stopped():
+    Periodic("never", 1, lambda: pytest.fail("ran")).stop()
+
+
+def test_a_thread_of_dispatch_that_fails_ends_when_the_store_is_closed(opened):
+    files = FailingFiles("consumequeue")
+    store = opened(files=files, background=True)
+    files.errors["create"] = BAD_DISK
+    store.put("T", 0, b"x")
+    store._loop.stop()
+    assert store.queue_bounds("T", 0) == (0, 0)
+    files.errors.clear()
+    store.dispatch()
+    assert store.queue_bounds("T", 0) == (0, 1)
+
+
+def test_the_name_of_a_topic_that_cannot_be_a_directory_is_logged_once(opened, caplog):
+    store = opened()
+    queues = store._components.queues
+    assert [queues.find_or_create("../x", queue_id) for queue_id in (0, 0, 1)] == [None] * 3
+    assert [one.getMessage() for one in caplog.records] == [
+        "no queue for topic='../x': it cannot be the name of a directory"
+    ]
+    assert queues.unwritable == {"../x"}
+
+
+def test_loops_are_compiled_once_after_enough_columns(opened, monkeypatch):
+    asked = []
+    store = opened()
+    columns = MessageColumns(["T"], np.zeros(3, int), 0, [b"x" * 100] * 3)
+    size = store.put_many(columns).end
+    monkeypatch.setattr(kernels, "COMPILE", 2 * size)
+    monkeypatch.setattr(kernels, "start", asked.append)
+    store._loops = CompiledLoops(enabled=True)
+    used = []
+    monkeypatch.setattr(store, "_use_compiled", lambda: used.append(list(asked)))
+    for _ in range(5):
+        store.put_many(columns)
+    assert asked == [0, 2 * size]
+    assert used == [[0, 2 * size]]
