@@ -183,13 +183,17 @@ def _constant(expression: Any) -> str | None:
         return str(value)
     if kind.startswith("string"):
         return "'" + str(value).replace("'", "''") + "'"
-    if kind == "timestamp":  # microseconds
-        seconds, micros = divmod(int(value), 1_000_000)
-        return f"'{_moment(seconds)}.{micros:06}Z'"
+    if kind == "timestamp":
+        return _moment(int(value))
     return None
 
 
-def _moment(seconds: int) -> str:
-    from datetime import UTC, datetime, timedelta  # noqa: PLC0415
+def _moment(micros: int) -> str | None:
+    """Returns a moment in the syntax of conditions; None for one that Python does not know, as of the year 10000."""
+    from datetime import datetime, timedelta  # noqa: PLC0415
 
-    return f"{datetime(1970, 1, 1, tzinfo=UTC) + timedelta(seconds=seconds):%Y-%m-%dT%H:%M:%S}"
+    try:
+        found = datetime(1970, 1, 1) + timedelta(microseconds=micros)  # noqa: DTZ001 - UTC, which is written behind it
+    except OverflowError:
+        return None
+    return f"'{found.isoformat(timespec='microseconds')}Z'"

@@ -147,11 +147,15 @@ class StoreStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 def _cut(store: Store, cuts: Cuts, target: int, end: int) -> int:
-    """Returns where the log may be cut, or the end of a segment, at or after an offset."""
-    index = store.commit_log.segment_at(target)
-    if index is None:
+    """Returns where the log may be cut, or the end of a segment, after an offset; the end of the log if it is nearer.
+
+    Where the segment of the offset is missing, this is in the next one, and not at its start: a mark needs a byte
+    before it.
+    """
+    following = next((segment for segment in store.commit_log.segments if segment.end > target), None)
+    if following is None:
         return end
-    limit = min(end, store.commit_log.segments[index].end)
+    target, limit = max(target, following.base + 1), min(end, following.end)
     found = cuts.first_at(target, limit)
     return limit if found is None else found.start
 

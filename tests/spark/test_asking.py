@@ -132,6 +132,10 @@ def test_a_question_reads_the_columns_and_records_that_its_plan_names(spark, tmp
         ("body_decoded = false", None),
         ("queue_id + 1 = 2", None),
         ("store_timestamp >= timestamp_millis(1790000000500)", "store_timestamp >= '2026-09-21T14:13:20.500000Z'"),
+        ("store_timestamp >= timestamp '0001-02-03 04:05:06Z'", "store_timestamp >= '0001-02-03T04:05:06.000000Z'"),
+        ("store_timestamp < timestamp_micros(253402300800000000)", None),  # 10000-01-01
+        ("topic IN ('Orders', NULL)", None),
+        ("body = X'00'", None),
     ],
 )
 def test_only_what_a_condition_implies_reaches_the_source(spark, condition, pushed, tmp_path):

@@ -72,6 +72,10 @@ def test_times_may_be_milliseconds():
         ("queue_id = 1; DROP", "expected a condition at character 13, found ';'"),
         ("queue_offset = 99999999999999999999", "expected a number of 64 bits"),
         ("store_timestamp > 'yesterday'", "expected a time, in ms or as '2026-09-21T12:00:00Z' at character 19"),
+        (
+            "store_timestamp > 99999999999999999999",
+            "expected a time, in ms or as '2026-09-21T12:00:00Z' at character 19",
+        ),
         ("store_timestamp > '2026-W47-6'", "expected a time, in ms or as '2026-09-21T12:00:00Z' at character 19"),
         ("body = 'a'", "column 'body' cannot be compared in a condition"),
         ("NOT " * 200 + "topic = 'a'", "nested more than 100 deep"),

@@ -1,25 +1,31 @@
 """DuckDB, Polars, Arrow, pandas and DataFusion give the answers of a full scan in plain Python."""
 
+import json
 import os
 import re
+import sys
+from collections import Counter
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import datafusion
 import duckdb
 import polars as pl
+import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
 
 import mqtool.duckdb
 from mqtool.duckdb import Session
-from mqtool.errors import StoreError, UsageError
+from mqtool.errors import StoreError, UnavailableError, UsageError
+from mqtool.export.sources import resolve
 from mqtool.polars import facts_of, scan_store
 from mqtool.scan import tables
-from mqtool.scan.bounds import Bounds
+from mqtool.scan.bounds import NO_FACTS, Bounds
 from mqtool.scan.conditions import expression_of
-from mqtool.scan.dataset import dataset
+from mqtool.scan.dataset import Stores, dataset
 from mqtool.store import open_store
 from mqtool.store.commit_log import CommitLog
 from mqtool.store.consume_queue import has_record
@@ -87,6 +93,87 @@ def test_polars_hands_over_columns_conditions_and_limits():
     assert facts_of(pl.col("topic").str.starts_with("a"))["topic"] == Bounds()
     either = facts_of((pl.col("topic") == "a") | (pl.col("queue_id") == 1))
     assert either["topic"] == either["queue_id"] == Bounds()
+
+
+@pytest.mark.parametrize(
+    "condition",
+    [
+        pl.col("queue_id") != 1,
+        pl.col("queue_id") == pl.col("store_size"),
+        pl.col("queue_id") + 1 == 2,
+        pl.col("body_decoded"),
+        (pl.col("queue_id") + 1).is_in([2]),
+        pl.col("queue_id").is_in([1, None], nulls_equal=True),
+        pl.col("queue_id").is_in([1, None]),
+        pl.col("queue_id").is_in([1.5]),
+        pl.col("queue_id") == 1.5,
+        pl.col("queue_id").is_close(1.0),
+        pl.col("topic").is_in(pl.Series(["a"]).implode()),
+    ],
+    ids=str,
+)
+def test_a_condition_of_polars_that_is_not_understood_bounds_nothing(condition):
+    assert facts_of(condition) == NO_FACTS
+
+
+def is_in(*lists):
+    """The form in which Polars writes `topic IN (…)`, with one column for each list of values."""
+    table = pa.table({str(number): values for number, values in enumerate(lists)})
+    with pa.ipc.new_stream(stream := pa.BufferOutputStream(), table.schema) as writer:
+        writer.write_table(table)
+    column, values = {"Column": "topic"}, {"Literal": {"Scalar": {"List": list(stream.getvalue().to_pybytes())}}}
+    return {"Function": {"function": {"Boolean": {"IsIn": {"nulls_equal": False}}}, "input": [column, values]}}
+
+
+@pytest.mark.parametrize(
+    ("form", "bounds"),
+    [
+        (json.dumps(is_in(["a", "b"])), Bounds.of(["a", "b"])),
+        (json.dumps(is_in(["a"], ["b"])), Bounds()),
+        ("{", Bounds()),
+        ("[]", Bounds()),
+        ('{"BinaryExpr": {"left": {}}}', Bounds()),
+        ('{"Function": {"function": {"Boolean": {"IsIn": {"nulls_equal": false}}}, "input": []}}', Bounds()),
+    ],
+)
+def test_a_condition_that_polars_writes_in_another_form_bounds_nothing(form, bounds):
+    predicate = SimpleNamespace(meta=SimpleNamespace(serialize=lambda **_: form))
+    assert facts_of(predicate)["topic"] == bounds
+
+
+@pytest.fixture
+def polars_source(tmp_path, monkeypatch):
+    """What Polars calls in a thread of its own, to be called in this one."""
+    made = []
+    monkeypatch.setattr("polars.io.plugins.register_io_source", lambda batches, schema: made.append((batches, schema)))
+    scan_store(copy_store("orders-5.5.0", tmp_path))
+    return made[0]
+
+
+def test_polars_gets_the_columns_rows_and_batches_that_it_asks_for(polars_source):
+    batches, schema = polars_source
+    whole = pl.concat(batches(None, None, None, None))
+    assert whole.schema == schema
+    some = list(batches(["topic", "physical_offset"], None, 250, 100))
+    assert [one.height for one in some] == [100, 100, 50]
+    assert pl.concat(some).equals(whole.head(250).select("physical_offset", "topic"))
+    for condition in (pl.col("topic") == "Orders", pl.col("tags") == "TagA", pl.col("tags") != "TagA"):
+        found = pl.concat(batches(["physical_offset"], condition, None, None))  # without rows for which it is null
+        assert found.equals(whole.filter(condition).select("physical_offset")), condition
+        assert 0 < found.height < whole.height
+
+
+@pytest.mark.parametrize(
+    ("ask", "module", "words"),
+    [
+        (scan_store, "polars", 'lazy frames need polars: pip install "rocketmq-mqtool[polars]"'),
+        (Session, "duckdb", 'SQL needs duckdb: pip install "rocketmq-mqtool[sql]"'),
+    ],
+)
+def test_an_engine_that_is_not_installed_is_named_with_its_extra(ask, module, words, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(UnavailableError, match=re.escape(words)):
+        ask(tmp_path)
 
 
 @pytest.mark.parametrize(("unit", "low"), [("ms", 1_790_000_000_000), ("us", 1_790_000_000_000), ("ns", None)])
@@ -206,6 +293,59 @@ def test_units_and_entries_are_those_of_the_library_one_by_one(name, tmp_path, m
             ]
             millis = row["store_timestamp"].timestamp() * 1000
             assert round(millis) == file.header.begin_timestamp + int(entry["time_diff"]) * 1000
+
+
+def table_of(name, *stores):
+    """The rows of a table, read in this process without an engine."""
+    made = tables.tables_of(Stores(tuple(resolve(stores))))[name]
+    rows = made.to_table().to_pylist()
+    assert made.count_rows() == len(rows)
+    return rows
+
+
+def test_the_table_offsets_has_a_row_for_each_queue_that_a_group_consumes(tmp_path):
+    builder = StoreBuilder()
+    for number in range(10):
+        builder.put(queue_id=number % 2)
+    for name in ("a", "b"):
+        config = builder.write(tmp_path / name / "store") / "config"
+        config.mkdir()
+        consumed = {"Topic@g": {"0": 2, "1": 5}, "Gone@g": {"3": 9}}
+        (config / "consumerOffset.json").write_text(json.dumps({"offsetTable": consumed}))
+    found = table_of("offsets", tmp_path / "a" / "store", f"other={tmp_path}/b/store")
+    of_queue = {"broker": "a", "consumer_group": "g", "topic": "Topic", "min_offset": 0, "max_offset": 5}
+    expected = [
+        {**of_queue, "queue_id": 0, "consumer_offset": 2, "lag": 3},
+        {**of_queue, "queue_id": 1, "consumer_offset": 5, "lag": 0},
+        {**of_queue, "topic": "Gone", "queue_id": 3, "consumer_offset": 9, "min_offset": None, "max_offset": None}
+        | {"lag": None},
+    ]
+    rows = sorted(found, key=lambda row: (row["broker"], row["topic"] == "Gone", row["queue_id"]))
+    assert rows == expected + [row | {"broker": "other"} for row in expected]
+
+
+def test_the_table_pending_tells_each_message(tmp_path):
+    found = table_of("pending", f"b={copy_store('lives-5.5.0', tmp_path)}")
+    assert Counter(row["kind"] for row in found) == {"dead-letter": 10, "delay": 10, "popped": 3, "timer": 10}
+    assert {row["broker"] for row in found} == {"b"}
+    popped = [row for row in found if row["kind"] == "popped"]
+    assert {(row["topic"], row["consumer_group"], row["unknown"]) for row in popped} == {
+        ("LivesHang", "LivesHanging", "")
+    }
+    assert all(row["due"] > row["since"] for row in popped)
+
+
+def test_the_tables_damage_and_findings_name_the_damaged_record(tmp_path):
+    path = damage_case("old-flip-body@4.9.7-clean", tmp_path)
+    (damage,) = table_of("damage", f"b={path}")
+    assert (damage["broker"], damage["kind"]) == ("b", "bad-crc")
+    errors = [row for row in table_of("findings", f"b={path}") if row["severity"] == "error"]
+    assert {row["broker"] for row in errors} == {"b"}
+    named = [row for row in errors if row["physical_offset"] == damage["start"]]
+    assert [row["code"] for row in named] == ["log-bad-body"]
+    healthy = copy_store("orders-5.5.0", tmp_path / "healthy")
+    assert table_of("damage", healthy) == []
+    assert [row for row in table_of("findings", healthy) if row["severity"] == "error"] == []
 
 
 def test_damage_and_findings_are_tables(tmp_path):

@@ -1,8 +1,11 @@
 """Options of the data source take the sizes and times of the command line; no Spark is needed to parse them."""
 
+import re
+
 import pytest
 
 from mqtool.errors import UsageError
+from mqtool.spark.asking import where
 from mqtool.spark.options import parse
 from tests.support.stores import FIXTURES
 
@@ -29,3 +32,46 @@ def test_a_time_may_have_any_form_of_the_command_line(time):
 def test_anything_else_is_no_time(time):
     with pytest.raises(UsageError, match="option 'startTime': expected ms or RFC 3339"):
         parse({"path": STORE, "startTime": time})
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"topcis": "a"}, "unknown option 'topcis'; known: path, paths, store"),
+        ({"owner": "me", "provider": "rocketmq-store"}, "write CREATE TEMPORARY VIEW … USING …"),
+        ({"mode": "strict"}, "option 'mode': expected permissive or failfast, found 'strict'"),
+        ({"include": "half"}, "option 'include': expected committed or all, found 'half'"),
+        ({"startingOffsets": "5"}, "option 'startingOffsets': expected earliest or latest, found '5'"),
+    ],
+)
+def test_an_unknown_option_or_value_is_named_with_those_that_are_known(options, words):
+    with pytest.raises(UsageError, match=re.escape(words)):
+        parse({"path": STORE, **options})
+
+
+def test_a_condition_may_be_on_a_column_that_is_not_redacted():
+    found = parse({"path": STORE, "where": "topic = 'a'", "redact": "keys"})
+    assert found.condition == "topic = 'a'"
+    assert found.where.columns == {"topic"}
+
+
+class Reader:
+    """As Spark's: each option makes another reader."""
+
+    def __init__(self, **options):
+        self.options = options
+
+    def option(self, name, value):
+        return Reader(**self.options, **{name: value})
+
+
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {}),
+        ({"columns": ["topic", "body"]}, {"columns": "topic,body"}),
+        ({"trust": ["queues", "clock"]}, {"trust": "queues,clock"}),
+    ],
+)
+def test_a_reader_gets_the_condition_and_only_what_else_is_given(given, expected):
+    assert where(Reader(), "queue_id = 1", **given).options == {"where": "queue_id = 1", **expected}
