@@ -229,7 +229,7 @@ def test_records_between_two_damaged_ones_are_found(tmp_path):
     data[128 + later : 132 + later] = bytes(4)
     path.write_bytes(data)
     with TFChunkDb(root) as database:
-        found = salvage.salvage_chunk(database.chunks[1])
+        found = salvage.salvage_chunk(database, database.chunks[1])
         assert found.between
         assert len(found.damage) == 2
         assert found.damage[1].position == 128 + later

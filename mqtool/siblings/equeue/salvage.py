@@ -34,8 +34,8 @@ _Place = tuple[Path, int]
 def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
     """Scans a chunk for messages from both ends, then in between.
 
-    The data end is known only for a completed chunk. In other chunks the scan ends after the last message that states
-    its own position.
+    The data end is known only for a chunk with a footer. In other chunks the scan ends after the last message that
+    states its own position; what follows in a completed chunk is damage.
     """
     found = Salvaged(chunk, HEADER_SIZE)
     found.forwards = list(_forwards(store, chunk))
@@ -56,6 +56,8 @@ def salvage_chunk(store: EQueueStore, chunk: ChunkFile) -> Salvaged:
             found.between.append(message)
             at = message.frame.end
     found.damage = list(found.gaps(max(stop, end), _NOWHERE))
+    if (lost := store.lost_end(chunk, end)) is not None:
+        found.damage.append(found.lost(end, lost.end - chunk.start, lost.detail))
     return found
 
 

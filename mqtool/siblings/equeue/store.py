@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from mqtool.errors import CorruptionError, FormatError, UnreadableError, UnsupportedFormatError
 from mqtool.formats import equeue, equeue_message
-from mqtool.formats.equeue import ENTRY_SIZE, MAX_RECORD_SIZE
+from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE
 from mqtool.formats.equeue_message import MessageRecord, Shape
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import chunks_in_order, missing_chunks
@@ -156,7 +156,28 @@ class EQueueStore:
             if isinstance(item, Damage):
                 yield item
             else:
-                yield from self._records(item, is_last=item is last and not item.is_finished)
+                is_last = item is last and not item.is_finished and not self.lacks_footer(item)
+                yield from self._records(item, is_last=is_last)
+
+    def lacks_footer(self, chunk: ChunkFile) -> bool:
+        """Whether a completed chunk lost its footer: the broker completes all but the last one (Chunk.Complete)."""
+        paths = self.listing.messages
+        distinct = [path for path in paths if path not in self.duplicates]
+        return not chunk.is_finished and chunk.path not in (*paths[-1:], *distinct[-1:])
+
+    def lost_end(self, chunk: ChunkFile, at: int) -> Damage | None:
+        """Returns the range of a completed chunk that may have held further records, because its footer is lost.
+
+        A file in which only the footer is damaged has no such range: the footer follows the last record.
+
+        Args:
+            chunk: the chunk.
+            at: data position after its last valid record.
+        """
+        if not self.lacks_footer(chunk) or chunk.size == HEADER_SIZE + at + FOOTER_SIZE:
+            return None
+        detail = "the completed chunk has no footer: records that followed are lost"
+        return chunk.damage(at, max(at, chunk.header.capacity), InvalidFrame("no-footer", detail))
 
     @property
     def unread(self) -> dict[Path, str]:
@@ -340,9 +361,12 @@ class EQueueStore:
             partial(self.read, chunk),
             lambda at: self._resume(chunk, at, used()),
         )
-        if rest is None:
+        at, found = (chunk.room, None) if rest is None else rest
+        lost = self.lost_end(chunk, at)
+        if lost is not None:
+            yield lost
+        if lost is not None or found is None:
             return
-        at, found = rest
         end = max(at, used())
         if is_last:
             self.tail = Tail(chunk.start + at, "leftover" if end > at else "clean", end - at)

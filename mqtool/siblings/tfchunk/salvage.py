@@ -12,10 +12,10 @@ ChunkReport = SalvagedChunk[TFChunkFile, StoredRecord]
 
 def report(database: TFChunkDb) -> list[ChunkReport]:
     """Returns the records that each readable chunk still contains, up to writer.chk."""
-    return [salvage_chunk(chunk) for chunk in database.chunks if not chunk.is_transformed]
+    return [salvage_chunk(database, chunk) for chunk in database.chunks if not chunk.is_transformed]
 
 
-def salvage_chunk(chunk: TFChunkFile) -> ChunkReport:
+def salvage_chunk(database: TFChunkDb, chunk: TFChunkFile) -> ChunkReport:
     """Scans a chunk for records from both ends, then in between."""
     found = ChunkReport(chunk, HEADER_SIZE)
     start = 0
@@ -29,7 +29,9 @@ def salvage_chunk(chunk: TFChunkFile) -> ChunkReport:
         found.backwards.insert(0, record)
         end = record.frame.start
     found.between = list(_between(chunk, start, end))
-    found.damage = list(found.gaps(chunk.written, "no record is found here from either side"))
+    last = found.records[-1].frame.end if found.records else 0
+    end = max(chunk.written, database.data_end(chunk, last))
+    found.damage = list(found.gaps(end, "no record is found here from either side"))
     return found
 
 

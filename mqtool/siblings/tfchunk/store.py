@@ -99,7 +99,37 @@ class TFChunkDb:
             elif item.is_transformed:
                 yield _encrypted(item)
             else:
-                yield from chunk_runs(item, known_end=item.is_completed or self._is_active(item))
+                yield from self._runs(item)
+
+    def _runs(self, chunk: TFChunkFile) -> Iterator[ValidRun | StoredRecord | Damage]:
+        rest = yield from chunk.walk(
+            chunk.written,
+            tfchunk.MAX_RECORD_SIZE,
+            partial(valid_run, chunk),
+            chunk.read_record,
+            partial(resume, chunk),
+        )
+        at, found = rest or (chunk.written, InvalidFrame("past-end", "the file ends"))
+        end = self.data_end(chunk, at)
+        if end > at:
+            yield chunk.damage(at, end, found)
+
+    def data_end(self, chunk: TFChunkFile, at: int) -> int:
+        """Returns the data position up to which the log says that a chunk has records.
+
+        A chunk before that of writer.chk was completed. Without its footer, it may have had records up to its last log
+        position.
+
+        Args:
+            chunk: the chunk.
+            at: data position after its last valid record, which is returned if the log does not say it.
+        """
+        if chunk.is_completed or self._is_active(chunk):
+            return max(at, chunk.written)
+        is_before_writer = self.writer is not None and chunk.header.end <= self.writer
+        if not is_before_writer or chunk.footer.physical_size == at:  # only the footer's flag is damaged
+            return at
+        return max(at, chunk.header.end - chunk.start)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -246,25 +276,6 @@ def records_of(valid: ValidRun) -> Iterator[StoredRecord]:
     for number, start in enumerate(valid.run.positions.tolist()):
         frame = Frame(start, valid.run.record(number))
         yield StoredRecord(valid.chunk, frame, tfchunk_records.parse(frame.record))
-
-
-def chunk_runs(chunk: TFChunkFile, *, known_end: bool) -> Iterator[ValidRun | StoredRecord | Damage]:
-    """Yields the records of one chunk in the order of the file, with damage between them.
-
-    Args:
-        chunk: the file.
-        known_end: whether records really end at `chunk.written`; otherwise bytes after the last record are not damage.
-    """
-    rest = yield from chunk.walk(
-        chunk.written,
-        tfchunk.MAX_RECORD_SIZE,
-        partial(valid_run, chunk),
-        chunk.read_record,
-        partial(resume, chunk),
-    )
-    if rest is not None and known_end:
-        at, found = rest
-        yield chunk.damage(at, chunk.written, found)
 
 
 def resume(chunk: TFChunkFile, after: int) -> int | None:

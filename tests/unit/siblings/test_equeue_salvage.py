@@ -300,3 +300,27 @@ def test_entries_of_two_files_with_one_number_are_read_once(tmp_path):
     path.with_name(path.name + "-old").write_bytes(path.read_bytes())
     with EQueueStore(tmp_path / "store") as store:
         assert [number for number, _ in store.entries(store.queues[0])] == list(range(5))
+
+
+def read_damage(root: Path) -> list[tuple[int, int, str]]:
+    with EQueueStore(root) as store:
+        return [(one.start, one.end, one.kind) for one in store.messages() if isinstance(one, Damage)]
+
+
+@pytest.mark.parametrize("torn", [0, 1])
+def test_what_a_completed_chunk_lost_with_its_footer_is_damage(tmp_path, torn):
+    positions = written(tmp_path / "store", 100, SMALL_CHUNKS)
+    os.truncate(chunk_path(tmp_path / "store"), 128 + positions[5] + torn)
+    assert read_damage(tmp_path / "store") == [(positions[5], 4096, "no-footer")]
+    salvaged = salvage.salvage(tmp_path / "store", tmp_path / "new", SMALL_CHUNKS)
+    assert [(one.start, one.end) for one in salvaged[0].damage] == [(positions[5], 4096)]
+    assert not any(report.damage for report in salvaged[1:])
+
+
+def test_a_completed_chunk_in_which_only_the_footer_is_damaged_has_lost_no_message(tmp_path):
+    written(tmp_path / "store", 100, SMALL_CHUNKS)
+    with chunk_path(tmp_path / "store").open("r+b") as file:
+        file.seek(-128, 2)
+        file.write(bytes(128))
+    assert read_damage(tmp_path / "store") == []
+    assert not any(report.damage for report in salvage.salvage(tmp_path / "store", tmp_path / "new", SMALL_CHUNKS))

@@ -1,5 +1,6 @@
 """States of an EventStore database in which the server refuses, overwrites or cannot read something."""
 
+import os
 import struct
 
 import pytest
@@ -9,6 +10,7 @@ from mqtool.formats import tfchunk_records
 from mqtool.formats.tfchunk import HEADER_SIZE, MAX_RECORD_SIZE
 from mqtool.records.damage import Damage
 from mqtool.siblings.registry import recognise
+from mqtool.siblings.tfchunk import salvage
 from mqtool.siblings.tfchunk.kind import OpenedTFChunk
 from mqtool.siblings.tfchunk.runs import valid_run
 from mqtool.siblings.tfchunk.store import TFChunkDb
@@ -149,3 +151,29 @@ def test_one_damaged_first_byte_does_not_hide_the_database(number, copied):
     found = recognise(root)
     assert found is not None
     assert found.name == "tfchunk"
+
+
+def damage(root):
+    with TFChunkDb(root) as database:
+        return [(one.start, one.end) for one in database.records() if isinstance(one, Damage)]
+
+
+@pytest.mark.parametrize("torn", [0, 1])
+def test_what_a_chunk_before_the_writer_lost_with_its_footer_is_damage(copied, torn):
+    root = copied("plain")
+    with TFChunkDb(root) as database:
+        chunk = database.chunks[1]
+        cut, end = [record.frame.start for record in database.records(SECOND)][5], chunk.header.end
+    os.truncate(root / SECOND, HEADER_SIZE + cut + torn)
+    assert damage(root) == [(chunk.start + cut, end)]
+    with TFChunkDb(root) as database:
+        reports = salvage.report(database)
+        assert [(one.start, one.end) for one in reports[1].damage] == [(chunk.start + cut, end)]
+
+
+def test_a_chunk_in_which_only_the_flag_of_the_footer_is_damaged_has_lost_no_record(copied):
+    root = copied("plain")
+    with (root / SECOND).open("r+b") as file:
+        file.seek(-128, 2)
+        file.write(b"\0")
+    assert damage(root) == []
