@@ -35,7 +35,7 @@ _NUMBERS = {
     "prepared_transaction_offset": (java.LONG_MIN, java.LONG_MAX),
 }
 _TAKEN = {"topic", "body", "body_base64", "body_encoding", "properties", "born_host", "store_host", *_NAMED, *_NUMBERS}
-_PASSED_OVER = {
+IGNORED = {
     "physical_offset",
     "store_size",
     "queue_offset",
@@ -50,6 +50,9 @@ _PASSED_OVER = {
     "magic_code",
 }
 """Columns of `dump` and `export` that are ignored: the store sets them again, or they only explain others."""
+
+
+_NO_BODY = "body: missing; write the row with its body (`dump --body base64`, `export --body-type binary`)"
 
 
 class NoMessageError(FormatError):
@@ -85,7 +88,7 @@ def message_of(row: Any, options: StoreOptions) -> OutgoingMessage:
     """
     if not isinstance(row, Mapping):
         raise _wrong("row", "an object", row)
-    unknown = [name for name in row if name not in _TAKEN and name not in _PASSED_OVER]
+    unknown = [name for name in row if name not in _TAKEN and name not in IGNORED]
     if unknown:
         known = ", ".join(sorted(_TAKEN))
         raise NoMessageError(f"unknown field {str(unknown[0])[:40]!r}; known are {known}")
@@ -135,7 +138,7 @@ def _body(row: Mapping[str, Any]) -> bytes:
         return body
     if body is None:
         if "body" in row and row.get("body_encoding") in ("none", "redacted"):
-            raise NoMessageError("body: missing; write the row with its body (`dump --body base64`)")
+            raise NoMessageError(_NO_BODY)
         return b""
     kind = row.get("body_encoding", "text")
     if kind == "base64":

@@ -14,13 +14,18 @@ import pyarrow.parquet as pq
 
 from mqtool.engine.options import StoreOptions
 from mqtool.errors import FormatError, StoreError
-from mqtool.ingest.row_parser import NoMessageError, Row, message_of
+from mqtool.ingest.row_parser import IGNORED, NoMessageError, Row, message_of
 from mqtool.store.named_files import require_regular
 
 _PARQUET = b"PAR1"
 _TABLE_ROWS = 4096
 _MESSAGES = "messages"
 _BESIDE_BODY = 1 << 20
+_BODIES = frozenset(("body", "body_base64"))
+_NO_TIME = (
+    "born_timestamp: missing, because `export` writes null for a time outside the years 1 to 9999; write the row with "
+    "the time (`dump --format jsonl`)"
+)
 
 LONGEST_LINE = 1 << 28
 """Maximum bytes of a line: input without line ends, such as a device, is refused."""
@@ -105,8 +110,16 @@ def row_of(number: int, document: Any, options: StoreOptions) -> Row:
         return Row(number, None, error.reason)
 
 
-def rows_of_parquet(path: Path, options: StoreOptions) -> Iterator[Row]:
+def rows_of_parquet(path: Path, options: StoreOptions, *, keep_times: bool = True) -> Iterator[Row]:
     """Yields the rows of a Parquet file, or of the messages in a directory that `export` wrote, in order of file names.
+
+    A row whose body is null is invalid: `export` writes null for a body that is not of the requested type.
+
+    Args:
+        path: of the file or directory.
+        options: of the store that the messages are for.
+        keep_times: the born timestamps are used. Rows of an export are then invalid if theirs is null, because it is
+            outside the years 1 to 9999.
 
     Raises:
         FormatError: a file is not Parquet, or is truncated.
@@ -123,20 +136,32 @@ def rows_of_parquet(path: Path, options: StoreOptions) -> Iterator[Row]:
         try:
             with pq.ParquetFile(file) as table:
                 for batch in table.iter_batches(_TABLE_ROWS):
+                    needs_time = keep_times and _is_export(batch) and "born_timestamp" in batch.schema.names
                     for found in _dicts(batch):
                         number += 1
-                        yield row_of(number, found, options)
+                        if needs_time and "born_timestamp" not in found:
+                            yield Row(number, None, _NO_TIME)
+                        else:
+                            yield row_of(number, found, options)
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError, UnicodeDecodeError) as error:
             raise FormatError(f"{file}: cannot be read as Parquet: {error}", layout="parquet") from error
         except OSError as error:
             raise StoreError(f"cannot be read: {error.strerror or error}", file) from error
 
 
+def _is_export(batch: Any) -> bool:
+    """Whether a batch has a column that only a table of a store's messages has."""
+    return not IGNORED.isdisjoint(batch.schema.names)
+
+
 def _dicts(batch: Any) -> list[dict[str, Any]]:
-    """Returns a batch as rows: times in ms, null values left out."""
+    """Returns a batch as rows: times in ms, null values left out; a missing body is marked as `dump` marks it."""
     columns = []
     for name, column in zip(batch.schema.names, batch.columns, strict=True):
         if pa.types.is_timestamp(column.type):
             column = column.cast(pa.timestamp("ms", column.type.tz)).cast(pa.int64())  # noqa: PLW2901
         columns.append((name, column.to_pylist()))
-    return [{name: values[at] for name, values in columns if values[at] is not None} for at in range(batch.num_rows)]
+    rows = [{name: values[at] for name, values in columns if values[at] is not None} for at in range(batch.num_rows)]
+    if _is_export(batch) or not _BODIES.isdisjoint(batch.schema.names):
+        return [row if _BODIES & row.keys() else {**row, "body": None, "body_encoding": "none"} for row in rows]
+    return rows

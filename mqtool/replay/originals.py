@@ -170,7 +170,8 @@ class Source(Struct, frozen=True):
 
     def _of_rows(self, options: StoreOptions, skipped: SkippedCounts) -> Iterator[Original]:
         if row_source.is_parquet(self.path):
-            yield from self._selected(row_source.rows_of_parquet(self.path, options), options, skipped)
+            rows = row_source.rows_of_parquet(self.path, options, keep_times=self.keep_times)
+            yield from self._selected(rows, options, skipped)
             return
         try:
             lines = self.path.open("rb")

@@ -356,6 +356,40 @@ def test_properties_of_a_table_may_be_a_column_of_maps(mqtool, tmp_path):
     assert (result.code, "properties.1: expected text" in result.lines[0]["reason"]) == (ExitCode.NO, True)
 
 
+def test_a_row_without_its_body_is_refused(mqtool, tmp_path):
+    """`export --body-type text` writes null for a body that is not text; without a column body no row has one."""
+    bodies = [{"topic": "A", "body_base64": "//4A"}, {"topic": "A", "body": ""}]
+    assert mqtool("append", tmp_path / "old", "--from", write(tmp_path / "in", bodies)).code == ExitCode.OK
+    for name, options, stored in (("text", ("--body-type", "text"), 1), ("none", ("--columns", "topic,store_size"), 0)):
+        assert mqtool("export", tmp_path / "old", "--output", tmp_path / name, *options).code == ExitCode.OK
+        result = mqtool("append", tmp_path / f"{name}-new", "--from", tmp_path / name)
+        assert (result.code, [line["stored"] for line in result.lines].count(True)) == (ExitCode.NO, stored)
+        assert "body: missing; write the row with its body" in result.lines[0]["reason"]
+        again = mqtool("replay", tmp_path / name, "--to", tmp_path / f"{name}-to", "-f", "json")
+        assert (again.code, again.document["refused"], again.document["replayed"]) == (1, 2 - stored, stored)
+    assert [message.body for message in messages(tmp_path / "text-new")] == [b""]
+
+
+def test_a_table_of_ones_own_may_be_without_bodies_but_not_have_null_ones(mqtool, tmp_path):
+    source = table(tmp_path / "in.parquet", keys=["k"])
+    assert mqtool("append", tmp_path / "new", "--from", source).code == ExitCode.OK
+    assert [message.body for message in messages(tmp_path / "new")] == [b""]
+    source = table(tmp_path / "null.parquet", body=pa.array([None], pa.binary()), body_base64=["YQ=="])
+    assert mqtool("append", tmp_path / "other", "--from", source).code == ExitCode.OK
+    source = table(tmp_path / "null.parquet", body_base64=pa.array([None], pa.string()))
+    assert mqtool("append", tmp_path / "other", "--from", source).code == ExitCode.NO
+
+
+def test_a_born_time_that_an_export_cannot_hold_is_not_replaced(mqtool, tmp_path):
+    late = [{"topic": "A", "body": "x", "born_timestamp": 1 << 62}]
+    assert mqtool("append", tmp_path / "old", "--from", write(tmp_path / "in", late)).code == ExitCode.OK
+    assert mqtool("export", tmp_path / "old", "--output", tmp_path / "lake").code == ExitCode.OK
+    result = mqtool("append", tmp_path / "new", "--from", tmp_path / "lake")
+    assert (result.code, "born_timestamp: missing" in result.lines[0]["reason"]) == (ExitCode.NO, True)
+    assert mqtool("replay", tmp_path / "lake", "--to", tmp_path / "to", "--keep-times").code == ExitCode.NO
+    assert mqtool("replay", tmp_path / "lake", "--to", tmp_path / "to").code == ExitCode.OK
+
+
 @pytest.mark.parametrize("source", ["missing", "torn.parquet", "empty", "letters.parquet", "times.parquet"])
 def test_input_that_cannot_be_read_is_one_line(mqtool, tmp_path, source):
     (tmp_path / "torn.parquet").write_bytes(b"PAR1 and no more")
