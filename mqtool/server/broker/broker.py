@@ -71,7 +71,7 @@ class Broker:
         """
         self.messages, self.settings, self.address = store, settings, address
         self.root: Path = store.path
-        self.store_host = _host_of(address)
+        self.store_host = _host_of(address, store.options.store_host)
         self.release = store.options.release
         self.is_writable = isinstance(store, MessageStore)
         self.is_stopping = False
@@ -128,6 +128,11 @@ class Broker:
         return self.settings.number("brokerPermission") | PERM_INHERIT
 
     @property
+    def host(self) -> str:
+        """Host of the address, as errors name the broker."""
+        return self.address.rpartition(":")[0]
+
+    @property
     def may_write(self) -> bool:
         """Whether the store is open for writing and brokerPermission allows it."""
         return self.is_writable and bool(self.settings.number("brokerPermission") & PERM_WRITE)
@@ -151,7 +156,7 @@ class Broker:
         """
         self.check_open()
         if not self.may_write:
-            remark = f"the broker[{self.address.rpartition(':')[0]}] sending message is forbidden"
+            remark = f"the broker[{self.host}] sending message is forbidden"
             raise RefusalError(ResponseCode.NO_PERMISSION, remark)
 
     def check_release_5(self, command: Command) -> None:
@@ -163,7 +168,7 @@ class Broker:
     def check_readable(self, what: str) -> None:
         """Raises RefusalError if brokerPermission does not allow reading."""
         if not self.settings.number("brokerPermission") & PERM_READ:
-            raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{self.address}] {what} is forbidden")
+            raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{self.host}] {what} is forbidden")
 
     @property
     def problem(self) -> str | None:
@@ -271,8 +276,9 @@ class Broker:
         self.engine.clean_soon()
 
 
-def _host_of(address: str) -> bytes:
+def _host_of(address: str, resolved: Host) -> bytes:
+    """Returns an address in the form of records; `resolved` has the IP address of a host name."""
     try:
         return hosts.build(hosts.parse_text(address))
     except FormatError:  # a host name; records contain only addresses
-        return hosts.build(Host("127.0.0.1", int(address.rpartition(":")[2])))
+        return hosts.build(Host(resolved.address, int(address.rpartition(":")[2])))

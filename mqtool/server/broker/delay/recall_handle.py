@@ -38,4 +38,4 @@ def parse_handle(handle: str) -> RecallHandle:
             return RecallHandle(topic, broker_name, java.parse_long(at), message_id)
     except (ValueError, FormatError, binascii.Error):
         pass
-    raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, handle is invalid")
+    raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall handle is invalid")

@@ -118,11 +118,11 @@ class Timer:
         broker.check_open()
         if not broker.may_write and not broker.settings.flag("allowRecallWhenBrokerNotWriteable"):
             raise RefusalError(ResponseCode.SERVICE_NOT_AVAILABLE, "recall failed, broker service not available")
+        if broker.topics.get(topic := text(command, "topic")) is None:
+            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, the topic[{topic}] not exist")
         handle = parse_handle(text(command, "recallHandle"))
-        if handle.topic != text(command, "topic"):
+        if handle.topic != topic:
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, topic not match")
-        if broker.topics.get(handle.topic) is None:
-            raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"recall failed, topic[{handle.topic}] not exist")
         if handle.broker_name != broker.settings.text("brokerName"):
             raise RefusalError(ResponseCode.ILLEGAL_OPERATION, "recall failed, broker service not available")
         left = handle.time_ms - time.time_ns() // 1_000_000
@@ -147,7 +147,8 @@ class Timer:
             )
         )
         if not result.ok:
-            raise RefusalError(ResponseCode.SYSTEM_ERROR, f"recall failed, {result.status.value}")
+            _LOG.warning("recall not stored topic=%s status=%s", topic, result.status.value)
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, "recall failed, execute error")
         fields = {"msgId": handle.message_id, "MSG_REGION": broker.settings.text("regionId")}
         return command.reply(ResponseCode.SUCCESS, None, fields)
 
@@ -176,9 +177,9 @@ class Timer:
         self._read_ms = self._floor(files.checkpoint.last_read_time_ms) or now
         self._queue_offset = max(files.checkpoint.last_timer_queue_offset, in_rocksdb)
         last = files.last_unit()
-        data = self._broker.messages.message_at(last.physical_offset) if last is not None else None
-        if data is not None:
-            self._queue_offset = max(self._queue_offset, parsed_record(data).record.queue_offset + 1)
+        message = self._parked(last) if last is not None else None
+        if message is not None:
+            self._queue_offset = max(self._queue_offset, message.record.queue_offset + 1)
 
     def _read_in_rocksdb(self) -> int:
         """Returns the queue offset up to which a timer in RocksDB has read the timer topic; 0 if there is none.

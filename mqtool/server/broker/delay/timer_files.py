@@ -229,9 +229,7 @@ class TimerFiles:
             unit = self._unit(base + timer.last_unit_position(self._size))
             if unit is None or unit.physical_offset >= min_physical_offset:
                 break
-            descriptor = self._logs.pop(base, None)
-            if descriptor is not None:
-                os.close(descriptor)
+            os.close(self._logs.pop(base))  # reading the unit opened it
             self._path(base).unlink()
 
 

@@ -104,9 +104,8 @@ class Lite:
         broker = self._broker
         broker.check_release_5(command)
         broker.check_readable("pop message")
-        host = broker.address.rpartition(":")[0]
         if number(command, "maxMsgNum", 0) > MAX_MESSAGES:
-            remark = f"the broker[{host}] pop message's num is greater than {MAX_MESSAGES}"
+            remark = f"the broker[{broker.host}] pop message's num is greater than {MAX_MESSAGES}"
             raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
         config = broker.topics.get(topic)
         if config is None:

@@ -3,7 +3,6 @@
 import random
 from typing import NamedTuple
 
-from mqtool.formats.config_files import PERM_READ
 from mqtool.formats.service_records import GroupQueue
 from mqtool.formats.topics import RETRY_PREFIX, pop_retry_topic
 from mqtool.protocol.codes import FAQ, ResponseCode
@@ -82,14 +81,12 @@ def read_request(broker: Broker, command: Command, peer: Peer) -> PopRequest:
 def _check_broker(broker: Broker, command: Command) -> None:
     """Raises RefusalError if the broker does not support POP, or the request asks for too many messages."""
     broker.check_release_5(command)
-    host = broker.address.rpartition(":")[0]
-    if not broker.settings.number("brokerPermission") & PERM_READ:
-        raise RefusalError(ResponseCode.NO_PERMISSION, f"the broker[{host}] pop message is forbidden")
+    broker.check_readable("pop message")
     if broker.is_stopping:
         broker.check_open()
     if number(command, "maxMsgNums", 0) > MAX_MESSAGES:
-        remark = f"the broker[{host}] pop message's num is greater than {MAX_MESSAGES}"
+        remark = f"the broker[{broker.host}] pop message's num is greater than {MAX_MESSAGES}"
         raise RefusalError(ResponseCode.INVALID_PARAMETER, remark)
     if not broker.settings.flag("timerWheelEnable"):
-        remark = f"the broker[{host}] pop message is forbidden because timerWheelEnable is false"
+        remark = f"the broker[{broker.host}] pop message is forbidden because timerWheelEnable is false"
         raise RefusalError(ResponseCode.SYSTEM_ERROR, remark)

@@ -1,5 +1,6 @@
 """Request-reply: pushes a reply to the client that sent the request. Source: ReplyMessageProcessor (5.5.0)."""
 
+import logging
 import random
 import time
 from collections.abc import Mapping
@@ -10,9 +11,10 @@ from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.send.header import SendHeader, header_of
-from mqtool.server.broker.send.put_answers import STORED
 from mqtool.server.broker.send.send_message import topic_of_send
 from mqtool.server.net.peer import Handler, Peer
+
+_LOG = logging.getLogger(__name__)
 
 REPLY_TO = "REPLY_TO_CLIENT"
 PUSH_STATUS = "PUSH_REPLY_TIME"
@@ -43,7 +45,7 @@ class ReplyProcessor:
             queue_id = random.randrange(max(1, config.write_queue_nums))  # noqa: S311 - load balancing, not security
         found = properties.decode(java.encode_utf8(header.properties))
         pushed = await self._push(command, peer, header, found)
-        fields = {"msgId": "", "queueId": str(queue_id), "queueOffset": "0"}
+        fields = {"msgId": "0" if pushed is None else "", "queueId": str(queue_id), "queueOffset": "0"}
         code, remark = (ResponseCode.SUCCESS, None) if pushed is None else (ResponseCode.SYSTEM_ERROR, pushed)
         if broker.settings.flag("storeReplyMessageEnable"):
             found[PUSH_STATUS] = str(time.time_ns() // 1_000_000)
@@ -63,15 +65,15 @@ class ReplyProcessor:
             )
             if result.ok:
                 fields |= {"msgId": result.offset_message_id, "queueOffset": str(result.queue_offset)}
-            if pushed is None and result.status not in STORED:
-                code, remark = ResponseCode.SYSTEM_ERROR, f"the reply could not be stored: {result.status.value}"
+            else:  # the client has it all the same
+                _LOG.warning("reply not stored topic=%s status=%s", header.topic, result.status.value)
         return command.reply(code, remark, fields)
 
     async def _push(self, command: Command, peer: Peer, header: SendHeader, values: dict[str, str]) -> str | None:
         """Pushes the reply to the client that waits for it; returns the error, or None on success."""
         broker, client_id = self._broker, values.get(REPLY_TO)
         if client_id is None:
-            return f"REPLY_TO_CLIENT is null, can not reply message {values.get(properties.UNIQUE_KEY, '')}"
+            return f"reply message properties[{REPLY_TO}] is null"
         target = broker.clients.peer_of(client_id)
         if target is None:
             return f"push reply message fail, channel of <{client_id}> not found."
@@ -93,8 +95,8 @@ class ReplyProcessor:
         }
         code = RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT
         answer = await broker.request(target, code, fields, bytes(command.body), _PUSH_S)
-        if answer is None:
-            return f"push reply message to <{client_id}> fail."
-        if answer.code != ResponseCode.SUCCESS:
-            return f"push reply message to {client_id} fail. {answer.remark}"
-        return None
+        if answer is not None and answer.code == ResponseCode.SUCCESS:
+            return None
+        if answer is not None:
+            _LOG.warning("reply refused client=%s remark=%s", client_id, answer.remark)
+        return f"push reply message to {client_id}fail."

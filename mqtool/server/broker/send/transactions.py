@@ -24,6 +24,7 @@ from mqtool.protocol.command import Command
 from mqtool.server.broker.answers import RefusalError, flag, number, ok, text
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.parsed_record import ParsedRecord, parsed_record, requeued, with_place
+from mqtool.server.broker.send.put_answers import refusal
 from mqtool.server.net.peer import Handler, Peer
 
 _LOG = logging.getLogger(__name__)
@@ -80,7 +81,7 @@ class Transactions:
             place = service_records.destination(half.properties)
             result = await self._broker.writer.store(self._committed(half, place, number(command, "commitLogOffset")))
             if not result.ok:
-                raise RefusalError(ResponseCode.SYSTEM_ERROR, f"the message could not be stored: {result.status.value}")
+                raise refusal(result)
             self._broker.stats.put(place.topic, 0, 1, result.size)
         await self._note_done(half.record.queue_offset)
         return ok(command)

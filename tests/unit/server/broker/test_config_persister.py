@@ -23,3 +23,18 @@ def test_who_asks_while_a_write_is_under_way_is_answered_without_another_change(
         return written
 
     assert asyncio.run(main()) == b"{}"
+
+
+def test_who_stops_waiting_for_a_table_does_not_keep_others_from_their_answer(tmp_path):
+    async def main() -> bool:
+        persister = ConfigPersister(ConfigFiles(tmp_path, Files(), release=V5_5), durable=True)
+        persister.register("one.json", lambda: b"{}")
+        persister.mark("one.json")
+        gone, waiting = (asyncio.ensure_future(persister.saved()) for _ in range(2))
+        await asyncio.sleep(0)
+        gone.cancel()
+        await asyncio.wait_for(waiting, 30)
+        await persister.close()
+        return gone.cancelled()
+
+    assert asyncio.run(main())

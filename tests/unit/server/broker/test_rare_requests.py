@@ -3,9 +3,11 @@
 import base64
 import json
 import time
+from types import SimpleNamespace
 
 import pytest
 
+from mqtool.engine import PutResult, PutStatus
 from mqtool.errors import ConfigFileError, UsageError
 from mqtool.formats import config_json
 from mqtool.server.broker.mqadmin import consumer_admin
@@ -431,7 +433,7 @@ def test_a_property_whose_name_only_ends_like_that_of_lite_topics_is_ordinary(cl
 def test_a_recall_handle_that_no_broker_gave_is_refused(client, topic, words):
     handle = base64.urlsafe_b64encode(words.encode()).decode()
     answer = client.call(370, topic=topic, recallHandle=handle)
-    assert (answer.code, answer.remark) == (604, "recall failed, handle is invalid")
+    assert (answer.code, answer.remark) == (604, "recall handle is invalid")
 
 
 def test_messages_of_another_topic_with_the_same_hash_are_not_found(client):
@@ -468,11 +470,27 @@ def test_a_reply_that_its_client_refuses_or_does_not_answer_is_an_error(client, 
     sent = send_reply(client, topic, "asker@2")
     asker.reply(asker.request(326), code=1)
     answer = client.answer(sent)
-    assert (answer.code, answer.remark) == (1, "push reply message to asker@2 fail. None")
+    assert (answer.code, answer.remark) == (1, "push reply message to asker@2fail.")
     monkeypatch.setattr("mqtool.server.broker.send.reply._PUSH_S", 0.05)
     answer = client.answer(send_reply(client, topic, "asker@2"))
-    assert (answer.code, answer.remark) == (1, "push reply message to <asker@2> fail.")
+    assert (answer.code, answer.remark) == (1, "push reply message to asker@2fail.")
     assert client.answer(send_reply(client, "bad topic", "asker@2")).code == 29
+
+
+def test_a_reply_that_reached_its_client_is_a_success_even_if_it_is_not_stored(
+    client, connect, server, topic, monkeypatch, caplog
+):
+    async def refused(_message):
+        return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+
+    asker = connect()
+    asker.heartbeat("asker@5", producers=("Q5",))
+    monkeypatch.setattr(server.broker.writer, "store", refused)
+    sent = send_reply(client, topic, "asker@5")
+    asker.reply(asker.request(326))
+    answer = client.answer(sent)
+    assert (answer.code, answer.remark, answer.fields["msgId"]) == (0, None, "0")
+    assert f"reply not stored topic={topic} status=SERVICE_NOT_AVAILABLE" in caplog.text
 
 
 def test_a_reply_is_checked_as_a_send_is(client, topic):
@@ -492,7 +510,7 @@ def test_a_reply_need_not_be_stored(client, connect, topic):
         sent = send_reply(client, topic, "asker@3")
         asker.reply(asker.request(326))
         answer = client.answer(sent)
-        assert (answer.code, answer.fields["msgId"], answer.fields["queueOffset"]) == (0, "", "0")
+        assert (answer.code, answer.fields["msgId"], answer.fields["queueOffset"]) == (0, "0", "0")
         assert client.call(30, topic=topic, queueId=0).fields["offset"] == "0"
     finally:
         setting(client, "storeReplyMessageEnable", "true")
@@ -528,6 +546,24 @@ def test_retries_are_acknowledged_in_batches_by_the_name_of_either_version(clien
         return [one for one in found if one["t"] == name and one["c"] == "GBatch"]
 
     until(acknowledged)
+
+
+def test_pulls_are_refused_without_the_right_to_read(client, topic):
+    setting(client, "brokerPermission", "2")
+    try:
+        answer = client.pull(topic)
+        assert (answer.code, answer.remark) == (16, "the broker[127.0.0.1] pulling message is forbidden")
+    finally:
+        setting(client, "brokerPermission", "6")
+
+
+def test_pops_and_notices_end_with_a_broker_that_stops(client, server, topic, monkeypatch):
+    monkeypatch.setattr(server.broker, "is_stopping", True)
+    answer = pop(client, topic)
+    assert (answer.code, answer.remark) == (14, "the broker is shutting down")
+    sent = []
+    server.broker.notify(SimpleNamespace(send=sent.append), 40, {})
+    assert sent == []
 
 
 def test_pops_are_refused_without_the_right_to_read_or_a_timer(client, topic):

@@ -66,7 +66,11 @@ def test_queues_have_the_units_of_the_broker(served):
         assert messages.queue_bounds(*place) == (line["minOffset"], line["maxOffset"])
         if line["type"] == "SimpleCQ":
             assert all_units(messages, *place) == [tuple(unit[1:4]) for unit in units]
+        else:
+            every = messages.units(*place, line["minOffset"], 1 << 30)
+            assert messages.units(*place, line["minOffset"], 1) == every[:1]
         assert messages.units(*place, line["maxOffset"], 1) == []
+    assert messages.max_offset == max(line["physicalOffset"] + line["storeSize"] for line in answers(name, "messages"))
 
 
 def test_a_slave_is_served_read_only(tmp_path, caplog):

@@ -2,20 +2,33 @@
 
 import asyncio
 import json
+from collections import deque
+from types import SimpleNamespace
 
 import pytest
 
+from mqtool.engine import Compat, PutResult, PutStatus, StoreOptions, open_store
 from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
-from mqtool.errors import ConfigFileError, FormatError, StoreError
-from mqtool.formats import config_files
+from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.errors import ConfigFileError, FormatError, MessageRejectedError, StoreError, UsageError
+from mqtool.formats import config_files, hosts
+from mqtool.formats.hosts import Host
 from mqtool.formats.release import V5_5
+from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.order import parse_order_infos
+from mqtool.server.broker.service import BrokerService
+from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.clients import Clients, Subscription
 from mqtool.server.broker.tables.config_persister import ConfigPersister, MemoryConfigs
+from mqtool.server.broker.tables.queue_locks import QueueLocks, QueueName
 from mqtool.server.broker.tables.skipped import SkippedRecords
-from mqtool.server.broker.tables.stats import Stats
+from mqtool.server.broker.tables.stats import Stats, _Item
 from mqtool.server.broker.tasks import Tasks
+from mqtool.server.broker.writer import Writer
+from mqtool.server.testing import MqServer
+from tests.support.remoting import Client
+from tests.unit.server.broker.test_transactions import COMMIT, end, half
 
 
 def logged(caplog, words):
@@ -193,3 +206,89 @@ def test_who_waits_for_a_table_that_cannot_be_written_gets_the_error_and_the_nex
 
     asyncio.run(main())
     assert (tmp_path / "config" / "one.json").read_bytes() == b"{}"
+
+
+def test_a_silent_client_is_logged(caplog):
+    caplog.set_level("INFO")
+    gone = SimpleNamespace(address="10.0.0.9:4711")
+    broker = SimpleNamespace(stats=SimpleNamespace(sample=lambda: None), clients=SimpleNamespace(expire=lambda: [gone]))
+    BrokerService._housekeeping(SimpleNamespace(broker=broker))
+    assert "client is silent address=10.0.0.9:4711" in caplog.text
+
+
+def test_a_producer_is_found_by_its_client_id():
+    clients, one, other = Clients(lambda _group: None), object(), object()
+    clients.register_producer("P", clients.client_of(one, "a", "JAVA", 1))
+    clients.register_producer("Q", clients.client_of(other, "b", "JAVA", 1))
+    assert [clients.peer_of(name) for name in ("a", "b", "c")] == [one, other, None]
+
+
+def test_only_its_owner_unlocks_a_queue():
+    locks, queue, other = QueueLocks(), QueueName("broker-a", 0, "T"), QueueName("broker-a", 1, "T")
+    assert locks.lock("G", {queue}, "a") == {queue}
+    locks.unlock("G", {queue, other}, "b")
+    assert locks.lock("G", {queue}, "b") == set()
+    locks.unlock("G", {queue, other}, "a")
+    assert locks.lock("G", {queue}, "b") == {queue}
+
+
+def test_a_number_of_the_settings_that_is_none_is_named():
+    with pytest.raises(UsageError, match="maxMessageSize: expected a whole number, found 'much'"):
+        BrokerSettings({"maxMessageSize": "much"})
+
+
+def test_a_rate_is_that_of_the_time_since_the_sample_before_its_period(monkeypatch):
+    item = _Item()
+    for second in range(0, 80, 10):
+        item.sample(float(second))
+        item.total, item.times = item.total + 100, item.times + 1
+    assert item.over(60, 70.0) == {"avgpt": 100.0, "sum": 800, "tps": 800 / 70}
+    assert item.over(30, 70.0) == {"avgpt": 100.0, "sum": 500, "tps": 500 / 40}
+
+
+def test_a_wake_up_without_work_ends_no_flush_thread():
+    writer = Writer.__new__(Writer)
+    rounds = []
+
+    def wait():
+        rounds.append(len(rounds))
+        writer._stopping = len(rounds) == 2
+
+    writer._loop, writer._waiting, writer._stopping = object(), deque(), False
+    writer._wake = SimpleNamespace(wait=wait, clear=lambda: None)
+    writer._flush_rounds()
+    assert rounds == [0, 1]
+
+
+def test_a_delayed_message_that_the_store_never_takes_is_told_from_one_that_it_does_not_take_now(tmp_path):
+    with open_store(tmp_path, StoreOptions(compat=Compat.V5_5)) as store:
+        writer = Writer(store, lambda *_: None, lambda: None)
+        message = OutgoingMessage("T", 0, b"x", b"")
+        assert writer.deliver(message).ok
+        with pytest.raises(MessageRejectedError, match="the store refuses the message for topic T: MESSAGE_ILLEGAL"):
+            writer.deliver(message._replace(body=bytes(5 << 20)))
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(store, "put", lambda *_, **__: PutResult(PutStatus.SERVICE_NOT_AVAILABLE))
+            assert writer.deliver(message).status is PutStatus.SERVICE_NOT_AVAILABLE
+
+
+@pytest.mark.slow
+def test_with_sync_flush_the_end_of_a_transaction_is_answered_after_its_flush(tmp_path):
+    with MqServer(tmp_path / "store", flushDiskType="SYNC_FLUSH") as server, Client(server.broker_address) as client:
+        client.create_topic("T")
+        where = half(client, "T")
+        assert client.answer(end(client, where, COMMIT)).code == 0
+        flushed = server.call(lambda: server.broker.engine._log.queue.flushed_offset)
+        assert flushed == server.call(lambda: server.broker.messages.max_physical_offset)
+
+
+def test_records_hold_the_address_of_a_broker_that_is_advertised_by_name(tmp_path):
+    resolved = Host("10.1.2.3", 0)
+    with open_store(tmp_path, StoreOptions(compat=Compat.V5_5, store_host=resolved)) as store:
+        by_name, by_address = (
+            Broker(store, BrokerSettings({}), address) for address in ("broker.example:10911", "10.9.9.9:10911")
+        )
+        assert hosts.parse(by_name.store_host) == Host("10.1.2.3", 10911)
+        assert hosts.parse(by_address.store_host) == Host("10.9.9.9", 10911)
+        without = SimpleNamespace(address="", attributes={})
+        assert by_name.host_of(without) == by_name.store_host

@@ -8,16 +8,18 @@ from types import SimpleNamespace
 import pytest
 from msgspec.structs import replace
 
-from mqtool.engine import Compat, StoreOptions, open_store
+from mqtool.engine import AppendStatus, Compat, PutResult, PutStatus, StoreOptions, open_store
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.errors import LayoutError, StoreError, UsageError
 from mqtool.formats import commit_log, properties, timer
 from mqtool.formats.timer import TimerMagic
+from mqtool.formats.topics import TIMER_TOPIC
 from mqtool.protocol.codes import RequestCode
 from mqtool.server.broker.delay.recall_handle import RecallHandle
 from mqtool.server.broker.delay.timer import Timer
 from mqtool.server.broker.delay.timer_files import TimerFiles
 from mqtool.server.broker.settings import BrokerSettings
+from mqtool.server.broker.tables.skipped import SkippedRecords
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
@@ -265,6 +267,17 @@ def test_a_file_that_was_created_and_not_filled_is_used(tmp_path):
     second.close()
 
 
+def test_the_last_unit_of_a_log_whose_next_file_is_empty_is_in_the_file_before(tmp_path):
+    first = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    for number in range(10):
+        first.add(60_000, 50_000, TimerMagic.DEFAULT, number, 100, 7)
+    first.close()
+    os.truncate(tmp_path / "timerlog" / f"{SMALL_LOG:020}", 0)  # a kill came before its first unit was written
+    second = TimerFiles(tmp_path, 1000, SMALL_LOG)
+    assert (second.end, second.last_unit().physical_offset) == (SMALL_LOG, 8)
+    second.close()
+
+
 def test_files_of_the_log_go_when_their_messages_are_gone(files, tmp_path):
     for number in range(30):
         files.add(60_000, 50_000, TimerMagic.DEFAULT, number * 100, 100, 7)
@@ -300,6 +313,118 @@ def test_a_turn_deletes_files_of_the_log_whose_messages_have_expired(tmp_path, m
         timed.turn()
         assert 1 < len(list((tmp_path / "timerlog").iterdir())) < before
         timed.close()
+
+
+class Timed:
+    """A timer over a store, whose deliveries are kept; slots from three seconds ago on are not delivered yet."""
+
+    def __init__(self, root, store):
+        self.delivered, self.results, self.damaged = [], [], {}
+        self.messages = SimpleNamespace(
+            get_message=store.get_message,
+            message_at=lambda offset: self.damaged.get(offset) or store.message_at(offset),
+            queue_bounds=store.queue_bounds,
+            min_physical_offset=0,
+        )
+        keys = {"mappedFileSizeTimerLog": str(SMALL_LOG), "timerRocksDBEnable": "false"}
+        self.skipped = SkippedRecords()
+        self.timer = Timer(
+            SimpleNamespace(
+                messages=self.messages,
+                settings=BrokerSettings(keys),
+                writer=SimpleNamespace(rewrites=[], deliver=self._deliver),
+                root=root,
+                release=(5, 5),
+                skipped=self.skipped,
+                stats=SimpleNamespace(put=lambda *_: None),
+                store_host=b"\x7f\0\0\1\0\0\0\1",
+            )
+        )
+        self.due = now_ms() // 1000 * 1000 - 3000
+        self.files = TimerFiles(root, 1000, SMALL_LOG)
+        self.files.save(self.due, 0)
+
+    def file(self, physical_offset, magic=TimerMagic.DEFAULT):
+        """Adds a unit to the slot that is delivered next."""
+        self.files.add(self.due, self.due - 1000, magic, physical_offset, 100, 7)
+
+    def start(self):
+        self.files.save(self.due, self.files.checkpoint.last_timer_queue_offset)
+        self.files.close()
+        self.timer.start()
+
+    def _deliver(self, message):
+        result = self.results.pop(0) if self.results else PutResult(PutStatus.PUT_OK, AppendStatus.PUT_OK)
+        if result.ok:
+            self.delivered.append(message.body)
+        return result
+
+
+@pytest.fixture
+def timed(tmp_path):
+    with open_store(tmp_path, StoreOptions(compat=Compat.V5_5)) as store:
+        found = Timed(tmp_path, store)
+        found.store = store
+        yield found
+        found.timer.close()
+
+
+def park(store, body, due, **more):
+    place = {"REAL_TOPIC": "T", "REAL_QID": "0", "TIMER_OUT_MS": str(due), **more}
+    result = store.put(TIMER_TOPIC, 0, body, properties.encode(place.items()))
+    assert result.ok
+    store.dispatch()
+    return result.physical_offset
+
+
+def test_a_message_that_the_store_refuses_as_it_is_read_is_delivered_by_a_later_turn(timed):
+    park(timed.store, b"one", timed.due - 5000)
+    park(timed.store, b"two", timed.due - 5000)
+    timed.results = [PutResult(PutStatus.OS_PAGE_CACHE_BUSY)]
+    timed.start()
+    timed.timer.turn()
+    assert (timed.delivered, timed.timer.runtime()["timerOffsetBehind"]) == ([], 2)
+    timed.timer.turn()
+    assert (timed.delivered, timed.timer.runtime()["timerOffsetBehind"]) == ([b"one", b"two"], 0)
+
+
+def test_a_hole_in_the_timer_topic_is_skipped(timed):
+    for body in (b"lost", b"lost too", b"kept"):
+        park(timed.store, body, timed.due - 5000)
+    get = timed.messages.get_message
+
+    def with_hole(topic, queue_id, offset, count):
+        if offset < 2:
+            return SimpleNamespace(records=(), queue_offsets=(), resume_offset=2, max_offset=3)
+        return get(topic, queue_id, offset, count)
+
+    timed.messages.get_message = with_hole
+    timed.start()
+    timed.timer.turn()
+    assert timed.delivered == [b"kept"]
+
+
+def test_a_unit_without_a_valid_record_is_skipped_once_and_the_rest_of_its_slot_delivered(timed):
+    kept = park(timed.store, b"kept", timed.due)
+    timed.damaged[1 << 40] = bytes(100)
+    timed.file(1 << 40)
+    timed.file(1 << 41, TimerMagic.DEFAULT | TimerMagic.DELETE)  # a recall whose message has expired
+    timed.file(kept)
+    timed.start()
+    timed.timer.turn()
+    assert timed.delivered == [b"kept"]
+    assert timed.skipped.counts["timer"] == 1
+
+
+def test_a_timer_whose_last_message_is_damaged_starts_and_delivers_the_others(timed):
+    kept = park(timed.store, b"kept", timed.due)
+    timed.files.save(timed.due, 1)  # all of the timer topic is in the wheel
+    timed.file(kept)
+    timed.damaged[1 << 40] = bytes(100)
+    timed.file(1 << 40)
+    timed.start()
+    timed.timer.turn()
+    assert timed.delivered == [b"kept"]
 
 
 RECORDED_CHECK_POINT = bytes.fromhex(
@@ -360,8 +485,19 @@ def test_a_recall_that_cannot_meet_its_message_is_refused(client, server, topic,
 
 
 def test_a_recall_for_a_topic_that_does_not_exist_is_refused(client):
-    answer = client.call(370, topic="None", recallHandle=handle("None"))
-    assert (answer.code, answer.remark) == (17, "recall failed, topic[None] not exist")
+    for named in ("None", "T"):
+        answer = client.call(370, topic="None", recallHandle=handle(named))
+        assert (answer.code, answer.remark) == (17, "recall failed, the topic[None] not exist")
+
+
+def test_a_recall_that_the_store_refuses_is_answered_as_by_the_broker(client, server, topic, monkeypatch, caplog):
+    async def refused(_message):
+        return PutResult(PutStatus.OS_PAGE_CACHE_BUSY)
+
+    monkeypatch.setattr(server.broker.writer, "store", refused)
+    answer = client.call(370, topic=topic, recallHandle=handle(topic))
+    assert (answer.code, answer.remark) == (1, "recall failed, execute error")
+    assert f"recall not stored topic={topic} status=OS_PAGE_CACHE_BUSY" in caplog.text
 
 
 def test_a_broker_without_a_timer_refuses_messages_for_later(tmp_path):

@@ -5,6 +5,9 @@ import time
 import pytest
 
 from mqtool.engine import Compat, PutResult, PutStatus, StoreOptions, open_store
+from mqtool.engine.write.hooks import OutgoingMessage
+from mqtool.formats import properties
+from mqtool.server.broker.send.transactions import half_message
 from mqtool.server.testing import MqServer
 from tests.support.remoting import Client, bodies, records
 from tests.unit.server.broker.conftest import until
@@ -161,6 +164,35 @@ def test_a_half_that_the_store_refuses_to_put_back_is_asked_about_later(client, 
     half(client, topic, b"refused", "PRefused")
     assert bodies(client.request(39)) == [b"refused"]
     assert len(refused) == 3
+
+
+@pytest.mark.parametrize("refused", ["the message", "the end"])
+def test_a_commit_that_the_store_refuses_is_an_error_and_may_be_repeated(client, server, topic, monkeypatch, refused):
+    store, where = server.broker.writer.store, half(client, topic, b"again", "PAgain", immunity="7200")
+
+    async def refusing(message):
+        is_end = message.topic == "RMQ_SYS_TRANS_OP_HALF_TOPIC"
+        return PutResult(PutStatus.SERVICE_NOT_AVAILABLE) if is_end is (refused == "the end") else await store(message)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.broker.writer, "store", refusing)
+        answer = client.answer(end(client, where, COMMIT, "PAgain"))
+    expected = (
+        (1, "the end could not be stored: SERVICE_NOT_AVAILABLE")
+        if refused == "the end"
+        else (14, "service not available now: the disk may be full, or the store is being shut down")
+    )
+    assert (answer.code, answer.remark) == expected
+    assert client.answer(end(client, where, COMMIT, "PAgain")).code == 0
+    until(lambda: bodies(client.pull(topic)) == [b"again"] * (2 if refused == "the end" else 1))
+
+
+def test_a_half_without_a_unique_key_has_no_transaction_id():
+    with_key = half_message(OutgoingMessage("T", 3, b"x", properties.encode({"UNIQ_KEY": "0A"}.items())))
+    without = half_message(OutgoingMessage("T", 3, b"x", b""))
+    place = {"REAL_TOPIC": "T", "REAL_QID": "3"}
+    assert properties.decode(without.properties) == place
+    assert properties.decode(with_key.properties) == {"UNIQ_KEY": "0A", "__transactionId__": "0A", **place}
 
 
 @pytest.mark.parametrize("decision", [COMMIT, ROLLBACK])
