@@ -194,7 +194,10 @@ class Server:
             return ReadOnlyMessages(self._store, replace(options_from_config(options.config, written_by), **chosen))
         try:
             shape = options_for(options.store, options.config, **chosen)
-        except NotAStoreError:  # as the broker, next to whatever is there
+        except NotAStoreError:
+            if not options.store.is_dir():
+                raise
+            # like the broker, next to whatever is there
             shape = options_of_new_store(options.store, options.config, **chosen)
         self._check_accounts(shape.release)
         self._store = open_store(options.store, shape, policy=policy_from_config(options.config))

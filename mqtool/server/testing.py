@@ -157,9 +157,9 @@ class MqServer:
 
     def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
-        if self._thread is not None:
-            self._thread.join()
-            self._thread = None
+        assert self._thread is not None
+        self._thread.join()
+        self._thread = None
         self._loop.close()
         if self._given is None and self._directory is not None:
             shutil.rmtree(self._directory, ignore_errors=True)

@@ -96,10 +96,8 @@ class Site:
         except TimeoutError as error:
             raise BadRequestError(503, f"This takes more than {_MAX_SECONDS:g} seconds; ask for less") from error
 
-    def _rendered(self, rendering: "asyncio.Future[Reply]") -> None:
+    def _rendered(self, _rendering: "asyncio.Future[Reply]") -> None:
         self._waiting -= 1
-        if not rendering.cancelled() and rendering.exception() is not None:
-            _LOG.error("a page failed error=%r", rendering.exception())
 
     def _render(self, request: Request, snapshot: Snapshot) -> Reply:
         """Renders a page in the thread for pages."""
@@ -113,3 +111,6 @@ class Site:
         except (MqtoolError, OSError) as error:
             _LOG.warning("a page could not be rendered path=%s error=%s", request.path, error)
             return pages.problem(500, "No page", f"The store could not be read: {error}.")
+        except Exception:  # noqa: BLE001 - a bug; the browser gets an answer all the same
+            _LOG.exception("a page failed path=%s", request.path)
+            return pages.problem(500, "No page", "The page could not be built. The log of the server has the error.")

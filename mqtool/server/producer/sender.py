@@ -156,16 +156,13 @@ class BrokerSender:
         if len(sent.message.body) + len(sent.message.properties) + _HEADER_ROOM > MAX_FRAME:
             size = len(sent.message.body)
             return Ack(sent.number, None, f"body of {size} bytes exceeds the frame limit of {MAX_FRAME}")
-        pause = _FIRST_PAUSE
-        for left in reversed(range(_BUSY_TRIES)):
-            try:
-                answer = await self._call(sent.queue.address, _request(sent))
-            except LocalProtocolError as error:
-                return Ack(sent.number, None, str(error))
-            if answer.code not in _BUSY or not left:
-                break
-            await asyncio.sleep(pause)
-            pause *= 2
+        address, left, pause = sent.queue.address, _BUSY_TRIES, _FIRST_PAUSE
+        try:
+            while (answer := await self._call(address, _request(sent))).code in _BUSY and (left := left - 1):
+                await asyncio.sleep(pause)
+                pause *= 2
+        except LocalProtocolError as error:
+            return Ack(sent.number, None, str(error))
         if answer.code in _BROKER_FAILED:
             raise ConnectionError(f"broker {sent.queue.address}: {answer.outcome}")
         return _ack(sent, answer) if answer.code in _STORED else Ack(sent.number, None, answer.outcome)

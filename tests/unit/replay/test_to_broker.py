@@ -177,6 +177,33 @@ def test_a_busy_broker_is_asked_again(monkeypatch, tmp_path):
         assert sent(lines(tmp_path / "lines", {"topic": "T", "body": "x"}), server).replayed == 1
 
 
+def test_a_broker_that_stays_busy_ends_the_replay(monkeypatch, tmp_path):
+    monkeypatch.setattr("mqtool.server.producer.sender._FIRST_PAUSE", 0)
+    answering(monkeypatch, *[2] * 8)
+    with MqServer() as server, pytest.raises(ConnectionError, match="SYSTEM_BUSY: so it is"):
+        sent(lines(tmp_path / "lines", {"topic": "T", "body": "x"}), server)
+
+
+def test_after_a_failure_nothing_is_sent_to_other_queues(monkeypatch):
+    monkeypatch.setattr("mqtool.server.producer.sender._QUEUES_AT_ONCE", 1)
+    answering(monkeypatch, 14)
+    with MqServer() as server, BrokerSender(server.namesrv) as sender:
+        make_topic(server, "T", 2)
+        answers, error = sender.send([OutgoingMessage("T", queue, b"x") for queue in (0, 0, 1)])
+        stored = server.call(lambda: server.broker.messages.max_physical_offset)
+    assert (answers, str(error).rpartition(": ")[2], stored) == ([], "so it is", 0)
+
+
+def test_a_message_that_no_frame_can_hold_is_refused_and_the_next_one_sent(server):
+    make_topic(server, "T", 1)
+    with BrokerSender(server.namesrv) as sender:
+        wide = b"k\x01" + b"\x03" * (3 << 20) + b"\x02"  # six bytes each in JSON
+        answers, error = sender.send([OutgoingMessage("T", 0, b"x", wide), OutgoingMessage("T", 0, b"y")])
+    assert error is None
+    assert "header of" in answers[0].reason
+    assert answers[1].physical_offset == 0
+
+
 def test_a_broker_that_takes_no_message_at_all_ends_the_replay(monkeypatch, tmp_path):
     answering(monkeypatch, 14)
     with MqServer() as server, pytest.raises(ConnectionError, match="SERVICE_NOT_AVAILABLE: so it is"):

@@ -5,7 +5,8 @@ import threading
 
 import pytest
 
-from mqtool.server.admin import Access, Site, pages
+from mqtool.engine import StoreOptions, open_store
+from mqtool.server.admin import Access, Site, lookup, pages
 from mqtool.server.admin.http import is_own_host
 from mqtool.server.admin.port import AdminHttp
 from tests.support.damage import damage_case
@@ -139,6 +140,25 @@ def test_a_page_that_takes_too_long_is_given_up(serve, monkeypatch):
         assert (got.status, got.headers["retry-after"]) == (503, "2")
     finally:
         go_on.set()
+
+
+def test_a_page_that_fails_is_logged_and_the_next_one_served(serve, monkeypatch, caplog):
+    def fails(_question):
+        raise ValueError("no such row")
+
+    site = serve()
+    monkeypatch.setitem(pages.ROUTES, "/topics", fails)
+    got = site.get("/topics")
+    assert (got.status, "The log of the server has the error." in got.text) == (500, True)
+    assert "a page failed path=/topics" in caplog.text
+    assert "ValueError: no such row" in caplog.text
+    assert site.get("/groups").status == 200
+
+
+def test_a_damaged_message_is_left_out_of_a_page(tmp_path):
+    with open_store(tmp_path, StoreOptions()) as store:
+        whole = store.message_at(store.put("T", 0, b"whole").physical_offset)
+        assert [one.record.body for one in lookup._read([memoryview(bytes(100)), whole])] == [b"whole"]
 
 
 def test_too_many_pages_at_once_are_refused(serve, monkeypatch):

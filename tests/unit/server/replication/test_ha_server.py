@@ -6,9 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from mqtool.errors import UsageError
 from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.replication import TransferReader
 from mqtool.server.net.client import Connection
+from mqtool.server.replication.ha_server import HaListener
 from mqtool.server.replication.mirror import Mirror
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.store.broker_config import BrokerConfig
@@ -113,3 +115,43 @@ def test_a_place_that_the_log_does_not_have_ends_the_connection(tmp_path, offset
             return found
 
     assert asyncio.run(asyncio.wait_for(main(), 60)) == b""
+
+
+def test_a_slave_that_says_nothing_is_let_go(tmp_path, caplog):
+    caplog.set_level("INFO")
+
+    async def main() -> None:
+        async with Server(options(tmp_path / "master")) as server:
+            host, _, port = server.addresses["ha"].rpartition(":")
+            _, writer = await asyncio.open_connection(host, int(port))
+            writer.close()
+            while "slave disconnected" not in caplog.text:
+                await asyncio.sleep(0.005)
+            assert server._slaves.acknowledged == {}
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_nothing_is_sent_to_a_slave_whose_connection_is_closing(tmp_path):
+    class Closing:
+        def is_closing(self) -> bool:
+            return True
+
+    async def main() -> None:
+        async with Server(options(tmp_path / "master")) as server:
+            await produce(server, 1)
+            await server._slaves._send(Closing(), 0)  # type: ignore[arg-type, union-attr]
+
+    asyncio.run(asyncio.wait_for(main(), 60))
+
+
+def test_a_port_for_slaves_that_is_taken_is_an_error_and_can_be_stopped(tmp_path):
+    async def main() -> None:
+        async with Server(options(tmp_path / "master")) as server:
+            port = int(server.addresses["ha"].rpartition(":")[2])
+            second = HaListener(server._store, "127.0.0.1", port)  # type: ignore[arg-type]
+            with pytest.raises(UsageError, match="for slaves"):
+                await second.start()
+            await second.stop()
+
+    asyncio.run(asyncio.wait_for(main(), 60))

@@ -8,8 +8,10 @@ from typing import Any
 
 import pytest
 
+from mqtool.engine.statuses import AppendFailedError, PutResult, PutStatus
 from mqtool.errors import RemoteProtocolError, StoreError
 from mqtool.formats import config_files
+from mqtool.server.replication import mirror as mirror_module
 from mqtool.server.replication.mirror import Mirror
 from tests.support.engine import findings_of
 from tests.support.ha_master import CODES, SEGMENT, Master, playing
@@ -171,5 +173,94 @@ def test_a_slave_is_no_master(tmp_path):
         async with playing(master) as address:
             with pytest.raises(RemoteProtocolError, match="is a slave itself"):
                 await Mirror(address, tmp_path / "copy").start()
+
+    run(main())
+
+
+def test_a_master_that_falls_silent_is_asked_again(tmp_path, monkeypatch, caplog):
+    monkeypatch.setattr(mirror_module, "SILENCE_SECONDS", 0.05)
+
+    async def main() -> Master:
+        master = Master("ha-5.5.0")
+        whole, master.visible = master.visible, 40_000
+        async with playing(master) as address, mirroring(address, tmp_path / "copy") as mirror:
+            await until(lambda: len(master.reports) > 1)
+            master.visible = whole
+            await until(lambda: mirror.store.end == whole)
+        return master
+
+    master = run(main())
+    assert copied(tmp_path / "copy")[: master.end] == master.log[: master.end]
+    assert "error=nothing came for 0.05 s" in caplog.text
+
+
+def test_a_slave_reports_again_where_its_log_ends_and_nothing_while_it_is_empty(tmp_path, monkeypatch):
+    monkeypatch.setattr(mirror_module, "REPORT_SECONDS", 0.01)
+
+    async def main() -> tuple[list[int], list[int]]:
+        master = Master("ha-5.5.0")
+        whole, master.visible = master.visible, 0
+        async with playing(master) as address, mirroring(address, tmp_path / "copy") as mirror:
+            await until(lambda: bool(master.reports and master.reports[0]))
+            await asyncio.sleep(0.05)
+            empty = list(master.reports[0])
+            master.visible = whole
+            master.moved.set()
+            await until(lambda: mirror.store.end == whole)
+            seen = len(master.reports[0])
+            await until(lambda: len(master.reports[0]) > seen + 2)
+            return empty, master.reports[0][-2:]
+
+    empty, last = run(main())
+    assert empty == [0]
+    assert last == [Master("ha-5.5.0").end] * 2
+
+
+def test_tables_that_cannot_be_taken_over_are_asked_for_again(tmp_path, monkeypatch, caplog):
+    refused, take = [], mirror_module.sync_tables
+
+    async def refusing(*arguments: Any, **options: Any) -> None:
+        if not refused:
+            refused.append(True)
+            raise ConnectionResetError("cut off")
+        await take(*arguments, **options)
+
+    monkeypatch.setattr(mirror_module, "sync_tables", refusing)
+
+    async def main() -> None:
+        async with playing(Master("ha-5.5.0")) as address, mirroring(address, tmp_path / "copy") as mirror:
+            await mirror.until_complete()
+
+    run(main())
+    assert "tables not taken over" in caplog.text
+    assert (tmp_path / "copy" / "config" / "topics.json").exists()
+
+
+def test_a_mirror_that_is_stopped_as_it_connects_takes_nothing(tmp_path):
+    async def main() -> int:
+        async with playing(Master("ha-5.5.0")) as address:
+            mirror = Mirror(address, tmp_path / "copy")
+            await mirror.start()
+            mirror.stop()
+            await mirror._follow()
+            end = mirror.store.end
+            mirror.store.close()
+            return end
+
+    assert run(main()) == 0
+
+
+def test_a_record_that_cannot_be_written_ends_the_mirror_with_advice(tmp_path, monkeypatch):
+    async def main() -> None:
+        async with playing(Master("ha-5.5.0")) as address:
+            mirror = Mirror(address, tmp_path / "copy")
+            await mirror.start()
+
+            def full(*_: object) -> None:
+                raise AppendFailedError(PutResult(PutStatus.CREATE_MAPPED_FILE_FAILED))
+
+            monkeypatch.setattr(mirror.store._log, "write", full)
+            with pytest.raises(StoreError, match="the record cannot be written; check whether the disk is full"):
+                await mirror.run()
 
     run(main())
