@@ -152,10 +152,7 @@ class Producing:
     ) -> bytes:
         found = await answer if answer is not None else None
         assert found is not None
-        try:
-            return self._sent(call, topic, messages, found)
-        except StatusError as error:
-            return s.SendMessageResponse(status=error.status).SerializeToString()
+        return self._sent(call, topic, messages, found)
 
     def _sent(self, call: Call, topic: str, messages: list[Outgoing], answer: Command) -> bytes:
         if answer.code not in _STORED:

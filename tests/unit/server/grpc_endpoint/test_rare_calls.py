@@ -1,12 +1,25 @@
 """Calls that no official client makes: streams without a client id, settings of nobody, fields that few programs use."""
 
+import asyncio
+from types import SimpleNamespace
+
 import grpc
 import pytest
+from msgspec.structs import replace
 
+from mqtool.engine import PutStatus
 from mqtool.engine.flags import RunningFlag
+from mqtool.errors import StoreError
+from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
-from tests.support.grpc_client import SERVICE, GrpcClient, code
+from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.grpc import producing
+from mqtool.server.grpc.consuming import _set_result
+from mqtool.server.grpc.permissions import needs_of
+from mqtool.server.grpc.producing import Producing
+from mqtool.server.testing import MqServer
+from tests.support.grpc_client import SERVICE, GrpcClient, code, message_of
 from tests.support.remoting import Client
 from tests.unit.server.broker.conftest import until
 from tests.unit.server.grpc_endpoint.test_endpoint import named, stored_in
@@ -17,6 +30,22 @@ def received(client, group, topic):
     found = []
     until(lambda: found.extend(client.receive(group, topic, batch_size=1)) or found)
     return found[0]
+
+
+def asked(group, topic):
+    """The fields of a poll for one message."""
+    return {
+        "group": named(group),
+        "message_queue": d.MessageQueue(topic=named(topic), id=-1),
+        "filter_expression": d.FilterExpression(type=d.TAG, expression="*"),
+        "batch_size": 1,
+        "invisible_duration": {"seconds": 30},
+    }
+
+
+def handlers_of(server):
+    """The broker's handlers, as calls use them."""
+    return server._server._handlers
 
 
 def test_a_stream_without_a_client_id_is_refused(server):
@@ -155,14 +184,7 @@ def test_a_client_leaves_once_and_its_stream_may_report_something_else_than_sett
 )
 def test_a_receive_that_cannot_be_meant_is_refused(client, topic, fields, expected):
     client.consume("GMeant", topic)
-    asked = {
-        "group": named("GMeant"),
-        "message_queue": d.MessageQueue(topic=named(topic), id=-1),
-        "filter_expression": d.FilterExpression(type=d.TAG, expression="*"),
-        "batch_size": 1,
-        "invisible_duration": {"seconds": 30},
-    }
-    answers = client.call("ReceiveMessage", **asked | fields)
+    answers = client.call("ReceiveMessage", **asked("GMeant", topic) | fields)
     (status,) = [one.status for one in answers if one.WhichOneof("content") == "status"]
     assert d.Code.Name(status.code) == expected
 
@@ -174,3 +196,133 @@ def test_a_request_that_grpc_clients_do_not_know_fails_at_once(server, client, t
         fields = {"consumerGroup": "GAsked", "clientId": client.client_id, "msgId": sent.fields["msgId"]}
         answer = remoting.call(309, **fields)
     assert (answer.code, answer.remark) == (207, f"consumer <GAsked> <{client.client_id}> Timeout")
+
+
+def test_a_send_that_the_store_refuses_has_the_status_of_its_refusal(server, client, topic):
+    """Both ways into the store: one plain message, and several."""
+    client.produce(topic)
+    flags = server.broker.messages._flags
+    flags.set(RunningFlag.DISK_FULL)
+    try:
+        refused = [client.send(topic, b"one"), client.call("SendMessage", messages=[message_of(topic, b"x")] * 2)]
+    finally:
+        flags.clear(RunningFlag.DISK_FULL)
+    assert {code(one) for one in refused} == {"INTERNAL_SERVER_ERROR"}
+    assert all("service not available now" in one.status.message for one in refused)
+    assert code(client.send(topic, b"one")) == "OK"
+
+
+@pytest.mark.slow
+def test_a_send_that_waits_for_the_disk_and_is_refused_has_the_status_of_its_refusal(tmp_path, monkeypatch):
+    with MqServer(tmp_path / "store", flushDiskType="SYNC_FLUSH") as server, GrpcClient(server.endpoints) as client:
+        server.create_topic("Slow")
+        client.produce("Slow")
+        writer = server.broker.writer
+
+        def unflushed(result, _properties):
+            future = asyncio.get_running_loop().create_future()
+            future.set_result(PutStatus.SERVICE_NOT_AVAILABLE)
+            return future if result.ok else None
+
+        monkeypatch.setattr(writer, "flushed", unflushed)
+        answer = client.call("SendMessage", messages=[message_of("Slow", b"x"), message_of("Slow", b"y")])
+        assert code(answer) == "INTERNAL_SERVER_ERROR"
+
+
+def test_the_oldest_transactions_are_forgotten_when_there_are_too_many(server, client, monkeypatch):
+    monkeypatch.setattr(producing, "MAX_TRANSACTIONS", 2)
+    server.create_topic("Forgotten", "TRANSACTION")
+    client.produce("Forgotten")
+    system = {"message_type": d.TRANSACTION, "orphaned_transaction_recovery_duration": {"seconds": 600}}
+    entries = [client.send("Forgotten", b"half", **system).entries[0] for _ in range(3)]
+
+    def end(entry):
+        fields = {"message_id": entry.message_id, "transaction_id": entry.transaction_id, "resolution": d.COMMIT}
+        return client.call("EndTransaction", topic=named("Forgotten"), **fields)
+
+    first, *others = map(end, entries)
+    assert (code(first), first.status.message) == ("INTERNAL_SERVER_ERROR", "cannot found transaction data")
+    assert [code(one) for one in others] == ["OK", "OK"]
+
+
+def test_a_request_of_the_broker_for_a_client_without_a_stream_is_dropped():
+    handler = Producing(SimpleNamespace())
+    check = Command(RequestCode.CHECK_TRANSACTION_STATE, body=b"no record")
+    handler.deliver(SimpleNamespace(stream=None), check)
+    sent = []
+    handler.deliver(SimpleNamespace(stream=SimpleNamespace(send=sent.append)), check)
+    assert sent == []
+
+
+def test_an_offset_that_the_broker_does_not_tell_has_the_status_of_its_refusal(server, client, topic, monkeypatch):
+    async def refused(command, _peer):
+        return command.reply(1, "no offsets today")
+
+    monkeypatch.setitem(handlers_of(server), RequestCode.QUERY_CONSUMER_OFFSET, refused)
+    queue = d.MessageQueue(topic=named(topic), id=0)
+    answer = client.call("GetOffset", group=named("GAny"), message_queue=queue)
+    assert (code(answer), answer.status.message) == ("INTERNAL_SERVER_ERROR", "CODE: 1  DESC: no offsets today")
+
+
+def test_a_renewal_whose_answer_names_no_new_time_leaves_the_handle_as_it_is(server, client, topic, monkeypatch):
+    client.consume("GSame", topic)
+    assert code(client.send(topic, b"x")) == "OK"
+    handle = received(client, "GSame", topic).system_properties.receipt_handle
+
+    async def unchanged(command, _peer):
+        return command.reply(0)
+
+    monkeypatch.setitem(handlers_of(server), RequestCode.CHANGE_MESSAGE_INVISIBLETIME, unchanged)
+    fields = {"receipt_handle": handle, "invisible_duration": {"seconds": 60}}
+    answer = client.call("ChangeInvisibleDuration", group=named("GSame"), topic=named(topic), **fields)
+    assert (code(answer), answer.receipt_handle) == ("OK", handle)
+
+
+def test_a_message_is_forwarded_only_if_it_can_be_acknowledged(server, client, topic, monkeypatch):
+    client.consume("GForward", topic)
+    assert code(client.send(topic, b"x")) == "OK"
+    handle = received(client, "GForward", topic).system_properties.receipt_handle
+
+    def refused(*_):
+        raise StoreError("the disk is full", server.store)
+
+    monkeypatch.setattr("mqtool.server.broker.pop.acks.PopAcks.acknowledge", refused)
+    forwarded = client.call(
+        "ForwardMessageToDeadLetterQueue", group=named("GForward"), topic=named(topic), receipt_handle=handle
+    )
+    assert (code(forwarded), "the disk is full" in forwarded.status.message) == ("INTERNAL_SERVER_ERROR", True)
+
+
+def test_a_pop_that_the_broker_refuses_has_the_status_of_its_refusal(server, client, topic):
+    client.consume("GRefused", topic)
+    server.call(lambda: server.broker.settings.update({"timerWheelEnable": "false"}))
+    try:
+        answers = client.call("ReceiveMessage", **asked("GRefused", topic))
+    finally:
+        server.call(lambda: server.broker.settings.update({"timerWheelEnable": "true"}))
+    assert code(answers[0]) == "INTERNAL_SERVER_ERROR"
+    assert "timerWheelEnable is false" in answers[0].status.message
+
+
+def test_an_answer_for_a_call_that_was_cancelled_is_dropped():
+    async def main():
+        future = asyncio.get_running_loop().create_future()
+        future.cancel()
+        _set_result(future, d.Status(code=d.OK))
+        return future.cancelled()
+
+    assert asyncio.run(main())
+
+
+@pytest.mark.parametrize(("quota", "shown"), [("7", 7), ("many", 2000), (None, 2000)])
+def test_a_quota_of_lite_topics_that_is_no_number_is_the_default(server, quota, shown):
+    group = f"GQuota-{quota}"
+    attributes = {} if quota is None else {"lite.sub.client.quota": quota}
+    server.call(lambda: server.broker.groups.put(replace(default_group(group), attributes=attributes)))
+    with GrpcClient(server.endpoints) as client:
+        answer = client.consume(group, "Any")
+    assert answer.settings.subscription.lite_subscription_quota == shown
+
+
+def test_a_request_that_names_nothing_needs_no_permission():
+    assert list(needs_of(object())) == []

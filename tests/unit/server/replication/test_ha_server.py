@@ -133,7 +133,11 @@ def test_a_slave_that_says_nothing_is_let_go(tmp_path, caplog):
 
 
 def test_nothing_is_sent_to_a_slave_whose_connection_is_closing(tmp_path):
+    sent: list[bytes] = []
+
     class Closing:
+        write = sent.append
+
         def is_closing(self) -> bool:
             return True
 
@@ -143,6 +147,7 @@ def test_nothing_is_sent_to_a_slave_whose_connection_is_closing(tmp_path):
             await server._slaves._send(Closing(), 0)  # type: ignore[arg-type, union-attr]
 
     asyncio.run(asyncio.wait_for(main(), 60))
+    assert sent == []
 
 
 def test_a_port_for_slaves_that_is_taken_is_an_error_and_can_be_stopped(tmp_path):
