@@ -27,7 +27,7 @@ from mqtool.engine.write.commit_log import CommitLog
 from mqtool.engine.write.hooks import OutgoingMessage, check_before_put, delay_message
 from mqtool.engine.write.queue_offsets import QueueOffsets
 from mqtool.errors import StoreError
-from mqtool.formats import config_files, file_names, message_id, properties
+from mqtool.formats import config_files, file_names, hosts, java, message_id, properties
 from mqtool.formats.config_files import DataVersion, TopicConfig, Topics
 from mqtool.formats.topics import SCHEDULE_TOPIC, is_lmq
 from mqtool.ingest.row_parser import Row
@@ -35,6 +35,10 @@ from mqtool.ingest.row_parser import Row
 CHUNK = 1024
 """Rows that are appended together, and with SYNC_FLUSH share a flush."""
 
+MAX_QUEUE_ID = java.INT_MAX - 1
+"""Maximum queue id: the table of topics counts the queues in 32 bits, and no broker starts with a larger count."""
+
+_MAX_PORT = 65535
 _DELAYED_ONCE = properties.REAL_TOPIC.encode() + b"\1"
 _NO_MORE = (PutStatus.SERVICE_NOT_AVAILABLE, PutStatus.CREATE_MAPPED_FILE_FAILED, PutStatus.UNKNOWN_ERROR)
 """Statuses that concern the store rather than the message, so that all further messages would get them too."""
@@ -83,6 +87,8 @@ class PutValidator:
 
     def prepared(self, message: OutgoingMessage) -> OutgoingMessage | PutStatus:
         """Returns the message as a broker passes it to its store, or the status with which the broker refuses it."""
+        if _unreadable(message):
+            return PutStatus.MESSAGE_ILLEGAL
         # A message that was delayed once carries its real topic; its level must not delay it again.
         hooks = self._hooks[:1] if _DELAYED_ONCE in message.properties else self._hooks
         for hook in hooks:
@@ -101,10 +107,25 @@ class PutValidator:
     def reason(self, message: OutgoingMessage) -> str:
         """Returns an explanation of why a message is refused."""
         state = self._log.offsets.state(message.topic, message.queue_id)
-        return state.refused or (
-            f"topic of {len(message.topic)} characters, body of {len(message.body)} bytes, "
+        return (
+            _unreadable(message)
+            or state.refused
+            or f"topic of {len(message.topic)} characters, body of {len(message.body)} bytes, "
             f"properties of {len(message.properties)} bytes"
         )
+
+
+def _unreadable(message: OutgoingMessage) -> str:
+    """Returns what a start of the broker could not read of a message or its topic's entry; "" if there is nothing.
+
+    A start reads hosts with InetSocketAddress, which refuses other ports, and the table of topics with integers.
+    """
+    if message.queue_id > MAX_QUEUE_ID:
+        return f"queue_id: expected at most {MAX_QUEUE_ID}, found {message.queue_id}"
+    for name, host in (("born_host", message.born_host), ("store_host", message.store_host)):
+        if host is not None and not 0 <= (port := hosts.parse(host).port) <= _MAX_PORT:
+            return f"{name}: expected a port from 0 to {_MAX_PORT}, found {port}"
+    return ""
 
 
 def check(rows: Iterable[Row], validator: PutValidator) -> Iterator[Ack]:
@@ -155,18 +176,18 @@ def _put(store: MessageStore, messages: list[tuple[Row, OutgoingMessage]]) -> It
     """Appends messages, grouping those with the same born and store host."""
     done = 0
     while done < len(messages):
-        hosts = messages[done][1].born_host, messages[done][1].store_host
+        given = messages[done][1].born_host, messages[done][1].store_host
         end = next(
             (
                 at
                 for at in range(done, len(messages))
-                if (messages[at][1].born_host, messages[at][1].store_host) != hosts
+                if (messages[at][1].born_host, messages[at][1].store_host) != given
             ),
             len(messages),
         )
         part = messages[done:end]
         found = store.put_many(_columns([message for _, message in part]))
-        host = hosts[1] or store.default_store_host
+        host = given[1] or store.default_store_host
         count = len(found.physical_offsets)
         late = found.status if found.status is PutStatus.FLUSH_DISK_TIMEOUT else PutStatus.PUT_OK
         places = zip(found.physical_offsets.tolist(), found.queue_offsets.tolist(), strict=True)

@@ -341,6 +341,30 @@ def test_a_disk_that_is_full_halfway_names_the_row_to_continue_from(mqtool, tmp_
     assert clean(mqtool, root) == "clean"
 
 
+BROKEN = [
+    ({"topic": "T", "body": "x", "queue_id": (1 << 31) - 1}, "queue_id: expected at most 2147483646, found 2147483647"),
+    ({"topic": "T", "body": "x", "born_host": "1.2.3.4:65536"}, "born_host: expected a port from 0 to 65535"),
+    ({"topic": "T", "body": "x", "store_host": "[::1]:-1"}, "store_host: expected a port from 0 to 65535"),
+]
+
+
+@pytest.mark.parametrize(("row", "words"), BROKEN, ids=["queue", "port", "negative port"])
+def test_a_row_that_a_start_of_the_broker_could_not_read_is_refused(mqtool, tmp_path, row, words):
+    root, source = tmp_path / "new", write(tmp_path / "in", [row])
+    result = mqtool("append", root, "--from", source)
+    assert (result.code, words in result.lines[0]["reason"]) == (ExitCode.NO, True)
+    assert messages(root) == []
+    if "store_host" not in row:  # which a replay sets anew
+        again = mqtool("replay", source, "--to", tmp_path / "to", "-f", "json")
+        assert (again.code, words in again.document["reasons"][0]["reason"]) == (ExitCode.NO, True)
+
+
+def test_the_highest_queue_id_and_port_leave_a_clean_store(mqtool, tmp_path):
+    rows = [{"topic": "T", "body": "x", "queue_id": (1 << 31) - 2, "born_host": "1.2.3.4:65535"}]
+    assert mqtool("append", tmp_path / "new", "--from", write(tmp_path / "in", rows)).code == ExitCode.OK
+    assert clean(mqtool, tmp_path / "new") == "clean"
+
+
 def table(path, **columns):
     pq.write_table(pa.table({"topic": ["A"], **columns}), path, compression="none")
     return path
