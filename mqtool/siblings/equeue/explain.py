@@ -1,5 +1,6 @@
 """Predicts what EQueue's broker does to the messages of a store on startup, as values and in one sentence."""
 
+from collections import Counter
 from collections.abc import Iterator
 from itertools import islice
 from pathlib import Path
@@ -8,11 +9,13 @@ import numpy as np
 from msgspec import Struct, field
 
 from mqtool.formats.equeue import ENTRY_SIZE, FOOTER_SIZE, HEADER_SIZE
+from mqtool.formats.topics import TopicQueue
+from mqtool.records.damage import Damage
 from mqtool.siblings.equeue import serve
 from mqtool.siblings.equeue.serve import UnservedEntry
 from mqtool.siblings.equeue.settings import EQueueSettings, settings_of
-from mqtool.siblings.equeue.start import LoadedChunk, Refusal, start
-from mqtool.siblings.equeue.store import EQueueStore, StoredMessage
+from mqtool.siblings.equeue.start import LoadedChunk, Refusal, Start, start
+from mqtool.siblings.equeue.store import EQueueStore
 
 MAX_UNSERVED = 10_000
 """Maximum number of unserved entries listed for one queue; a damaged header can claim any number of them."""
@@ -33,6 +36,8 @@ class Explanation(Struct):
             or queue offset. At most `MAX_UNSERVED` are checked; the last one stands for the rest.
         cut: by (topic, queue id), queue offsets of the entries after an unwritten one in the last chunk. The queue ends
             before them (Chunk.TryReadFixedSizeRecord): their messages are not served, and new ones take their offsets.
+            For a queue in `without_chunks`, the queue offsets that its messages state.
+        without_chunks: queues with a folder and messages, but without a chunk file. The broker makes an empty chunk 0.
         silent: descriptions of what the broker does without logging or reporting an error.
     """
 
@@ -41,8 +46,9 @@ class Explanation(Struct):
     write_position: int | None = None
     overwritten: list[int] = field(default_factory=list)
     missing: list[str] = field(default_factory=list)
-    unserved: dict[tuple[str, int], list[UnservedEntry]] = field(default_factory=dict)
-    cut: dict[tuple[str, int], list[int]] = field(default_factory=dict)
+    unserved: dict[TopicQueue, list[UnservedEntry]] = field(default_factory=dict)
+    cut: dict[TopicQueue, list[int]] = field(default_factory=dict)
+    without_chunks: set[TopicQueue] = field(default_factory=set)
     silent: list[str] = field(default_factory=list)
 
     @property
@@ -59,14 +65,17 @@ class Explanation(Struct):
         if self.clears_root:
             return f"starts, and {self.silent[-1]}"
         losses = [f"{len(self.overwritten)} valid message(s) after it are lost"] if self.overwritten else []
-        losses += [
-            f"queue {topic}/{queue_id} ends before {len(offsets)} written entries, from queue offset {offsets[0]} on: "
-            f"their messages are not served"
-            for (topic, queue_id), offsets in self.cut.items()
-        ]
+        losses += [self._cut_words(queue, offsets) for queue, offsets in self.cut.items()]
         if self.missing:
             losses.append(f"the messages of {', '.join(self.missing)} are lost: the file is missing")
         return f"starts and continues at position {self.write_position}; {'; '.join(losses) or 'nothing is lost'}"
+
+    def _cut_words(self, queue: TopicQueue, offsets: list[int]) -> str:
+        name = "{}/{}".format(*queue)
+        if queue in self.without_chunks:
+            return f"queue {name} has no chunk and starts again at 0: its {len(offsets)} message(s) are not served"
+        found = f"queue {name} ends before {len(offsets)} written entries, from queue offset {offsets[0]} on"
+        return f"{found}: their messages are not served"
 
 
 def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
@@ -88,8 +97,8 @@ def explain(root: Path, settings: EQueueSettings | None = None) -> Explanation:
         try:
             if found.current is not None and found.refusal is None and not found.clears_root:
                 answer.write_position = found.current.global_end
-                answer.overwritten = _overwritten(store, found.current)
                 answer.cut = {key: cut for key, queue in found.queues.items() if (cut := _cut(queue.current))}
+                _messages(store, found, found.current, answer)
                 for key, queue in found.queues.items():
                     answer.unserved[key] = _listed(serve.unserved_entries(found, queue, chosen, shape))
         finally:
@@ -116,13 +125,23 @@ def _cut(current: LoadedChunk) -> list[int]:
     return [first + number for number in written.tolist() if number * ENTRY_SIZE >= current.data_end]
 
 
-def _overwritten(store: EQueueStore, current: LoadedChunk) -> list[int]:
-    """Returns global positions of valid messages after the data end that the broker finds, also of later chunks."""
-
-    def is_after(message: StoredMessage) -> bool:
+def _messages(store: EQueueStore, found: Start, current: LoadedChunk, answer: Explanation) -> None:
+    """Adds the messages after the data end that the broker finds, and those whose queue has no chunk."""
+    empty = {key for key, queue in found.queues.items() if queue.current.file is None}
+    listed = {(queue.topic, queue.queue_id) for queue in store.queues}
+    without_folder: Counter[TopicQueue] = Counter()
+    for message in store.messages():
+        if isinstance(message, Damage):
+            continue
         number = message.chunk.header.chunk_number
-        return number > current.number or (number == current.number and message.frame.start >= current.data_end)
-
-    return [
-        message.position for message in store.messages() if isinstance(message, StoredMessage) and is_after(message)
-    ]
+        queue = message.record.topic.decode("utf-8", "replace"), message.record.queue_id
+        if number > current.number or (number == current.number and message.frame.start >= current.data_end):
+            answer.overwritten.append(message.position)
+        elif queue in empty:
+            answer.without_chunks.add(queue)
+            answer.cut.setdefault(queue, []).append(message.record.queue_offset)
+        elif queue not in listed:
+            without_folder[queue] += 1
+    for (topic, queue_id), count in without_folder.items():
+        where = f"{count} message(s) of {topic}/{queue_id} are not served: the queue has no folder"
+        answer.silent.append(f"{where}; it was deleted after they were consumed, or is lost")

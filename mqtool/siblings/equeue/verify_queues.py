@@ -6,12 +6,13 @@ from pathlib import Path
 import numpy as np
 from msgspec.structs import astuple, replace
 
+from mqtool.errors import FormatError
 from mqtool.formats import equeue
 from mqtool.formats.equeue import ENTRY_SIZE, HEADER_SIZE, QueueEntry
 from mqtool.records.damage import Damage
 from mqtool.siblings.base import finding
 from mqtool.siblings.equeue.filler import filled_after
-from mqtool.siblings.equeue.listing import QueueFiles
+from mqtool.siblings.equeue.listing import QueueFiles, setting
 from mqtool.siblings.equeue.message_table import NO_CODE, ExpectedMessage, MessageTable
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.verify.findings import Finding, Severity
@@ -198,12 +199,21 @@ def _dangling_entry(store: EQueueStore, template: Finding, position: int, damage
 
 
 def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
-    """Yields findings about messages that have no entry or several."""
-    deleted = {(queue.topic, queue.queue_id) for queue in store.queues if not queue.chunks}
+    """Yields findings about messages that have no entry or several.
+
+    The broker deletes a queue whose messages were all consumed: it marks it in queue.setting, then removes its folder
+    (Queue.Delete). The messages stay in the log.
+    """
+    folders = {(queue.topic, queue.queue_id): queue for queue in store.queues}
     for (topic, queue_id), count in comparison.without_entry():
         path = store.path / equeue.QUEUE_CHUNKS / topic / str(queue_id)
-        if (topic, queue_id) not in deleted:
-            detail = f"{count} message(s) of {topic}/{queue_id} have no entry: consumers do not get them"
+        queue = folders.get((topic, queue_id))
+        detail = f"{count} message(s) of {topic}/{queue_id} have no entry"
+        if queue is None:
+            detail += ", and the queue has no folder: it was deleted after they were consumed, or is lost"
+            yield finding("equeue-entry-missing", Severity.WARNING, path, detail, _REBUILD)
+        elif not _is_deleted(queue):
+            detail += ": consumers do not get them"
             yield finding("equeue-entry-missing", Severity.ERROR, path, detail, _REBUILD)
     for position, count in comparison.with_several_entries():
         message = comparison.message_at(position)
@@ -211,6 +221,13 @@ def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
             path = store.path / equeue.QUEUE_CHUNKS / message.topic / str(message.queue_id)
             detail = f"the message at {position} has {count} entries"
             yield finding("equeue-entry-twice", Severity.ERROR, path, detail, _REBUILD)
+
+
+def _is_deleted(queue: QueueFiles) -> bool:
+    try:
+        return setting(queue.directory).is_deleted
+    except FormatError:  # the broker does not start with it
+        return False
 
 
 def _file_of(store: EQueueStore, queue: QueueFiles, offset: int) -> tuple[Path, int | None]:

@@ -1,5 +1,6 @@
 """EQueue's broker continues in the chunk whose file is the last in the list, whatever number its header states."""
 
+import shutil
 from pathlib import Path
 
 import pytest
@@ -9,7 +10,10 @@ from mqtool.formats import equeue_message
 from mqtool.siblings.equeue.explain import explain
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.start import start
+from mqtool.siblings.equeue.store import EQueueStore
+from mqtool.siblings.equeue.verify import verify
 from mqtool.siblings.equeue.writer import EQueueWriter
+from mqtool.verify.findings import Severity
 from tests.support.stores import tree_digest
 
 SETTINGS = EQueueSettings(message_chunk_size=2048, queue_chunk_entries=10)
@@ -84,3 +88,42 @@ def test_written_entries_after_an_unwritten_one_are_lost(root):
     assert "queue Orders/0 ends before 2 written entries, from queue offset 48 on" in found.verdict
     with EQueueWriter(root, SETTINGS) as writer:
         assert writer.next_offset("Orders", 0) == 47
+
+
+def test_a_queue_whose_chunks_are_all_lost_starts_again_at_0(root):
+    for path in (root / "queue-chunks/Orders/0").glob("queue-chunk-*"):
+        path.unlink()
+    found = explain(root)
+    assert found.cut == {("Orders", 0): list(range(50))}
+    assert not found.is_harmless
+    assert "queue Orders/0 has no chunk and starts again at 0: its 50 message(s) are not served" in found.verdict
+    assert missing_entries(root) == [Severity.ERROR]
+
+
+def test_a_queue_without_a_folder_was_deleted_or_is_lost(root):
+    add_queue(root)
+    shutil.rmtree(root / "queue-chunks/Orders/0")
+    found = explain(root)
+    assert found.is_harmless
+    assert "50 message(s) of Orders/0 are not served: the queue has no folder" in found.silent[-1]
+    assert missing_entries(root) == [Severity.WARNING]
+
+
+def test_a_queue_marked_as_deleted_needs_no_entries(root):
+    for path in (root / "queue-chunks/Orders/0").glob("queue-chunk-*"):
+        path.unlink()
+    add_queue(root)
+    (root / "queue-chunks/Orders/0/queue.setting").write_text('{"IsDeleted": true}')
+    assert explain(root).is_harmless
+    assert missing_entries(root) == []
+
+
+def add_queue(root: Path) -> None:
+    """Adds another queue: a broker clears a store without any."""
+    with EQueueWriter(root, SETTINGS) as writer:
+        writer.put("Orders", 1, b"order")
+
+
+def missing_entries(root: Path) -> list[Severity]:
+    with EQueueStore(root) as store:
+        return [one.severity for one in verify(store) if one.code == "equeue-entry-missing"]
