@@ -200,6 +200,7 @@ class Server:
             # like the broker, next to whatever is there
             shape = options_of_new_store(options.store, options.config, **chosen)
         self._check_accounts(shape.release)
+        _check_replicas(options.config, shape.release)
         self._store = open_store(options.store, shape, policy=policy_from_config(options.config))
         return self._store
 
@@ -427,6 +428,21 @@ async def _run(options: ServeOptions, ready: Callable[[dict[str, str]], None]) -
         gc.freeze()  # these objects live as long as the server; exempt them from collections
         ready(dict(server.addresses))
         await stopped.wait()
+
+
+def _check_replicas(config: BrokerConfig, release: Release) -> None:
+    """Raises UsageError if a broker answers a send only when slaves have the message, for which `serve` does not wait.
+
+    Source: CommitLog.handleHA (5.5.0: inSyncReplicas counts the master), CommitLog.submitReplicaRequest (4.9.7).
+    """
+    if config.text("brokerRole") != "SYNC_MASTER":
+        return
+    replicas = (config.integer("inSyncReplicas") or 1) if release >= (5,) else 2
+    if replicas > 1:
+        raise UsageError(
+            f"{config.source}: brokerRole=SYNC_MASTER: a broker answers a send when {replicas - 1} slave(s) have the "
+            f"message, serve as soon as it has the message itself; set brokerRole=ASYNC_MASTER to serve without waiting"
+        )
 
 
 def parse_flush(value: str | None) -> FlushMode | None:

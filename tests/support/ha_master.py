@@ -29,12 +29,21 @@ class Master:
         self.reports: list[list[int]] = []
         self.writers: set[asyncio.StreamWriter] = set()
         self.moved = asyncio.Event()
+        self.changes: dict[str, str] = {}
+        self.request_modes = b""
 
     def answer(self, body: bytes) -> Handler:
+        return lambda command, _peer: self.reply(command, body)
+
+    def reply(self, command: Command, body: bytes) -> Command:
+        reply = command.reply(0, None, {}, body)
+        reply.version = self.version
+        return reply
+
+    def properties(self, port: int) -> Handler:
         def handler(command: Command, _peer: object) -> Command:
-            reply = command.reply(0, None, {}, body)
-            reply.version = self.version
-            return reply
+            lines = [f"{key}={value}" for key, value in {"haListenPort": port, **self.changes}.items()]
+            return self.reply(command, "\n".join([self.config, *lines]).encode())
 
         return handler
 
@@ -79,9 +88,11 @@ class Master:
 @contextlib.asynccontextmanager
 async def playing(master: Master) -> AsyncIterator[str]:
     server = await asyncio.start_server(master.serve_log, "127.0.0.1", 0)
-    config = master.config.replace("haListenPort=", "was=") + f"\nhaListenPort={server.sockets[0].getsockname()[1]}\n"
     tables = {code: master.answer((master.directory / "config" / name).read_bytes()) for code, name in CODES.items()}
-    listener = Listener("127.0.0.1", 0, {26: master.answer(config.encode()), 28: master.runtime, **tables})
+    if master.request_modes:
+        tables[402] = master.answer(master.request_modes)
+    port = server.sockets[0].getsockname()[1]
+    listener = Listener("127.0.0.1", 0, {26: master.properties(port), 28: master.runtime, **tables})
     await listener.start()
     try:
         yield listener.address

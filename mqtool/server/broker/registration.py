@@ -52,30 +52,37 @@ class Registration:
         self._sign = sign
         self._open: dict[str, Connection] = {}
         self._due = asyncio.Event()
-        self._is_done = asyncio.Event()
+        self._round_ended = asyncio.Condition()
+        self._begun = self._ended = 0
+        self._awaited = 1
         broker.on_topics_changed, broker.wait_registered = self.trigger, self.wait_done
 
     def trigger(self) -> None:
         """Registers with the name server in this process at once, and triggers a registration with the others."""
         if self._register_locally is not None:
             self._register_locally()
-        self._is_done.clear()
+        self._awaited = self._begun + 1
         self._due.set()
 
     async def wait_done(self) -> None:
-        """Waits until all name servers have answered or timed out."""
+        """Waits until all name servers have answered or timed out in a round that began after the last change."""
+        awaited = self._awaited
         if self._name_servers:
-            await self._is_done.wait()
+            async with self._round_ended:
+                await self._round_ended.wait_for(lambda: self._ended >= awaited)
 
     async def run(self) -> None:
         """Registers repeatedly until the broker stops."""
         while True:
             self._due.clear()
+            self._begun += 1
             if self._register_locally is not None:
                 self._register_locally()
             for address in self._name_servers:
                 await self._register(address)
-            self._is_done.set()
+            async with self._round_ended:
+                self._ended = self._begun
+                self._round_ended.notify_all()
             try:
                 await asyncio.wait_for(self._due.wait(), PERIOD_S)
             except TimeoutError:

@@ -15,9 +15,9 @@ from mqtool.engine.config_files import ConfigFiles
 from mqtool.engine.disk.files import Files
 from mqtool.engine.options import StoreOptions, options_from_config
 from mqtool.errors import FormatError, RemoteProtocolError
-from mqtool.formats import config_files, file_names, java_properties
+from mqtool.formats import config_files, config_json, file_names, java_properties
 from mqtool.formats.codec import Buffer
-from mqtool.formats.config_files import ConsumerOffsets
+from mqtool.formats.config_files import ConsumerOffsets, Topics
 from mqtool.formats.config_json import JsonStyle
 from mqtool.formats.release import Release
 from mqtool.protocol.codes import RequestCode, ResponseCode
@@ -61,6 +61,11 @@ _TABLES: dict[str, tuple[RequestCode, Callable[[Buffer], Any], Callable[[Any, Js
         RequestCode.GET_ALL_SUBSCRIPTIONGROUP_CONFIG,
         config_files.parse_groups,
         config_files.build_groups,
+    ),
+    file_names.MESSAGE_REQUEST_MODE: (
+        RequestCode.GET_ALL_MESSAGE_REQUEST_MODE,
+        config_json.parse,
+        config_json.build,
     ),
 }
 """By configuration file: the request for its table, the parser of the answer, and the function that builds the file."""
@@ -117,7 +122,7 @@ async def fetch_facts(connection: Connection) -> MasterFacts:
 
 
 async def sync_tables(connection: Connection, root: Path, *, release: Release) -> None:
-    """Copies topics, groups and offsets of the master into the configuration files of the copy.
+    """Copies topics, groups, offsets, and how groups get messages, into the configuration files of the copy.
 
     Source: SlaveSynchronize, LmqConsumerOffsetManager.encode (5.5.0); a real slave leaves out the offsets of LMQs.
 
@@ -127,15 +132,16 @@ async def sync_tables(connection: Connection, root: Path, *, release: Release) -
     """
     files = ConfigFiles(root, Files(), release=release)
     for name, (code, parse, build) in _TABLES.items():
-        answer = await _ask(connection, code)
+        answer = await _ask(connection, code, optional=name == file_names.MESSAGE_REQUEST_MODE)
         if not len(answer.body):
             continue
         try:
             table = parse(bytes(answer.body))
         except FormatError as error:
             raise RemoteProtocolError(f"answer to {code.name}: {error}") from error
-        for member in _NOT_IN_FILES & table.extra.keys():
-            del table.extra[member]
+        if isinstance(table, Topics):
+            for member in _NOT_IN_FILES & table.extra.keys():
+                del table.extra[member]
         files.save(_file_of(name, table), build(table, files.style))
 
 
@@ -145,16 +151,19 @@ def _file_of(name: str, table: Any) -> str:
     return file_names.LMQ_CONSUMER_OFFSETS if has_lmq else name
 
 
-async def _ask(connection: Connection, code: RequestCode) -> Command:
+async def _ask(connection: Connection, code: RequestCode, *, optional: bool = False) -> Command:
     """Sends a request and returns the answer; retries while a 4.9 broker has no statistics.
 
-    A 4.9 broker that has just started fails at statistics until it has taken a sample.
+    A 4.9 broker that has just started fails at statistics until it has taken a sample. Earlier releases do not know an
+    optional request; their answer has no body.
     """
     for _ in range(_TRIES):
         answer = await connection.call(Command(code), timeout=10)
         if answer.code != ResponseCode.SYSTEM_ERROR:
             break
         await asyncio.sleep(_TRY_AGAIN_SECONDS)
-    if answer.code != ResponseCode.SUCCESS:
+    if answer.code != ResponseCode.SUCCESS and not (
+        optional and answer.code == ResponseCode.REQUEST_CODE_NOT_SUPPORTED
+    ):
         raise RemoteProtocolError(f"{connection.address} answered {code.name} with {answer.code}: {answer.remark}")
     return answer

@@ -29,6 +29,8 @@ SILENCE_SECONDS = 20.0
 RETRY_SECONDS = 5.0
 TABLES_SECONDS = 10.0
 _READ_SIZE = 256 << 10
+_COMPARED_SIZE = 64 << 10
+"""Bytes before the end of the copy that are compared with the master's: dozens of messages, with their times."""
 
 log = logging.getLogger(__name__)
 
@@ -66,40 +68,66 @@ class Mirror:
             StoreError: the copy cannot be opened, or is not a copy of this master's log.
             ConnectionError, TimeoutError: the master does not answer.
         """
-        connection = await Connection.open(self._address, sign=self._sign)
-        try:
-            self._facts = facts = await fetch_facts(connection)
-        finally:
-            connection.close()
+        self._facts = facts = await self._fetch()
         loop = asyncio.get_running_loop()
         self.store = await loop.run_in_executor(
             None, lambda: open_replica(self._path, facts.options, first_offset=max(0, facts.min_offset))
         )
+        try:
+            self._check_range(facts)
+        except StoreError:
+            await loop.run_in_executor(None, self.store.close)
+            raise
+        log.info("mirror begins master=%s end=%d master_end=%d", self._address, self.store.end, facts.max_offset)
+
+    async def _fetch(self) -> MasterFacts:
+        connection = await Connection.open(self._address, sign=self._sign)
+        try:
+            return await fetch_facts(connection)
+        finally:
+            connection.close()
+
+    async def _facts_again(self) -> MasterFacts:
+        """Queries the master after a lost connection: it may have lost the end of its log, or be another broker.
+
+        Raises:
+            StoreError: the copy is not one of its log.
+            ConnectionError: it does not answer as a master does, or not yet.
+        """
+        try:
+            facts = await self._fetch()
+        except RemoteProtocolError as error:
+            raise ConnectionError(str(error)) from error
+        if facts.name != self._facts.name:
+            raise StoreError(f"{self._address} is {facts.name} now, and the copy is of {self._facts.name}", self._path)
+        self._check_range(facts)
+        return facts
+
+    def _check_range(self, facts: MasterFacts) -> None:
         end = self.store.end
         if not facts.min_offset <= end <= facts.max_offset:
-            await loop.run_in_executor(None, self.store.close)
             raise StoreError(
                 f"the copy ends at physical offset {end}, but the master {self._address} has "
                 f"{facts.min_offset} to {facts.max_offset}: another log, or the bytes in between are deleted",
                 self._path,
             )
-        log.info("mirror begins master=%s end=%d master_end=%d", self._address, end, facts.max_offset)
 
     async def run(self) -> None:
         """Follows the master until `stop` is called; reconnects when a connection ends.
 
         Raises:
-            StoreError: the copy cannot be written.
-            RemoteProtocolError: the master sends bytes that do not continue the copy's log.
+            StoreError: the copy cannot be written, or is not a copy of the master's log.
+            RemoteProtocolError: the master sends bytes that are no records, or the server is not the master any more.
         """
         tables = asyncio.ensure_future(self._keep_tables())
-        self._check_caught_up()
+        facts: MasterFacts | None = self._facts
         try:
             while not self._stopped.is_set():
                 try:
-                    await self._follow()
+                    await self._follow(facts or await self._facts_again())
                 except (OSError, TimeoutError, asyncio.IncompleteReadError) as error:
                     log.warning("no longer following master=%s error=%s", self._facts.ha_address, error)
+                facts = None
                 await self._pause(self._retry_seconds)
         finally:
             self._stopped.set()
@@ -122,13 +150,13 @@ class Mirror:
         """Makes `run` end; when `run` returns, everything received is on disk."""
         self._stopped.set()
 
-    async def _follow(self) -> None:
-        host, port = parse_address(self._facts.ha_address)
+    async def _follow(self, facts: MasterFacts) -> None:
+        host, port = parse_address(facts.ha_address)
         reader, writer = await asyncio.open_connection(host, port)
         stop = asyncio.ensure_future(self._stopped.wait())
         reports = asyncio.ensure_future(self._report_regularly(writer))
         try:
-            pieces = _Pieces(self.store.end, self._facts)
+            pieces = _Pieces(self.store, facts)
             writer.write(REPORT.build(Report(pieces.first_report)))
             while not self._stopped.is_set():
                 reading = asyncio.ensure_future(reader.read(_READ_SIZE))
@@ -150,15 +178,12 @@ class Mirror:
                 await writer.wait_closed()
 
     def _take(self, data: bytes, pieces: "_Pieces", writer: asyncio.StreamWriter) -> None:
-        before = self.store.end
+        before = self.store.end, pieces.is_compared
         for frame in pieces.feed(data):
             self.store.append(frame)
-        if self.store.end != before:
+        if (self.store.end, pieces.is_compared) != before:
             writer.write(REPORT.build(Report(self.store.end)))
-        self._check_caught_up()
-
-    def _check_caught_up(self) -> None:
-        if self.store.end >= self._facts.max_offset:
+        if pieces.is_compared and self.store.end >= self._facts.max_offset:
             self.caught_up.set()
 
     async def _report_regularly(self, writer: asyncio.StreamWriter) -> None:
@@ -228,6 +253,9 @@ async def _follow(address: str, path: Path, once: bool, signals: Iterable[Signal
 class _Pieces:
     """Converts the bytes of one HA connection to frames of the log.
 
+    The copy reports a physical offset before its end, so that the master sends bytes that the copy has: only if they
+    are the same does the rest continue the copy's log. Borders of records may be the same in another log.
+
     A master interprets a reported offset of 0 as a request to start at its last segment. To get everything from
     physical offset 0, the copy reports 1. The skipped byte is 0 in every log: it is the highest byte of the size of the
     first record, which is below 16 MiB.
@@ -236,15 +264,48 @@ class _Pieces:
         first_report: physical offset that the slave reports first.
     """
 
-    def __init__(self, end: int, facts: MasterFacts) -> None:
+    def __init__(self, store: ReplicaStore, facts: MasterFacts) -> None:
+        end = store.end
+        self._path = store.path
         self._reader = TransferReader()
         self._assembler = RecordAssembler(end, facts.options.commit_log_file_size)
-        self.first_report = end
-        if end == 0 and facts.max_offset >= facts.options.commit_log_file_size:
+        self._known = memoryview(store.last_bytes(min(_COMPARED_SIZE, end - facts.min_offset)))
+        self.first_report = end - len(self._known)
+        if self.first_report == 0 and facts.max_offset >= facts.options.commit_log_file_size:
             self.first_report = 1
-            list(self._assembler.feed(Piece(0, b"\0")))
+            if self._known:
+                self._known = self._known[1:]
+            else:
+                list(self._assembler.feed(Piece(0, b"\0")))
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether the bytes that the copy has are those of the master."""
+        return not self._known
 
     def feed(self, data: bytes) -> list[Piece]:
-        """Returns the frames that are complete now."""
-        pieces = (piece for piece in self._reader.feed(data) if piece.data)
-        return [frame for piece in pieces for frame in self._assembler.feed(piece)]
+        """Returns the frames after the end of the copy that are complete now.
+
+        Raises:
+            StoreError: the copy is not one of the master's log.
+            RemoteProtocolError: the bytes are no log.
+        """
+        pieces = (self._after_known(piece) for piece in self._reader.feed(data) if piece.data)
+        return [frame for piece in pieces if piece.data for frame in self._assembler.feed(piece)]
+
+    def _after_known(self, piece: Piece) -> Piece:
+        """Compares a piece with what the copy has; returns the part after it."""
+        known = self._known[: len(piece.data)]
+        if not known:
+            return piece
+        start = self._assembler.expected - len(self._known)
+        if piece.physical_offset != start:
+            raise RemoteProtocolError(f"the master sends physical offset {piece.physical_offset}, not {start}")
+        if known != piece.data[: len(known)]:
+            raise StoreError(
+                f"the copy is of another log: from physical offset {start} on, its last bytes are not the master's; "
+                f"follow this master into a new directory",
+                self._path,
+            )
+        self._known = self._known[len(known) :]
+        return Piece(start + len(known), piece.data[len(known) :])

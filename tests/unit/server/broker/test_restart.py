@@ -3,12 +3,14 @@
 import asyncio
 import json
 import socket
+from types import SimpleNamespace
 
 import pytest
 
 from mqtool.errors import UsageError
 from mqtool.formats import config_files
 from mqtool.protocol import Command
+from mqtool.server.broker.registration import Registration
 from mqtool.server.net.client import Connection
 from mqtool.server.serve import ServeOptions, Server
 from mqtool.server.testing import MqServer
@@ -238,6 +240,30 @@ def test_a_name_server_that_is_down_is_logged_and_the_broker_serves(tmp_path, ca
     asyncio.run(main())
     assert f"not registered name_server={address}" in caplog.text
     assert f"not unregistered name_server={address}" in caplog.text
+
+
+def test_a_change_is_registered_by_a_round_that_began_after_it(monkeypatch):
+    may_end, sent = asyncio.Event(), []
+
+    async def registers(self, address):
+        sent.append(broker.topics)
+        await may_end.wait()
+
+    async def main():
+        monkeypatch.setattr(Registration, "_register", registers)
+        registration = Registration(broker, None, ["127.0.0.1:1"])
+        running = asyncio.ensure_future(registration.run())
+        await asyncio.sleep(0)
+        broker.topics = "with a new topic"
+        registration.trigger()
+        waiting = asyncio.ensure_future(registration.wait_done())
+        may_end.set()
+        await waiting
+        running.cancel()
+
+    broker = SimpleNamespace(topics="before")
+    asyncio.run(main())
+    assert sent == ["before", "with a new topic"]
 
 
 @pytest.mark.slow

@@ -13,8 +13,11 @@ from mqtool.server.net.client import Connection
 from mqtool.server.replication.ha_server import HaListener
 from mqtool.server.replication.mirror import Mirror
 from mqtool.server.serve import ServeOptions, Server
+from mqtool.server.testing import MqServer
 from mqtool.store.broker_config import BrokerConfig
 from tests.support.engine import findings_of
+from tests.support.remoting import Client
+from tests.support.stores import copy_store, tree_digest
 
 KEYS = {
     "haListenPort": "0",
@@ -160,3 +163,19 @@ def test_a_port_for_slaves_that_is_taken_is_an_error_and_can_be_stopped(tmp_path
             await second.stop()
 
     asyncio.run(asyncio.wait_for(main(), 60))
+
+
+@pytest.mark.parametrize(
+    ("store", "replicas", "is_served"), [("new", "1", True), ("new", "2", False), ("4.9", "1", False)]
+)
+def test_a_master_that_would_wait_for_a_slave_is_not_served(tmp_path, store, replicas, is_served):
+    root = copy_store("orders-4.9.7", tmp_path) if store == "4.9" else tmp_path / "store"
+    before = tree_digest(root) if root.exists() else None
+    server = MqServer(root, brokerRole="SYNC_MASTER", inSyncReplicas=replicas)
+    if is_served:
+        with server, Client(server.broker_address) as client:
+            assert client.put("T").code == 0
+        return
+    with pytest.raises(UsageError, match="set brokerRole=ASYNC_MASTER to serve without waiting"), server:
+        pass
+    assert (tree_digest(root) if root.exists() else None) == before
