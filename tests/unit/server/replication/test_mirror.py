@@ -300,7 +300,7 @@ def test_a_mirror_that_is_stopped_as_it_connects_takes_nothing(tmp_path):
             mirror = Mirror(address, tmp_path / "copy")
             await mirror.start()
             mirror.stop()
-            await mirror._follow()
+            await mirror._follow(mirror._facts)
             end = mirror.store.end
             mirror.store.close()
             return end
