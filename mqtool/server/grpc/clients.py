@@ -340,8 +340,8 @@ class Clients:
         topic = bind_topic(self._core.group_config(client.group)) if client.is_lite else ""
         if topic:
             self._subscribe_lite(client, client.group, topic, {"action": "COMPLETE_REMOVE"})
-        if self.table.pop(client.client_id, None) is not None:
-            self._bytes -= client.size
+        del self.table[client.client_id]
+        self._bytes -= client.size
         self._left(client)
 
     def lost(self, stream: "Telemetry") -> None:

@@ -2,7 +2,9 @@
 
 import pytest
 
+from mqtool.engine import PutResult, PutStatus
 from tests.support.remoting import bodies, records
+from tests.unit.server.broker.conftest import until
 from tests.unit.server.broker.test_pop import ack, fill, pop
 
 
@@ -101,3 +103,48 @@ def test_an_acknowledgement_after_a_reset_does_not_undo_it(client, topic, order)
     asked = {"consumerGroup": group, "topic": topic, "queueId": 0, "offset": 0}
     assert client.call(200051, extraInfo=ack_words(answer, 0), **asked).code == 0
     assert bodies(pop(client, topic, group=group, queue=0, count=1, order=order)) == [b"p5"]
+
+
+def test_in_order_an_acknowledgement_of_what_was_out_at_a_reset_leaves_the_new_offset(client, server, topic):
+    fill(client, topic, 3)
+    first = pop(client, topic, group="GLate", queue=0, count=2, order=True)
+    assert bodies(first) == [b"p0", b"p1"]
+    info = [ack_words(first, offset) for offset in (0, 1)]
+    fields = {"consumerGroup": "GLate", "topic": topic, "queueId": 0}
+    assert client.call(200051, offset=0, extraInfo=info[0], **fields).code == 0
+    server.call(lambda: server.broker.offsets.reset("GLate", topic, 0, 1))
+    assert client.call(200051, offset=1, extraInfo=info[1], **fields).code == 0
+    assert server.call(lambda: server.broker.offsets.get("GLate", topic, 0)) == 1
+    assert bodies(pop(client, topic, group="GLate", queue=0, count=1, order=True)) == [b"p1"]
+
+
+def test_a_reset_during_a_pop_decides_what_comes_next(client, server, topic, monkeypatch):
+    fill(client, topic, 3)
+
+    async def resetting():
+        server.broker.offsets.reset("GDuring", topic, 0, 0)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.broker.writer, "flushed", lambda *_: resetting())
+        assert bodies(pop(client, topic, group="GDuring", queue=0, count=2)) == [b"p0", b"p1"]
+    assert bodies(pop(client, topic, group="GDuring", queue=0, count=1)) == [b"p0"]
+
+
+def test_a_pop_gets_what_could_be_noted_when_the_store_refuses_the_rest(client, server, topic, monkeypatch):
+    for queue in range(2):
+        assert client.put(topic, b"q%d" % queue, queue=queue).code == 0
+        until(lambda queue=queue: client.call(30, topic=topic, queueId=queue).fields["offset"] == "1")
+    put, stored = server.broker.writer.put, []
+
+    def refusing(message):
+        if stored:
+            return PutResult(PutStatus.SERVICE_NOT_AVAILABLE)
+        stored.append(message)
+        return put(message)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(server.broker.writer, "put", refusing)
+        (first,) = bodies(pop(client, topic, group="GPart", count=8))
+        refused = pop(client, topic, group="GPart", count=8)
+    assert (refused.code, refused.remark) == (1, "the check point could not be stored: SERVICE_NOT_AVAILABLE")
+    assert {first, *bodies(pop(client, topic, group="GPart", count=8))} == {b"q0", b"q1"}

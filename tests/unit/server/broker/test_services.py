@@ -15,8 +15,13 @@ from mqtool.errors import ConfigFileError, FormatError, MessageRejectedError, St
 from mqtool.formats import config_files, hosts
 from mqtool.formats.hosts import Host
 from mqtool.formats.release import V5_5
+from mqtool.protocol import Command
 from mqtool.server.broker.broker import Broker
+from mqtool.server.broker.consume.query import _has_key
+from mqtool.server.broker.handlers import table
+from mqtool.server.broker.pop.acks import _answered, _settle
 from mqtool.server.broker.pop.order import parse_order_infos
+from mqtool.server.broker.pop.revive import Revive
 from mqtool.server.broker.service import BrokerService
 from mqtool.server.broker.settings import BrokerSettings
 from mqtool.server.broker.tables.clients import Clients, Subscription
@@ -292,3 +297,71 @@ def test_records_hold_the_address_of_a_broker_that_is_advertised_by_name(tmp_pat
         assert hosts.parse(by_address.store_host) == Host("10.9.9.9", 10911)
         without = SimpleNamespace(address="", attributes={})
         assert by_name.host_of(without) == by_name.store_host
+
+
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "later"])
+def test_errors_of_a_handler_are_answers(late):
+    async def later(_command, _peer):
+        raise OSError(28, "No space left on device")
+
+    def now(_command, _peer):
+        raise StoreError("damaged", "store")
+
+    (handle,) = table([SimpleNamespace(handlers=lambda: {1: later if late else now})]).values()
+
+    async def main():
+        found = handle(Command(1, opaque=7), None)
+        return await found if late else found
+
+    answer = asyncio.run(main())
+    assert (answer.code, answer.opaque) == (1, 7)
+    assert ("No space left on device" if late else "damaged") in answer.remark
+
+
+def test_a_damaged_record_has_no_key():
+    assert not _has_key(bytes(100), "T", "k", is_tag=False)
+
+
+def test_an_acknowledgement_that_cannot_be_answered_does_not_keep_others_from_theirs(caplog):
+    def fails(_error):
+        raise ValueError("gone")
+
+    answered = []
+    _settle([(0, fails), (1, answered.append)], None)
+    assert answered == [None]
+    assert "an acknowledgement was not answered" in caplog.text
+
+
+def test_an_acknowledgement_of_a_client_that_left_is_not_answered():
+    async def main():
+        gone, waiting = (asyncio.get_running_loop().create_future() for _ in range(2))
+        gone.cancel()
+        for future in (gone, waiting):
+            _answered(Command(1), future, None)
+        return gone.cancelled(), waiting.result().code
+
+    assert asyncio.run(main()) == (True, 0)
+
+
+def test_messages_of_the_revive_topic_with_other_tags_are_passed_over():
+    queue = SimpleNamespace(points={})
+    other = SimpleNamespace(properties={"TAGS": "other"}, record=SimpleNamespace(body=b"x", store_timestamp=0))
+    Revive._note(SimpleNamespace(_broker=None), queue, other, 0)
+    assert queue.points == {}
+
+
+def test_without_force_a_broker_of_4_9_moves_no_offset_forward(tmp_path):
+    with open_store(tmp_path / "store", StoreOptions(compat=Compat.V4_9)) as store:
+        for _ in range(6):
+            assert store.put("T", 0, b"x").ok
+    with MqServer(tmp_path / "store") as server, Client(server.broker_address) as client:
+        client.create_topic("T")
+        client.call(200, json.dumps({"groupName": "G"}).encode())
+        client.call(15, consumerGroup="G", topic="T", queueId=0, commitOffset=3)
+
+        def reset(offset, force):
+            fields = {"topic": "T", "group": "G", "queueId": 0, "timestamp": -1, "offset": offset, "isForce": force}
+            assert client.call(222, **fields).code == 0
+            return client.call(14, consumerGroup="G", topic="T", queueId=0).fields["offset"]
+
+        assert [reset(5, False), reset(5, True), reset(1, False)] == ["3", "5", "1"]

@@ -3,6 +3,7 @@
 import json
 import time
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import grpc
 import pytest
@@ -12,6 +13,7 @@ from mqtool.protocol.codes import RequestCode as Code
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.tables.groups import default_group
+from mqtool.server.grpc.core import Core
 from mqtool.server.testing import MqServer
 from tests.support.grpc_client import GrpcClient, code
 from tests.support.remoting import Client, records
@@ -300,6 +302,71 @@ def test_the_last_subscriber_of_an_exclusive_group_has_a_lite_topic_alone(lite_s
         assert told.notify_unsubscribe_lite_command.lite_topic == "room"
         first.send("Sole", b"x", lite_topic="room")
         assert take(second, "GSole", "Sole") == [b"x"]
+
+
+def test_an_exclusive_subscriber_takes_a_lite_topic_from_its_own_group_only(lite_server):
+    create(lite_server, "Owned", "GOwned", **{"lite.sub.model": "Exclusive"})
+    create(lite_server, "Owned", "GBeside")
+    with Client(lite_server.broker_address) as client:
+
+        def add(name, group):
+            own = {"group": group, "topic": "Owned", "clientId": name}
+            assert subscribe(client, "PARTIAL_ADD", "room", **own).code == 0
+
+        def subscribers():
+            found = client.call(Code.GET_LITE_TOPIC_INFO, parentTopic="Owned", liteTopic="room").json["subscriber"]
+            return sorted(one["clientId"] for one in found)
+
+        add("beside@1", "GBeside")
+        add("owned@1", "GOwned")
+        add("owned@1", "GOwned")
+        assert subscribers() == ["beside@1", "owned@1"]
+        add("owned@2", "GOwned")
+        assert client.request(Code.NOTIFY_UNSUBSCRIBE_LITE).fields["clientId"] == "owned@1"
+        assert (subscribers(), client.asked) == (["beside@1", "owned@2"], [])
+
+
+def test_a_subscription_at_the_offset_where_its_group_is_changes_nothing(lite_server):
+    create(lite_server, "Same", "GSame")
+    queue, offsets = "%LMQ%$Same$a", lite_server.broker.offsets
+    lite_server.call(lambda: offsets.commit("GSame", queue, 0, 2))
+    with Client(lite_server.broker_address) as client:
+        own = {"group": "GSame", "topic": "Same", "clientId": "same@1"}
+        for value, is_reset in ((2, False), (1, True)):
+            option = {"type": "OFFSET", "value": value}
+            assert subscribe(client, "PARTIAL_ADD", "a", offsetOption=option, **own).code == 0
+            assert lite_server.call(lambda: offsets.has_reset("GSame", queue, 0)) is is_reset
+
+
+def test_a_group_that_has_consumed_nothing_of_a_lite_topic_or_all_of_it_has_no_lag(lite_server):
+    create(lite_server, "Idle", "GIdle")
+    queue = "%LMQ%$Idle$a"
+    with GrpcClient(lite_server.endpoints) as client, Client(lite_server.broker_address) as admin:
+        client.produce("Idle")
+        client.send("Idle", b"1", lite_topic="a")
+        until(lambda: lite_server.call(lambda: lite_server.broker.messages.queue_bounds(queue, 0)) == (0, 1))
+        fresh = admin.call(Code.GET_LITE_GROUP_INFO, group="GIdle", liteTopic="a").json
+        assert (fresh["totalLagCount"], fresh["earliestUnconsumedTimestamp"]) == (0, -1)
+        lite_server.call(lambda: lite_server.broker.offsets.commit("GIdle", queue, 0, 1))
+        assert admin.call(Code.GET_LITE_GROUP_INFO, group="GIdle", topK=5).json["lagCountTopK"] == []
+
+
+def test_lite_topics_of_a_broker_that_just_started_do_not_expire(lite_server):
+    with GrpcClient(lite_server.endpoints) as client:
+        create(lite_server, "Young", "GYoung")
+        client.produce("Young")
+        client.send("Young", b"1", lite_topic="a")
+    queue = "%LMQ%$Young$a"
+    until(lambda: lite_server.call(lambda: lite_server.broker.messages.queue_bounds(queue, 0)) == (0, 1))
+    lite_server.call(lite_server._server.service._lite.clean)
+    assert lite_server.call(lambda: lite_server.broker.messages.queue_bounds(queue, 0)) == (0, 1)
+
+
+def test_the_type_of_a_light_queue_is_not_kept(lite_server):
+    core = SimpleNamespace(broker=lite_server.broker, _accept={})
+    assert lite_server.call(lambda: Core.message_type(core, "%LMQ%any")) in (d.NORMAL, d.MESSAGE_TYPE_UNSPECIFIED)
+    assert lite_server.call(lambda: Core.message_type(core, "Chat")) == d.LITE
+    assert list(core._accept) == ["Chat"]
 
 
 def test_a_remoting_client_is_notified_as_well(lite_server):
