@@ -4,6 +4,7 @@ import pytest
 
 from mqtool.engine import GetStatus
 from mqtool.formats import commit_log
+from mqtool.server.broker.answers import RefusalError
 from mqtool.server.broker.read_only import ReadOnlyMessages
 from mqtool.server.testing import MqServer
 from mqtool.store import open_store
@@ -80,6 +81,8 @@ def test_a_slave_is_served_read_only(tmp_path, caplog):
     with MqServer(store, brokerRole="SLAVE", brokerId="1") as server, Client(server.broker_address) as client:
         assert client.put("Replica").code == 16
         assert client.pull("Replica").code == 0
+        with pytest.raises(RefusalError, match="serves its store read-only"):
+            server.call(lambda: server.broker.writer)
     assert tree_digest(store) == before
     assert "set brokerRole=ASYNC_MASTER to accept messages" in caplog.text
 

@@ -1,10 +1,11 @@
 """Transactions: a half is seen by nobody, its end decides, and who does not say is asked."""
 
 import time
+from types import SimpleNamespace
 
 import pytest
 
-from mqtool.engine import Compat, PutResult, PutStatus, StoreOptions, open_store
+from mqtool.engine import Compat, GetStatus, PutResult, PutStatus, StoreOptions, open_store
 from mqtool.engine.write.hooks import OutgoingMessage
 from mqtool.formats import properties
 from mqtool.server.broker.send.transactions import half_message
@@ -234,3 +235,25 @@ def test_a_half_is_given_up_once_its_files_expire(tmp_path):
         half(client, "Old", b"300 hours", age_h=300)
         until(lambda: client.pull("TRANS_CHECK_MAX_TIME_TOPIC").code == 0)
         assert bodies(client.pull("TRANS_CHECK_MAX_TIME_TOPIC")) == [b"300 hours"]
+
+
+def test_halves_after_expired_ones_are_asked_about(tmp_path, monkeypatch):
+    keys = {"transactionCheckInterval": "3600000", "transactionTimeOut": "0"}
+    with MqServer(tmp_path / "store", **keys) as server, Client(server.broker_address) as client:
+        client.heartbeat("tx@9", producers=("PHole",))
+        for body in (b"0", b"1", b"2"):
+            half(client, "Hole", body, "PHole")
+        messages = server.broker.messages
+        until(lambda: server.call(lambda: messages.queue_bounds("RMQ_SYS_TRANS_HALF_TOPIC", 0)) == (0, 3))
+        get = messages.get_message
+
+        def expired(topic, queue_id, offset, *more):
+            if topic == "RMQ_SYS_TRANS_HALF_TOPIC" and offset < 2:
+                return SimpleNamespace(records=[], status=GetStatus.OFFSET_TOO_SMALL, next_begin_offset=2)
+            return get(topic, queue_id, offset, *more)
+
+        with monkeypatch.context() as patched:
+            patched.setattr(messages, "get_message", expired)
+            time.sleep(0.002)  # a check looks at halves that are older than itself
+            server._run(server._server.service.transactions.check())
+        assert bodies(client.request(39)) == [b"2"]

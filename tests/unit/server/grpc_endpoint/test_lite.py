@@ -351,15 +351,14 @@ def test_a_group_that_has_consumed_nothing_of_a_lite_topic_or_all_of_it_has_no_l
         assert admin.call(Code.GET_LITE_GROUP_INFO, group="GIdle", topK=5).json["lagCountTopK"] == []
 
 
-def test_lite_topics_of_a_broker_that_just_started_do_not_expire(lite_server):
-    with GrpcClient(lite_server.endpoints) as client:
-        create(lite_server, "Young", "GYoung")
-        client.produce("Young")
-        client.send("Young", b"1", lite_topic="a")
-    queue = "%LMQ%$Young$a"
-    until(lambda: lite_server.call(lambda: lite_server.broker.messages.queue_bounds(queue, 0)) == (0, 1))
-    lite_server.call(lite_server._server.service._lite.clean)
-    assert lite_server.call(lambda: lite_server.broker.messages.queue_bounds(queue, 0)) == (0, 1)
+def test_lite_topics_expire_only_once_the_broker_has_run_as_long_as_they_last_unused(lite_server, monkeypatch):
+    lite, looked = lite_server._server.service._lite, []
+    monkeypatch.setattr(lite, "delete_expired", lambda now, unused_ms: looked.append(unused_ms))
+    lite_server.call(lite.clean)
+    assert looked == []
+    monkeypatch.setitem(lite_server.broker.settings.values, "minLiteTTl", "0")
+    lite_server.call(lite.clean)
+    assert looked == [0]
 
 
 def test_the_type_of_a_light_queue_is_not_kept(lite_server):
