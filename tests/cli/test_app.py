@@ -2,14 +2,19 @@
 
 import os
 import re
+import runpy
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
+import typer
 
 from mqtool import __version__
+from mqtool.cli import app
 from mqtool.cli.commands import COMMANDS, Command
 from mqtool.cli.exits import GATE_HINTS, MEANINGS, QUIET, RULES, ExitCode, failure_of, says_what_to_do
 from mqtool.errors import RefusedError
@@ -235,3 +240,77 @@ def test_a_message_that_contains_an_instruction_gets_no_second_one():
     assert failure_of(RefusedError("read-only", "cannot be written to", "/data")).message == (
         "/data: read-only: cannot be written to; check owner and mount of the directory"
     )
+
+
+@pytest.fixture
+def in_process(monkeypatch):
+    """The module of the program; what `main` would leave changed in this process is undone or not done."""
+    monkeypatch.setattr(app.unused_imports, "hide", lambda: None)
+    monkeypatch.setattr(app.atexit, "register", lambda *_: None)
+    monkeypatch.setattr(app.signal, "signal", lambda *_: None)
+    monkeypatch.setattr(sys, "unraisablehook", sys.unraisablehook)
+    monkeypatch.setattr(sys, "argv", ["mqtool", "probe", "answer-no", "--rows", "1"])
+    monkeypatch.setenv("OPENBLAS_NUM_THREADS", "1")
+    return app
+
+
+@pytest.mark.parametrize("stream", ["stdout", "stderr"])
+def test_without_a_place_to_answer_to_nothing_is_done(in_process, monkeypatch, stream):
+    monkeypatch.setattr(in_process, "run", lambda _: pytest.fail("ran"))
+    monkeypatch.setattr(sys, stream, None)
+    with pytest.raises(SystemExit) as ended:
+        in_process.main()
+    assert ended.value.code == ExitCode.IO_ERROR
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # the module is loaded already
+@pytest.mark.parametrize("module", ["mqtool", "mqtool.cli.app"])
+def test_the_package_and_its_module_are_the_program(in_process, capsysbinary, module):
+    with pytest.raises(SystemExit) as ended:
+        runpy.run_module(module, run_name="__main__")
+    assert ended.value.code == ExitCode.NO
+
+
+def test_what_cannot_be_raised_is_reported_and_only_ctrl_c_repeated(monkeypatch):
+    timers, reported = [], []
+    monkeypatch.setattr(app.signal, "setitimer", lambda *arguments: timers.append(arguments))
+    monkeypatch.setattr(sys, "__unraisablehook__", reported.append)
+    bug, interrupt = SimpleNamespace(exc_value=ValueError()), SimpleNamespace(exc_value=KeyboardInterrupt())
+    app._interrupt_again(bug)
+    assert (reported, timers) == ([bug], [])
+    app._interrupt_again(interrupt)
+    assert (reported, timers) == ([bug], [(signal.ITIMER_REAL, app._AGAIN_S)])
+
+
+@pytest.mark.parametrize("cause", [KeyboardInterrupt(), None])
+def test_an_older_typer_interrupts_by_an_exception_of_its_own(monkeypatch, capsys, cause):
+    def main(**_options):
+        raise typer.Abort from cause
+
+    monkeypatch.setattr(
+        typer.main, "get_command", lambda _: SimpleNamespace(main=main, params=[], get_help_option=None)
+    )
+    assert app.run(["probe", "none"]) == ExitCode.INTERRUPTED
+    assert capsys.readouterr() == ("", "")
+
+
+def test_a_reader_that_does_not_read_is_not_waited_for(monkeypatch):
+    """The output of an interrupted command is given up after a moment."""
+    monkeypatch.setattr(app, "_PATIENCE", 0.01)
+    waits, before = threading.Event(), signal.getsignal(signal.SIGALRM)
+    monkeypatch.setattr(app, "_fail_on_stdout", lambda *_: waits.wait(30))
+    app._end_output_in_time(None, None)
+    assert signal.getsignal(signal.SIGALRM) is before
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0
+
+
+def test_a_thread_that_is_interrupted_ends_its_output_without_a_clock(mqtool, monkeypatch):
+    """Signals reach the main thread only."""
+    monkeypatch.setattr(app.signal, "setitimer", lambda *_: pytest.fail("a timer"))
+    results = []
+    thread = threading.Thread(
+        target=lambda: results.append(mqtool("probe", "interrupt", "--rows", 1, "--format", "json"))
+    )
+    thread.start()
+    thread.join(30)
+    assert (results[0].code, results[0].document["error"]["kind"]) == (ExitCode.INTERRUPTED, "interrupted")

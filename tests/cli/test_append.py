@@ -16,7 +16,9 @@ import pytest
 
 import mqtool as library
 from mqtool.cli.exits import ExitCode
+from mqtool.engine import PutStatus
 from mqtool.engine.disk.files import Files
+from mqtool.engine.flush.group_commit import GroupCommit
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, store_fixture, tree_digest
@@ -502,3 +504,23 @@ def write_config(directory):
     path = directory / "broker.conf"
     path.write_text(f"storePathRootDir={directory / 'new'}\nstorePathCommitLog={directory / 'log'}\n")
     return path
+
+
+def test_rows_that_are_not_on_disk_in_time_are_reported_and_not_ok(mqtool, tmp_path, monkeypatch):
+    monkeypatch.setattr(GroupCommit, "wait", lambda _self, _end: PutStatus.FLUSH_DISK_TIMEOUT)
+    result = mqtool(
+        *("append", tmp_path / "store", "--from", write(tmp_path / "rows.jsonl", GOOD[:2])),
+        *("--flush", "sync", "-f", "json"),
+    )
+    assert result.code == ExitCode.NO
+    assert "2 row(s) stored, 0 refused" in result.stderr
+    assert "2 of them were not on disk in time" in result.stderr
+    assert [(row["stored"], row["status"]) for row in result.document["rows"]] == [(True, "FLUSH_DISK_TIMEOUT")] * 2
+
+
+def test_a_file_that_cannot_be_opened_any_more_is_an_io_error(mqtool, tmp_path, monkeypatch):
+    source = write(tmp_path / "rows.jsonl", GOOD)
+    monkeypatch.setattr("mqtool.ingest.row_source.is_parquet", lambda path: path.unlink())
+    result = mqtool("append", tmp_path / "store", "--from", source)
+    assert (result.code, f"{source}: cannot be read: No such file" in result.stderr) == (ExitCode.IO_ERROR, True)
+    assert not (tmp_path / "store").exists()

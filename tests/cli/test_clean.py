@@ -7,6 +7,7 @@ import pytest
 
 import mqtool as library
 from mqtool.cli.exits import ExitCode
+from mqtool.errors import RefusedError
 from tests.cli.answers import problems
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, tree_digest
@@ -232,3 +233,19 @@ def test_without_an_hour_that_exists_no_time_of_deletion_is_stated(mqtool, tmp_p
     config.write_text("deleteWhen=25\n", "utf-8")
     files = mqtool("clean", root, "--dry-run", "--used", "10", "--config", config, "-f", "json").document["files"]
     assert {(one["is_deleted"], one["deleted_at"]) for one in files} == {(False, None)}
+
+
+def test_a_deletion_that_cannot_be_undone_names_the_option_that_needs_no_undo(mqtool, tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    aged(root, lambda count: [100] * count)
+    before = tree_digest(root)
+
+    def refuse(*_arguments, **_options):
+        raise RefusedError("space", "needs 5 bytes, 4 are free", root)
+
+    monkeypatch.setattr("mqtool.repair.apply", refuse)
+    result = mqtool("clean", root, "--now", "--yes")
+    assert result.code == ExitCode.REFUSED
+    assert "needs 5 bytes, 4 are free" in result.stderr
+    assert "or add --no-keep to delete without an undo" in result.stderr
+    assert tree_digest(root) == before

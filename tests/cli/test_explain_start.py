@@ -7,6 +7,8 @@ import shutil
 import pytest
 
 from mqtool.cli.exits import ExitCode
+from mqtool.cli.start_outcome import _lost
+from mqtool.errors import StoreError
 from tests.cli.answers import problems
 from tests.support.damage import base_config, damage_case
 from tests.support.stores import copy_store, tree_digest
@@ -164,3 +166,22 @@ def test_a_heap_of_nothing_is_not_taken_for_the_default(mqtool, tmp_path):
     store = copy_store("timer-5.5.0", tmp_path)
     found = mqtool("explain-start", store, "--heap", "0")
     assert (found.code, "expected a size above 0" in found.stderr) == (ExitCode.USAGE, True)
+
+
+def test_a_table_lists_the_first_ranges_of_many_and_counts_the_others():
+    ranges = tuple((10 * number, 10 * number + number % 2) for number in range(12))
+    assert _lost("T/0", ranges, wide=True)["offsets"].count(",") == 11
+    shown = _lost("T/0", ranges, wide=False)
+    assert (shown["queue"], shown["messages"]) == ("T/0", 18)
+    texts = shown["offsets"].split(", ")
+    assert texts[:2] == ["0", "10-11"]
+    assert texts[-1] == f"and {12 - (len(texts) - 1)} more ranges"
+
+
+def test_waiting_messages_that_cannot_be_read_are_unknown(mqtool, tmp_path, monkeypatch):
+    def unreadable_messages(_store):
+        raise StoreError("cannot be read: Input/output error", tmp_path)
+
+    monkeypatch.setattr("mqtool.store.waiting.waiting_messages", unreadable_messages)
+    result = mqtool("explain-start", copy_store("orders-5.5.0", tmp_path), "--broker", "5.5", "-f", "json")
+    assert (result.code, result.document["waiting"]) == (ExitCode.OK, None)

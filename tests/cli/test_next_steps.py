@@ -15,9 +15,11 @@ import mqtool as library
 from mqtool.cli.app import app
 from mqtool.cli.commands import verify
 from mqtool.cli.exits import ExitCode
-from mqtool.cli.next_steps import next_steps
+from mqtool.cli.next_steps import _steps_for, next_steps
+from mqtool.repair import RepairProposal
 from mqtool.report import report
 from mqtool.verify import CATALOGUE, Severity
+from mqtool.verify import verify as library_verify
 from mqtool.verify.finding_collector import FindingCollector
 from tests.cli.conftest import Mqtool
 from tests.golden.verify_expected import expected
@@ -189,3 +191,14 @@ def test_every_next_step_of_the_catalogue_is_a_command_with_options_that_exist()
         while hasattr(command, "resolve_command"):
             _, command, rest = command.resolve_command(command.make_context("x", rest), rest)
         command.make_context("x", rest)
+
+
+def test_a_plan_that_would_change_nothing_is_not_suggested(tmp_path):
+    """The findings that it leaves name the way instead."""
+    case = CASES["queue-missing@5.5.0-clean"] if "queue-missing@5.5.0-clean" in CASES else next(iter(CASES.values()))
+    root = damage_case(case, tmp_path)
+    with library.open(root) as store:
+        found = library_verify(store)
+        steps = _steps_for(store, RepairProposal((), found.findings), found)
+    assert steps
+    assert not [step for step in steps if step.startswith("mqtool plan repair")]

@@ -1,7 +1,9 @@
 """`mqtool offsets show` and `mqtool plan offsets`: what they print, what `apply` writes, and that `undo` undoes it."""
 
+import errno
 import io
 import json
+import os
 import shutil
 
 import pytest
@@ -552,3 +554,31 @@ def test_a_file_of_places_that_cannot_be_read_is_named(mqtool, tmp_path, name, w
     result = mqtool("plan", "offsets", store, "--group", "g", "--through", store / name, "-o", tmp_path / "plan.json")
     assert result.code == 74
     assert f"{store / name}: cannot be read: {words}" in result.stderr
+
+
+def test_an_undo_file_that_an_interrupted_run_has_written_is_kept(mqtool, broker, position, tmp_path):
+    group, now = position
+    plan, undo = tmp_path / "plan.json", tmp_path / "plan.undo.json"
+    words = ("--broker", broker.broker_address, "--group", group, "--topic", "T", "--shift", "-3", "-o", plan)
+    assert mqtool("plan", "offsets", *words).code == 0
+    assert mqtool("apply", plan, "--yes").code == 0
+    before = undo.read_bytes()
+    assert mqtool("apply", undo, "--yes").code == 0
+    assert (now(), undo.read_bytes()) == (8, before)
+    again = mqtool("apply", plan, "--yes")
+    assert (again.code, now(), undo.read_bytes()) == (0, 5, before), again.stderr
+
+
+def test_no_position_changes_if_its_undo_file_cannot_be_written(mqtool, broker, position, tmp_path, monkeypatch):
+    group, now = position
+    plan = tmp_path / "plan.json"
+    words = ("--broker", broker.broker_address, "--group", group, "--topic", "T", "--shift", "-3", "-o", plan)
+    assert mqtool("plan", "offsets", *words).code == 0
+
+    def create_file(path, _data):
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr("mqtool.jobs.atomic.create_file", create_file)
+    result = mqtool("apply", plan, "--yes")
+    assert (result.code, now()) == (74, 8)
+    assert "plan.undo.json: cannot be written: Read-only file system" in result.stderr

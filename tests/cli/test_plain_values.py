@@ -1,5 +1,11 @@
 """Values of options are what Typer's own conversion makes of them, and pydantic is not loaded for them."""
 
+import datetime as dt
+import os
+from enum import Enum
+from pathlib import Path
+from typing import Annotated, Literal
+
 import pytest
 import typer
 
@@ -60,3 +66,57 @@ def test_subcommands_too(monkeypatch):
     plain = answer()
     monkeypatch.setattr(app, "convert_plainly", lambda command: None)
     assert plain == answer()
+
+
+class Level(Enum):
+    LOW = "low"
+
+
+def taken(words, annotation, **more):
+    """The values of a command with one option of a kind that no command of mqtool may have."""
+    program = typer.Typer()
+
+    @program.command()
+    def command(value: Annotated[annotation, typer.Option(**more)]) -> None:
+        pass
+
+    found = typer.main.get_command(program)
+    if app.convert_plainly is not None:
+        app.convert_plainly(found)
+    try:
+        return found.make_context("command", words).params
+    except typer.BadParameter as error:
+        return error.message
+
+
+@pytest.mark.parametrize(
+    ("annotation", "more"),
+    [
+        (Path, {"exists": True}),
+        (Path, {"resolve_path": True}),
+        (Path, {"dir_okay": False}),
+        (Path, {"readable": True}),
+        (Literal["a", "here"], {}),
+        (Level, {"case_sensitive": False}),
+        (dt.datetime, {}),
+        (float, {"max": 2}),
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("value", ["here", "missing", ".", "a", "LOW", "low", "1.5", "3", "2026-01-02"])
+def test_kinds_of_values_that_take_more_are_left_to_typer(tmp_path, monkeypatch, annotation, more, value):
+    monkeypatch.chdir(tmp_path)
+    Path("here").touch()
+    plain = taken(["--value", value], annotation, **more)
+    monkeypatch.setattr(app, "convert_plainly", None)
+    assert plain == taken(["--value", value], annotation, **more)
+
+
+def test_a_file_that_cannot_be_read_is_left_to_typer(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("here").touch()
+    monkeypatch.setattr("os.access", lambda _path, mode: mode != os.R_OK)
+    plain = taken(["--value", "here"], Path, readable=True)
+    monkeypatch.setattr(app, "convert_plainly", None)
+    assert plain == taken(["--value", "here"], Path, readable=True)
+    assert "not readable" in str(plain)

@@ -11,6 +11,8 @@ import threading
 import pytest
 
 import mqtool as library
+from mqtool.cli.exits import ExitCode
+from mqtool.jobs import atomic
 from mqtool.repair import changes_of
 from mqtool.verify import verify
 from tests.cli.answers import problems
@@ -507,3 +509,16 @@ def test_findings_of_a_store_that_is_repaired_meanwhile_leave_nothing_to_change(
     assert (result.code, result.stdout) == (1, b"")
     assert "nothing to change: every file already has the content that the plan would write" in result.stderr
     assert (tree_digest(root), (tmp_path / "plan.json").exists()) == (before, False)
+
+
+def test_a_file_that_appears_while_the_plan_is_made_is_not_written_over(mqtool, store, tmp_path, monkeypatch):
+    out, writing = tmp_path / "plan.json", atomic.writing
+
+    def appears(path):
+        path.write_text("of another", "utf-8")
+        return writing(path)
+
+    monkeypatch.setattr(atomic, "writing", appears)
+    result = mqtool("plan", "rebuild", "consumequeue", store, "-o", out)
+    assert (result.code, out.read_text("utf-8")) == (ExitCode.USAGE, "of another"), result.stderr
+    assert f"{out}: this file exists; give a new name" in result.stderr

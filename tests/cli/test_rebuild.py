@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from mqtool.cli.exits import ExitCode
+from mqtool.formats import timer
 from tests.support.damage import damage_case
 from tests.support.stores import copy_store, fixture, store_fixture, tree_digest
 
@@ -270,3 +271,13 @@ def test_a_full_disk_leaves_what_a_resumed_run_continues(mqtool, tmp_path, monke
     assert rebuild(mqtool, *words, "--resume").code == 0
     assert rebuild(mqtool, "all", ORDERS, "--output", tmp_path / "whole").code == 0
     assert files(out) == files(tmp_path / "whole")
+
+
+def test_without_its_checkpoint_the_read_time_of_a_timer_is_a_guess(mqtool, tmp_path):
+    root = copy_store("timer-5.5.0", tmp_path)
+    (root / "config/timercheck").unlink()
+    found = rebuild(mqtool, "timer", root, "--output", tmp_path / "out").document
+    guessed = [one for one in found["guesses"] if one["item"] == "last_read_time_ms"]
+    assert [one["file"] for one in guessed] == ["config/timercheck"]
+    made = timer.parse_checkpoint((tmp_path / "out/config/timercheck").read_bytes())
+    assert guessed[0]["value"] == str(made.last_read_time_ms)

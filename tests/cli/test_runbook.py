@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from mqtool.cli.commands.runbook import _ids
 from mqtool.repair.runbooks import ORDER, RUNBOOKS, by_line
 from mqtool.verify import CATALOGUE, Severity
 from mqtool.verify.catalogue.check import NOT_READ
@@ -195,3 +196,11 @@ def test_after_a_change_in_place_every_next_step_runs(mqtool, tmp_path, monkeypa
     assert mqtool(*shlex.split(step)[1:]).code == 0
     done = mqtool(*shlex.split(finalize)[1:], "--format", "json").document
     assert done["next_steps"][0].startswith("mqtool explain-start ")
+
+
+@pytest.mark.parametrize(
+    ("incomplete", "names"),
+    [("RB-0", [f"RB-0{n}" for n in range(1, 10)]), ("rb-01", ["rb-01"]), ("", sorted(ORDER)), ("RB-99", []), ("x", [])],
+)
+def test_ids_are_completed_in_the_case_that_was_begun(incomplete, names):
+    assert _ids(incomplete) == names

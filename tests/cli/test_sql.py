@@ -11,12 +11,14 @@ import shlex
 import subprocess
 import sys
 import time
+import uuid
 from pathlib import Path
 
 import pytest
 
 from mqtool.cli import sql_prompt
 from mqtool.cli.app import run
+from mqtool.cli.commands.sql import _plain
 from mqtool.scan.reading import Reading
 from tests.support.damage import damage_case
 from tests.support.stores import copy_store, store_fixture
@@ -218,3 +220,7 @@ def test_a_typed_exit_ends_the_prompt(monkeypatch):
     typed = iter(["SELECT 1;", "EXIT;"])
     monkeypatch.setattr("builtins.input", lambda _: next(typed))
     assert list(sql_prompt._typed()) == ["SELECT 1;"]
+
+
+def test_a_value_of_another_type_is_its_text():
+    assert _plain(uuid.UUID(int=7)) == "00000000-0000-0000-0000-000000000007"
