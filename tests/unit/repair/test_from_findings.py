@@ -4,8 +4,10 @@ from collections import Counter
 
 import pytest
 
-from mqtool.repair.changes import RebuildQueues, Truncate
-from mqtool.repair.from_findings import changes_of
+from mqtool.errors import RefusedError
+from mqtool.repair import from_findings
+from mqtool.repair.changes import RebuildIndex, RebuildQueues, SetAside, Truncate
+from mqtool.repair.from_findings import RepairProposal, changes_of, try_out
 from mqtool.store.store import open_store
 from mqtool.verify import Finding, Severity
 from tests.support.stores import fixture
@@ -55,3 +57,21 @@ def test_what_a_first_change_leaves_is_parted_in_one_pass(first, store, compared
     assert proposal.changes == (Truncate(store.commit_log.max_offset),)
     assert proposal.remaining == tuple(findings("queue-hole"))
     assert compared["=="] <= 2 * COUNT
+
+
+def test_changes_that_change_no_file_are_no_proposal_and_leave_what_was_found(store):
+    """The index is intact: rebuilt, it is the same."""
+    found = tuple(findings("queue-hole")[:1])
+    note = Finding("queue-hole", Severity.NOTE, "x", 0, 0, "T", 0)
+    tried = try_out(store, RepairProposal((RebuildIndex(),), ()), (*found, note))
+    assert tried == RepairProposal((), found)
+
+
+def test_a_refusal_for_another_reason_than_losses_is_not_an_answer(store, monkeypatch):
+    def refuse(*_arguments, **_options):
+        raise RefusedError("space", "no room", store.path)
+
+    monkeypatch.setattr(from_findings, "forecast_of", refuse)
+    proposal = RepairProposal((SetAside(("checkpoint",)),), ())
+    with pytest.raises(RefusedError, match="no room"):
+        try_out(store, proposal, ())

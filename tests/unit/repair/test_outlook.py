@@ -1,5 +1,6 @@
 """A repair never costs a message that is still in the store: judged before anything changes."""
 
+import errno
 import os
 
 import pytest
@@ -187,3 +188,24 @@ def test_a_damaged_index_is_previewed_by_one_start(predicted, tmp_path):
     index.write_bytes(data)
     plan = make_plan(root, RebuildIndex(), must_repair=True)
     assert (len(predicted), plan.forecast.lost_after) == (1, plan.forecast.physically_gone)
+
+
+def test_without_an_outlook_of_the_store_nothing_is_compared(tmp_path):
+    root = copy_store("dledger-5.5.0", tmp_path)
+    with open_store(root) as store:
+        preview = Preview(store, "5.5")
+    assert isinstance(preview.before, str)
+    assert preview.compare_with(root) == preview.before
+
+
+def test_a_preview_that_cannot_be_made_says_why(tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with open_store(root) as store:
+        preview = Preview(store, "5.5")
+        assert not isinstance(preview.before, str)
+
+        def full(*_arguments):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), "/tmp/preview")
+
+        monkeypatch.setattr("mqtool.repair.outlook._link", full)
+        assert preview.compare({}, ["checkpoint"]) == "/tmp/preview: a preview cannot be made: No space left on device"

@@ -28,6 +28,7 @@ from mqtool.repair import (
     RebuildMetadata,
     RebuildQueues,
     Redact,
+    RenameSegments,
     RepairFiles,
     SetAside,
     Trim,
@@ -36,10 +37,14 @@ from mqtool.repair import (
     apply,
     finalize,
     make_plan,
+    plan_executor,
     undo,
 )
 from mqtool.repair.gates import exclusive
-from mqtool.repair.paths import HOME
+from mqtool.repair.paths import HOME, inside
+from mqtool.repair.recovering import _FixedClock, _named_as
+from mqtool.repair.scratch import ScratchFiles
+from mqtool.repair.trees import remove_tree
 from tests.support.builder import StoreBuilder
 from tests.support.damage import held_lock
 from tests.support.rocketmq import sparse_copy
@@ -669,3 +674,100 @@ def check_refused_quickly(gate, action):
         action()
     assert caught.value.gate == gate, caught.value
     return caught.value
+
+
+def test_a_file_whose_kind_cannot_be_read(plan, root, monkeypatch):
+    lstat = os.lstat
+
+    def denied(path, **more):
+        if str(path).endswith("Roll"):
+            raise OSError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return lstat(path, **more)
+
+    monkeypatch.setattr(os, "lstat", denied)
+    with pytest.raises(RefusedError, match="Roll: path: cannot be read: Permission denied") as caught:
+        inside(root, "consumequeue/Roll/0")
+    assert caught.value.gate == "path"
+
+
+def test_an_old_file_that_cannot_be_kept(tmp_path, monkeypatch):
+    path, target = tmp_path / "file", tmp_path / "kept"
+    path.write_bytes(b"old")
+
+    def denied(*_arguments, **_options):
+        raise OSError(errno.EACCES, os.strerror(errno.EACCES))
+
+    monkeypatch.setattr(os, "link", denied)
+    with pytest.raises(PermissionError):
+        RepairFiles().keep(path, target)
+    assert (path.read_bytes(), target.exists()) == (b"old", False)
+
+
+def test_a_segment_that_is_where_it_belongs_to_be_renamed(root):
+    name = next((root / "commitlog").iterdir()).name
+    with pytest.raises(UsageError, match=f"{name}: expected a CommitLog file whose records belong at a free physical"):
+        make_plan(root, RenameSegments((f"commitlog/{name}",)))
+
+
+def test_a_file_outside_of_a_scratch_copy(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"of the store")
+    (tmp_path / "scratch").mkdir()
+    with pytest.raises(OSError, match="Read-only file system"):
+        ScratchFiles(tmp_path / "scratch").write_whole(path, b"new")
+    assert path.read_bytes() == b"of the store"
+
+
+def test_a_file_that_appears_in_a_directory_while_that_is_removed(tmp_path):
+    home, other = tmp_path / "home", tmp_path / "other"
+    home.mkdir()
+    other.mkdir()
+    (home / "a").write_bytes(b"x")
+    (home / "link").symlink_to(other)
+
+    class Late(RepairFiles):
+        def remove(self, path):
+            super().remove(path)
+            (home / "late").write_bytes(b"of another")
+
+    remove_tree(home, Late())
+    assert [path.name for path in home.iterdir()] == ["late"]
+    assert other.is_dir()
+
+
+def test_a_change_of_a_store_in_which_no_file_keeps_brokers_away(plan, root, monkeypatch):
+    """Neither the change nor its undo leaves one then."""
+    before = tree_digest(root)
+    monkeypatch.setattr(plan_executor, "barrier_directory", lambda _store: None)
+    seen = []
+    carry_out(plan, on_progress=lambda *_: seen.extend((root / "commitlog").iterdir()))
+    names = {path.name for path in seen}
+    assert names
+    assert all(name.isdigit() for name in names)
+    undo(root)
+    assert tree_digest(root) == before
+
+
+def test_a_recovery_that_fails_names_the_file_of_the_store_and_one_outside_as_it_is(tmp_path):
+    scratch = tmp_path / "scratch"
+    for path, named in ((scratch / "x", tmp_path / "x"), (tmp_path.parent / "y", tmp_path.parent / "y")):
+        with pytest.raises(StoreError) as caught, _named_as(tmp_path, scratch):
+            raise StoreError(f"of {path}", path)
+        assert (caught.value.path, str(named) in str(caught.value)) == (named, True)
+
+
+def test_a_clock_that_a_recovery_made_stand_still_waits_for_nothing():
+    clock = _FixedClock(5)
+    clock.sleep(1e9)
+    assert clock.now() == 5
+
+
+def test_the_first_index_file_is_rebuilt_without_one_before_it(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    first, second = sorted((root / "index").iterdir())[:2]
+    for path, reads in ((first, []), (second, [f"index/{first.name}"])):
+        data = path.read_bytes()
+        path.write_bytes(bytes(len(data)))
+        made = make_plan(root, RebuildIndex(path.name))
+        assert [read.path for read in made.reads if read.path.startswith("index/")] == reads
+        path.write_bytes(data)

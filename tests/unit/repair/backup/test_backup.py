@@ -16,7 +16,7 @@ from mqtool.engine import open_store
 from mqtool.engine.options import options_from_config
 from mqtool.errors import RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.jobs import atomic
-from mqtool.repair.backup import backup, create, restore, snapshots
+from mqtool.repair.backup import backup, create, order, restore, snapshots
 from mqtool.repair.backup.order import list_files
 from mqtool.repair.backup.pieces import PIECE, Pieces
 from mqtool.repair.backup.snapshots import load
@@ -633,3 +633,65 @@ def test_a_database_that_never_rests_is_refused(tmp_path, monkeypatch):
     with pytest.raises(RefusedError, match="rocksdbstore"):
         backup(root, tmp_path / "backup")
     assert snapshots(tmp_path / "backup") == []
+
+
+def test_a_database_whose_files_change_while_they_are_copied_is_copied_again(tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    database(root, 1)
+    copy, changed = create._SnapshotWriter._copy, []
+
+    def grows_after(self, name, limit):
+        entry = copy(self, name, limit)
+        if name == "rocksdbstore/MANIFEST-000001" and not changed:
+            changed.append(name)
+            with (root / name).open("ab") as manifest:
+                manifest.write(b"more\n")
+        return entry
+
+    monkeypatch.setattr(create._SnapshotWriter, "_copy", grows_after)
+    backup(root, tmp_path / "backup")
+    restore(tmp_path / "backup", tmp_path / "again")
+    assert changed
+    assert contents(tmp_path / "again") == contents(root)
+
+
+def test_bytes_after_the_end_of_a_file_that_was_cut_meanwhile_are_zeros(tmp_path):
+    path = tmp_path / "file"
+    path.write_bytes(b"0123456789")
+    descriptor = os.open(path, os.O_RDONLY)
+    assert create._read(descriptor, 4, 8, None) == b"456789\0\0"
+    assert create._read(descriptor, 4, 8, 6) == b"45\0\0\0\0\0\0"
+    os.close(descriptor)
+
+
+@pytest.mark.parametrize("name", ["consumequeue/Orders/1", "consumequeue/Orders/1/00000000000000000000"])
+def test_what_retention_removes_while_the_files_are_listed_is_left_out(name, tmp_path, monkeypatch):
+    root = copy_store("orders-5.5.0", tmp_path)
+    scan, gone = os.scandir, root / name
+
+    def then_removed(path):
+        if path == gone and gone.is_dir():
+            gone.rename(tmp_path / "gone")
+        entries = list(scan(path))
+        if path == gone.parent and gone.is_file():
+            gone.unlink()
+        return entries
+
+    monkeypatch.setattr(order.os, "scandir", then_removed)
+    listed = list_files(root, ["commitlog"])
+    assert not [
+        one for one in (*listed.first, *listed.derived, *listed.log, *listed.last) if one.startswith(f"{name}/")
+    ]
+    assert name not in listed.derived
+    assert "consumequeue/Orders/2/00000000000000000000" in listed.derived
+
+
+def test_a_backup_without_a_new_piece_syncs_nothing(tmp_path, monkeypatch):
+    synced = []
+    monkeypatch.setattr("mqtool.repair.backup.pieces.sync_directory", synced.append)
+    pieces = Pieces(tmp_path)
+    pieces.sync()
+    assert synced == []
+    pieces.add(b"x")
+    pieces.sync()
+    assert synced

@@ -3,20 +3,24 @@
 import json
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
+import msgspec
 import pytest
 
 import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.cli.commands.runbook import code_of
 from mqtool.cli.exits import ExitCode
-from mqtool.errors import StoreError, UsageError
+from mqtool.errors import NothingToChangeError, RefusedError, StoreError, UsageError
 from mqtool.formats import commit_log
-from mqtool.repair import Redact, apply, finalize, make_plan, undo
-from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, page, run, start_runbooks
-from mqtool.repair.runbooks.model import Case
+from mqtool.repair import Redact, SetAside, apply, finalize, make_plan, undo
+from mqtool.repair.runbooks import RUNBOOKS, Request, copy_runbooks, page, run, runner, start_runbooks
+from mqtool.repair.runbooks.model import Case, Detection, InPlaceChange
+from mqtool.repair.runbooks.protocol import Protocol
+from mqtool.repair.runbooks.steps import match
 from mqtool.store import Message
-from mqtool.verify import CATALOGUE
+from mqtool.verify import CATALOGUE, Finding, Severity
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import base_config, base_messages, damage_answers, damage_case, held_lock
@@ -591,3 +595,94 @@ def test_a_torn_end_is_cut_where_the_broker_cuts_it(base, tmp_path):
     finalize(root)
     found = run(RUNBOOKS["RB-08"], root, request)
     assert found.repaired, found.markdown()
+
+
+@pytest.fixture
+def case(tmp_path):
+    """A healthy store as a runbook sees it."""
+    with mqtool.open(copy_store("crash-5.5.0", tmp_path)) as store:
+        yield Case(store, Request(broker="5.5"))
+
+
+@pytest.mark.parametrize(("kind", "is_named"), [("nfs4", True), ("ext4", False), ("", False)])
+def test_a_store_on_a_network_is_named(kind, is_named, case, monkeypatch):
+    monkeypatch.setattr(start_runbooks, "file_system_of", lambda *_: kind)
+    found = start_runbooks._shared(case)
+    assert found.present == is_named
+    assert any(f"the store is on {kind}: locks of other hosts" in fact for fact in found.evidence) == is_named
+
+
+def test_an_unclean_stop_is_found_though_the_start_cannot_be_predicted(case):
+    predicted = start_runbooks._unclean(case)
+    assert (predicted.present, len(predicted.evidence)) == (True, 2)
+    case.start = "cannot be predicted"
+    found = start_runbooks._unclean(case)
+    assert (found.present, found.evidence) == (True, predicted.evidence[:1])
+
+
+def test_a_protocol_without_next_steps_has_no_list_of_them():
+    protocol = Protocol("RB-01", "test", Path("store"), "5.5")
+    protocol.add("detect", "done", "nothing found", ("a fact",))
+    assert "Next:" not in protocol.markdown()
+    assert protocol.markdown().endswith("```text\na fact\n```\n")
+    protocol.next_steps = ("mqtool verify store",)
+    assert protocol.markdown().endswith("Next:\n\n```sh\nmqtool verify store\n```\n")
+
+
+def rehearsed(monkeypatch, case, outcome):
+    """A run of RB-08 up to its plan, which ends as it is told."""
+
+    def plan(*_arguments, **_options):
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+    monkeypatch.setattr(runner, "make_plan", plan)
+    protocol = Protocol("RB-08", "test", case.root, "5.5")
+    change = InPlaceChange((SetAside(("abort",)),))
+    return runner._planned(protocol, RUNBOOKS["RB-08"], change, case, Detection(True)), protocol
+
+
+def test_a_plan_that_changes_nothing_is_no_plan_and_other_findings_have_their_runbooks(case, monkeypatch):
+    finding = Finding("queue-missing", Severity.ERROR, "consumequeue/T/0", 0, 0, "T", 0)
+    assert "RB-08" not in CATALOGUE["queue-missing"].runbooks
+    monkeypatch.setattr(Case, "verification", SimpleNamespace(findings=(finding,)))
+    plan, protocol = rehearsed(monkeypatch, case, NothingToChangeError("nothing", case.root))
+    assert plan is None
+    assert protocol.step("plan").summary == "no change of these files repairs this"
+    assert protocol.next_steps == (match(case.root, case.request),)
+
+
+def test_a_plan_that_is_refused_for_another_reason_than_losses_ends_the_run(case, monkeypatch):
+    with pytest.raises(RefusedError, match="no room"):
+        rehearsed(monkeypatch, case, RefusedError("space", "no room", case.root))
+
+
+def test_a_store_that_cannot_be_read_after_its_change_is_not_called_repaired(case, monkeypatch):
+    def fails(_case):
+        raise StoreError("Input/output error", case.root)
+
+    protocol = Protocol("RB-08", "test", case.root, "5.5")
+    book = msgspec.structs.replace(RUNBOOKS["RB-08"], detect=fails)
+    assert runner._prove(protocol, book, InPlaceChange(()), case, None) is False
+    step = protocol.step("verify")
+    assert (step.status, protocol.repaired) == ("failed", None)
+    assert "the store cannot be read" in step.summary
+
+
+def test_a_slave_that_has_more_than_its_master_is_cut_to_the_end_of_that(tmp_path):
+    for name, bodies in (("mine", [b"a", b"b", b"c"]), ("other", [b"a", b"b"])):
+        builder = StoreBuilder()
+        for body in bodies:
+            builder.put(body)
+        builder.write(tmp_path / name)
+        (tmp_path / name / "lock").write_bytes(b"lock")
+    mine = tmp_path / "mine"
+    before = tree_digest(mine)
+    request = Request(apply=True, backup_acknowledged=True, copies=(tmp_path / "other",))
+    found = run(RUNBOOKS["RB-14"], mine, request)
+    assert "messages after it that only this store has: 1" in found.step("detect").evidence
+    assert found.repaired, found.markdown()
+    assert [body for *_, body in messages(mine)] == [b"a", b"b"]
+    undo(mine)
+    assert tree_digest(mine) == before

@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 
+import numpy as np
 import pytest
 
 import mqtool
@@ -15,10 +16,17 @@ from mqtool.engine.start.detect import options_for
 from mqtool.errors import LayoutError, RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
+from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.jobs import atomic
+from mqtool.rebuild.files import OutputFiles
+from mqtool.records.frames import Frames
 from mqtool.repair.outlook import Preview
-from mqtool.repair.salvage import SalvageOptions, salvage
+from mqtool.repair.salvage import SalvageOptions, merge, new_store, salvage
+from mqtool.repair.salvage.fields import correct_fields
 from mqtool.repair.salvage.filler import LARGEST, fillers
+from mqtool.repair.salvage.merge import Run
+from mqtool.repair.salvage.new_log import KeptLog
+from mqtool.repair.salvage.unit_evidence import UnitEvidence
 from mqtool.store import Message
 from mqtool.verify import Severity, verify
 from tests.cli.answers import problems
@@ -759,3 +767,125 @@ def test_a_batch_queue_whose_messages_have_expired_continues_at_its_queue_offset
     with mqtool.open(tmp_path / "new", config) as store:
         assert [store.queue("BatchTopic", number).max_offset for number in range(2)] == ends
     assert errors(tmp_path / "new") == set()
+
+
+def test_a_record_that_a_copy_has_intact_is_not_made_again_from_its_unit(tmp_path):
+    """Its magic code is damaged in the master; the unit there would confirm it too."""
+    master = copy_store("ha-5.5.0/store-master", tmp_path)
+    slave = copy_tree(fixture("ha-5.5.0/store-slave"), tmp_path / "slave")
+    whole = records(master)
+    with mqtool.open(master) as store:
+        message = sorted(store.messages(), key=lambda one: one.physical_offset)[3]
+    written(master, message, "magic_code", 1, 4)
+    found = salvage(master, tmp_path / "new", SalvageOptions(copies=(slave,)))
+    assert records(tmp_path / "new") == whole
+    assert found.records_by_copy[1] == 1
+
+
+def test_a_copy_without_a_part_of_the_log_does_not_count_as_different(tmp_path):
+    root, copy = copy_store("orders-5.5.0", tmp_path), copy_store("orders-5.5.0", tmp_path / "copy")
+    for path in sorted((copy / "commitlog").iterdir())[1:]:
+        path.unlink()
+    whole = records(root)
+    found = salvage(root, tmp_path / "new", SalvageOptions(copies=(copy,)))
+    assert (found.is_complete, found.conflicts, found.records_by_copy[1]) == (True, 0, 0)
+    assert records(tmp_path / "new") == whole
+
+
+def test_records_that_differ_are_counted_beyond_those_that_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(merge, "_NOTED", 1)
+    master = copy_store("ha-5.5.0/store-master", tmp_path)
+    slave = copy_tree(fixture("ha-5.5.0/store-slave"), tmp_path / "slave")
+    with mqtool.open(slave) as store:
+        messages = sorted(store.messages(), key=lambda one: one.physical_offset)[2:5]
+    for message in messages:
+        written(slave, message, "flag", 77, 4)
+    found = salvage(master, tmp_path / "new", SalvageOptions(copies=(slave,)))
+    assert found.conflicts == 3
+    named = [
+        str(one.physical_offset) for one in messages if any(str(one.physical_offset) in note for note in found.notes)
+    ]
+    assert named == [str(messages[0].physical_offset)]
+
+
+def test_waiting_timer_messages_that_damage_hides_count_as_none(tmp_path, monkeypatch):
+    def damaged(_store):
+        raise StoreError("cannot be read", tmp_path)
+
+    root = copy_store("orders-5.5.0", tmp_path)
+    monkeypatch.setattr(new_store, "waiting_messages", damaged)
+    with mqtool.open(root) as store:
+        assert new_store._waiting_timers(store) == 0
+
+
+def frames_of(bodies, start=0):
+    """Records with these bodies, one after the other from a physical offset on."""
+    builder = StoreBuilder()
+    for body in bodies:
+        builder.put(body)
+    data = b"".join(bytes(builder.segments[0][put.physical_offset :][: put.size]) for put in builder.puts)
+    sizes = np.array([put.size for put in builder.puts], np.int64)
+    return Frames(memoryview(data), start, np.cumsum(sizes) - sizes, sizes)
+
+
+def test_records_after_a_hole_that_is_too_short_for_a_filler_are_left_out_up_to_one_that_fits(tmp_path):
+    with OutputFiles(tmp_path / "log") as files:
+        log = KeptLog(files, 1 << 16, lambda _start, _end: False)
+        first = Run(0, frames_of([b"one"]))
+        log.add(first)
+        end = log.end
+        log.add(Run(0, frames_of([b"two", b"three"], end + 5)))
+        assert (log.unplaced, log.records) == ([end + 5], 2)
+        assert log.holes[-1].end > end + MIN_RECORD_SIZE
+        alone = log.end + MIN_RECORD_SIZE - 1
+        before = log.end
+        log.add(Run(0, frames_of([b"four"], alone)))
+        assert (log.unplaced[1:], log.records, log.end) == ([alone], 2, before)
+
+
+def test_no_frames_are_corrected_to_none(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    nothing = frames_of([b"x"]).select(slice(0, 0))
+    with mqtool.open(root) as store:
+        assert UnitEvidence(store).queued(nothing) is nothing
+        assert merge.Merge([store], [])._correct(0, nothing) is nothing
+
+
+def test_what_no_record_proves_is_no_evidence(tmp_path):
+    """Units that lead out of the log, to other bytes, or to no message at all."""
+    root = copy_store("orders-5.5.0", tmp_path)
+    path = root / "consumequeue/Orders/0/00000000000000000000"
+    units = bytearray(path.read_bytes())
+    units[20:40] = CONSUME_QUEUE_UNIT.struct.pack(1 << 40, 200, 0)
+    units[40:60] = CONSUME_QUEUE_UNIT.struct.pack(0, (1 << 31) - 1, 0)
+    path.write_bytes(units)
+    with mqtool.open(root) as store:
+        evidence = UnitEvidence(store)
+        number = next(n for n, one in enumerate(evidence._queues) if (one.topic, one.queue_id) == ("Orders", 0))
+        end = evidence._queues[number].max_offset
+        assert [evidence._agrees(number, at) for at in (-1, 0, 1, 2, 3, end + 1000)] == [
+            None,
+            True,
+            False,
+            False,
+            True,
+            None,
+        ]
+        assert evidence._nearest(number, range(1, 3)) is None
+        assert [evidence._nearest(number, range(1, 9)), evidence._nearest(number, range(2, -1, -1))] == [3, 0]
+        assert evidence._corrected_record(0, 1 << 40, 200) is None
+
+
+def test_a_damaged_queue_id_is_left_as_it_is_and_a_born_time_without_any_valid_time_too():
+    frames = frames_of([b"x"])
+    data = bytearray(frames.view)
+    for name, width in (("queue_id", 4), ("store_timestamp", 8), ("born_timestamp", 8)):
+        at = commit_log.field_offset(name)
+        data[at : at + width] = (-5).to_bytes(width, "big", signed=True)
+    harmed = Frames(memoryview(data), 0, frames.positions, frames.sizes)
+    same, changed = correct_fields(harmed, 0)
+    assert (bytes(same.view), changed) == (bytes(data), [])
+    made, changed = correct_fields(harmed, 1_700_000_000_000)
+    assert changed == [0]
+    assert made.column("store_timestamp").tolist() == [1_700_000_000_000]
+    assert made.column("queue_id").tolist() == [-5]

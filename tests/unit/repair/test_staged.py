@@ -1,0 +1,48 @@
+"""What becomes of a built result in a plan: steps, files that were read, and notes."""
+
+import shutil
+
+from mqtool.rebuild.result import Result
+from mqtool.records.dispatched import Oddity
+from mqtool.repair.derived import _add_notes, _replace_queue
+from mqtool.repair.plan_builder import _described, steps_of
+from mqtool.repair.staged_files import StagedFiles
+from mqtool.store.store import open_store
+from tests.support.stores import copy_store, store_fixture
+
+
+def test_an_extension_whose_queue_has_no_message_stays_and_its_queue_says_so(tmp_path):
+    config = store_fixture("cqext-5.5.0").config
+    root = copy_store("cqext-5.5.0", tmp_path)
+    for kind in ("consumequeue", "consumequeue_ext"):
+        topic = next(path for path in (root / kind).iterdir() if (path / "0").is_dir() and any((path / "0").iterdir()))
+        shutil.copytree(topic / "0", topic / "77")
+        for path in (topic / "77").iterdir():
+            path.write_bytes(bytes(path.stat().st_size))
+    with open_store(root, config) as store:
+        staged = StagedFiles(root)
+        for kind in ("consumequeue", "consumequeue_ext"):
+            directory = next((root / kind).glob("*/77"))
+            _replace_queue(store, kind, directory, tmp_path / "out", staged, is_foreign=False)
+    (note,) = staged.notes
+    assert note.startswith("consumequeue/")
+    assert note.endswith("/77: the log holds no message of this queue; it is left as it is")
+    assert (staged.removed, staged.files) == (set(), {})
+
+
+def test_what_dispatch_finds_odd_in_a_record_is_a_note_of_the_plan(tmp_path):
+    staged, result = StagedFiles(tmp_path), Result()
+    result.oddities.add(Oddity(4711, "its light queues are not named"))
+    _add_notes(result, staged)
+    assert staged.notes == ["physical offset 4711: its light queues are not named"]
+
+
+def test_a_file_that_is_neither_there_nor_made_is_no_step_and_nothing_that_was_read(tmp_path):
+    root = copy_store("orders-5.5.0", tmp_path)
+    with open_store(root) as store:
+        staged = StagedFiles(root, removed={"config/nothing.json", "checkpoint"})
+        staged.reads |= {"config/nothing.json": True, "checkpoint": True, "config/topics.json": True}
+        steps = steps_of(staged)
+        plan = _described(store, (), staged, steps, None)
+    assert [step.path for step in steps] == ["checkpoint"]
+    assert [read.path for read in plan.reads] == ["config/topics.json"]
