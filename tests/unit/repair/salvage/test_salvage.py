@@ -5,9 +5,11 @@ import errno
 import json
 import os
 import shutil
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 import mqtool
 from mqtool.cli.app import run as cli
@@ -25,7 +27,7 @@ from mqtool.repair.salvage import SalvageOptions, merge, new_store, salvage
 from mqtool.repair.salvage.fields import correct_fields
 from mqtool.repair.salvage.filler import LARGEST, fillers
 from mqtool.repair.salvage.merge import Run
-from mqtool.repair.salvage.new_log import KeptLog
+from mqtool.repair.salvage.new_log import KeptLog, MovedLog
 from mqtool.repair.salvage.unit_evidence import UnitEvidence
 from mqtool.store import Message
 from mqtool.verify import Severity, verify
@@ -889,3 +891,55 @@ def test_a_damaged_queue_id_is_left_as_it_is_and_a_born_time_without_any_valid_t
     assert changed == [0]
     assert made.column("store_timestamp").tolist() == [1_700_000_000_000]
     assert made.column("queue_id").tolist() == [-5]
+
+
+def test_a_record_that_reaches_past_the_end_of_a_range_is_left_out():
+    frames = frames_of([b"one", b"two", b"three"], 1000)
+    first, second = (int(size) for size in frames.sizes[:2])
+    runs = [[(run.start, run.end) for run in merge._split(frames, 0, end)] for end in (None, 1000 + first + 1, 1001)]
+    assert runs == [[(1000, 1000 + int(frames.sizes.sum()))], [(1000, 1000 + first)], []]
+    apart = frames.select([0, 2])
+    assert [run.start for run in merge._split(apart, 0, 1000 + first + second)] == [1000]
+
+
+def test_records_that_follow_each_other_in_two_runs_leave_no_hole(tmp_path):
+    with OutputFiles(tmp_path / "log") as files:
+        log = MovedLog(files, 1 << 16, lambda _start, _end: False)
+        log.add(Run(0, frames_of([b"one"], 500)))
+        log.add(Run(0, frames_of([b"two"], log.end)))
+        assert (log.holes, log.records) == ([], 2)
+        end = log.end
+        log.add(Run(0, frames_of([b"three"], end + 7)))
+        assert [(hole.start, hole.end) for hole in log.holes] == [(end, end + 7)]
+
+
+def test_units_vouch_for_no_record_of_another_size_or_with_another_length_of_topic(tmp_path):
+    root = copy_store("txbits-4.9.7", tmp_path)
+    with mqtool.open(root) as store:
+        message = next(one for one in store.messages() if one.topic == "TxBits" and one.sys_flag & 4 == 0)
+        evidence = UnitEvidence(store)
+        number = int(np.searchsorted(evidence._units.physical, message.physical_offset))
+        record = store.commit_log.record_at(message.physical_offset)
+        assert evidence._is_of(number, record)
+        assert not evidence._is_of(number, replace(record, topic=b"TxBitsX"))
+        prepared = bytearray(store.commit_log.read(message.physical_offset, message.store_size))
+        at = commit_log.field_offset("sys_flag")
+        prepared[at : at + 4] = (record.sys_flag | 4).to_bytes(4, "big")
+        sizes = np.array([message.store_size], np.int64)
+        frames = Frames(memoryview(prepared), message.physical_offset, np.zeros(1, np.int64), sizes)
+        assert evidence._unprepared(frames) is not frames
+        evidence._units.size[number] += 1
+        assert evidence._unprepared(frames) is frames
+
+
+def test_bytes_that_cannot_be_read_are_no_evidence(tmp_path, monkeypatch):
+    def unreadable(*_arguments):
+        raise StoreError("cannot be read: Input/output error", tmp_path)
+
+    root = copy_store("orders-5.5.0", tmp_path)
+    with mqtool.open(root) as store:
+        evidence = UnitEvidence(store)
+        physical, size = int(evidence._units.physical[0]), int(evidence._units.size[0])
+        assert evidence._corrected_record(0, physical, size) is not None
+        monkeypatch.setattr(evidence, "_log", SimpleNamespace(read=unreadable))
+        assert evidence._corrected_record(0, physical, size) is None
