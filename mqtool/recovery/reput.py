@@ -72,7 +72,7 @@ def _reput_segment(
     state: StoreState, check: RecordCheck, dispatcher: StartDispatch, file: SimulatedFile, position: int
 ) -> None:
     size, done = file.wrote - position, 0
-    while done < size:
+    while True:
         scan = scan_of(check, state.segments.reader(file), file, file.wrote, position)
         for frames, _ in scan:
             dispatcher.dispatch(frames)

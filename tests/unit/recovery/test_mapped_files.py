@@ -11,7 +11,8 @@ from mqtool.errors import UnreadableError
 from mqtool.formats.release import V4_9, V5_5, Release
 from mqtool.recovery.action_log import Action, ActionLog, StartFailed
 from mqtool.recovery.dledger_files import LedgerFiles
-from mqtool.recovery.mapped_files import Entry, Segments, list_entries
+from mqtool.recovery.mapped_files import Entry, Segments, SimulatedFile, list_entries
+from mqtool.recovery.state import SegmentFiles
 
 SIZE = 1000
 DIRECTORY = Path("log")
@@ -165,3 +166,48 @@ def test_a_directory_that_cannot_be_listed_is_not_taken_as_empty(tmp_path, monke
 
 def test_a_path_with_a_nul_does_not_exist(tmp_path):
     assert list_entries(tmp_path / "a\0b") is None
+
+
+def test_a_directory_of_the_size_of_a_file_cannot_be_loaded_by_4_9():
+    odd = entry(name(1000), is_directory=True)
+    with pytest.raises(StartFailed, match=rf"load file log/{name(1000)} error .*Is a directory"):
+        Segments(DIRECTORY, SIZE, ActionLog()).load([entry(name(0)), odd], release=V4_9)
+
+
+def test_a_directory_with_a_file_whose_size_the_system_does_not_say_is_not_judged(tmp_path, monkeypatch):
+    system = Path.stat
+
+    def failing(self, **options):
+        if self.name == name(0):
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return system(self, **options)
+
+    (tmp_path / name(0)).touch()
+    monkeypatch.setattr(Path, "stat", failing)
+    with pytest.raises(UnreadableError, match="cannot be listed: Input/output error"):
+        list_entries(tmp_path)
+
+
+def descriptors() -> int:
+    return sum(1 for _ in Path("/proc/self/fd").iterdir())
+
+
+def test_only_so_many_segments_are_open_and_each_is_read_as_its_own(tmp_path):
+    count = 40
+    files = []
+    for number in range(count):
+        (tmp_path / name(number)).write_bytes(bytes([number]))
+        files.append(SimulatedFile(tmp_path / name(number), number, 1))
+    opened, before = SegmentFiles(), descriptors()
+    assert [opened.reader(file)(0, 1)[0] for file in [*files, *files[::-1]]] == [*range(count), *reversed(range(count))]
+    assert descriptors() - before == 16
+    opened.close()
+    assert descriptors() == before
+
+
+def test_each_fault_and_question_is_logged_once():
+    actions = ActionLog()
+    for log in (actions.log_reason, actions.log_accepted, actions.log_undecided):
+        for words in ("one", "two", "one"):
+            log(words)
+    assert (actions.why, actions.accepted, actions.undecided) == (["one", "two"],) * 3

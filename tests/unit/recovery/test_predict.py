@@ -3,6 +3,7 @@
 import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -10,12 +11,13 @@ import pytest
 from mqtool.errors import NotAStoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import checkpoint, commit_log, timer
 from mqtool.formats.release import Release
-from mqtool.recovery import Outcome, predict
-from mqtool.recovery.losses import Claims, places
+from mqtool.recovery import Outcome, predict, reput
+from mqtool.recovery.losses import Claims, losses_of, places
+from mqtool.recovery.proof import prove
 from mqtool.recovery.settings import read_config, settings_of
 from tests.support.damage import held_lock
 from tests.support.stores import copy_store, shape_keys, store_fixture, tree_digest
-from tests.unit.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, named, patch
+from tests.unit.recovery.stores import QUEUE_FILE, SEGMENT, StoreWriter, named, patch, settings
 
 KEYS = {
     "mappedFileSizeCommitLog": SEGMENT,
@@ -477,3 +479,51 @@ def test_a_slave_of_4_9_waits_for_ever_at_a_record_that_a_master_skips(broker_id
 def test_the_release_of_a_store_that_does_not_exist_yet_is_assumed(tmp_path):
     found = predict(tmp_path)
     assert (found.release, found.release_evidence) == ("5.5", "assumed: unknown from the store")
+
+
+def test_a_further_queue_whose_directory_is_a_file_gets_no_units(store):
+    lost = LAST + 1
+    store.put(stored=named(INNER_MULTI_DISPATCH="%LMQ%a", INNER_MULTI_QUEUE_OFFSET="0"))
+    keys = {"enableLmq": "true", "enableMultiDispatch": "true"}
+    made = start(store, "4.9", keys=keys).files.created
+    assert any("%LMQ%a" in str(path) for path in made)
+    (store.root / "consumequeue" / "%LMQ%a").write_bytes(b"")
+    found = start(store, "4.9", keys=keys)
+    assert found.runs
+    assert not any("%LMQ%a" in str(path) for path in found.files.created)
+    assert found.after_start == (0, store.end)
+    assert f"Orders/0@{lost}" not in found.lost
+
+
+def test_messages_that_only_units_remember_are_lost_with_their_queue(store):
+    for number in range(3):
+        store.segment(number).write_bytes(bytes(SEGMENT))
+    found = start(crashed(store))
+    assert found.lost == {"Orders/0": ((0, LAST),)}
+
+
+def test_index_files_without_room_for_an_entry_are_refused(store):
+    store.put(stored=named(KEYS="k"))
+    found = start(crashed(store), "4.9", keys={"maxIndexNum": 1})
+    assert "maxIndexNum is too small" in f"{found.refusal} {found.hung}"
+
+
+@pytest.mark.parametrize("position", [-1, SEGMENT, SEGMENT + 1])
+def test_dispatch_does_not_move_where_a_file_of_the_log_has_no_data(position):
+    log = SimpleNamespace(
+        min_offset=0,
+        find=lambda _offset, or_first: SimpleNamespace(base=0, wrote=SEGMENT),
+        remainder=lambda _offset: position,
+    )
+    state = SimpleNamespace(log=log, reput_from=5)
+    reput._reput(state, None, None)
+    assert state.reput_from == 5
+
+
+def test_units_of_a_queue_that_nobody_reads_after_the_start_are_lost_messages(store):
+    """As of a queue whose directory the start deletes."""
+    none, claims = np.empty(0, np.int64), Claims(np.array([3, 4]), np.array([300, 400]))
+    proof = prove(settings(store.root), [])
+    assert losses_of(proof, {("Gone", 0): claims, ("Empty", 0): Claims(none, none)}, {}, 500).lost == {
+        ("Gone", 0): ((3, 4),)
+    }

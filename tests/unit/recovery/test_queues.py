@@ -216,3 +216,21 @@ def test_files_that_get_a_unit_take_memory_for_their_units_only(tmp_path, is_new
     assert resident() - before < len(paths) * size // 2  # a huge page each is a third
     assert all(file.unit_at(1).tolist() == (100, 100, 7) for file in files)
     assert not any(file.units()["size"][[0, 2, -1]].any() for file in files[:3])
+
+
+def test_the_minimum_is_found_before_an_empty_last_file(tmp_path, directory):
+    write_queue(directory, [*units(PER_FILE), bytes(20)])
+    made = recovered(tmp_path)
+    assert [file.wrote for file in made.files.files] == [QUEUE_FILE, 0]
+    made.correct_min(500)
+    assert made.min_offset == 5
+
+
+def test_a_file_that_begins_inside_of_a_unit_and_has_no_whole_one_leaves_the_minimum(tmp_path, directory):
+    write_queue(directory, units(PER_FILE))
+    (directory / f"{0:020d}").rename(directory / f"{10:020d}")
+    made = queue(tmp_path)
+    made.files.files[0].wrote = 15
+    before = made.min_offset
+    made.correct_min(500)
+    assert made.min_offset == before
