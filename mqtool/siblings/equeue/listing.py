@@ -62,13 +62,11 @@ def is_store(path: Path) -> bool:
 
     Raises:
         UnreadableError: it cannot be listed.
+        OSError: the system does not say what is there.
     """
-    try:
-        return any(_chunks(path / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)[0]) or (
-            (path / equeue.QUEUE_CHUNKS).is_dir() and bool(_queues(path / equeue.QUEUE_CHUNKS)[0])
-        )
-    except OSError:
-        return False
+    return any(_chunks(path / equeue.MESSAGE_CHUNKS, equeue.MESSAGE_PREFIX)[0]) or (
+        (path / equeue.QUEUE_CHUNKS).is_dir() and bool(_queues(path / equeue.QUEUE_CHUNKS)[0])
+    )
 
 
 def list_store(root: Path) -> Listing:

@@ -217,10 +217,10 @@ def _missing(store: EQueueStore, comparison: _Comparison) -> Iterator[Finding]:
             yield finding("equeue-entry-missing", Severity.ERROR, path, detail, _REBUILD)
     for position, count in comparison.with_several_entries():
         message = comparison.message_at(position)
-        if message is not None:
-            path = store.path / equeue.QUEUE_CHUNKS / message.topic / str(message.queue_id)
-            detail = f"the message at {position} has {count} entries"
-            yield finding("equeue-entry-twice", Severity.ERROR, path, detail, _REBUILD)
+        assert message is not None
+        path = store.path / equeue.QUEUE_CHUNKS / message.topic / str(message.queue_id)
+        detail = f"the message at {position} has {count} entries"
+        yield finding("equeue-entry-twice", Severity.ERROR, path, detail, _REBUILD)
 
 
 def _is_deleted(queue: QueueFiles) -> bool:

@@ -120,9 +120,9 @@ class TFChunkFile(FrameFile):
         frame = self.frame_at(place, self.written, tfchunk.MAX_RECORD_SIZE)
         return frame if isinstance(frame, InvalidFrame) else self.decode(frame)
 
-    def read_record_before(self, end: int) -> StoredRecord | InvalidFrame:
-        """Reads the record whose frame ends at a data position."""
-        frame = self.frame_before(end, 0, tfchunk.MAX_RECORD_SIZE)
+    def read_record_before(self, end: int, start: int) -> StoredRecord | InvalidFrame:
+        """Reads the record whose frame ends at a data position, and begins at or after another."""
+        frame = self.frame_before(end, start, tfchunk.MAX_RECORD_SIZE)
         return frame if isinstance(frame, InvalidFrame) else self.decode(frame)
 
     def decode(self, frame: Frame) -> StoredRecord | InvalidFrame:

@@ -23,9 +23,7 @@ def salvage_chunk(database: TFChunkDb, chunk: TFChunkFile) -> ChunkReport:
         found.forwards.append(record)
         start = record.frame.end
     end = chunk.written
-    while end > start and isinstance(record := chunk.read_record_before(end), StoredRecord):
-        if record.frame.start < start:
-            break
+    while end > start and isinstance(record := chunk.read_record_before(end, start), StoredRecord):
         found.backwards.insert(0, record)
         end = record.frame.start
     found.between = list(_between(chunk, start, end))

@@ -172,8 +172,8 @@ def _frames(chunk: TFChunkFile, places: "_Places") -> Iterator[Finding]:
 def _backwards(chunk: TFChunkFile, stop: int) -> Iterator[Finding]:
     """Reports the end of the damage, found by reading the chunk backwards."""
     end = chunk.written
-    while end > stop:
-        found = chunk.read_record_before(end)
+    while True:
+        found = chunk.read_record_before(end, stop)
         if isinstance(found, InvalidFrame):
             detail = f"backwards: {found.detail}"
             yield finding("tfchunk-frames-backward", Severity.ERROR, chunk.path, detail, _BACKUP, HEADER_SIZE + end)

@@ -1,15 +1,19 @@
 """EQueue's broker continues in the chunk whose file is the last in the list, whatever number its header states."""
 
+import os
 import shutil
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from mqtool.errors import StoreError
 from mqtool.formats import equeue_message
+from mqtool.siblings.equeue import serve
+from mqtool.siblings.equeue.appender import ChunkAppender
 from mqtool.siblings.equeue.explain import explain
 from mqtool.siblings.equeue.settings import EQueueSettings
-from mqtool.siblings.equeue.start import start
+from mqtool.siblings.equeue.start import LoadedChunk, start
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.verify import verify
 from mqtool.siblings.equeue.writer import EQueueWriter
@@ -127,3 +131,87 @@ def add_queue(root: Path) -> None:
 def missing_entries(root: Path) -> list[Severity]:
     with EQueueStore(root) as store:
         return [one.severity for one in verify(store) if one.code == "equeue-entry-missing"]
+
+
+def test_a_last_file_whose_next_number_no_file_has_deletes_none(root):
+    (root / "message-chunks/message-chunk-000000001").unlink()
+    misnumbered(root / "message-chunks")
+    found = explain(root)
+    assert "the broker continues there" in found.silent[0]
+    assert "is deleted" not in found.silent[0]
+
+
+# --- what is served ----------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def served(root):
+    found = start(root, SETTINGS, equeue_message.CURRENT)
+    yield found
+    found.close()
+
+
+def unserved(found):
+    queue = found.queues["Orders", 0]
+    return list(serve.unserved_entries(found, queue, SETTINGS, equeue_message.CURRENT))
+
+
+def test_every_entry_of_a_healthy_queue_is_served(served):
+    assert unserved(served) == []
+
+
+def test_entries_of_a_queue_file_that_is_cut_meanwhile_are_none(served):
+    queue = served.queues["Orders", 0]
+    assert not queue.current.completed
+    os.truncate(queue.current.file.path, 128 + 12)
+    first = queue.current.number * SETTINGS.queue_chunk_entries
+    found = [(one.queue_offset, one.exception, one.message) for one in unserved(served)]
+    assert found == [(offset, None, "no entry") for offset in range(first + 1, queue.next_offset)]
+
+
+def test_entries_after_the_end_of_a_queue_or_of_its_chunk_are_none(served):
+    queue = served.queues["Orders", 0]
+    assert serve._entry(queue, queue.next_offset, SETTINGS) is None
+    queue.chunks[0].data_end = 5 * 12
+    assert [one.queue_offset for one in unserved(served)] == list(range(5, 10))
+    assert {(one.step, one.message) for one in unserved(served)} == {("queue", "no entry")}
+
+
+def test_a_position_right_before_the_end_of_a_full_chunk_has_no_room_for_a_record(served):
+    """Chunk.TryReadForwardInternal of ECommon 2.6.5 throws there."""
+    chunk = served.messages[0]
+    assert chunk.completed
+    with pytest.raises(serve.ServeError, match="No enough space even for length prefix and suffix") as caught:
+        serve.message(served, chunk.data_end - 3, SETTINGS, equeue_message.CURRENT)
+    assert (caught.value.name, f"data position: {chunk.data_end - 3}" in str(caught.value)) == (
+        "ChunkReadException",
+        True,
+    )
+
+
+def test_a_record_whose_lengths_lead_out_of_it_cannot_be_decoded(root):
+    path = root / "message-chunks/message-chunk-000000000"
+    with path.open("r+b") as file:
+        file.seek(128 + 4 + 8)  # after the length and the position: the length of the message id
+        file.write(b"\xff\xff\xff\x7f")
+    found = start(root, SETTINGS, equeue_message.CURRENT)
+    try:
+        assert [(one.queue_offset, one.exception) for one in unserved(found)] == [(0, "ArgumentException")]
+    finally:
+        found.close()
+
+
+# --- the writer --------------------------------------------------------------------------------------------------
+
+
+def test_a_writer_begins_the_next_chunk_after_a_last_one_that_is_full(tmp_path):
+    made = ChunkAppender(tmp_path / "chunks", "message-chunk-", 100)
+    made.flush(sync=True)  # nothing is written yet
+    made.resume(LoadedChunk(SimpleNamespace(path=tmp_path / "absent"), 6, 100, True, 90))
+    assert list(tmp_path.iterdir()) == []
+    assert made.append(lambda position: position.to_bytes(8, "little")) == 700
+    made.flush()
+    made.flush(sync=True)
+    made.close()
+    (path,) = (tmp_path / "chunks").iterdir()
+    assert (path.name, path.read_bytes()[128:136]) == ("message-chunk-000000007", (700).to_bytes(8, "little"))

@@ -4,14 +4,17 @@ import json
 import os
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
+import numpy as np
 import pytest
 from msgspec.structs import replace
 
 from mqtool.cli.app import run
-from mqtool.errors import CorruptionError
+from mqtool.errors import CorruptionError, StoreError
 from mqtool.records.damage import Damage
-from mqtool.siblings.equeue import appender, rebuild, salvage
+from mqtool.siblings.equeue import appender, message_table, rebuild, salvage, verify_queues
+from mqtool.siblings.equeue.chunk import ChunkFile
 from mqtool.siblings.equeue.settings import EQueueSettings
 from mqtool.siblings.equeue.store import EQueueStore
 from mqtool.siblings.equeue.verify import verify
@@ -324,3 +327,121 @@ def test_a_completed_chunk_in_which_only_the_footer_is_damaged_has_lost_no_messa
         file.write(bytes(128))
     assert read_damage(tmp_path / "store") == []
     assert not any(report.damage for report in salvage.salvage(tmp_path / "store", tmp_path / "new", SMALL_CHUNKS))
+
+
+def test_records_after_two_damaged_ones_are_found_though_the_second_states_its_place(tmp_path):
+    positions = written(tmp_path / "store", 20)
+    damage(tmp_path / "store", positions[5])
+    damage(tmp_path / "store", positions[6])
+    with EQueueStore(tmp_path / "store") as store:
+        items = list(store.messages())
+    assert [one.record.queue_offset for one in items if not isinstance(one, Damage)] == [*range(5), *range(7, 20)]
+
+
+@pytest.mark.parametrize("stated", [None, 4096 + 7], ids=["no record", "inside of a chunk"])
+def test_a_chunk_without_a_header_and_a_place_has_that_of_its_name(stated, tmp_path):
+    written(tmp_path / "store", 100, SMALL_CHUNKS)
+    path = chunk_path(tmp_path / "store", 1)
+    overwrite(path, 0, ZEROS)
+    if stated is None:
+        overwrite(path, 128, bytes(4))
+    else:
+        overwrite(path, 128 + ChunkFile.position_field, stated.to_bytes(8, "little"))
+    with EQueueStore(tmp_path / "store") as store:
+        reports = salvage.scan(store)
+        rows = {report.chunk.path.name: report for report in reports}
+        assert rows[path.name].chunk.header.chunk_number == 1
+        assert rows[path.name].records
+        assert bool(rows[path.name].damage) == (stated is None)
+
+
+def test_a_queue_chunk_without_a_header_is_not_scanned_for_messages(tmp_path):
+    written(tmp_path / "store", 10)
+    (path,) = (tmp_path / "store").glob("queue-chunks/*/*/queue-chunk-*")
+    overwrite(path, 0, ZEROS)
+    with EQueueStore(tmp_path / "store") as store:
+        assert dict(store.entries(store.queues[0])) == {}
+        assert path in store.unread
+        assert [report.chunk.path for report in salvage.scan(store)] == [chunk_path(tmp_path / "store")]
+
+
+def test_a_message_that_cannot_be_read_a_second_time_is_left_out(tmp_path, monkeypatch):
+    """A failing disk gave it once; the damage is then larger."""
+    positions = written(tmp_path / "store", 20)
+    damage(tmp_path / "store", positions[3])
+    overwrite(chunk_path(tmp_path / "store"), positions[-1] + 128 - 4, b"\x7f\x7f\x7f\x7f")
+    real, asked = EQueueStore.read, []
+
+    def once(self, chunk, at):
+        asked.append(at)
+        return real(self, chunk, positions[3] if at == positions[10] and asked.count(at) > 1 else at)
+
+    with EQueueStore(tmp_path / "store") as store:
+        (whole,) = salvage.scan(store)
+        asked.clear()
+        monkeypatch.setattr(EQueueStore, "read", once)
+        (found,) = salvage.scan(store)
+    lost = {one.frame.start for one in whole.records} - {one.frame.start for one in found.records}
+    assert lost <= {positions[10]}
+
+
+def test_queues_of_a_topic_that_can_be_no_folder_are_not_written(tmp_path):
+    written(tmp_path / "store", 3)
+    path = chunk_path(tmp_path / "store")
+    path.write_bytes(path.read_bytes().replace(b"Orders", b"../../"))
+    words = r"a message states topic '../../', which cannot name a directory"
+    with EQueueStore(tmp_path / "store") as store, pytest.raises(StoreError, match=words):
+        rebuild.write_queues(store, tmp_path / "new", SETTINGS)
+    assert not (tmp_path / "new").exists()
+
+
+def test_a_queue_without_messages_is_not_written(tmp_path):
+    written(tmp_path / "store", 3)
+    (tmp_path / "store/queue-chunks/Empty/0").mkdir(parents=True)
+    with EQueueStore(tmp_path / "store") as store:
+        plans = rebuild.write_queues(store, tmp_path / "new", SETTINGS)
+    assert {plan.topic: len(plan.entries) for plan in plans} == {"Empty": 0, "Orders": 3}
+    assert [path.name for path in (tmp_path / "new/queue-chunks").iterdir()] == ["Orders"]
+
+
+def test_an_entry_far_from_all_others_is_not_kept(tmp_path):
+    positions = written(tmp_path / "store", 3)
+    with EQueueStore(tmp_path / "store") as store:
+        (queue,) = store.queues
+        entries = dict(store.entries(queue))
+    logged = [
+        rebuild._LoggedMessage(position, entries[number].tag_code, number) for number, position in enumerate(positions)
+    ]
+    far = {**entries, 1 << 40: entries[1]}
+    plan = rebuild._plan(("Orders", 0), logged, far, 0, rebuild.offset_limit(SETTINGS))
+    assert (sorted(plan.entries), plan.kept, plan.placed) == ([0, 1, 2], 3, 0)
+
+
+def test_entries_that_lead_to_the_same_nothing_are_not_reported_as_a_message_with_several(tmp_path):
+    written(tmp_path / "store", 10)
+    (path,) = (tmp_path / "store").glob("queue-chunks/*/*/queue-chunk-*")
+    data = path.read_bytes()
+    for number in (4, 5):
+        overwrite(path, 128 + 12 * number, (77).to_bytes(8, "little"))
+    codes = [code for code, _ in findings(tmp_path / "store")]
+    assert (codes.count("equeue-entry-nowhere"), "equeue-entry-twice" in codes) == (2, False)
+    path.write_bytes(data)
+    overwrite(path, 128 + 12 * 4, data[128 + 12 * 5 : 128 + 12 * 5 + 8])
+    assert "equeue-entry-twice" in [code for code, _ in findings(tmp_path / "store")]
+
+
+def test_an_entry_that_no_chunk_holds_is_reported_for_its_folder(tmp_path):
+    written(tmp_path / "store", 3)
+    with EQueueStore(tmp_path / "store") as store:
+        (queue,) = store.queues
+        assert verify_queues._file_of(store, queue, 2)[1] == 128 + 24
+        assert verify_queues._file_of(store, queue, 1 << 40) == (queue.directory, None)
+
+
+def test_message_ids_are_compared_where_there_are_any():
+    none = np.empty(0, np.int64)
+    run = SimpleNamespace(data=np.zeros(3, np.uint8))
+    fields = SimpleNamespace(starts={"message_id": none}, lengths={"message_id": none})
+    assert message_table.stated_in_ids(SimpleNamespace(fields=fields, run=run)).tolist() == []
+    assert not message_table.begins_an_id(b"no address")
+    assert message_table.begins_an_id(b"7F0000010000138800000000"[:16])

@@ -1,10 +1,13 @@
 """The interface of kinds: what is recognised, that rows are what columns declare, and that export keeps them."""
 
+import errno
 import json
 import os
 import shlex
+import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
@@ -14,10 +17,14 @@ from mqtool.cli.exits import ExitCode
 from mqtool.errors import CorruptionError, ExportError
 from mqtool.records.damage import Damage
 from mqtool.siblings import export
+from mqtool.siblings.base import OpenedStore
+from mqtool.siblings.frames import FrameFile
 from mqtool.siblings.registry import KINDS, VERBS, recognise
+from mqtool.siblings.tfchunk.store import is_database
+from mqtool.siblings.tiered.store import is_tiered
 from mqtool.verify.findings import Severity
 from tests.support.chunks import EQUEUE_STORES, TFCHUNK_STORES, damaged, equeue_store, lines, tfchunk_store
-from tests.support.stores import STORES, copy_tree, fixture
+from tests.support.stores import STORES, copy_store, copy_tree, fixture
 from tests.support.unreadable import unlistable, unreadable
 
 PYTHON = {"int32": int, "int64": int, "time": int, "boolean": bool, "string": str, "bytes": bytes}
@@ -224,3 +231,78 @@ def test_a_file_of_a_store_without_rows_of_its_own_is_refused(tmp_path, capsys):
     path.write_text("x")
     assert run(["dump", str(path)]) != ExitCode.OK
     assert str(path) in capsys.readouterr().err
+
+
+def test_a_kind_has_one_part_and_no_rows_of_single_files_unless_it_says_so(tmp_path):
+    class Plain(OpenedStore):
+        __init__ = recognises = layout = rows = get = verify = close = lambda self, *_: None
+
+    Plain.__abstractmethods__ = frozenset()
+    opened = Plain(tmp_path)
+    assert opened.parts("any") == ("",)
+    assert opened.rows_of_file(tmp_path) is None
+    assert opened.batches("any") is None
+
+
+def test_a_file_of_equeue_that_is_no_chunk_has_no_rows(tmp_path):
+    root = copy_tree(fixture("equeue-small/store"), tmp_path / "store")
+    chunk = next((root / "queue-chunks/orders/0").glob("queue-chunk-*"))
+    with KINDS[0].open(root) as opened:
+        assert list(opened.rows_of_file(chunk)[1])
+        assert opened.rows_of_file(chunk.with_name("queue.setting")) is None
+
+
+def test_a_directory_of_which_the_disk_says_nothing_is_not_taken_for_something_else(tmp_path, monkeypatch):
+    root, system = copy_tree(fixture("equeue-small/store"), tmp_path / "store"), Path.is_dir
+    shutil.rmtree(root / "message-chunks")
+
+    def failing(self):
+        if self.name == "queue-chunks":
+            raise OSError(errno.EIO, os.strerror(errno.EIO), str(self))
+        return system(self)
+
+    assert recognise(root).name == "equeue"
+    monkeypatch.setattr(Path, "is_dir", failing)
+    with pytest.raises(OSError, match="Input/output error"):
+        recognise(root)
+
+
+def test_a_directory_that_cannot_be_searched_is_of_no_kind(tmp_path, monkeypatch):
+    """The error is that of whoever opens it as a store of RocketMQ."""
+    root = copy_store("tieredstore-5.5.0", tmp_path) / "tiered"
+    assert is_tiered(root)
+    with unlistable(monkeypatch, root):
+        assert not is_tiered(root)
+    for path in list(root.glob("*/*/*/*/*")):
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    for path in list(root.glob("*/*/*/*")):
+        path.rmdir()
+    assert not is_tiered(root)
+
+
+@pytest.mark.parametrize("harmed", ["chunk-000000.000000", "chunk-000001.000000"])
+def test_a_chunk_that_cannot_be_read_does_not_hide_the_database(harmed, tmp_path, monkeypatch):
+    root = copy_tree(tfchunk_store("plain"), tmp_path / "store")
+    with unreadable(monkeypatch, root / harmed):
+        assert is_database(root)
+    for path in root.glob("chunk-*"):
+        path.unlink() if path.name != harmed else None
+    with unreadable(monkeypatch, root / harmed):
+        assert not is_database(root)
+
+
+def test_lengths_around_a_record_that_do_not_agree_are_found_from_its_end_too(tmp_path):
+    """The length before it fits another end, at which the same length is again."""
+    frame = (2).to_bytes(4, "little") + b"ab" + (2).to_bytes(4, "little")
+    rest = b"xyz"
+    whole = len(frame) + len(rest) - 4
+    data = frame + rest + whole.to_bytes(4, "little")
+    (tmp_path / "file").write_bytes(bytes(128) + data)
+    file = FrameFile(tmp_path / "file")
+    try:
+        assert file.frame_at(0, len(data), 100).end == len(frame)
+        assert file.frame_before(len(frame), 0, 100).record == b"ab"
+        found = file.frame_before(len(data), 0, 100)
+        assert (found.kind, found.detail) == ("lengths-differ", f"length 2 before the record, {whole} after it")
+    finally:
+        file.close()

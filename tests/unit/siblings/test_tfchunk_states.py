@@ -1,5 +1,6 @@
 """States of an EventStore database in which the server refuses, overwrites or cannot read something."""
 
+import hashlib
 import os
 import struct
 
@@ -7,8 +8,9 @@ import pytest
 from msgspec.structs import replace
 
 from mqtool.formats import tfchunk_records
-from mqtool.formats.tfchunk import HEADER_SIZE, MAX_RECORD_SIZE
+from mqtool.formats.tfchunk import FOOTER_SIZE, HEADER_SIZE, MAX_RECORD_SIZE
 from mqtool.records.damage import Damage
+from mqtool.siblings.frames import InvalidFrame
 from mqtool.siblings.registry import recognise
 from mqtool.siblings.tfchunk import salvage
 from mqtool.siblings.tfchunk.kind import OpenedTFChunk
@@ -177,3 +179,36 @@ def test_a_chunk_in_which_only_the_flag_of_the_footer_is_damaged_has_lost_no_rec
         file.seek(-128, 2)
         file.write(b"\0")
     assert damage(root) == []
+
+
+def test_a_scavenged_chunk_of_the_writer_must_be_completed(copied):
+    root = copied("scavenged")
+    (root / "chunk-000002.000000").unlink()
+    with TFChunkDb(root) as database:
+        last = database.chunks[-1]
+        path, at, start = last.path, last.size - FOOTER_SIZE, last.start
+    data = bytearray(path.read_bytes())
+    data[at] &= ~1
+    path.write_bytes(data)
+    write_checkpoints(root, start + 1)
+    assert ("tfchunk-not-completed", Severity.ERROR) in states(root)
+
+
+def test_the_md5_of_a_chunk_that_is_cut_meanwhile_is_that_of_what_is_left(copied):
+    root = copied("plain")
+    with TFChunkDb(root) as database:
+        chunk = database.chunks[0]
+        stated = chunk.md5()
+        os.truncate(chunk.path, 1000)
+        assert chunk.md5() == hashlib.md5(chunk.path.read_bytes(), usedforsecurity=False).digest() != stated
+
+
+def test_a_record_is_not_read_backwards_into_those_that_are_read_forwards(copied):
+    root = copied("plain")
+    with TFChunkDb(root) as database:
+        chunk = database.chunks[0]
+        first = chunk.read_record(0)
+        second = chunk.read_record(first.frame.end)
+        end = second.frame.end
+        assert chunk.read_record_before(end, first.frame.end).frame.start == first.frame.end
+        assert isinstance(chunk.read_record_before(end, first.frame.end + 1), InvalidFrame)

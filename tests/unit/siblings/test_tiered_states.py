@@ -8,10 +8,12 @@ import pytest
 
 from mqtool.formats import commit_log, config_json, tiered
 from mqtool.records.damage import Damage
+from mqtool.siblings import export
 from mqtool.siblings.tiered.kind import OpenedTiered
 from mqtool.siblings.tiered.metadata import read_metadata
 from mqtool.siblings.tiered.store import TieredStore
 from tests.support.stores import copy_store
+from tests.support.unreadable import unreadable
 
 HOME = "212d6b50_DefaultCluster/broker-a"
 LOG_BYTES, MESSAGES = 127_840, 150
@@ -208,3 +210,34 @@ def test_units_that_no_segment_holds_are_damage_of_their_table(root):
     assert damage() == [(MESSAGES * 20 - 7, MESSAGES * 20), (MESSAGES * 20 - 20, MESSAGES * 20 - 7)]
     path.unlink()
     assert damage() == [(0, MESSAGES * 20)]
+
+
+def test_metadata_that_the_system_does_not_let_be_read_is_unknown_whatever_its_backup_says(root, metadata, monkeypatch):
+    """The broker, which may run as another user, may be able to read it."""
+    metadata.with_name(metadata.name + ".bak").write_bytes(metadata.read_bytes())
+    with unreadable(monkeypatch, metadata):
+        found = read_metadata(root.parent)
+    assert (found.is_read, found.topics) == (False, {})
+    assert "Permission denied" in found.problem
+
+
+def test_of_many_wrong_units_some_are_reported(root, monkeypatch):
+    (path,) = (root / HOME / "Tier/0/CONSUME_QUEUE").iterdir()
+    data = bytearray(path.read_bytes())
+    for at in range(0, len(data), 20):
+        data[at + 19] ^= 1
+    path.write_bytes(data)
+    with OpenedTiered(root) as opened:
+        assert sum(one.code == "tiered-unit" for one in opened.verify()) == MESSAGES
+        monkeypatch.setattr("mqtool.siblings.tiered.verify._MOST", 7)
+        assert sum(one.code == "tiered-unit" for one in opened.verify()) == 7
+
+
+def test_an_export_of_a_tier_tells_of_damage_and_goes_on(root, metadata, tmp_path):
+    first, middle, last = split_log(root, 50, 100)
+    list_log(metadata, [first, last])
+    middle.unlink()
+    damage = []
+    with OpenedTiered(root) as opened:
+        count = export.export(opened, tmp_path / "rows.parquet", "tiered-message", damage.append)
+    assert (count, [one.kind for one in damage]) == (MESSAGES - 50, ["missing"])
