@@ -31,7 +31,6 @@ from mqtool.verify.findings import (
     state_of,
     worst,
 )
-from mqtool.verify.index_detail import IndexDifferences
 from mqtool.verify.index_findings import IndexReport, check_absent
 from mqtool.verify.log_findings import LogReport, WrongRecords, explain_jumps, refine, time_spikes
 from mqtool.verify.losses import LossAccount, add_proved_losses, cut_off, losses_of
@@ -76,7 +75,7 @@ class Classifier:
     def classify(self) -> None:
         """Produces all findings."""
         damages = [] if self._unlisted_in(Area.COMMIT_LOG) else self._log_files()
-        if self._log_failure:
+        if self._facts.log_failure:
             self._classify_log_only(damages)
         else:
             self._classify_all(damages)
@@ -85,6 +84,10 @@ class Classifier:
     def _classify_all(self, damages: list[DamagedRange]) -> None:
         facts = self._facts
         units = facts.compare_units(damages)
+        if failed := next((found for found in facts.segments if found.failure), None):
+            self._collector.add("log-unreadable", self._survey.segments[failed.number].path, failed.failure)
+            self._classify_log_only(damages)
+            return
         refine(self._store.commit_log, units.wrong)
         account = LossAccount(damages)
         bodies = [body for found in facts.segments for body in found.bad_bodies]
@@ -101,11 +104,6 @@ class Classifier:
         ranges.sort(key=lambda part: part.start)
         self._losses = losses_of(account, ranges, self._store.metadata.consumer_offsets, self._survey.includes)
 
-    @property
-    def _log_failure(self) -> str:
-        """Returns why the log could not be read to its end; "" if it could."""
-        return next((facts.failure for facts in self._facts.segments if facts.failure), self._survey.failure)
-
     def _classify_log_only(self, damages: list[DamagedRange]) -> None:
         """Reports findings of the readable segments alone; without the others no comparison is possible."""
         ranges = self._log(LossAccount(damages), WrongRecords({}, []), UnitDifferences())
@@ -113,7 +111,7 @@ class Classifier:
         ranges += [self._bad_body(physical, size) for *_, physical, size in bodies]
         ranges.sort(key=lambda part: part.start)
         self._losses = Losses(tuple(ranges))
-        self._unknown[Area.COMMIT_LOG] = self._log_failure
+        self._unknown[Area.COMMIT_LOG] = self._facts.log_failure
         config.check_config_files(self._survey, self._config, self._collector)
         areas = [Area.CONSUME_QUEUE, Area.INDEX, Area.CHECKPOINT, Area.CONFIG]
         if any(queue.is_batch for queue in self._survey.queues):
@@ -197,7 +195,9 @@ class Classifier:
         checkpoint_found = self._store.checkpoint
         if commit_log_files.is_missing(survey, checkpoint_found):
             self._collector.add("log-missing", self._store.path / file_names.COMMIT_LOG, "no segment")
-        ahead = [] if self._log_failure else [run for queue in facts.queues for run in (*queue.ahead, *queue.lost)]
+        ahead = (
+            [] if self._facts.log_failure else [run for queue in facts.queues for run in (*queue.ahead, *queue.lost)]
+        )
         size = _size(
             COMMIT_LOG, self._store.layout.commit_log_size, [file.size for file in self._store.layout.segments]
         )
@@ -324,10 +324,9 @@ class Classifier:
             return
         wrong = {finding.physical_offset for finding in self._findings() if area_of(finding) is Area.COMMIT_LOG}
         report = IndexReport(survey, self._store.commit_log, facts.index, self._recovery, self._collector)
-        failure = next((found.failure for found in facts.index if found.failure), "")
-        report.write(IndexDifferences() if failure else facts.compare_index(damages), wrong)
-        if failure:
-            self._unknown[Area.INDEX] = failure
+        report.write(facts.compare_index(damages), wrong)
+        if facts.index_failure:
+            self._unknown[Area.INDEX] = facts.index_failure
         if survey.has_dledger:
             self._unknown[Area.INDEX] = "entries may point into the DLedger log, which is not read"
 

@@ -5,6 +5,7 @@ from functools import cached_property
 
 from msgspec import Struct
 
+from mqtool.errors import StoreError
 from mqtool.verify.checksums import Buckets, Sums
 from mqtool.verify.consume_queue import QueueFacts
 from mqtool.verify.continuity import QueueSpan, join
@@ -75,8 +76,21 @@ class Facts(Struct, frozen=True, dict=True):
         """Returns the damaged ranges inside segments, in order."""
         return [damage for facts in self.segments for damage in facts.damages]
 
+    @property
+    def log_failure(self) -> str:
+        """Why the log could not be read to its end; "" if it could."""
+        return next((facts.failure for facts in self.segments if facts.failure), self.survey.failure)
+
+    @property
+    def index_failure(self) -> str:
+        """Why the index could not be compared with the log; "" if it could."""
+        return next((facts.failure for facts in self.index if facts.failure), self.log_failure)
+
     def compare_units(self, damages: list[DamagedRange]) -> UnitDifferences:
-        """Compares queues and log; compares buckets that differ unit by unit."""
+        """Compares queues and log; compares buckets that differ unit by unit.
+
+        A file that can no longer be read gets a failure in its facts.
+        """
         detail = UnitDetail(self.survey, self.queues, damages)
         for _, _, records in self._differing("units", "queues"):
             detail.compare(records)
@@ -91,32 +105,44 @@ class Facts(Struct, frozen=True, dict=True):
         return UnitDifferences(wrong, [run for run in missing if run.queue not in unread])
 
     def compare_index(self, damages: list[DamagedRange]) -> IndexDifferences:
-        """Compares index and log; compares buckets that differ entry by entry."""
+        """Compares index and log; compares buckets that differ entry by entry.
+
+        A file that can no longer be read gets a failure in its facts; of an incomplete comparison nothing is returned.
+        """
         detail = IndexDetail(self.survey, self.index, damages)
-        if self.index:
+        if self.index and not self.index_failure:
             for number, first, records in self._differing("keys", "index"):
-                detail.compare(records, number, first)
-        return detail.found
+                try:
+                    detail.compare(records, number, first)
+                except StoreError as error:  # since the first pass
+                    self._segment(number).failure = str(error)
+                    break
+        return IndexDifferences() if self.index_failure else detail.found
 
     def _differing(self, due: str, kind: str) -> Iterator[tuple[int, int, Records]]:
         """Yields (segment, first record, records) of the buckets in which two sides disagree."""
         expected, actual = Sums(self.buckets.count), Sums(self.buckets.count)
-        first_record = {}
         for facts in self.segments:
             expected.merge(getattr(facts, due), int(self.buckets.first[facts.number]))
-            first_record[facts.number] = facts.first_record
         for result in self.results:
             if getattr(result, kind):
                 result.sums.add_to(actual)
         for low, high in groups_of(expected.differ(actual), self.buckets):
             number = self.buckets.segment_of(low)
-            if number not in first_record:
-                continue
-            inside = first_record[number][low - self.buckets.first[number] : high - self.buckets.first[number]]
+            segment, before = self._segment(number), self.buckets.first[number]
+            inside = segment.first_record[low - before : high - before]
             starts = inside[inside >= 0]
             start = int(starts[0]) if len(starts) else -1
             span = self.buckets.span(low)[0], self.buckets.span(high - 1)[1]
-            yield number, start, read_records(self.survey, number, span, start)
+            try:
+                records = read_records(self.survey, number, span, start)
+            except StoreError as error:  # since the first pass
+                segment.failure = str(error)
+                return
+            yield number, start, records
+
+    def _segment(self, number: int) -> SegmentFacts:
+        return next(facts for facts in self.segments if facts.number == number)
 
 
 def _separate_cut_off(facts: QueueFacts, following: int) -> None:

@@ -102,8 +102,8 @@ class IndexDetail:
         try:
             with ReadFile(self._facts[number].path) as file:
                 data = file.read(index_file.entry_position(first, shape.slots), count * ENTRY.size)
-        except StoreError:  # reported by the first pass
-            data = b""
+        except StoreError as error:  # since the first pass
+            self._facts[number].failure, data = str(error), b""
         entries = ENTRY.rows(data)
         physical = entries["physical_offset"].astype(np.int64)
         which = np.flatnonzero((physical >= records.start) & (physical < records.end) & (physical < self._survey.end))

@@ -9,7 +9,6 @@ from typing import TypeVar
 import numpy as np
 from msgspec import Struct, structs
 
-from mqtool.errors import StoreError
 from mqtool.records.damage import Damage
 from mqtool.records.dispatch import Dispatcher
 from mqtool.records.dispatched import DispatchRules, IndexKeys, QueueUnits
@@ -78,6 +77,9 @@ def read_records(
         span: physical offsets; records that start in it are read.
         start: physical offset of the first record in it, -1 if there is none.
         rules: if they differ from the survey's.
+
+    Raises:
+        StoreError: the segment cannot be read.
     """
     dispatcher = Dispatcher(rules or survey.rules)
     parts = list(_frames(survey, number, span, start)) if start >= 0 else []
@@ -102,24 +104,21 @@ def read_records(
 
 def _frames(survey: Survey, number: int, span: tuple[int, int], start: int) -> Iterator[Frames]:
     segment = survey.segments[number]
-    try:
-        with ReadFile(segment.path) as file:
-            is_last = number >= survey.last_used
-            walk = walk_file(
-                file, segment, start=start - segment.base, is_last=is_last, crc=False, start_index=survey.start_index()
-            )
-            for item in walk:
-                if isinstance(item, Damage):
-                    continue
-                offsets = item.positions + item.base
-                if offsets[0] >= span[1]:
-                    return
-                limit = min(span[1], survey.end) if survey.live else span[1]
-                inside = item.select((offsets >= span[0]) & (offsets < limit))
-                if len(inside):
-                    yield inside
-    except StoreError:  # reported by the pass over the log
-        return
+    with ReadFile(segment.path) as file:
+        is_last = number >= survey.last_used
+        walk = walk_file(
+            file, segment, start=start - segment.base, is_last=is_last, crc=False, start_index=survey.start_index()
+        )
+        for item in walk:
+            if isinstance(item, Damage):
+                continue
+            offsets = item.positions + item.base
+            if offsets[0] >= span[1]:
+                return
+            limit = min(span[1], survey.end) if survey.live else span[1]
+            inside = item.select((offsets >= span[0]) & (offsets < limit))
+            if len(inside):
+                yield inside
 
 
 def _moved(columns: C, by: int) -> C:

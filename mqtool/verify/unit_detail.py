@@ -196,8 +196,9 @@ class UnitDetail:
             try:
                 with ReadFile(file.path) as opened:
                     data = opened.read(first * queue.unit.size, count * queue.unit.size)
-            except StoreError:  # reported by the first pass
-                continue
+            except StoreError as error:  # since the first pass
+                facts.failure, facts.failed_file = error.reason, str(error.path)
+                return []
             units = queue.unit.rows(data)
             found.append(self._columns(number, queue, units, file.base // queue.unit.size + first, records))
         return found

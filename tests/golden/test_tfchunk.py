@@ -47,7 +47,7 @@ def test_records_read_backwards_are_those_read_forwards(name):
         for chunk in reversed(database.chunks):
             end = chunk.written
             while end > 0:
-                record = chunk.read_record_before(end)
+                record = chunk.read_record_before(end, 0)
                 backwards.append(record.position)
                 end = record.frame.start
     assert backwards[::-1] == forwards

@@ -411,3 +411,42 @@ def test_small_files_that_cannot_be_read_are_unknown(name, path, code, tmp_path,
     with unreadable(monkeypatch, root / path), open_readable(root, store_fixture(name).config) as store:
         (found,) = verify(store).findings
     assert (found.code, found.severity) == (code, Severity.UNKNOWN)
+
+
+# --- between two passes ------------------------------------------------------------------------------------------
+
+
+def differing(root: Path) -> Path:
+    """Changes a unit and an index entry, so that queues and index are compared with the log record by record."""
+    unit = root / "consumequeue/Orders/0" / f"{0:020}"
+    index = min((root / "index").iterdir())
+    for path, at in ((unit, 19), (index, 40 + 20 * 4 + 20 + 3)):
+        data = bytearray(path.read_bytes())
+        data[at] ^= 1
+        path.write_bytes(data)
+    return root
+
+
+@pytest.mark.parametrize(
+    ("module", "tree", "code", "area", "left"),
+    [
+        ("unit_detail", "consumequeue", "queue-unreadable", Area.CONSUME_QUEUE, {"index-foreign-entry"}),
+        ("index_detail", "index", "index-unreadable", Area.INDEX, {"queue-wrong-tags"}),
+        ("records", "commitlog", "log-unreadable", Area.COMMIT_LOG, set()),
+    ],
+)
+def test_a_file_that_can_no_longer_be_read_when_differences_are_looked_at_is_unknown(
+    module, tree, code, area, left, root, monkeypatch
+):
+    """A running broker deletes it, or the disk fails: nothing is concluded from what is not there."""
+    before = {one.code for one in verified(differing(root)).findings}
+    assert {"queue-wrong-tags", "index-foreign-entry"} <= before
+
+    def gone(path):
+        raise UnreadableError("cannot be opened: Input/output error", path)
+
+    monkeypatch.setattr(f"mqtool.verify.{module}.ReadFile", gone)
+    found = verified(root)
+    assert {one.code for one in found.findings} == {code} | left
+    assert all(one.severity is Severity.UNKNOWN for one in found.findings if one.code == code)
+    assert [check.state for check in found.checks if check.area is area] == [State.UNKNOWN]
