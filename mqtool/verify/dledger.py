@@ -133,13 +133,14 @@ class LedgerCheck:
         for base, file in self._units.items():
             inside = np.flatnonzero((index * size >= base) & (index * size + size <= base + file.size))
             if len(inside):
-                low, high = int(index[inside].min()), int(index[inside].max())
+                inside = inside[np.argsort(index[inside], kind="stable")]
                 with ReadFile(file.path) as opened:
-                    if high - low < 4 * _BLOCK:
-                        data = opened.read(low * size - base, (high - low + 1) * size)
-                        units = dledger.INDEX_UNIT.rows(data)
-                        inside = inside[index[inside] - low < len(units)]
-                        found[inside] = units[index[inside] - low]
+                    # a damaged index of one entry is far from the others
+                    for near in np.split(inside, np.flatnonzero(np.diff(index[inside]) > _BLOCK) + 1):
+                        low, high = int(index[near[0]]), int(index[near[-1]])
+                        units = dledger.INDEX_UNIT.rows(opened.read(low * size - base, (high - low + 1) * size))
+                        near = near[index[near] - low < len(units)]  # noqa: PLW2901
+                        found[near] = units[index[near] - low]
         return found
 
     def _texts(self, directory: Path) -> None:

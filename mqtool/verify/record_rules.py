@@ -128,15 +128,14 @@ class RecordRules:
         times = np.concatenate([self.last[0], times])
         offsets = np.concatenate([self.last[1], offsets])
         self.last = np.stack([times[-2:], offsets[-2:]])
-        for middle in spikes(times):
-            if middle + 1 >= known:
-                self._collector.add(
-                    "log-bad-time",
-                    self._segment.path,
-                    spike_words(times, middle),
-                    position=int(offsets[middle]) - self._segment.base,
-                    span=(int(offsets[middle]), int(offsets[middle]) + 1),
-                )
+        for middle in spikes(times):  # has a new one after it, since no more than two are known
+            self._collector.add(
+                "log-bad-time",
+                self._segment.path,
+                spike_words(times, middle),
+                position=int(offsets[middle]) - self._segment.base,
+                span=(int(offsets[middle]), int(offsets[middle]) + 1),
+            )
 
     @property
     def last_times(self) -> list[tuple[int, int]]:

@@ -64,3 +64,22 @@ def test_while_a_broker_runs_nothing_is_predicted(ledger, monkeypatch):
     zero_units(ledger, [185])
     monkeypatch.setattr("mqtool.verify.survey.lock_holder", lambda _root: 1)
     assert severities(ledger.root)[1] == [Severity.ERROR]
+
+
+def test_one_entry_with_an_index_far_away_does_not_make_all_others_wrong(ledger):
+    position, _, index, _ = ledger.entries[50]
+    ledger.write(position + 8, (index + 1_000_000).to_bytes(8, "big"))
+    with open_store(ledger.root, KEYS) as store:
+        found = [one for one in verify(store).findings if one.code == "dledger-index-unit"]
+    assert [one.physical_offset for one in found] == [position]
+
+
+def test_units_are_found_in_the_file_that_has_them(ledger):
+    data = ledger.index.read_bytes()
+    size = 100 * UNIT
+    ledger.index.unlink()
+    for base in (0, size):
+        (ledger.root / "dledger-n0/index" / f"{base:020}").write_bytes(data[base : base + size])
+    zero_units(ledger, []) if ledger.index.exists() else None
+    with open_store(ledger.root, KEYS) as store:
+        assert not [one for one in verify(store).findings if one.code == "dledger-index-unit"]

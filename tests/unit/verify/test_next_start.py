@@ -2,6 +2,7 @@
 
 import shutil
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -170,3 +171,28 @@ def test_records_that_only_the_brokers_own_test_refuses_are_seen(properties, rel
     found = judged(builder.write(tmp_path / "store"), broker=release)
     assert found is not None
     assert found.lost_messages == lost
+
+
+@pytest.mark.parametrize(
+    ("after", "queues", "expected"),
+    [
+        ((0, 100), {"T/0": (0, 5)}, True),
+        ((0, 120), {"T/0": (0, 6), "U/0": (0, 1)}, True),
+        (None, {"T/0": (0, 5)}, False),
+        ((0, 100), None, False),
+        ((10, 100), {"T/0": (0, 5)}, False),
+        ((0, 99), {"T/0": (0, 5)}, False),
+        ((0, 100), {}, False),
+        ((0, 100), {"T/0": (1, 5)}, False),
+        ((0, 100), {"T/0": (0, 4)}, False),
+    ],
+)
+def test_a_start_keeps_all_if_log_and_queues_reach_at_least_as_far(after, queues, expected):
+    def queue(topic, low, high):
+        return SimpleNamespace(topic=topic, queue_id=0, min_offset=low, max_offset=high)
+
+    facts = SimpleNamespace(
+        survey=SimpleNamespace(min_offset=0, end=100), queues=[queue("T", 0, 5), queue("Empty", None, 0)]
+    )
+    named = None if queues is None else {name: queue(name, *bounds) for name, bounds in queues.items()}
+    assert module._keeps_all(SimpleNamespace(after_start=after, queues=named), facts) is expected

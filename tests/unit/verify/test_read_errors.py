@@ -450,3 +450,13 @@ def test_a_file_that_can_no_longer_be_read_when_differences_are_looked_at_is_unk
     assert {one.code for one in found.findings} == {code} | left
     assert all(one.severity is Severity.UNKNOWN for one in found.findings if one.code == code)
     assert [check.state for check in found.checks if check.area is area] == [State.UNKNOWN]
+
+
+def test_a_position_file_of_delay_levels_that_cannot_be_read_is_compared_with_no_queue(root, monkeypatch):
+    path = root / "config/delayOffset.json"
+    path.write_text('{"offsetTable": {"3": 7}}')
+    assert "config-delay-orphan" in {one.code for one in verified(root).findings}
+    with unreadable(monkeypatch, path):
+        found = verified(root)
+    assert "config-delay-orphan" not in {one.code for one in found.findings}
+    assert [check.state for check in found.checks if check.area is Area.CONFIG] == [State.UNKNOWN]

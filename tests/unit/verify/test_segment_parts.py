@@ -19,6 +19,7 @@ from tests.support.builder import StoreBuilder
 from tests.support.damage import CASES, base_config
 from tests.support.stores import STORES, copy_store
 from tests.support.tiers import NIGHT
+from tests.support.unreadable import unreadable
 
 pytestmark = pytest.mark.usefixtures("either_way")
 
@@ -83,10 +84,12 @@ def test_a_task_whose_result_nobody_wants_ends_though_it_is_throttled(tmp_path):
     assert time.monotonic() - begun < 60  # of the hour that the throttle asks for
 
 
-def numbered(tmp_path):
+def numbered(tmp_path, without_crc=1000):
+    """A store of 500 messages; of every so many, one has no CRC."""
     builder = StoreBuilder(segment_size=1 << 18)
     for i in range(500):
-        builder.put(b"body number %d" % i, queue_id=i % 3, unique_key=f"{i:032X}", step=500)
+        changes = {} if (i + 1) % without_crc else {"body_crc": 0}
+        builder.put(b"body number %d" % i, queue_id=i % 3, unique_key=f"{i:032X}", step=500, **changes)
     return builder.write(tmp_path / "store")
 
 
@@ -124,3 +127,33 @@ def test_a_time_that_is_odd_at_a_cut_is_found(tmp_path, cut):
         found = verify(opened, Options(jobs=2))
         assert comparable(found) == comparable(verify(opened))
     assert [one.physical_offset for one in found.findings if one.code == "log-bad-time"] == [starts[1]]
+
+
+def test_a_segment_that_cannot_be_read_is_one_part(tmp_path, cut, monkeypatch):
+    root = numbered(tmp_path)
+    with mqtool.open(root) as opened:
+        seen = survey(opened)
+        assert len(parts_of(seen, 0, 2)) > 2
+        with unreadable(monkeypatch, seen.segments[0].path):
+            assert parts_of(seen, 0, 2) == [(0, None)]
+
+
+def test_parts_with_too_much_to_report_are_read_as_a_whole(tmp_path, cut, monkeypatch):
+    with mqtool.open(numbered(tmp_path)) as opened:
+        seen = survey(opened)
+        parts = [check_segment(seen, 0, Throttle(None), part) for part in parts_of(seen, 0, 2)]
+        assert merge_parts(seen, parts) is not None
+        monkeypatch.setattr(segment_parts, "MOST_JUMPS", 0)
+        assert merge_parts(seen, parts) is None
+
+
+def test_records_without_a_crc_are_counted_over_all_parts(tmp_path, cut):
+    with mqtool.open(numbered(tmp_path, without_crc=50)) as opened:
+        seen = survey(opened)
+        parts = [check_segment(seen, 0, Throttle(None), part) for part in parts_of(seen, 0, 2)]
+        together = merge_parts(seen, parts)
+        assert len(parts) > 2
+        assert together.findings == check_segment(seen, 0, Throttle(None)).findings
+    (one,) = [one for one in together.findings if one.code == "log-crc-zero"]
+    assert " record(s) with a body and CRC 0" in one.evidence
+    assert int(one.evidence.split()[0]) > 1
