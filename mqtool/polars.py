@@ -62,8 +62,12 @@ def scan_store(
     ) -> Iterator["pl.DataFrame"]:
         names = whole.names if with_columns is None else [name for name in whole.names if name in with_columns]
         options = Options(every_class, keyed, frozenset(map(Trust, trust)), None, n_rows, batch_size or BATCH_ROWS)
-        for batch in Stores(sources).messages(names, _where(predicate), options):
-            yield pl.DataFrame(pl.from_arrow(batch)).cast({name: schema[name] for name in names})
+        late = predicate if n_rows is not None else None  # the limit counts rows before the condition
+        wanted = {*names, *(late.meta.root_names() if late is not None else ())}
+        read = [name for name in whole.names if name in wanted]
+        for batch in Stores(sources).messages(read, _where(None if n_rows is not None else predicate), options):
+            frame = pl.DataFrame(pl.from_arrow(batch)).cast({name: schema[name] for name in read})
+            yield frame if late is None else frame.filter(late).select(names)
 
     return register_io_source(batches, schema=schema)
 

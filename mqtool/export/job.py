@@ -77,12 +77,14 @@ class ExportResult(Struct, frozen=True):
         stores: the plan of each store.
         committed: whether anything was new.
         finished_earlier: an interrupted run was completed, and nothing else was new.
+        completed: the commit of an interrupted run whose files this run published.
     """
 
     manifest: Manifest
     stores: tuple[StorePlan, ...] = ()
     committed: bool = True
     finished_earlier: bool = False
+    completed: Manifest | None = None
 
 
 class Runner(Protocol):

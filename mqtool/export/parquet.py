@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 from msgspec import Struct
 
 from mqtool.errors import UsageError
-from mqtool.export.partitioning import check_partition_by, directory
+from mqtool.export.partitioning import check_partition_by, directory, partition_values
 from mqtool.export.schema import Table
 from mqtool.export.target import Target
 from mqtool.export.views import size_of, writable, writable_schema
@@ -85,7 +85,7 @@ class FileEntry(Struct, frozen=True):
         path: in the export.
         staged: path in staging, until it is published.
         rows, size: number of rows; bytes.
-        partition: column to directory value.
+        partition: value as text by partition column, unescaped; None for null.
         broker: whose messages it contains; "" if it belongs to no broker.
     """
 
@@ -94,7 +94,7 @@ class FileEntry(Struct, frozen=True):
     staged: str
     rows: int
     size: int
-    partition: dict[str, str]
+    partition: dict[str, str | None]
     broker: str = ""
 
 
@@ -189,7 +189,7 @@ class TableWriter:
 
     def _start_file(self) -> tuple[Any, Any, str]:
         name = f"{self._name}-{len(self._files):04d}.parquet"
-        path = "/".join(part for part in (self._table, directory(self._partition_by, self._values), name) if part)
+        path = "/".join(part for part in (self._table, directory(self._partition), name) if part)
         sink = self._target.create(f"{self._staging}/{path}")
         return sink, parquet_writer(sink, self._schema, self._options.level), path
 
@@ -201,15 +201,13 @@ class TableWriter:
         writer.close()
         size = sink.tell()
         sink.close()
-        pairs = (part.partition("=") for part in path.split("/")[1:-1])
-        partition = {name: value for name, _, value in pairs}
         staged = f"{self._staging}/{path}"
-        self._files.append(FileEntry(self._table, path, staged, self._rows, size, partition, self._broker))
+        self._files.append(FileEntry(self._table, path, staged, self._rows, size, self._partition, self._broker))
         self._open, self._rows = None, 0
 
     @property
-    def _partition_by(self) -> tuple[str, ...]:
-        return self._options.partition_by if self._table == Table.MESSAGES else ()
+    def _partition(self) -> dict[str, str | None]:
+        return partition_values(self._options.partition_by if self._table == Table.MESSAGES else (), self._values)
 
 
 def parquet_writer(sink: Any, schema: Any, level: int) -> Any:

@@ -6,7 +6,7 @@ back. Dates and hours are those of store_timestamp in UTC. The topic also remain
 
 import hashlib
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import date, timedelta
 from typing import Any
 
@@ -63,28 +63,32 @@ def group_edges(keys: Any, names: Iterable[str]) -> np.ndarray:
     return np.concatenate([[0], np.flatnonzero(changes) + 1, [count]]) if count else np.zeros(1, np.int64)
 
 
-def directory(partition_by: tuple[str, ...], values: Iterable[Any]) -> str:
-    """Returns the directory of a partition; "" without partitioning.
+def partition_values(partition_by: tuple[str, ...], values: Iterable[Any]) -> dict[str, str | None]:
+    """Returns the values of a partition as text, by name: null or empty ones as None, dates as ISO 8601.
 
     Args:
         partition_by: names.
         values: as in the key columns.
     """
-    return "/".join(f"{name}={_segment(name, value)}" for name, value in zip(partition_by, values, strict=True))
+    return {name: _text(name, value) for name, value in zip(partition_by, values, strict=True)}
 
 
-def _segment(name: str, value: Any) -> str:
+def directory(values: Mapping[str, str | None]) -> str:
+    """Returns the directory of a partition, from its values as text; "" without partitioning."""
+    return "/".join(f"{name}={NULL_DIRECTORY if text is None else _segment(text)}" for name, text in values.items())
+
+
+def _text(name: str, value: Any) -> str | None:
     if value is None or value == "":
-        return NULL_DIRECTORY
+        return None
     if name == "date":
         return (_EPOCH + timedelta(days=value)).isoformat()
-    if name == "hour":
-        return f"{value:02d}"
-    return _short(_ASCII_SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", value))
+    return f"{value:02d}" if name == "hour" else str(value)
 
 
-def _short(segment: str) -> str:
-    """Returns a directory name shortened to what file systems accept; the full topic is in the files."""
+def _segment(text: str) -> str:
+    """Returns a directory name: escaped, and shortened to what file systems accept; the full topic is in the files."""
+    segment = _ASCII_SPECIAL.sub(lambda found: f"%{ord(found[0]):02X}", text)
     data = segment.encode()
     if len(data) <= _LONGEST:
         return segment

@@ -42,6 +42,11 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
     """
     _check(request)
     target = target_of(request.target)
+    if request.rewind and (request.table or tables.existing(target)) is not None:
+        raise UsageError(
+            f"{request.target}: a Delta or Iceberg table refers to these files and cannot be rewound; export to a new "
+            f"directory"
+        )
     if request.table is not None:
         tables.require(request.table, target)
     with ExitStack() as opened:
@@ -51,6 +56,7 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
             check_split(request.split_bytes, log_bytes(store))
         alone = opened.enter_context(target.lock(f"{protocol.META}/lock"))
         last, finished = protocol.recover(target, alone=alone)
+        completed = last if finished else None
         if last is not None and request.table is not None:
             finished |= tables.publish(request.table, target)
         if last is not None and finished and request.state is None:
@@ -62,7 +68,7 @@ def export(request: ExportRequest, runner: Runner, on_progress: OnProgress = ign
         result = ExportRun(request, target, state, last).run(stores, runner, on_progress)
         if result.committed and request.table is not None:
             tables.publish(request.table, target)
-        return result if result.committed else replace(result, finished_earlier=finished)
+        return replace(result, finished_earlier=finished and not result.committed, completed=completed)
 
 
 def log_bytes(store: Store) -> int:
@@ -81,8 +87,6 @@ def _check(request: ExportRequest) -> None:
         raise UsageError("an export with --state determines its offsets itself; leave out --offset")
     if request.rewind and request.state is None:
         raise UsageError("--rewind needs the state of the export; add --state")
-    if request.rewind and request.table is not None:
-        raise UsageError("a Delta or Iceberg table cannot be rewound; export to a new directory")
     if request.state is not None and not is_url(request.state):
         require_regular(Path(request.state))
     for place in (request.target, request.state):

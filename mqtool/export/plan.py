@@ -178,19 +178,21 @@ def _in_time(store: Store, segments: list[Segment], selection: Selection) -> lis
     """Omits segments outside the requested times, judged by the first record of each segment.
 
     The broker takes store timestamps under the append lock from one clock, so they increase with the offset, except
-    when the clock jumps; a margin allows for that.
+    when the clock jumps; a margin allows for that. If the first records show that the clock was set back, or one of
+    them is damaged, nothing is omitted. Nor is the last segment, whose time no later one confirms.
     """
     if selection.begin_time is None and selection.end_time is None:
         return segments
+    times = [store_time(store, segment.first_record) for segment in segments]
+    known = [time for time in times if time is not None]
+    if any(after < before for before, after in pairwise(known)):
+        return segments
     begin = None if selection.begin_time is None else selection.begin_time - CLOCK_MARGIN
     until = None if selection.end_time is None else selection.end_time + CLOCK_MARGIN
-    times = [store_time(store, segment.first_record) for segment in segments]
     found = []
-    for index, segment in enumerate(segments):
-        following = times[index + 1] if index + 1 < len(times) else None
+    for segment, first, following in zip(segments, times, [*times[1:], None], strict=False):
         too_old = begin is not None and following is not None and following < begin
-        first = times[index]
-        too_young = until is not None and first is not None and first >= until
+        too_young = until is not None and following is not None and first is not None and first >= until
         if not too_old and not too_young:
             found.append(segment)
     return found

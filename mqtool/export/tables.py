@@ -8,7 +8,6 @@ import json
 from importlib import import_module
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -23,6 +22,7 @@ from mqtool.store.real_path import real_path
 
 _SEQUENCE = "mqtool.sequence"
 CATALOGUE = "mqtool"
+_ICEBERG_FILE = "iceberg.db"
 ICEBERG_NAME = ("rocketmq", "messages")
 
 
@@ -46,6 +46,16 @@ def require(kind: TableFormat, target: Target) -> None:
         raise UnavailableError(f'{kind} tables need {library}: pip install "rocketmq-mqtool[{kind}]"') from error
 
 
+def existing(target: Target) -> TableFormat | None:
+    """Returns the format of a table that refers to the files of an export.
+
+    A table of Iceberg in a configured catalogue is not seen.
+    """
+    if target.names(f"{Table.MESSAGES}/_delta_log"):
+        return TableFormat.DELTA
+    return TableFormat.ICEBERG if _ICEBERG_FILE in target.names("") else None
+
+
 def publish(kind: TableFormat, target: Target) -> bool:
     """Brings the table up to the last commit of the export; safe to repeat.
 
@@ -53,12 +63,13 @@ def publish(kind: TableFormat, target: Target) -> bool:
         Whether any commit was missing.
     """
     table: _Delta | _Iceberg = _Delta(target) if kind is TableFormat.DELTA else _Iceberg(target)
-    done = table.sequence()
+    done, manifests = table.sequence(), all_manifests(target)
+    removed = {path for manifest in manifests for path in manifest.removed}  # by a rewind, before there was a table
     missing = [
         (manifest, entries)
-        for manifest in all_manifests(target)
+        for manifest in manifests
         if manifest.state.sequence > done
-        and (entries := [entry for entry in manifest.files if entry.table == Table.MESSAGES])
+        and (entries := [one for one in manifest.files if one.table == Table.MESSAGES and one.path not in removed])
     ]
     for manifest, entries in missing:
         table.add(manifest, entries)
@@ -91,7 +102,7 @@ class _Delta:
             transaction.AddAction(
                 entry.path.removeprefix(f"{Table.MESSAGES}/"),
                 entry.size,
-                {name: unquote(value) for name, value in entry.partition.items()},
+                entry.partition,
                 0,
                 True,
                 json.dumps({"numRecords": entry.rows}),
@@ -146,7 +157,7 @@ def _catalogue(root: Path) -> Any:
     configured = import_module("pyiceberg.utils.config").Config().get_catalog_config(CATALOGUE)
     if not configured:
         sql = import_module("pyiceberg.catalog.sql")
-        return sql.SqlCatalog(CATALOGUE, uri=f"sqlite:///{root}/iceberg.db", warehouse=_url(root))
+        return sql.SqlCatalog(CATALOGUE, uri=f"sqlite:///{root}/{_ICEBERG_FILE}", warehouse=_url(root))
     try:
         return import_module("pyiceberg.catalog").load_catalog(CATALOGUE, **configured)
     except Exception as error:  # whatever the client of a catalogue raises

@@ -169,7 +169,8 @@ class Scan:
         self._store = store
         self._zones = Zones() if zones is None else zones
         tested = set(schema.names) if self.where.columns is None else set(self.where.columns)
-        self._tested = schema_of([name for name in schema.names if name in tested | {_PLACE}], keyed=self.options.keyed)
+        tested |= {_PLACE, KEY} if self.options.keyed else {_PLACE}
+        self._tested = schema_of([name for name in schema.names if name in tested], keyed=self.options.keyed)
         needed = [*self.schema.names, *(name for name in self._tested.names if name not in self.schema.names)]
         self._needed = schema_of(needed, keyed=self.options.keyed)
         self._every = self.options.every_class

@@ -86,6 +86,44 @@ def test_a_second_run_with_state_adds_nothing(mqtool, tmp_path):
     assert lake.in_log_order(lake.rows(tmp_path / "lake")) == COMMITTED
 
 
+@pytest.mark.parametrize("grows", [False, True])
+def test_a_run_that_completes_an_interrupted_one_reports_its_damage(mqtool, tmp_path, grows):
+    name, lost = "rollover-5.5.0", 3
+    store, ends = copy_store(name, tmp_path), lake.record_ends(name)
+    segments = sorted((store / "commitlog").iterdir())
+    lake.grow(name, store, ends[-20])
+    segments[lost].unlink()
+    arguments = (
+        "export",
+        store,
+        "--output",
+        tmp_path / "lake",
+        "--state",
+        tmp_path / "state",
+        "--jobs",
+        1,
+        "-f",
+        "json",
+    )
+    first = mqtool(*arguments)
+    assert (first.code, first.document["damage"]) == (1, 1)
+    (manifest,) = (tmp_path / "lake/_mqtool").glob("commit-*")
+    for entry in json.loads(manifest.read_text("utf-8"))["files"]:  # as after a kill between manifest and moves
+        staged = tmp_path / "lake" / entry["staged"]
+        staged.parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "lake" / entry["path"]).rename(staged)
+    if grows:
+        lake.grow(name, store, ends[-1])
+        segments[lost].unlink()
+    again = mqtool(*arguments)
+    assert again.code == 1
+    if grows:
+        assert (again.document["outcome"], again.document["damage"]) == ("exported", 0)
+        assert f"an interrupted run was completed: {first.document['messages']} messages, 1 damaged" in again.stderr
+    else:
+        assert again.document == first.document | {"outcome": "completed"}
+
+
 def test_damage_is_exit_code_1_and_named(mqtool, tmp_path):
     store = copy_store(NAME, tmp_path)
     segment = min((store / "commitlog").iterdir())

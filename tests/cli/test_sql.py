@@ -55,6 +55,8 @@ VALUES = {
     "'nan'::DOUBLE": None,
     "'ab'::BLOB": "ab",
     "'\\xFFA'::BLOB": "ff41",
+    "1.10::DECIMAL(9, 2)": 1.1,
+    "12345678901234567890.12::DECIMAL(38, 2)": "12345678901234567890.12",
     "[[1, 2], [3]]": [[1, 2], [3]],
     "{'x': 1, 'y': [2]}": {"x": 1, "y": [2]},
     "MAP {'k': DATE '2026-01-02'}": {"k": "2026-01-02"},
@@ -66,6 +68,11 @@ def test_values_of_every_type_are_json(capsysbinary):
     assert run(["sql", STORE, f"SELECT {columns}", "--format", "json"]) == 0
     (row,) = json.loads(capsysbinary.readouterr().out)["rows"]
     assert dict(zip(VALUES, row.values(), strict=True)) == VALUES
+
+
+def test_columns_of_one_name_are_numbered(capsysbinary):
+    assert run(["sql", STORE, "SELECT 1 AS a, 2 AS a, 3 AS a_1", "--format", "json"]) == 0
+    assert json.loads(capsysbinary.readouterr().out)["rows"] == [{"a": 1, "a_1": 2, "a_1_1": 3}]
 
 
 def test_a_statement_may_be_longer_than_the_name_of_a_file(capsysbinary):

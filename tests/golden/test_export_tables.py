@@ -15,6 +15,7 @@ from mqtool.export.request import ReadRequest
 from mqtool.export.schema import ALL_COLUMNS
 from mqtool.export.tables import TableFormat
 from tests.support import lake
+from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store
 
 NAME = "rollover-5.5.0"
@@ -88,6 +89,49 @@ def test_an_export_that_stands_for_itself_is_made_up_for_too(tmp_path, kind):
     lake.run_export(f"b={store}", target, read=ALL)
     assert lake.run_export(f"b={store}", target, read=ALL, table=kind).finished_earlier
     assert read(kind, target) == EXPECTED
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_a_rewind_does_not_take_files_from_a_table(tmp_path, kind):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state")}
+    for records in (40, 90):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export(f"b={store}", target, table=kind, **wanted)
+    lake.grow(NAME, store, ENDS[59])
+    with pytest.raises(UsageError, match="a Delta or Iceberg table refers to these files and cannot be rewound"):
+        lake.run_export(f"b={store}", target, rewind=True, **wanted)
+    assert read(kind, target) == EXPECTED[:90]
+
+
+@pytest.mark.parametrize("kind", list(TableFormat))
+def test_a_table_of_an_export_that_was_rewound_before_has_the_rows_that_are_left(tmp_path, kind):
+    pytest.importorskip(tables._LIBRARIES[kind])
+    store, target = copy_store(NAME, tmp_path), tmp_path / "lake"
+    wanted = {"read": ALL, "state": str(tmp_path / "state")}
+    for records in (40, 90, 60):
+        lake.grow(NAME, store, ENDS[records - 1])
+        lake.run_export(f"b={store}", target, rewind=True, **wanted)
+    lake.run_export(f"b={store}", target, table=kind, **wanted)
+    assert read(kind, target) == EXPECTED[:60]
+
+
+def test_partition_columns_of_a_delta_table_are_those_of_the_messages(tmp_path):
+    delta = pytest.importorskip("deltalake")
+    target = lake.exported("v2-long-topic", tmp_path, write=WriteOptions(("topic",)), table=TableFormat.DELTA)
+    found = delta.DeltaTable(str(target / "messages")).to_pyarrow_table(columns=["topic"]).column("topic").to_pylist()
+    assert set(found) == {row["topic"] for row in lake.expected_rows("v2-long-topic", every_class=False, broker="b")}
+
+
+def test_a_date_that_is_null_is_null_in_a_delta_table(tmp_path):
+    delta = pytest.importorskip("deltalake")
+    builder = StoreBuilder()
+    builder.put(step=1 << 62)
+    store = builder.write(tmp_path / "store")
+    lake.run_export(store, tmp_path / "lake", write=WriteOptions(("date", "hour")), table=TableFormat.DELTA)
+    found = delta.DeltaTable(str(tmp_path / "lake/messages")).to_pyarrow_table(columns=["date", "hour"])
+    assert found.to_pylist() == [{"date": None, "hour": None}]
 
 
 @pytest.mark.parametrize("kind", list(TableFormat))

@@ -423,15 +423,30 @@ def _print(invocation: Invocation, request: ExportRequest, result: ExportResult,
         note(f"{found['damage']} damaged range(s), {found['damaged_bytes']} bytes: {request.target}/{Table.DAMAGE}")
     if found["rejected_values"]:
         note(f"{found['rejected_values']} value(s) not written as asked for: {request.target}/{Table.REJECTED_VALUES}")
-    code = ExitCode.NO if found["damage"] else ExitCode.OK
+    code = ExitCode.NO if found["damage"] or _completed_damage(result) else ExitCode.OK
     return Output(invocation, EXPORT, output_format).document(found, code)
+
+
+def _completed_damage(result: ExportResult) -> int:
+    """Reports the commit of an interrupted run that this one published besides its own; returns its damaged ranges."""
+    from mqtool.export.schema import Table
+
+    if result.completed is None or not result.committed:
+        return 0
+    rows = result.completed.totals["rows"]
+    found = int(rows[Table.DAMAGE])
+    note(
+        f"an interrupted run was completed: {rows[Table.MESSAGES]} messages, {found} damaged range(s); they are not in "
+        f"these figures"
+    )
+    return found
 
 
 def _document(request: ExportRequest, result: ExportResult) -> dict[str, Any]:
     from mqtool.export.schema import Table
 
     manifest = result.manifest
-    new = result.committed
+    new = result.committed or result.finished_earlier
     totals = manifest.totals
     rows = totals["rows"] if new else dict.fromkeys(totals["rows"], 0)
     outcome = "completed" if result.finished_earlier else "exported" if new else "nothing-new"

@@ -143,12 +143,13 @@ def _answer(
     invocation: Invocation, session: Session, statement: str, output_format: Format, *, explain: bool
 ) -> ExitCode:
     schema, batches = session.ask(statement)
-    columns = () if explain else tuple(_column(field) for field in schema)
+    names = _distinct(schema.names)
+    columns = () if explain else tuple(_column(name, field) for name, field in zip(names, schema, strict=True))
     shape = SCAN if explain else OutputSchema(ROW.name, ROW.version, ROW.doc, columns)
     output = Output(invocation, shape, output_format)
     for batch in batches:
         if not explain:
-            output.rows({name: _plain(value) for name, value in row.items()} for row in _rows(batch))
+            output.rows({name: _plain(value) for name, value in row.items()} for row in _rows(batch, names))
     if explain:
         output.rows(_scan(report) for report in session.reports)
     damaged = {(report.broker, one) for report in session.reports for one in report.damage}
@@ -157,18 +158,27 @@ def _answer(
     return output.finish(ExitCode.NO if damaged else ExitCode.OK)
 
 
-def _rows(batch: Any) -> list[dict[str, Any]]:
+def _distinct(names: list[str]) -> list[str]:
+    """Returns names of columns with a number added to repeated ones: `a`, `a_1`."""
+    found: list[str] = []
+    for name in names:
+        numbered = (name, *(f"{name}_{number}" for number in range(1, len(names))))
+        found.append(next(one for one in numbered if one not in found))
+    return found
+
+
+def _rows(batch: Any, names: list[str]) -> list[dict[str, Any]]:
     """Returns rows as values of Python, which knows the years 1 to 9999 only."""
     try:
-        found: list[dict[str, Any]] = batch.to_pylist()
+        found: list[dict[str, Any]] = batch.rename_columns(names).to_pylist()
     except (OverflowError, ValueError) as error:
         raise UsageError("a time is not in the years 1 to 9999; cast it to text: ::VARCHAR") from error
     return found
 
 
-def _column(field: Any) -> Column:
-    kind = next((kind for name, kind in _TYPES if str(field.type).startswith(name)), "any")
-    return Column(field.name, kind, "of the statement", show=TABLE, nullable=True)
+def _column(name: str, field: Any) -> Column:
+    kind = next((kind for prefix, kind in _TYPES if str(field.type).startswith(prefix)), "any")
+    return Column(name, kind, "of the statement", show=TABLE, nullable=True)
 
 
 def _scan(report: Any) -> dict[str, Any]:
@@ -191,7 +201,8 @@ def _plain(value: Any) -> Any:
             parts = f"{months}M" * (months != 0) + f"{days}D" * (days != 0)
             return f"P{parts}T{seconds}S" if nanoseconds or not parts else f"P{parts}"
         case decimal.Decimal():
-            return int(value) if value == value.to_integral_value() else float(value)
+            number = int(value) if value == value.to_integral_value() else float(value)
+            return number if decimal.Decimal(repr(number)) == value else f"{value:f}"
         case bytes():
             try:
                 return value.decode()

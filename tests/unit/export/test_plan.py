@@ -116,6 +116,31 @@ def test_old_segments_are_left_out_for_their_time_with_a_margin(tmp_path):
     assert len(far.spans) == 1
 
 
+@pytest.mark.parametrize("step", [-4 * CLOCK_MARGIN, 4 * CLOCK_MARGIN], ids=["set back", "ahead at the end"])
+def test_no_segment_is_left_out_by_a_time_that_others_contradict_or_cannot_confirm(tmp_path, step):
+    builder = StoreBuilder()
+    for _ in range(300):
+        builder.put(b"x" * 200, step=1)
+    last = max(builder.segments)
+    changed = next(n for n, put in enumerate(builder.puts) if put.physical_offset >= (last if step > 0 else last // 2))
+    jumping = StoreBuilder()
+    for number in range(300):
+        jumping.put(b"x" * 200, step=step if number == changed else 1)
+    path = jumping.write(tmp_path / "store")
+    inside = [put for put in jumping.puts if put.store_timestamp < builder.puts[-1].store_timestamp]
+    first, whole = inside[0].store_timestamp, plan_of(path, None)
+    late = plan_of(path, None, Selection(begin_time=first + 2 * CLOCK_MARGIN))
+    early = plan_of(path, None, Selection(end_time=first))
+    assert {span.base for span in late.spans} >= {last}
+    assert {span.base for span in early.spans} >= {last, 0}
+    if step < 0:
+        assert (
+            [span.base for span in late.spans]
+            == [span.base for span in early.spans]
+            == [span.base for span in whole.spans]
+        )
+
+
 def test_a_cut_is_the_first_record_at_or_after_the_offset_wanted():
     name = "orders-5.5.0"
     source = Source("b", str(store_fixture(name).directory))

@@ -199,6 +199,27 @@ def test_polars_stops_at_a_row_limit(tmp_path):
     assert scan_store(path, keyed=True).filter(pl.col("key") == "k0").select(pl.len()).collect().item() == 1
 
 
+def test_a_condition_of_polars_after_a_row_limit_counts_no_further_rows(tmp_path):
+    path = copy_store("orders-5.5.0", tmp_path)
+    expected = scan_store(path).collect().head(10).filter(pl.col("queue_id") == 1).select("physical_offset")
+    found = scan_store(path).head(10).filter(pl.col("queue_id") == 1).select("physical_offset").collect()
+    assert found.equals(expected)
+    assert 0 < found.height < 10
+
+
+@pytest.mark.parametrize("condition", ["queue_id = 1", "tags = 'TagA'", "topic = 'Orders'", "true"])
+def test_a_question_about_keys_may_test_any_column(condition, tmp_path):
+    path = copy_store("orders-5.5.0", tmp_path)
+    with Session(path) as session:
+        count = f"SELECT count(*) AS n FROM {{}} WHERE {condition}"
+        found, expected = (
+            [row for batch in session.ask(count.format(table))[1] for row in batch.to_pylist()]
+            for table in ("message_keys", "(SELECT unnest(keys) AS key, * FROM messages)")
+        )
+    assert found == expected
+    assert found[0]["n"] > 0
+
+
 def test_several_stores_are_one_table(tmp_path):
     builder = StoreBuilder()
     for number in range(20):
