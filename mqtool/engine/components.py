@@ -220,6 +220,7 @@ def _planned(
     """Returns the planned recovery; raises if the store is refused."""
     executor = RecoveryExecutor(root, options, directories, discarded_from)
     executor.plan()
+    admission.check_deleted(executor)
     admission.check_cut(executor)
     return executor
 

@@ -5,10 +5,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from mqtool.engine.options import StoreOptions
-from mqtool.errors import LayoutError, UnsupportedFormatError
+from mqtool.errors import LayoutError, UnreadableError, UnsupportedFormatError
 from mqtool.formats import checkpoint, codec, commit_log, file_names, index_file
 from mqtool.formats.release import MEASURED
-from mqtool.store.files import ReadFile, list_directory, read_file
+from mqtool.store.files import ReadFile, list_directory, obstruction, read_file
 from mqtool.store.named_files import kind_of
 from mqtool.store.queue_database import PLACES
 
@@ -83,6 +83,23 @@ def _check_index(directory: Path, expected: int) -> None:
                 f"expected an index file of {expected} bytes, found {size}; "
                 "open the store with the index_slots and index_entries that it was created with",
                 entry.path,
+            )
+
+
+def check_deleted(executor: "RecoveryExecutor") -> None:
+    """Refuses a store of which recovery would delete a name whose bytes cannot be read.
+
+    To a broker a link to a disk that is not mounted is a file of 0 bytes; it deletes the last one of a directory.
+
+    Raises:
+        UnreadableError: there is such a name.
+    """
+    for path in executor.deleted:
+        if found := obstruction(path):
+            raise UnreadableError(
+                f"is {found}, and recovery would delete it; mount the disk that it leads to, or move it elsewhere if "
+                "its content is lost",
+                path,
             )
 
 

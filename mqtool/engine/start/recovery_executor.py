@@ -130,6 +130,13 @@ class RecoveryExecutor:
         assert self.outcome.plan is not None
         return self.outcome.plan
 
+    @property
+    def deleted(self) -> list[Path]:
+        """Files that `carry_out` deletes or moves to quarantine; never `abort`, its backup or `lock`."""
+        marks = {self._root / name for name in (file_names.ABORT, file_names.ABORT_BACKUP, file_names.LOCK)}
+        steps = self._plan.steps
+        return [step.path for step in steps if step.action is Action.DELETE and step.path not in marks]
+
     def carry_out(
         self,
         files: Files,
@@ -222,18 +229,15 @@ class RecoveryExecutor:
         return {name: value for name, value in structs.asdict(values).items() if name != "index_msg_timestamp"}
 
     def _delete(self, files: Files, quarantine: Quarantine | None, *, keep_all: bool) -> list[Path]:
-        """Deletes the files that recovery deletes, or moves them to quarantine; keeps `abort`, its backup, `lock`."""
+        """Deletes the files that recovery deletes, or moves them to quarantine."""
         segments = {path for directory in self._settings.commit_log_dirs for path in directory.glob("*")}
-        marks = {self._root / name for name in (file_names.ABORT, file_names.ABORT_BACKUP, file_names.LOCK)}
-        deleted = []
-        for step in self._plan.steps:
-            if step.action is Action.DELETE and step.path not in marks:
-                if quarantine is not None and self._is_worth_keeping(step.path, segments, keep_all=keep_all):
-                    quarantine.take_file(step.path)
-                else:
-                    _LOG.warning("recovery deletes path=%s", step.path)
-                    files.remove(step.path)
-                deleted.append(step.path)
+        deleted = self.deleted
+        for path in deleted:
+            if quarantine is not None and self._is_worth_keeping(path, segments, keep_all=keep_all):
+                quarantine.take_file(path)
+            else:
+                _LOG.warning("recovery deletes path=%s", path)
+                files.remove(path)
         for directory in {path.parent for path in deleted}:
             files.sync_directory(directory)
         return deleted

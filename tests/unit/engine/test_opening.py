@@ -13,7 +13,7 @@ from mqtool.engine import Compat, components, open_store
 from mqtool.engine.disk.files import Files
 from mqtool.engine.start.detect import is_new, options_for
 from mqtool.engine.start.lock import StoreLock
-from mqtool.errors import LayoutError, StoreClosedError, StoreLockedError, UnsupportedFormatError
+from mqtool.errors import LayoutError, StoreClosedError, StoreLockedError, UnreadableError, UnsupportedFormatError
 from mqtool.formats import checkpoint, commit_log
 from tests.support.damage import held_lock
 from tests.support.engine import HeldClock, options_of, small_options
@@ -182,6 +182,23 @@ def test_an_empty_file_made_ahead_is_taken_away_again(opened):
     again = opened()
     assert again.recovered.deleted == (f"commitlog/{4096:020d}",)
     assert not ahead.exists()
+
+
+@pytest.mark.parametrize("directory", ["commitlog", "consumequeue/T/0"])
+def test_a_last_file_on_a_disk_that_is_not_mounted_is_refused_and_not_deleted(opened, in_memory, directory):
+    store = opened()
+    for _ in range(60):
+        store.put("T", 0, b"x" * 200)
+    store.close()
+    last = max((store.path / directory).iterdir())
+    moved = last.rename(in_memory / "unmounted")
+    last.symlink_to(in_memory / "disk" / last.name)
+    with pytest.raises(UnreadableError, match="a link that leads to no file, and recovery would delete it; mount"):
+        open_again(store.path)
+    assert last.is_symlink()
+    last.unlink()
+    moved.rename(last)
+    assert opened().queue_bounds("T", 0) == (0, 60)
 
 
 def test_a_torn_tail_is_wiped_and_what_may_be_messages_is_kept_aside(opened):
