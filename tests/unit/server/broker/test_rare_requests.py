@@ -421,10 +421,13 @@ def test_a_retry_is_sent_where_topics_are_not_created(client):
         setting(client, "autoCreateTopicEnable", "true")
 
 
-def test_a_property_whose_name_only_ends_like_that_of_lite_topics_is_ordinary(client, topic):
-    assert client.put(topic, b"m", properties={"MY__LITE_TOPIC": "a"}).code == 0
-    until(lambda: client.pull(topic).code == 0)
-    ((facts, _),) = records(client.pull(topic))
+@pytest.mark.parametrize("fast_sends", [True, False])
+def test_a_property_whose_name_only_ends_like_that_of_lite_topics_is_ordinary(fast_sends):
+    with MqServer(fast_sends=fast_sends) as server, Client(server.broker_address) as client:
+        client.create_topic("T")
+        assert client.put("T", b"m", properties={"MY__LITE_TOPIC": "a"}).code == 0
+        until(lambda: client.pull("T").code == 0)
+        ((facts, _),) = records(client.pull("T"))
     assert facts["properties"]["MY__LITE_TOPIC"] == "a"
     assert "INNER_MULTI_DISPATCH" not in facts["properties"]
 
