@@ -166,10 +166,13 @@ class TableWriter:
 
     def abandon(self) -> None:
         """Closes the file that an error has left open, whatever is in it; does nothing after `close`."""
-        if self._open is not None:
-            with suppress(OSError):  # what could not be written still cannot
-                self._open[0].close()
-            self._open = None
+        if self._open is None:
+            return
+        sink, writer, _ = self._open
+        self._open = None
+        writer.is_open = False  # it would write the end of the file when it is collected, and print that it cannot
+        with suppress(OSError):  # what could not be written still cannot
+            sink.close()
 
     def _flush(self) -> None:
         if not self._pieces:

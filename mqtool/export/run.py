@@ -52,9 +52,9 @@ class ExportRun:
         tasks = self._tasks(plans)
         total = sum(task.partition.size for task in tasks)
         reached = all(p.end <= self._reached(p.source.broker) for p in plans)
-        if not tasks and not damage and not self._removed and reached and self._last is not None:
-            if self._request.state is not None:
-                protocol.save_state(self._request.state, self._before)
+        is_done = not tasks and not damage and not self._removed and reached
+        if is_done and self._last is not None and self._request.state is not None:  # a commit is continued with a state
+            protocol.save_state(self._request.state, self._before)
             return ExportResult(self._last, tuple(plans), committed=False)
 
         def done(result: TaskResult) -> None:

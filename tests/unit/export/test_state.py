@@ -10,10 +10,13 @@ import pytest
 
 from mqtool.errors import ConfigFileError, ExportError, UsageError
 from mqtool.export.commit import load_state
+from mqtool.export.follow import follow
 from mqtool.export.parquet import WriteOptions
+from mqtool.export.plain import ExportRequest
 from mqtool.export.request import ReadRequest
 from mqtool.export.schema import ALL_COLUMNS
 from mqtool.export.sources import resolve
+from mqtool.export.workers import LocalRunner
 from mqtool.store.selection import Selection
 from tests.support import lake
 from tests.support.builder import StoreBuilder
@@ -424,6 +427,45 @@ def test_of_several_stores_only_the_one_that_was_cut_is_rewound(growing, tmp_pat
         assert [row for row in rows if row["broker"] == "b"] == EXPECTED[:records]
         expected = lake.expected_rows("orders-5.5.0", every_class=True, broker="c")
         assert [row for row in rows if row["broker"] == "c"] == expected
+
+
+def test_of_several_stores_each_that_was_cut_is_rewound(growing, tmp_path):
+    other = Growing(tmp_path / "other")
+    builder = StoreBuilder(segment_size=4096)
+    for number in range(60):
+        builder.put(b"x" * 100, topic=f"T{number % 3}")
+    shutil.rmtree(other.store)
+    builder.write(other.store)
+    stores, ends = [f"b={growing.store}", f"c={other.store}"], [put.end for put in builder.puts]
+    wanted = {"read": ALL, "state": str(growing.state), "rewind": True}
+    for first, second in ((60, 50), (40, 20)):
+        growing.grow(first)
+        for base in builder.segments:
+            data = builder.segments[base][: max(0, ends[second - 1] - base)]
+            (other.store / "commitlog" / f"{base:020}").write_bytes(data.ljust(4096, b"\0"))
+        lake.run_export(stores, growing.target, **wanted)
+        rows = growing.rows()
+        assert [row for row in rows if row["broker"] == "b"] == EXPECTED[:first]
+        found = [row["physical_offset"] for row in rows if row["broker"] == "c"]
+        assert found == [put.physical_offset for put in builder.puts[:second]]
+
+
+def test_following_tells_of_the_first_run_and_of_those_with_news(growing):
+    """Records come before the third and the fifth of six runs."""
+    runs = iter([(30, True), (40, True), (40, True), (50, True), (50, False)])
+    growing.grow(30)
+
+    def wait() -> bool:
+        records, goes_on = next(runs)
+        growing.grow(records)
+        return goes_on
+
+    sources = tuple(resolve([f"b={growing.store}"]))
+    request = ExportRequest(sources, str(growing.target), read=ALL, state=str(growing.state))
+    results = list(follow(request, LocalRunner(1), wait))
+    assert [result.committed for result in results] == [True, True, True]
+    assert [sum(result.manifest.totals["topics"].values()) for result in results] == [30, 10, 10]
+    assert growing.rows() == EXPECTED[:50]
 
 
 @pytest.mark.parametrize("place", ["lake", "state"])
