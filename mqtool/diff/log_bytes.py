@@ -4,11 +4,13 @@ Each block is first compared as a whole; only differing blocks are searched for 
 """
 
 from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
 
 import numpy as np
 from msgspec import Struct, field
 
 from mqtool.diff.differences import Interval
+from mqtool.errors import StoreError
 from mqtool.jobs.progress import OnProgress, ignore
 from mqtool.store.commit_log import CommitLog
 
@@ -86,12 +88,13 @@ def compare_bytes(a: CommitLog, b: CommitLog, ranges: Sequence[Interval], on_pro
     """Compares two logs in the given ranges, which both logs must have.
 
     Raises:
-        StoreError: a file cannot be read.
+        StoreError: a file cannot be read, or was cut meanwhile.
     """
     parts: list[tuple[np.ndarray, np.ndarray, np.ndarray]] = []
     same = done = 0
     total = sum(high - low for low, high in ranges)
     for low, high in ranges:
+        reached = low
         for at, left, right in _blocks(a, b, low, high):
             if left == right:
                 same += len(left)
@@ -99,12 +102,24 @@ def compare_bytes(a: CommitLog, b: CommitLog, ranges: Sequence[Interval], on_pro
                 runs = _runs(left, right, at)
                 same += len(left) - int(runs[2].sum())
                 parts.append(runs)
+            reached = at + len(left)
             done += len(left)
             on_progress(done, total)
+        if reached < high:
+            words = f"ends at physical offset {reached}, before {high}: it was cut while it was compared"
+            raise StoreError(words, _shorter(a, b, reached))
     if not parts:
         return Runs(same=same)
     starts, ends, counts = (np.concatenate([part[i] for part in parts]) for i in range(3))
     return Runs(starts, ends, counts, same)
+
+
+def _shorter(a: CommitLog, b: CommitLog, physical_offset: int) -> Path:
+    """Returns the segment that has no byte at an offset any more."""
+    log = b if a.read(physical_offset, 1) else a
+    index = log.segment_at(physical_offset)
+    assert index is not None  # the ranges are of bytes for which there were segments
+    return log.segments[index].path
 
 
 def _blocks(a: CommitLog, b: CommitLog, low: int, high: int) -> Iterator[tuple[int, bytes, bytes]]:
@@ -115,7 +130,7 @@ def _blocks(a: CommitLog, b: CommitLog, low: int, high: int) -> Iterator[tuple[i
         right = b.read(at, len(left))
         count = min(len(left), len(right))
         if not count:
-            return  # a file has been cut since it was opened
+            return  # one of them ends here
         yield at, left[:count], right[:count]
         at += count
 

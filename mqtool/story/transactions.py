@@ -98,7 +98,7 @@ def op_of(store: Store, half: Message) -> Message | str:
     while offset < queue.max_offset and left:
         units = list(pull.units_from(queue, offset, left))
         if not units:
-            break
+            return f"queue {topics.OP_TOPIC}/{half.queue_id} has no file for the op message at queue offset {offset}"
         for unit in units:
             left -= 1
             try:

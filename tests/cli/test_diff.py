@@ -1,6 +1,7 @@
 """`mqtool diff`: what two stores do not have in common, judged by what was done to a copy and by the broker's answers."""
 
 import json
+import os
 import random
 import re
 import shutil
@@ -9,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mqtool.cli.exits import ExitCode
+from mqtool.diff import commit_logs, log_bytes, queue_units
 from tests.cli.answers import problems
 from tests.support.builder import StoreBuilder
 from tests.support.damage import base_messages, damage_case
@@ -360,3 +363,44 @@ def test_a_dledger_log_without_data_files_is_not_called_equal(diff, pair):
     (b / "dledger-n0" / "data").mkdir(parents=True)
     found = diff(a, b)
     assert (found["equal"], found["not_compared"]) == (False, ["b: the DLedger log has no data file, or is not in use"])
+
+
+@pytest.mark.parametrize("side", ["a", "b"])
+def test_a_log_that_is_cut_while_it_is_compared_is_not_called_equal(mqtool, pair, side, monkeypatch):
+    a, b = pair("orders-4.9.7")
+    cut = (a if side == "a" else b) / "commitlog" / f"{SEGMENT:020d}"
+
+    def compare(*arguments):
+        os.truncate(cut, 1000)
+        return log_bytes.compare_bytes(*arguments)
+
+    monkeypatch.setattr(commit_logs, "compare_bytes", compare)
+    result = mqtool("diff", a, b)
+    assert result.code == ExitCode.IO_ERROR
+    assert re.search(rf"ends at physical offset {SEGMENT + 1000}, before \d+: it was cut while it", result.stderr)
+    assert cut.name in result.stderr
+
+
+def test_damage_that_both_logs_have_is_no_difference(diff, pair):
+    a, b = pair()
+    (damaged, _), (start, end) = records()[700], records()[705]
+    for root, at in ((a, damaged), (b, damaged), (b, start)):
+        change(root, at + 100)
+    (region,) = diff(a, b)["log"]["regions"]
+    assert (region["start"], region["end"], region["bytes"]) == (start, end, 1)
+    assert (region["damaged_a"], region["damaged_b"]) == (0, end - start)
+
+
+def test_of_very_many_runs_of_queue_offsets_the_first_are_listed_and_all_counted(diff, tmp_path, monkeypatch):
+    monkeypatch.setattr(queue_units, "MOST_RUNS", 2)
+    builder = StoreBuilder()
+    for _ in range(12):
+        builder.put()
+    roots = [builder.write(tmp_path / side / "store") for side in "ab"]
+    with (roots[1] / "consumequeue" / "Topic" / "0" / f"{0:020d}").open("r+b") as file:
+        for number in (1, 4, 5, 8):
+            file.seek(number * 20)
+            file.write(bytes(20))
+    (queue,) = diff(*roots)["queues"]
+    assert (queue["messages_a"], queue["messages_b"], queue["only_b"]) == (4, 0, [])
+    assert queue["only_a"] == [[1, 1], [4, 5]]

@@ -12,6 +12,7 @@ from mqtool.convert.dledger import convert
 from mqtool.errors import UnsupportedFormatError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.verify.store import verify
+from tests.support.builder import StoreBuilder
 from tests.support.ledger import into_ledger
 from tests.support.stores import STORES, copy_store, shape_keys, store_fixture, tree_digest
 
@@ -202,3 +203,18 @@ def test_tables_of_timers_and_transactions_in_rocksdb_are_reported_as_left_behin
         (root / "rocksdbstore").mkdir(exist_ok=True)
         (root / "rocksdbstore" / "000007.sst").write_bytes(b"x")
         assert convert(store, tmp_path / "with").left_behind == ["rocksdbstore"]
+
+
+def test_a_reference_into_a_log_without_half_messages_is_kept_and_counted(tmp_path):
+    """The half message of the commit record has expired."""
+    builder = StoreBuilder()
+    for _ in range(3):
+        builder.put()
+    builder.put(sys_flag=8, prepared_transaction_offset=4321)
+    root = builder.write(tmp_path / "store", index=False)
+    into_ledger(root)
+    with mqtool.open(root) as store:
+        found = convert(store, tmp_path / "plain")
+    assert (found.records, found.unresolved) == (4, 1)
+    with mqtool.open(tmp_path / "plain") as made:
+        assert [one.prepared_transaction_offset for one in made.messages()] == [0, 0, 0, 4321]

@@ -1,6 +1,7 @@
 """Whole runs: damage, ranges, several processes, stopping and going on."""
 
 import contextlib
+import errno
 import json
 import os
 import shutil
@@ -451,10 +452,12 @@ def test_a_delay_that_is_no_number_is_reported_and_the_message_keeps_its_unit(tm
     assert tree(tmp_path / "out") == tree(tmp_path / "whole")
 
 
-def test_each_index_file_of_a_record_with_more_keys_than_a_file_has_room_for_is_rebuilt_alone(tmp_path):
+@pytest.mark.parametrize("place", [0, 1], ids=["the first record", "a later one"])
+def test_each_index_file_of_a_record_with_more_keys_than_a_file_has_room_for_is_rebuilt_alone(place, tmp_path):
     sizes = {**SIZES, "maxHashSlotNum": 5, "maxIndexNum": 5}  # four entries
-    many = record("T", 0, 1, props={"KEYS": " ".join(f"m{number}" for number in range(14))})
-    made = [record("T", 0, 0, props={"KEYS": "a b"}), many, record("T", 0, 2, props={"KEYS": "c d e"})]
+    keys = ["a b", "c d e"]
+    keys.insert(place, " ".join(f"m{number}" for number in range(14)))
+    made = [record("T", 0, number, props={"KEYS": words}) for number, words in enumerate(keys)]
     root = make_store(tmp_path / "s", made)
     with mqtool.open(root, sizes) as store:
         rebuild(store, tmp_path / "whole", settings_of(store), RebuildScope(queues=False))
@@ -466,3 +469,51 @@ def test_each_index_file_of_a_record_with_more_keys_than_a_file_has_room_for_is_
             name = path.removeprefix("index/")
             rebuild_index_file(store, tmp_path / name, settings_of(store), name)
             assert tree(tmp_path / name) == {path: whole[path]}
+
+
+def test_a_range_leaves_damage_outside_of_it_out(tmp_path):
+    root = make_store(tmp_path / "s", numbered(40))
+    segment = root / "commitlog" / f"{0:020d}"
+    data = bytearray(segment.read_bytes())
+    size = struct.unpack_from(">i", data)[0]
+    for number in (2, 20, 35):
+        data[number * size : number * size + 8] = b"\xee" * 8
+    segment.write_bytes(data)
+    result = run_rebuild(root, tmp_path / "out", RebuildScope(start=10 * size, end=30 * size))
+    assert [(one.start, one.end) for one in result.damage.items] == [(20 * size, 21 * size)]
+    assert result.units == 19
+
+
+def test_cuts_behind_the_end_of_a_range_make_no_parts(tmp_path, monkeypatch):
+    monkeypatch.setattr(parts, "PART_BYTES", 20_000)
+    root = make_store(tmp_path / "s", numbered(60, body=bytes(3000)), segment=1 << 20)
+    with mqtool.open(root) as store:
+        log = store.commit_log
+        whole = list(parts.parts_of(log, RebuildScope(), cut=True))
+        some = list(parts.parts_of(log, RebuildScope(end=100_000), cut=True))
+    assert len(whole) > 5
+    assert some[:-1] == [part for part in whole if part.end is not None and part.end < 100_000]
+    assert (some[-1].start, some[-1].end) == (some[-2].end, None)
+
+
+def test_units_that_wait_are_written_when_they_are_many(tmp_path, monkeypatch):
+    root = make_store(tmp_path / "s", numbered(300))
+    run_rebuild(root, tmp_path / "whole")
+    flushed = []
+    flush = sink.Sink.flush
+    monkeypatch.setattr(sink, "_BUFFERED", 100)
+    monkeypatch.setattr(sink.Sink, "flush", lambda one: (flushed.append(one), flush(one)))
+    run_rebuild(root, tmp_path / "out")
+    assert flushed
+    assert tree(tmp_path / "out") == tree(tmp_path / "whole")
+
+
+def test_a_state_that_cannot_be_read_is_named(tmp_path, monkeypatch):
+    root, state = make_store(tmp_path / "s", numbered(3)), tmp_path / "state"
+
+    def refuse(_file):
+        raise OSError(errno.EIO, "Input/output error")
+
+    monkeypatch.setattr(job.ResumeFile, "load", refuse)
+    with pytest.raises(StoreError, match=f"{state}: cannot be read: Input/output error"):
+        run_rebuild(root, tmp_path / "out", options=Options(state=state))

@@ -10,6 +10,7 @@ from mqtool.rebuild.log_survey import Surveyor, survey_log
 from mqtool.rebuild.metadata import compose
 from mqtool.rebuild.settings import settings_of
 from mqtool.verify import verify
+from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store, store_fixture
 from tests.unit.rebuild.model import record
 from tests.unit.rebuild.test_job import make_store
@@ -172,14 +173,43 @@ def test_a_field_that_the_log_does_not_prove_is_kept_where_it_can_be(known, kept
 
 @pytest.mark.parametrize("name", ["orders-5.5.0", "metadata-4.9.7", "timer-5.5.0", "bcq-5.5.0", "crash-4.9.7"])
 def test_the_log_is_surveyed_in_the_pass_that_makes_the_files(name, tmp_path):
+    check_survey(copy_store(name, tmp_path), tmp_path / "out")
+
+
+def test_damage_is_part_of_the_survey_of_that_pass(tmp_path):
+    builder = StoreBuilder()
+    for _ in range(20):
+        builder.put()
+    root = builder.write(tmp_path / "store")
+    put = builder.puts[7]
+    with (root / "commitlog" / f"{0:020}").open("r+b") as file:
+        file.seek(put.physical_offset)
+        file.write(b"?" * 8)
+    survey = check_survey(root, tmp_path / "out")
+    assert [(one.start, one.end) for one in survey.damage.items] == [(put.physical_offset, put.end)]
+    assert survey.records == 19
+
+
+def test_a_log_of_half_messages_is_surveyed_without_queues(tmp_path):
+    builder = StoreBuilder()
+    for _ in range(3):
+        builder.put(topic="RMQ_SYS_TRANS_HALF_TOPIC", sys_flag=4)  # prepared: dispatch makes no unit
+    survey = check_survey(builder.write(tmp_path / "store", queues=False), tmp_path / "out")
+    assert (survey.records, survey.last_record) == (3, builder.puts[-1].physical_offset)
+    assert survey.queues == {}
+
+
+def check_survey(root, out):
+    """Surveys a log in the pass that makes the files and in one of its own."""
     surveyor = Surveyor()
-    with mqtool.open(copy_store(name, tmp_path)) as store:
+    with mqtool.open(root) as store:
         settings = settings_of(store)
-        rebuild(store, tmp_path / "out", settings, surveyor=surveyor)
+        rebuild(store, out, settings, surveyor=surveyor)
         found = surveyor.finish() if surveyor.is_complete else None
         apart = survey_log(store, settings.rules)
     assert found == apart
     assert apart.records > 0
+    return apart
 
 
 @pytest.mark.parametrize(("stated", "kept"), [(99, 15), (2, 5), (7, 7)])

@@ -1,15 +1,21 @@
 """Queue files of a new directory: pre-blank units, holes, cuts, extensions, names that lead nowhere else."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 
 from mqtool.errors import StoreError
-from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT
+from mqtool.formats.batch_consume_queue import BATCH_CONSUME_QUEUE_UNIT, BatchConsumeQueueUnit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT, PRE_BLANK, ConsumeQueueUnit
 from mqtool.formats.consume_queue_ext import ext_address, parse_ext_unit
+from mqtool.rebuild import listing
+from mqtool.rebuild.expired_queues import ExpiredQueue, write_expired
 from mqtool.rebuild.files import OutputFiles
+from mqtool.rebuild.index_writer import IndexWriter
 from mqtool.rebuild.placement import HoleBudget
 from mqtool.rebuild.queue_writer import BatchQueueWriter, ExtensionWriter, QueueName, SimpleQueueWriter, UnitBatch
+from mqtool.rebuild.segments import SegmentWriter
 
 NAME = QueueName("T", 2)
 
@@ -163,3 +169,43 @@ def test_nothing_is_written_through_a_link(tmp_path):
     with OutputFiles(tmp_path / "out") as output, pytest.raises(StoreError):
         output.write("file", 4, 0, b"y")
     assert (tmp_path / "target").read_bytes() == b"precious"
+
+
+def test_a_file_that_is_gone_is_named(tmp_path):
+    with OutputFiles(tmp_path) as output, pytest.raises(StoreError, match="q/file: cannot be read: No such file"):
+        output.read("q/file", 0, 4)
+
+
+def test_a_list_keeps_its_first_items_and_counts_all(monkeypatch):
+    monkeypatch.setattr(listing, "LISTED", 3)
+    found = listing.Listing()
+    for number in range(5):
+        found.add(number)
+    assert (found.items, found.count) == ([0, 1, 2], 5)
+    found.extend([7], 9)
+    assert (found.items, found.count) == ([0, 1, 2], 14)
+
+
+def test_an_index_without_an_open_file_takes_no_keys(tmp_path):
+    with OutputFiles(tmp_path) as output:
+        writer = IndexWriter(output, 10, 20)
+        assert (writer.fill(None), writer.is_full) == (0, False)
+
+
+def test_a_record_that_is_longer_than_a_segment_is_refused(tmp_path):
+    """A segment must have room for a BLANK of 8 bytes behind it."""
+    with OutputFiles(tmp_path) as output:
+        writer = SegmentWriter(output, 0, 200)
+        assert writer.place(np.array([192, 100, 92])).tolist() == [0, 200, 300]
+        with pytest.raises(StoreError, match="commitlog: a record of 193 bytes does not fit into a segment of 200"):
+            writer.place(np.array([100, 193]))
+
+
+def test_the_last_unit_of_an_expired_batch_queue_is_its_only_one(tmp_path):
+    unit = BATCH_CONSUME_QUEUE_UNIT.build(BatchConsumeQueueUnit(500, 100, 0, 1_700_000_000_000, 7, 3, 0))
+    settings = SimpleNamespace(batch_consume_queue_size=100)
+    with OutputFiles(tmp_path) as output:
+        write_expired(ExpiredQueue(QueueName("T", 1), True, 7, 500, unit), output, settings)
+    (file,) = (tmp_path / "batchconsumequeue" / "T" / "1").iterdir()
+    assert file.name == f"{0:020d}"
+    assert file.read_bytes() == unit.ljust(100 // len(unit) * len(unit), b"\0")

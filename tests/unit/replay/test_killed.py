@@ -108,3 +108,24 @@ def test_a_run_killed_before_its_position_is_saved_finds_its_messages_in_a_log_o
     (log / f"{0:020d}").write_bytes(bytes((log / f"{0:020d}").stat().st_size))
     with pytest.raises(UsageError, match="is not the one that was written"):
         replay(asked)
+
+
+def test_messages_that_the_target_refuses_are_listed_after_a_kill_too(tmp_path, monkeypatch):
+    """Between, before and behind those that it had stored."""
+    source = tmp_path / "lines"
+    topics = ["A/b", "A", "A/b", "A", "A", "A/b"]
+    source.write_text("".join(json.dumps({"topic": topic, "body": str(at)}) + "\n" for at, topic in enumerate(topics)))
+    asked = request(source, tmp_path)
+
+    def killed(_, answers):
+        list(answers)
+        raise KilledError
+
+    with monkeypatch.context() as patched:
+        patched.setattr(to_store._Run, "_take", killed)
+        with pytest.raises(KilledError):
+            replay(asked)
+    report = replay(asked)
+    assert [one[2] for one in contents(tmp_path / "target")] == [b"1", b"3", b"4"]
+    assert (report.already_stored, report.refused) == (3, 3)
+    assert [position for position, _ in report.reasons] == [1, 3, 6]

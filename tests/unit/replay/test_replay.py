@@ -14,15 +14,18 @@ import pytest
 import mqtool
 from mqtool.cli.app import run as run_program
 from mqtool.cli.exits import ExitCode
-from mqtool.errors import ConfigFileError, StoreError, UsageError
+from mqtool.engine import StoreOptions
+from mqtool.errors import ConfigFileError, FormatError, StoreError, UsageError
 from mqtool.records.damage import Damage
 from mqtool.replay import pace
-from mqtool.replay.originals import Source
+from mqtool.replay.originals import SkippedCounts, Source
+from mqtool.replay.resend import Kind, Resend
 from mqtool.replay.to_store import ReplayRequest, Report, replay
 from mqtool.store import Message
 from mqtool.store.selection import Selection
 from mqtool.verify import State, verify
 from tests.support import lake
+from tests.support.builder import StoreBuilder
 from tests.support.stores import copy_store, store_fixture, tree_digest
 
 NAME = "orders-5.5.0"
@@ -346,6 +349,29 @@ def test_a_state_of_a_source_whose_log_is_elsewhere_does_not_go_on_with_another_
 def test_a_file_that_cannot_be_opened_is_named(tmp_path):
     with pytest.raises(StoreError, match="nowhere: "):
         replayed(tmp_path / "nowhere", tmp_path / "target")
+
+
+def test_a_file_that_is_gone_when_it_is_read_is_named(tmp_path):
+    source = Source(tmp_path / "lines", Selection())
+    with pytest.raises(StoreError, match="lines: cannot be read: No such file or directory"):
+        list(source.originals(StoreOptions(), None, SkippedCounts(0, 0, [])))
+
+
+@pytest.mark.parametrize(
+    "place", [{}, {"REAL_TOPIC": "T", "REAL_QID": "one"}], ids=["no topic", "a queue that is none"]
+)
+def test_a_half_message_that_does_not_say_where_it_was_sent_needs_a_topic(place, tmp_path):
+    builder = StoreBuilder()
+    given = "".join(f"{name}\1{value}\2" for name, value in place.items()).encode()
+    builder.put(b"one", topic="TRANS_CHECK_MAX_TIME_TOPIC", properties=given)
+    with mqtool.open(builder.write(tmp_path / "store")) as store:
+        (message,) = store.messages()
+    with pytest.raises(
+        FormatError, match="expected the topic that it was sent to, found none; name one with --to-topic"
+    ):
+        Resend(Kind.HALF).changed(message)
+    found = Resend(Kind.HALF, to_topic="Mine").changed(message)
+    assert (found.topic, found.queue_id, found.body) == ("Mine", 0, b"one")
 
 
 def test_of_lines_that_are_no_messages_each_is_named(tmp_path):

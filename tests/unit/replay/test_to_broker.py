@@ -237,6 +237,12 @@ def test_a_dry_run_sends_nothing(server):
     assert queues_of(server.store) == {}
 
 
+def test_a_dry_run_names_lines_that_are_no_messages(server, tmp_path):
+    (tmp_path / "lines").write_text('{"topic": "T", "body": "x"}\nnot json\n')
+    report = sent(tmp_path / "lines", server, dry_run=True)
+    assert (report.replayed, report.refused, [position for position, _ in report.reasons]) == (1, 1, [2])
+
+
 def test_born_times_are_kept_where_that_is_asked_for(server, tmp_path):
     path = lines(tmp_path / "lines", {"topic": "T", "body": "x", "born_timestamp": 1_700_000_000_000})
     with BrokerSender(server.namesrv) as sender:

@@ -11,6 +11,9 @@ from mqtool.store import open_store
 from mqtool.store.pending import PendingKind, pending_counts, pending_messages
 from mqtool.store.positions import in_flight
 from mqtool.story import StepKind, histories_of
+from mqtool.story.history import MessageHistory
+from mqtool.story.otlp import spans
+from mqtool.story.steps import Step
 from tests.support.builder import FIRST_TIME, StoreBuilder
 from tests.support.stores import copy_store
 
@@ -242,3 +245,30 @@ def test_no_group_passes_messages_of_the_broker(topic, tmp_path):
     table = {"offsetTable": {f"{topic}@G": {0: 1}}}
     (root / "config" / "consumerOffset.json").write_text(json.dumps(table))
     assert StepKind.PASSED not in {step.kind for step in life(root).steps}
+
+
+def test_an_op_message_whose_file_is_missing_leaves_the_end_unknown(tmp_path):
+    """The op that ends the half message may have been in it."""
+    builder = StoreBuilder(queue_file_units=2)
+    builder.put(
+        topic=topics.HALF_TOPIC, unique_key="U1", properties=encoded(UNIQ_KEY="U1", REAL_TOPIC="T", PGROUP="PG")
+    )
+    for number in range(6):
+        builder.put(b"%d," % (0 if number == 3 else 90 + number), topic=topics.OP_TOPIC)
+    root = builder.write(tmp_path / "store")
+    assert steps(life(root))[-1][0] is not StepKind.UNKNOWN
+    (root / "consumequeue" / topics.OP_TOPIC / "0" / f"{40:020}").unlink()
+    last = life(root).steps[-1]
+    assert (last.kind, last.text) == (StepKind.UNKNOWN, "not provable: the end of the transaction")
+    assert last.proof == f"queue {topics.OP_TOPIC}/0 has no file for the op message at queue offset 2"
+
+
+def test_steps_without_a_time_are_no_spans():
+    step = Step(StepKind.SENT, "sent", "record at 0")
+    timed = Step(StepKind.SENT, "sent", "record at 0", at=FIRST_TIME)
+    builder = StoreBuilder()
+    builder.put(unique_key="U1")
+    (resource,) = spans([MessageHistory("U1", (), None, "T", [], [step])])["resourceSpans"]
+    assert resource["scopeSpans"][0]["spans"] == []
+    (resource,) = spans([MessageHistory("U1", (), None, "T", [], [step, timed])])["resourceSpans"]
+    assert [one["name"] for one in resource["scopeSpans"][0]["spans"]] == ["message T", "send T"]

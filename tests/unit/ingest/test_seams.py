@@ -1,0 +1,39 @@
+"""Rows where a file cannot be read, and where a store refuses what the validator allowed."""
+
+import io
+import json
+
+import pytest
+
+import mqtool
+from mqtool.engine import StoreOptions, open_store
+from mqtool.engine.statuses import PutStatus
+from mqtool.errors import StoreError
+from mqtool.ingest import bulk_ingest
+from mqtool.ingest.row_source import rows_of_lines, rows_of_parquet
+
+SMALL = {"commit_log_file_size": 1 << 16, "consume_queue_file_size": 2000}
+
+
+def test_a_parquet_file_that_cannot_be_read_is_named(tmp_path):
+    (tmp_path / "part-0.parquet").mkdir()
+    with pytest.raises(StoreError, match=r"part-0\.parquet: cannot be read: "):
+        list(rows_of_parquet(tmp_path, StoreOptions()))
+
+
+def test_rows_behind_one_that_the_store_refuses_are_stored(tmp_path):
+    """The validator was made with other options than the store."""
+    sizes = [10, 3000, 20, 5000, 30]
+    lines = "".join(json.dumps({"topic": "T", "body": "x" * size}) + "\n" for size in sizes).encode()
+    validator = bulk_ingest.PutValidator(StoreOptions(**SMALL))
+    with open_store(tmp_path / "store", StoreOptions(**SMALL, max_message_size=1000)) as store:
+        answers = list(bulk_ingest.append(store, rows_of_lines(io.BytesIO(lines), StoreOptions()), validator))
+    assert [(one.number, one.status, one.reason) for one in answers] == [
+        (1, PutStatus.PUT_OK, ""),
+        (2, PutStatus.MESSAGE_ILLEGAL, "refused by the store"),
+        (3, PutStatus.PUT_OK, ""),
+        (4, PutStatus.MESSAGE_ILLEGAL, "refused by the store"),
+        (5, PutStatus.PUT_OK, ""),
+    ]
+    with mqtool.open(tmp_path / "store") as made:
+        assert [len(one.body) for one in made.messages()] == [10, 20, 30]
