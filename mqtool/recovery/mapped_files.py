@@ -254,7 +254,7 @@ class MappedFiles(ABC, Generic[F]):
 
 
 class Segments(MappedFiles[SimulatedFile]):
-    """The files of the CommitLog."""
+    """The files of the CommitLog, or of the timer log."""
 
     def _loaded(self, entry: Entry, base: int) -> SimulatedFile:
         return SimulatedFile(entry.path, base, self.file_size)

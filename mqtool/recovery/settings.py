@@ -12,7 +12,7 @@ from typing import Any
 from msgspec import field, structs
 
 from mqtool.errors import LayoutError, NotAStoreError, UnsupportedFormatError, UsageError
-from mqtool.formats import batch_consume_queue, consume_queue, file_names
+from mqtool.formats import batch_consume_queue, consume_queue, file_names, timer
 from mqtool.formats.release import Release
 from mqtool.records.recovery_rules import RecoveryRules
 from mqtool.recovery import scope
@@ -20,9 +20,10 @@ from mqtool.store import broker_config, layout
 from mqtool.store.broker_config import LOG_PATH_KEYS, BrokerConfig
 from mqtool.store.configured_place import place_or_name
 from mqtool.store.dledger_place import LedgerPlace, ledger_place
-from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, KnownSize
+from mqtool.store.file_sizes import BATCH_CONSUME_QUEUE, COMMIT_LOG, CONSUME_QUEUE, TIMER_LOG, KnownSize
 from mqtool.store.index_file import DEFAULT_SHAPE, Shape, list_index_files, shape_of
 from mqtool.store.recovery_rules import recovery_rules
+from mqtool.store.timer import log_file_size
 
 DEFAULT_SEGMENT_SIZE = 1 << 30
 _DEFAULT_SIZES = {
@@ -31,6 +32,7 @@ _DEFAULT_SIZES = {
     BATCH_CONSUME_QUEUE.key: batch_consume_queue.DEFAULT_FILE_SIZE,
     "maxHashSlotNum": DEFAULT_SHAPE.slots,
     "maxIndexNum": DEFAULT_SHAPE.places,
+    TIMER_LOG.key: timer.DEFAULT_LOG_FILE_SIZE,
 }
 """Defaults of the sizes that a start depends on (MessageStoreConfig, 4.9.7, 5.5.0)."""
 _LEFT_OVER = {
@@ -56,6 +58,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
         is_master, is_slave: brokerId is 0; brokerRole is SLAVE.
         multi_dispatch, lmq: enableMultiDispatch, enableLmq.
         timer_wheel: the broker opens the timer's wheel, not a snapshot of it.
+        timer_log_size: bytes of a file of the timer log; None if the broker has no timer.
         evidence: where sizes came from.
         dledger: where the log is that DLedger keeps; None without DLedger mode.
         unmodelled_parts: parts of the store that a start touches and that are not followed here, in words.
@@ -77,6 +80,7 @@ class RecoverySettings(RecoveryRules, frozen=True, kw_only=True):
     multi_dispatch: bool = False
     lmq: bool = False
     timer_wheel: bool = False
+    timer_log_size: int | None = None
     evidence: Mapping[str, str] = field(default_factory=dict)
     dledger: LedgerPlace | None = None
     unmodelled_parts: tuple[str, ...] = ()
@@ -112,6 +116,7 @@ def settings_of(
         index_entries=None if shape is None else shape.places,
         whole_broker=whole_broker,
         **_keys_of(config, release),
+        timer_log_size=log_file_size(root, config) if _has_timer(config, release) else None,
         is_master=(config.integer("brokerId") or 0) == 0,
         evidence={"segments": segment.evidence, "queue files": queue.evidence},
         dledger=_ledger_place(root, config),
@@ -141,9 +146,12 @@ def _keys_of(config: BrokerConfig, release: Release) -> dict[str, Any]:
         "is_slave": config.text("brokerRole", release) == "SLAVE",
         "multi_dispatch": flag("enableMultiDispatch"),
         "lmq": flag("enableLmq"),
-        "timer_wheel": flag("timerWheelEnable", default=release >= (5, 0), since=(5, 0))
-        and not flag("timerWheelSnapshotFlush", since=(5, 0)),
+        "timer_wheel": _has_timer(config, release) and not flag("timerWheelSnapshotFlush", since=(5, 0)),
     }
+
+
+def _has_timer(config: BrokerConfig, release: Release) -> bool:
+    return config.flag_or_default("timerWheelEnable", release=release, default=release >= (5, 0), since=(5, 0))
 
 
 def read_config(config: "str | Path | Mapping[str, object] | BrokerConfig | None") -> BrokerConfig:

@@ -18,7 +18,7 @@ from mqtool.recovery.action_log import Action, ActionLog, StartFailed, StartHung
 from mqtool.recovery.batch_queues import BatchQueue
 from mqtool.recovery.commit_log import LogRecovery
 from mqtool.recovery.configuration import last_tried_file, load_table, load_tables
-from mqtool.recovery.mapped_files import is_a_directory, list_entries
+from mqtool.recovery.mapped_files import Segments, is_a_directory, list_entries
 from mqtool.recovery.queues import SimpleQueue
 from mqtool.recovery.reput import dispatch_from_queues
 from mqtool.recovery.settings import RecoverySettings
@@ -154,9 +154,19 @@ class Start:
             )
         if self.settings.release >= (5, 5) and not self.settings.whole_broker:
             return
+        if self.settings.whole_broker:
+            self._load_timer_log()
         if load_table(self.settings, self.actions, file_names.DELAY_OFFSETS) is None:
             path = self.settings.root / file_names.CONFIG / file_names.DELAY_OFFSETS
             raise load_fails(f"load {last_tried_file(path, release=self.settings.release)} Failed")
+
+    def _load_timer_log(self) -> None:
+        """Loads the timer log after the store and before the table of delayed messages (BrokerController, 5.5.0)."""
+        size = self.settings.timer_log_size
+        if size is not None:
+            directory = self.settings.root / file_names.TIMER_LOG
+            files = Segments(directory, size, self.actions)
+            files.load(list_entries(directory) or [], release=self.settings.release)
 
     def _note_gaps(self) -> None:
         files = self.state.log.files

@@ -370,6 +370,24 @@ def test_5_5_refuses_a_timer_wheel_of_another_length(size, refusal, store):
     assert start(store, whole_broker=False).runs
 
 
+def test_5_5_refuses_a_timer_log_file_of_another_length_and_deletes_an_empty_last_one(store):
+    directory = store.root / "timerlog"
+    directory.mkdir()
+    (directory / f"{0:020}").write_bytes(bytes(500))
+    (directory / f"{1024:020}").touch()
+    keys = {"mappedFileSizeTimerLog": 1024}
+    found = start(store, keys=keys)
+    words = "length not matched message store config value, please check it manually"
+    assert (found.exit, found.refusal) == (-3, f"{directory / f'{0:020}'} 500 {words}")
+    assert start(store, keys={**keys, "timerWheelSnapshotFlush": "true"}).refusal == found.refusal
+    assert start(store, keys={**keys, "timerWheelEnable": "false"}).runs
+    assert start(store, "4.9", keys=keys).runs
+    assert start(store, keys=keys, whole_broker=False).runs
+    os.truncate(directory / f"{0:020}", 1024)
+    intact = start(store, keys=keys)
+    assert (intact.runs, intact.files.deleted) == (True, (f"timerlog/{1024:020}",))
+
+
 @pytest.mark.parametrize("name", ["timerwheel", "config/timercheck"])
 def test_5_5_refuses_a_directory_in_place_of_a_file_of_the_timer(name, store):
     (store.root / name).mkdir(parents=True)
