@@ -70,6 +70,7 @@ class DispatchLoop:
         self._stopping = False
         self._thread: threading.Thread | None = None
         self._failures = 0
+        self._flush_by: tuple[int, float] | None = None
         self.queues_flushed_at = dispatcher.reput_from_offset
 
     @property
@@ -175,13 +176,29 @@ class DispatchLoop:
             if self._stopping:
                 return
             self.idle = True
-            if not self.behind and not self._wake.wait(_UNFLUSHED_PAUSE if self._is_unflushed else None):
-                self._flush_rest()
+            if not self.behind:
+                pause = self._pause_before_flush()
+                if pause == 0 or not self._wake.wait(pause):
+                    self._flush_rest()
             self.idle = False
             self._wake.clear()
 
+    def _pause_before_flush(self) -> float | None:
+        """Returns the seconds until records that no put waits for are flushed; None if there are none.
+
+        Puts that arrive meanwhile do not prolong it; a flush for other puts includes these records.
+        """
+        flushed, now = self._log.queue.flushed_offset, time.monotonic()
+        if not self._is_unflushed:
+            self._flush_by = None
+            return None
+        if self._flush_by is None or self._flush_by[0] != flushed:
+            self._flush_by = flushed, now + _UNFLUSHED_PAUSE
+        return max(0.0, self._flush_by[1] - now)
+
     def _flush_rest(self) -> None:
         """Flushes records that no put waits for; leaves them to the next flush of puts if there is one already."""
+        self._flush_by = None
         if self._flusher.group.is_flushing:
             return
         try:

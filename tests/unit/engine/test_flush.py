@@ -1,6 +1,7 @@
 """When bytes reach the disk, what the checkpoint says then, and when a waiting put returns."""
 
 import threading
+import time
 
 import pytest
 
@@ -263,6 +264,22 @@ def test_with_sync_flush_consumers_get_a_message_for_which_no_put_waits(opened, 
     end = store.put("T", 0, b"x", **waits_not).end
     assert store.wait_for("T", 0, 1, timeout=5)
     assert store.flushed_offset >= end
+
+
+def test_a_steady_stream_of_puts_does_not_delay_the_flush_of_what_no_put_waits_for(opened, monkeypatch):
+    store = opened(flush_mode=FlushMode.SYNC_FLUSH)
+    loop, now = store._components.loop, [0.0]
+    monkeypatch.setattr(time, "monotonic", lambda: now[0])
+
+    class Stream(threading.Event):
+        def wait(self, timeout=None):
+            now[0] += 0.003
+            loop._stopping = now[0] > 1 or store.flushed_offset > 0
+            return store.put("T", 0, b"x", wait=False).ok
+
+    loop._wake = Stream()
+    loop._run()
+    assert 0.010 <= now[0] < 0.020
 
 
 def test_the_rest_is_not_flushed_while_a_put_flushes_and_an_error_leaves_it_for_later(opened, clock):
