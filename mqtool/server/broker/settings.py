@@ -12,6 +12,7 @@ from mqtool.engine.retention.rules import RetentionPolicy
 from mqtool.errors import FormatError, UsageError
 from mqtool.formats import java
 from mqtool.store.broker_config import BrokerConfig, effective_value
+from mqtool.store.broker_keys import LEGACY_KEYS
 
 DEFAULTS = {
     "allowRecallWhenBrokerNotWriteable": "true",
@@ -77,6 +78,7 @@ HIDDEN = "******"
 FIXED = (
     SECRET
     | OPENING_KEYS
+    | LEGACY_KEYS.keys()
     | {
         "brokerName",
         "brokerClusterName",
@@ -88,6 +90,7 @@ FIXED = (
         "namesrvAddr",
         "timerPrecisionMs",
         "timerRollWindowSlot",
+        "timerWheelEnable",
         "mappedFileSizeTimerLog",
         "aclEnable",
         "authenticationEnabled",

@@ -48,6 +48,7 @@ class Assignments:
 
     async def set_mode(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002 - every handler has both
         """Sets whether a consumer group pulls or pops a topic."""
+        self._broker.check_open()
         found = body_of(command)
         topic, group = str(found.get("topic", "")), str(found.get("consumerGroup", ""))
         mode = str(found.get("mode", _PULL))

@@ -248,6 +248,8 @@ class ConsumerAdmin:
         sets them forward only with it.
         """
         broker, topic, group = self._broker, text(command, "topic"), text(command, "group")
+        if broker.settings.text("brokerRole") == "SLAVE":  # AdminBrokerProcessor.resetOffsetInner (5.5.0)
+            raise RefusalError(ResponseCode.SYSTEM_ERROR, "Can not reset offset in slave broker")
         config = broker.topics.get(topic)
         if config is None:
             raise RefusalError(ResponseCode.TOPIC_NOT_EXIST, f"Topic {topic} does not exist")

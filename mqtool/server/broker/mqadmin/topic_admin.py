@@ -190,12 +190,14 @@ class TopicAdmin:
 
     async def update_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP."""
+        self._broker.check_open()
         self._broker.groups.put(self._changed_group(body_of(command)))
         await self._broker.persister.saved()
         return ok(command)
 
     async def update_group_list(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """UPDATE_AND_CREATE_SUBSCRIPTIONGROUP_LIST."""
+        self._broker.check_open()
         for changed in [self._changed_group(one) for one in body_of(command).get("groupConfigList") or []]:
             self._broker.groups.put(changed)
         await self._broker.persister.saved()
@@ -219,6 +221,7 @@ class TopicAdmin:
 
     async def delete_group(self, command: Command, peer: Peer) -> Command:  # noqa: ARG002
         """DELETE_SUBSCRIPTIONGROUP."""
+        self._broker.check_open()
         group = text(command, "groupName")
         self._broker.groups.delete(group)
         if flag(command, "cleanOffset") or flag(command, "removeOffset"):
@@ -257,6 +260,7 @@ class TopicAdmin:
         self._broker.check_release_5(command)
         group, topic = text(command, "group"), text(command, "topic")
         if "readable" in command.fields:
+            self._broker.check_open()
             self._broker.groups.forbid(group, topic, forbidden=not flag(command, "readable"))
             await self._broker.persister.saved()
         is_readable = not self._broker.groups.is_forbidden(group, topic)

@@ -569,23 +569,33 @@ def test_pops_and_notices_end_with_a_broker_that_stops(client, server, topic, mo
     assert sent == []
 
 
-def test_pops_are_refused_without_the_right_to_read_or_a_timer(client, topic):
-    for setting, code, said in (
-        ("brokerPermission=2", 16, "the broker[127.0.0.1] pop message is forbidden"),
+@pytest.mark.parametrize(
+    ("key", "value", "code", "words"),
+    [
+        ("brokerPermission", "2", 16, "the broker[127.0.0.1] pop message is forbidden"),
         (
-            "timerWheelEnable=false",
+            "timerWheelEnable",
+            "false",
             1,
             "the broker[127.0.0.1] pop message is forbidden because timerWheelEnable is false",
         ),
-    ):
-        name, value = setting.split("=")
-        before = {"brokerPermission": "6", "timerWheelEnable": "true"}[name]
-        assert client.call(25, f"{name}={value}\n".encode()).code == 0
-        try:
-            answer = pop(client, topic)
-            assert (answer.code, answer.remark) == (code, said)
-        finally:
-            client.call(25, f"{name}={before}\n".encode())
+    ],
+    ids=["right", "timer"],
+)
+def test_pops_are_refused_without_the_right_to_read_or_a_timer(
+    client, server, topic, monkeypatch, key, value, code, words
+):
+    monkeypatch.setitem(server.broker.settings.values, key, value)
+    answer = pop(client, topic)
+    assert (answer.code, answer.remark) == (code, words)
+
+
+@pytest.mark.parametrize("change", ["timerWheelEnable=false", "mapedFileSizeCommitLog=1"])
+def test_keys_that_are_read_only_at_the_start_cannot_be_changed(client, change):
+    key = change.split("=")[0]
+    answer = client.call(25, f"{change}\n".encode())
+    words = f"{key}: cannot be changed while the broker runs; change it in broker.conf and restart"
+    assert (answer.code, answer.remark) == (29, words)
 
 
 def committed(client, topic, group):

@@ -1,5 +1,7 @@
 """A store that is served read-only answers as the release that wrote it, and passes over damaged messages."""
 
+import json
+
 import pytest
 
 from mqtool.engine import GetStatus
@@ -85,6 +87,33 @@ def test_a_slave_is_served_read_only(tmp_path, caplog):
             server.call(lambda: server.broker.writer)
     assert tree_digest(store) == before
     assert "set brokerRole=ASYNC_MASTER to accept messages" in caplog.text
+
+
+@pytest.mark.parametrize(
+    ("code", "document", "fields"),
+    [
+        (200, {"groupName": "G"}, {}),
+        (225, {"groupConfigList": [{"groupName": "G"}]}, {}),
+        (207, None, {"groupName": "G"}),
+        (353, None, {"group": "G", "topic": "Replica", "readable": "false"}),
+        (401, {"topic": "Replica", "consumerGroup": "G", "mode": "POP"}, {}),
+    ],
+)
+def test_changes_that_a_read_only_broker_cannot_save_are_refused(slave, code, document, fields):
+    answer = slave.call(code, b"" if document is None else json.dumps(document).encode(), **fields)
+    assert (answer.code, "serves its store read-only" in answer.remark) == (16, True)
+
+
+def test_a_slave_does_not_reset_offsets(slave):
+    answer = slave.call(222, topic="Replica", group="G", timestamp="-1", isForce="true")
+    assert (answer.code, answer.remark) == (1, "Can not reset offset in slave broker")
+
+
+@pytest.fixture(scope="module")
+def slave(tmp_path_factory):
+    store = copy_store("ha-5.5.0/store-slave", tmp_path_factory.mktemp("slave"))
+    with MqServer(store, brokerRole="SLAVE", brokerId="1") as server, Client(server.broker_address) as client:
+        yield client
 
 
 def all_units(messages, topic, queue_id):
