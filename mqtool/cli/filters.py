@@ -29,7 +29,7 @@ class Filters(Struct, frozen=True):
 
     def byte_limit(self) -> int | None:
         """Returns the value of `--max-bytes`."""
-        return ranges.parse_size(self.max_bytes) if self.max_bytes else None
+        return None if self.max_bytes is None else ranges.parse_size(self.max_bytes)
 
     def keywords(self, first: int, end: int) -> dict[str, Any]:
         """Returns arguments of `Store.messages`, without `limit`.

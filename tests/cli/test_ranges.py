@@ -258,6 +258,6 @@ def test_no_size_is_a_usage_error(text):
         parse_size(text)
 
 
-@pytest.mark.parametrize("option", ["--offset=", "--time="])
-def test_an_empty_range_is_a_usage_error_and_does_not_select_all(mqtool, option):
+@pytest.mark.parametrize("option", ["--offset=", "--time=", "--max-bytes="])
+def test_an_empty_range_or_size_is_a_usage_error_and_does_not_select_all(mqtool, option):
     assert mqtool("dump", fixture("orders-5.5.0/store"), option, "-n", "1").code == 2

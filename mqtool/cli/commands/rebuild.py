@@ -13,6 +13,7 @@ import typer
 from msgspec import Struct
 
 from mqtool.cli import ranges
+from mqtool.cli.changes import refuse_half_changed
 from mqtool.cli.damaged_ranges import DAMAGED_RANGES, damaged_ranges, note_damaged_ranges
 from mqtool.cli.exits import ExitCode
 from mqtool.cli.invocation import Format, Invocation, note
@@ -286,6 +287,7 @@ def rebuild(
         return siblings.rebuild(ctx.obj, kind, store, out, what, output_format)
     options = _Options(what, store, out, topic or [], queue, offset, file, jobs, state, resume)
     options.check()
+    refuse_half_changed(store)
     began = time.monotonic()
     with open_store(store, config) as source:
         settings = settings_of(source, broker_version)

@@ -148,6 +148,7 @@ def test_a_store_with_an_unfinished_change_is_not_copied(root, capsys):
         ["convert", "file-queues", root, out],
         ["export", root, "--output", out],
         ["replay", root, "--to", out],
+        ["rebuild", "index", root, "--output", out],
     ):
         assert cli([str(word) for word in words]) == 4
         assert "mqtool undo" in capsys.readouterr().err
