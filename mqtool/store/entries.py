@@ -67,12 +67,13 @@ def rows_of(
             elif damaged is None:
                 raise row
             else:
-                damaged(_in_file(row, file))
+                damaged(in_file(row, file))
     except FormatError as error:
-        raise _in_file(error, file) from error
+        raise in_file(error, file) from error
 
 
-def _in_file(error: FormatError, file: KnownFile) -> FormatError:
+def in_file(error: FormatError, file: KnownFile) -> FormatError:
+    """Returns an error about bytes of a file that names the file."""
     reason = f"{str(error).partition(': ')[2]}; in {file.path}"
     return FormatError(reason, layout=error.layout, field=error.field, position=error.position)
 
@@ -128,19 +129,33 @@ def _consume_queue_ext(file: KnownFile, _: BrokerConfig) -> Iterator[Row]:
             yield {**place, **asdict(unit), "bit_map": unit.bit_map.hex()}
 
 
-def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row | FormatError]:
+def index_entry_numbers(file: KnownFile, config: BrokerConfig) -> tuple[IndexFile, int, FormatError | None]:
+    """Returns an index file, the number of its last entry, and the error if the header does not count them all.
+
+    Raises:
+        FormatError, LayoutError, StoreError: as `rows_of`.
+    """
     with ReadFile(file.path) as opened:  # before the header: a broker that is running updates that last
         used_end = opened.used_end(index_file.HEADER_SIZE)
     index = IndexFile(file.path, config.integer("maxHashSlotNum"))
     slots = index.require_slots() if index.entry_count else index.slot_count
     written = entries_written(used_end, slots) if slots else 0
+    error = None
     if written > index.entry_count or (not slots and used_end > index_file.HEADER_SIZE):
         found = f"{written} are written" if slots else f"the bytes up to {used_end} are not all zeros"
         words = f"the header states {index.entry_count} entries, but {found}"
-        yield FormatError(words, layout=index_file.HEADER.name, field="index_count")
-    if not slots:
+        error = FormatError(words, layout=index_file.HEADER.name, field="index_count")
+    last = max(index.entry_count, min(written, places_of(index.size, slots) - 1)) if slots else 0
+    return index, last, error
+
+
+def _index_entries(file: KnownFile, config: BrokerConfig) -> Iterator[Row | FormatError]:
+    index, last, error = index_entry_numbers(file, config)
+    if error is not None:
+        yield error
+    if not last:
         return
-    last = max(index.entry_count, min(written, places_of(index.size, slots) - 1))
+    slots = index.require_slots()
     begin = index.header.begin_timestamp
     count = PIECE // index_file.ENTRY_SIZE
     with ReadFile(file.path) as opened:

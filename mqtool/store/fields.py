@@ -13,9 +13,8 @@ from mqtool.formats.codec import Unit
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
 from mqtool.store.broker_config import BrokerConfig
 from mqtool.store.commit_log import CommitLog
-from mqtool.store.entries import rows_of, unit_positions
+from mqtool.store.entries import in_file, index_entry_numbers, rows_of, unit_positions
 from mqtool.store.files import ReadFile
-from mqtool.store.index_file import IndexFile
 from mqtool.store.known_file import KnownFile
 
 Annotated = tuple[int, list[FieldBytes]]
@@ -70,7 +69,7 @@ def file_fields(
         with ReadFile(file.path) as opened:
             yield 0, annotate(unit.layout, opened.read(0, unit.size).ljust(unit.size, b"\0"), name=unit.name)
     elif file.kind is FileKind.INDEX_FILE:
-        yield from _entries(file, config or BrokerConfig())
+        yield from _entries(file, config or BrokerConfig(), damaged)
     elif file.kind in _WALKED:
         yield from _by_rows(file, damaged)
     else:
@@ -84,13 +83,19 @@ def _units(file: KnownFile, unit: Unit) -> Iterator[Annotated]:  # type: ignore[
                 yield file.base + position, annotate(unit.layout, opened.read(position, unit.size), name=unit.name)
 
 
-def _entries(file: KnownFile, config: BrokerConfig) -> Iterator[Annotated]:
-    index = IndexFile(file.path, config.integer("maxHashSlotNum"))
-    if not index.entry_count:
+def _entries(
+    file: KnownFile, config: BrokerConfig, damaged: Callable[[FormatError], None] | None
+) -> Iterator[Annotated]:
+    index, last, error = index_entry_numbers(file, config)
+    if error is not None:
+        if damaged is None:
+            raise in_file(error, file)
+        damaged(in_file(error, file))
+    if not last:
         return
     slots, unit = index.require_slots(), index_file.ENTRY
     with ReadFile(file.path) as opened:
-        for number in range(1, index.entry_count + 1):
+        for number in range(1, last + 1):
             position = index_file.entry_position(number, slots)
             data = opened.read(position, unit.size)
             if len(data) < unit.size:
