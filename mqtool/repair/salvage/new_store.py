@@ -231,6 +231,9 @@ class _Salvage:
             raise NothingFoundError(
                 "expected at least one provable record, found none; nothing was written", self._result.store
             )
+        if not log.records:
+            words = "every provable record is of a topic that is to be left out; nothing was written"
+            raise NothingFoundError(words, self._result.store)
         merge.check_history({number for number, count in enumerate(by_source) if count})
         found.records, found.holes, found.unplaced = log.records, log.holes, log.unplaced
         found.conflicts = merge.conflicts
@@ -266,8 +269,13 @@ class _Salvage:
 
     def _has_expired_queue(self) -> bool:
         """Whether a queue is to continue after messages that have expired: its unit needs a place before the log."""
-        before = self._stores[0].commit_log.min_offset
-        return any(has_expired_queue(store, before) for store in self._stores)
+        return any(has_expired_queue(store, self._expired_before) for store in self._stores)
+
+    @property
+    def _expired_before(self) -> int:
+        """Physical offset before which no store has a segment: the records there have expired."""
+        logs = [store.commit_log for store in self._stores]
+        return min((log.min_offset for log in logs if log.segments), default=0)
 
     def _close_displaced(self, counts: list[int]) -> None:
         """Closes the displaced files, and notes how many records came from each."""
@@ -337,9 +345,13 @@ class _Salvage:
         with open_store(new, self._config) as made:
             begins = made.commit_log.min_offset
         if begins:
-            before, left_out = self._stores[0].commit_log.min_offset, self._options.without_topics
             write_expired_queues(
-                self._stores, new, settings, self._config, expired_before=before, without_topics=left_out
+                self._stores,
+                new,
+                settings,
+                self._config,
+                expired_before=self._expired_before,
+                without_topics=self._options.without_topics,
             )
 
     def _keep_config(self) -> None:

@@ -15,7 +15,7 @@ import mqtool
 from mqtool.cli.app import run as cli
 from mqtool.engine import open_store as engine_open
 from mqtool.engine.start.detect import options_for
-from mqtool.errors import LayoutError, RefusedError, StoreError, UnsupportedFormatError, UsageError
+from mqtool.errors import LayoutError, NothingFoundError, RefusedError, StoreError, UnsupportedFormatError, UsageError
 from mqtool.formats import commit_log
 from mqtool.formats.commit_log import MIN_RECORD_SIZE
 from mqtool.formats.consume_queue import CONSUME_QUEUE_UNIT
@@ -716,6 +716,27 @@ def test_a_queue_whose_messages_have_expired_continues_in_a_compacted_store_too(
     with engine_open(tmp_path / "new", options_for(tmp_path / "new", KEYS)) as store:
         assert store.put("Quiet", 0, b"next").queue_offset == 10
     assert errors(tmp_path / "new") == set()
+
+
+def test_a_compacted_store_keeps_ends_of_queues_if_the_first_copy_has_no_log(tmp_path):
+    copy = store_with_expired_queue(tmp_path / "copy")
+    root = copy_tree(copy, tmp_path / "store")
+    for segment in (root / "commitlog").iterdir():
+        segment.unlink()
+    options = SalvageOptions(compact=True, map_file=tmp_path / "map", config=KEYS, copies=(copy,))
+    salvage(root, tmp_path / "new", options)
+    with engine_open(tmp_path / "new", options_for(tmp_path / "new", KEYS)) as store:
+        assert store.put("Quiet", 0, b"next").queue_offset == 10
+
+
+def test_a_store_of_which_every_topic_is_left_out_is_not_written(tmp_path):
+    root = store_with_expired_queue(tmp_path / "store")
+    with mqtool.open(root) as store:
+        topics = tuple({one.topic for one in store.messages()})
+    options = SalvageOptions(compact=True, map_file=tmp_path / "map", without_topics=topics, config=KEYS)
+    with pytest.raises(NothingFoundError, match="every provable record is of a topic that is to be left out"):
+        salvage(root, tmp_path / "new", options)
+    assert not (tmp_path / "new").exists()
 
 
 def test_a_log_in_another_directory_than_before_is_noted(tmp_path):
