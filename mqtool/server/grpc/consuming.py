@@ -5,6 +5,7 @@ ForwardMessageToDLQActivity, PopMessageResultFilterImpl (rocketmq-proxy 5.5.0).
 """
 
 import asyncio
+import logging
 import time
 from collections.abc import Awaitable, Callable, Iterator
 from functools import partial
@@ -28,6 +29,8 @@ from mqtool.server.grpc.messages import fill_incoming, tag_filter
 from mqtool.server.grpc.receipts import RENEWAL_MS, Receipt, Renewals, change, check_fresh, parse_receipt
 from mqtool.server.net.http2 import Call
 from mqtool.store.filters import TagFilter
+
+_LOG = logging.getLogger(__name__)
 
 MIN_INVISIBLE_MS = 10_000
 MAX_INVISIBLE_MS = 43_200_000
@@ -164,11 +167,18 @@ class Consuming:
             elif one.attempt <= config.retry_max_times + 1:
                 found.append(one)
             else:
-                await self._dead_letter(call, group, topic, one.receipt, one.lite)
+                try:
+                    await self._dead_letter(call, group, topic, one.receipt, one.lite)
+                except StatusError as error:  # it is popped again later
+                    _LOG.warning("dead letter not stored group=%s topic=%s error=%s", group, topic, error)
         return found
 
     async def _dead_letter(self, call: Call, group: str, topic: str, receipt: Receipt, lite: str) -> None:
-        """Stores a message in the group's dead letter topic and acknowledges it."""
+        """Stores a message in the group's dead letter topic; acknowledges it without waiting.
+
+        The answer is that of the first step (ProducerProcessor.forwardMessageToDeadLetterQueue): a client that repeats
+        a call which failed at the second one would get another dead letter.
+        """
         fields = {
             "offset": str(receipt.physical_offset),
             "group": group,
@@ -177,11 +187,12 @@ class Consuming:
             "maxReconsumeTimes": "0",
         }
         await self._core.call(RequestCode.CONSUMER_SEND_MSG_BACK, fields, call.peer)
-        end: asyncio.Future[d.Status] = asyncio.get_running_loop().create_future()
-        self._acknowledge(call, group, topic, receipt, lite, partial(_set_result, end))
-        status = await end
-        if status.code != d.OK:
-            raise StatusError(status.code, status.message)
+
+        def acknowledged(status: d.Status) -> None:
+            if status.code != d.OK:
+                _LOG.warning("dead letter not acknowledged group=%s topic=%s error=%s", group, topic, status.message)
+
+        self._acknowledge(call, group, topic, receipt, lite, acknowledged)
 
     # -- acknowledging -------------------------------------------------------------------------------------------
 
@@ -208,11 +219,10 @@ class Consuming:
         client_id = call.header("x-mq-client-id")
         if not request.entries:
             raise StatusError(d.INTERNAL_SERVER_ERROR, "there is no entry")
-        handles = [one.receipt_handle for one in request.entries]
-        receipts = self.renewals.take(client_id, group, handles, acknowledged=True)
         answer = _AckAnswer(request)
-        for place, (one, receipt) in enumerate(zip(request.entries, receipts, strict=True)):
+        for place, one in enumerate(request.entries):
             try:
+                receipt = self.renewals.take(client_id, group, one.receipt_handle, acknowledged=True)
                 check_fresh(receipt)
             except StatusError as error:
                 answer.set(place, error.status)
@@ -227,7 +237,7 @@ class Consuming:
         duration = request.invisible_duration
         invisible_ms = duration.seconds * 1000 + duration.nanos // 1_000_000
         _check_invisible(invisible_ms, 0)
-        (receipt,) = self.renewals.take(call.header("x-mq-client-id"), group, [request.receipt_handle])
+        receipt = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
         check_fresh(receipt)
         more = {"lite": request.lite_topic, "suspend": request.suspend}
         changed = await change(self._core, call.peer, group, topic, receipt, invisible_ms, **more)  # type: ignore[arg-type]
@@ -237,7 +247,7 @@ class Consuming:
         """Handles the RPC ForwardMessageToDeadLetterQueue."""
         request = s.ForwardMessageToDeadLetterQueueRequest.FromString(data)
         topic, group = self._core.topic(request.topic), self._core.group(request.group)
-        (receipt,) = self.renewals.take(call.header("x-mq-client-id"), group, [request.receipt_handle])
+        receipt = self.renewals.take(call.header("x-mq-client-id"), group, request.receipt_handle)
         await self._dead_letter(call, group, topic, receipt, request.lite_topic)
         return s.ForwardMessageToDeadLetterQueueResponse(status=d.Status(code=d.OK, message="0")).SerializeToString()
 

@@ -16,6 +16,7 @@ from mqtool.protocol.command import Command, Serialization
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.server.broker import names
 from mqtool.server.broker.answers import RefusalError
+from mqtool.server.broker.attributes import MIXED
 from mqtool.server.broker.broker import Broker
 from mqtool.server.broker.pop.acks import PopAcks
 from mqtool.server.broker.send.fast_path import SendFastPath
@@ -40,14 +41,21 @@ _CODES = {
 
 _LEGAL = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LEGAL_TEXT = "^[%|a-zA-Z0-9_-]+$"
-_TYPES = {
-    "NORMAL": d.NORMAL,
-    "FIFO": d.FIFO,
-    "DELAY": d.DELAY,
-    "TRANSACTION": d.TRANSACTION,
-    "LITE": d.LITE,
-    "PRIORITY": d.PRIORITY,
+_TYPES: dict[str, tuple[int, ...]] = {
+    "NORMAL": (d.NORMAL,),
+    "FIFO": (d.FIFO,),
+    "DELAY": (d.DELAY,),
+    "TRANSACTION": (d.TRANSACTION,),
+    "LITE": (d.LITE,),
+    "PRIORITY": (d.PRIORITY,),
+    MIXED: (d.NORMAL, d.FIFO, d.DELAY, d.TRANSACTION),
 }
+"""By the type of a topic: the message types in its route (RouteActivity.parseTopicMessageType)."""
+
+
+def type_name(kind: int) -> str:
+    """Returns the name of a message type as used in texts for people."""
+    return d.MessageType.Name(kind).removeprefix("MESSAGE_TYPE_")
 
 
 class StatusError(MqtoolError):
@@ -83,7 +91,7 @@ class Core(Struct):
     handlers: Mapping[int, Handler]
     acks: PopAcks
     fast_sends: SendFastPath | None
-    _accept: dict[str, tuple[TopicConfig, int]] = field(default_factory=dict)
+    _accept: dict[str, tuple[TopicConfig, tuple[int, ...]]] = field(default_factory=dict)
 
     def start(
         self, code: RequestCode, fields: dict[str, str], peer: Peer, body: bytes = b"", language: str = "JAVA"
@@ -158,18 +166,31 @@ class Core(Struct):
         """Returns the number of queues that producers may write to; 0 if the topic is not writable."""
         return config.write_queue_nums if self.permission(config) & PERM_WRITE else 0
 
-    def message_type(self, name: str) -> int:
-        """Returns the message type that a topic accepts; unspecified if the topic does not exist."""
+    def message_types(self, name: str) -> tuple[int, ...]:
+        """Returns the message types in the route to a topic; the unspecified one if the topic does not exist."""
         config = self.broker.topics.get(name)
         if config is None:
-            return d.MESSAGE_TYPE_UNSPECIFIED
+            return (d.MESSAGE_TYPE_UNSPECIFIED,)
         known = self._accept.get(name)
         if known is not None and known[0] is config:
             return known[1]
-        kind = _TYPES.get(config.message_type, int(d.MESSAGE_TYPE_UNSPECIFIED))
+        kinds = _TYPES.get(config.message_type, (d.MESSAGE_TYPE_UNSPECIFIED,))
         if name in self.broker.topics.table:
-            self._accept[name] = (config, kind)
-        return kind
+            self._accept[name] = (config, kinds)
+        return kinds
+
+    def check_type(self, name: str, kind: int) -> None:
+        """Raises StatusError if a topic does not accept a message type; a mixed topic accepts all.
+
+        Source: DefaultTopicMessageTypeValidator (5.5.0).
+        """
+        kinds = self.message_types(name)
+        if kind not in kinds and len(kinds) == 1:
+            text = (
+                f"TopicMessageType validate failed, the expected type is {type_name(kinds[0])}, "
+                f"but actual type is {type_name(kind)}"
+            )
+            raise StatusError(d.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, text)
 
     def group_config(self, name: str) -> GroupConfig:
         """Returns the configuration of a consumer group; the default one if the group does not exist."""

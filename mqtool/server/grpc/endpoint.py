@@ -96,12 +96,12 @@ class GrpcEndpoint:
         topic = self._core.topic(request.topic)
         config, answer = self._core.topic_config(topic), s.QueryRouteResponse(status=OK)
         endpoints = self._endpoints(call, request.endpoints)
-        kind = self._core.message_type(topic)
+        kinds = self._core.message_types(topic)
         for queue_id, permission in enumerate(self._queue_permissions(config)):
             queue = answer.message_queues.add()
             self._set_queue(queue, topic, queue_id, endpoints)
             queue.permission = permission
-            queue.accept_message_types.append(kind)  # type: ignore[arg-type]
+            queue.accept_message_types.extend(kinds)  # type: ignore[arg-type]
         return answer.SerializeToString()
 
     def assignment(self, call: Call, data: bytes) -> bytes:

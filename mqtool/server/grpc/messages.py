@@ -97,15 +97,10 @@ def outgoing(core: Core, message: d.Message, topic: str) -> Outgoing:
         found[properties.TAGS] = system.tag
     found[properties.UNIQUE_KEY] = system.message_id
     kind = _mark_type(found, system)
-    expected = core.message_type(topic)
     if topic.startswith((RETRY_PREFIX, DEAD_LETTER_PREFIX)):  # these topics accept every type
         core.topic_config(topic)
-    elif kind != expected:
-        message_text = (
-            f"TopicMessageType validate failed, the expected type is {type_name(expected)}, "
-            f"but actual type is {type_name(kind)}"
-        )
-        raise StatusError(d.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, message_text)
+    else:
+        core.check_type(topic, kind)
     born = system.born_timestamp
     born_ms = born.seconds * 1000 + born.nanos // 1_000_000 if system.HasField("born_timestamp") else 0
     born_ms = born_ms or time.time_ns() // 1_000_000
@@ -205,11 +200,6 @@ def _mark_type(values: dict[str, str], system: d.SystemProperties) -> int:
                 values[service_records.IMMUNITY] = str(seconds)
         kind = d.TRANSACTION
     return kind
-
-
-def type_name(kind: int) -> str:
-    """Returns the name of a message type as used in texts for people."""
-    return d.MessageType.Name(kind).removeprefix("MESSAGE_TYPE_")
 
 
 # -- to consumers ----------------------------------------------------------------------------------------------------

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from mqtool.errors import FormatError
 from mqtool.formats import java, properties
 from mqtool.formats.commit_log import SysFlag
-from mqtool.formats.topics import DEFAULT_TOPIC
+from mqtool.formats.topics import DEFAULT_TOPIC, RETRY_PREFIX
 from mqtool.protocol.codes import RequestCode, ResponseCode
 from mqtool.protocol.command import Command
 from mqtool.protocol.rocketmq_v2 import definition as d
@@ -84,6 +84,8 @@ class Producing:
             self._core.topic(other.topic)
             if other.topic.name != topic:
                 raise StatusError(d.MESSAGE_CORRUPTED, "different topic")
+        if len(request.messages) > 1:
+            _check_batch(request, topic)
         messages = [outgoing(self._core, one, topic) for one in request.messages]
         if len(messages) == 1 and messages[0].kind in _PLAIN:
             found = self._put_plain(call, topic, messages[0])
@@ -245,9 +247,7 @@ class Producing:
         """Handles the RPC RecallMessage."""
         request = s.RecallMessageRequest.FromString(data)
         topic = self._core.topic(request.topic)
-        if self._core.message_type(topic) != d.DELAY:
-            message = "topicMessageType validate failed, the expected type is DELAY"
-            raise StatusError(d.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, message)
+        self._core.check_type(topic, d.DELAY)
         fields = {"producerGroup": topic, "topic": topic, "recallHandle": request.recall_handle}
         answer = await self._core.call(RequestCode.RECALL_MESSAGE, fields, call.peer)
         return s.RecallMessageResponse(status=OK, message_id=answer.fields.get("msgId", "")).SerializeToString()
@@ -262,3 +262,14 @@ def consistent_hash(value: int, buckets: int) -> int:
         if not 0 <= following < buckets:
             return candidate
         candidate = following
+
+
+def _check_batch(request: s.SendMessageRequest, topic: str) -> None:
+    """Raises StatusError for batches that clients of a broker do not send (MessageBatch.generateFromList).
+
+    A broker stores the messages of a batch at once and ignores their delivery times.
+    """
+    if any(one.system_properties.HasField("delivery_timestamp") for one in request.messages):
+        raise StatusError(d.INTERNAL_SERVER_ERROR, "Delayed messages are not supported for batching")
+    if topic.startswith(RETRY_PREFIX):
+        raise StatusError(d.INTERNAL_SERVER_ERROR, "Retry group topics are not supported for batching")

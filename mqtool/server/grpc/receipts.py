@@ -8,7 +8,6 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec import Struct
@@ -182,26 +181,27 @@ class Renewals:
         while len(self._table) > MAX_RENEWED:
             self._remove(next(iter(self._table)))
 
-    def take(self, client_id: str, group: str, handles: Sequence[str], *, acknowledged: bool = False) -> list[Receipt]:
-        """Stops the renewal of messages.
+    def take(self, client_id: str, group: str, handle: str, *, acknowledged: bool = False) -> Receipt:
+        """Stops the renewal of a message.
 
         Args:
-            client_id, group, handles: which messages.
-            acknowledged: whether the client acknowledges them.
+            client_id, group, handle: which message.
+            acknowledged: whether the client acknowledges it.
 
         Returns:
-            The current receipt of each message; for one that is not renewed, the receipt of the given handle.
+            Its current receipt; for a message that is not renewed, the receipt of the given handle.
 
         Raises:
-            StatusError: a handle is invalid; no renewal is stopped.
+            StatusError: the handle is invalid, or of another broker.
         """
-        keys = [(client_id, group, handle) for handle in handles]
-        found = [entry.receipt if (entry := self._table.get(key)) else parse_receipt(key[2]) for key in keys]
-        for key in keys:
-            entry = self._remove(key)
-            if entry is not None:
-                entry.acknowledged = acknowledged
-        return found
+        entry = self._remove((client_id, group, handle))
+        if entry is not None:
+            entry.acknowledged = acknowledged
+            return entry.receipt
+        receipt = parse_receipt(handle)
+        if receipt.broker_name != self._core.broker_name:
+            raise StatusError(d.INVALID_RECEIPT_HANDLE, f"cannot find broker {receipt.broker_name}")
+        return receipt
 
     def _remove(self, key: tuple[str, str, str]) -> _Renewed | None:
         entry = self._table.pop(key, None)

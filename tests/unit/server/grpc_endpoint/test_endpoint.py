@@ -263,6 +263,15 @@ def test_messages_of_a_batch_are_stored_apart_and_answered_by_one_entry(server, 
     until(lambda: len(stored_in(server, topic)) == 2)
 
 
+def test_a_batch_of_messages_for_later_is_refused(client, topic):
+    later = {"seconds": int(time.time()) + 3600}
+    batch = [message_of(topic, b"later", message_type=d.DELAY, delivery_timestamp=later) for _ in range(2)]
+    answer = client.call("SendMessage", messages=batch)
+    found = (code(answer), answer.status.message)
+    assert found == ("INTERNAL_SERVER_ERROR", "Delayed messages are not supported for batching")
+    assert code(client.call("SendMessage", messages=[message_of(topic, b"now") for _ in range(2)])) == "OK"
+
+
 def test_a_batch_is_spread_over_the_queues_whatever_its_message_group(server, client):
     """SendMessageQueueSelector (5.5.0) uses the message group of a single message only."""
     server.create_topic("FifoBatches", "FIFO", queues=4)
@@ -523,13 +532,19 @@ def test_acknowledgements_and_changes_of_handles(client, topic):
     until(lambda: len(received.extend(client.receive("GAck", topic)) or received) == 2)
     entries = [
         s.AckMessageEntry(message_id="m", receipt_handle=handle)
-        for handle in (received[0].system_properties.receipt_handle, "0 1 15000 0 0 broker-a 0 0 0")
+        for handle in (
+            "no handle",
+            received[0].system_properties.receipt_handle,
+            "0 1 15000 0 0 broker-a 0 0 0",
+            received[1].system_properties.receipt_handle.replace("broker-a", "broker-b"),
+        )
     ]
     answer = client.call("AckMessage", group=named("GAck"), topic=named(topic), entries=entries)
     assert (code(answer), [code(one) for one in answer.entries]) == (
         "MULTIPLE_RESULTS",
-        ["OK", "INVALID_RECEIPT_HANDLE"],
+        ["INTERNAL_SERVER_ERROR", "OK", "INVALID_RECEIPT_HANDLE", "INVALID_RECEIPT_HANDLE"],
     )
+    assert answer.entries[3].status.message == "cannot find broker broker-b"
     change = {"group": named("GAck"), "topic": named(topic)}
     handle = received[1].system_properties.receipt_handle
     changed = client.call("ChangeInvisibleDuration", **change, receipt_handle=handle, invisible_duration={"seconds": 1})
@@ -541,6 +556,22 @@ def test_acknowledgements_and_changes_of_handles(client, topic):
     assert code(nonsense) == "INTERNAL_SERVER_ERROR"
     again = client.receive("GAck", topic)[0]
     assert (again.body, again.system_properties.delivery_attempt) == (received[1].body, 2)
+
+
+def test_a_mixed_topic_takes_messages_of_every_type():
+    with MqServer(enableMixedMessageType="true") as server, GrpcClient(server.endpoints) as client:
+        config = typed_topic("Mixed", "NORMAL", 1)
+        mixed = replace(config, attributes={**config.attributes, "message.type": "MIXED"})
+        server.call(lambda: server.broker.topics.put(mixed))
+        route = client.call("QueryRoute", topic=named("Mixed"), endpoints=client.endpoints)
+        assert list(route.message_queues[0].accept_message_types) == [d.NORMAL, d.FIFO, d.DELAY, d.TRANSACTION]
+        later = {"seconds": int(time.time()) + 60}
+        for more in (
+            {},
+            {"message_type": d.FIFO, "message_group": "g"},
+            {"message_type": d.DELAY, "delivery_timestamp": later},
+        ):
+            assert code(client.send("Mixed", b"any", **more)) == "OK"
 
 
 def test_a_forwarded_message_is_a_dead_letter(server, client, topic):

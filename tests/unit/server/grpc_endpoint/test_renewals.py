@@ -50,14 +50,14 @@ def test_each_message_that_is_due_is_renewed_from_its_last_receipt():
     renewals = renewing(core, receipt(1), receipt(2), receipt(3, invisible_ms=3_600_000))
     turn(renewals)
     assert [(code, offset) for code, offset, _ in core.asked] == [(CHANGE, 1), (CHANGE, 2)]
-    (found,) = renewals.take("c@1", "G", ["h1"])
+    found = renewals.take("c@1", "G", "h1")
     assert (found.start, found.invisible_ms, found.revive_queue) == (1, 60_000, 3)
 
 
 def test_a_message_that_is_taken_while_another_is_renewed_is_not_renewed_any_more():
     core = Core()
     renewals = renewing(core, receipt(1), receipt(2))
-    core.on_change = lambda: renewals.take("c@1", "G", ["h2"]) if len(core.asked) == 1 else None
+    core.on_change = lambda: renewals.take("c@1", "G", "h2") if len(core.asked) == 1 else None
     turn(renewals)
     assert [(code, offset) for code, offset, _ in core.asked] == [(CHANGE, 1)]
 
@@ -66,7 +66,7 @@ def test_a_message_that_is_taken_while_another_is_renewed_is_not_renewed_any_mor
 def test_a_message_that_is_acknowledged_while_it_is_renewed_does_not_come_again(queue, codes):
     core = Core(queue=queue)
     renewals = renewing(core, receipt(1, revive_queue=queue))
-    core.on_change = lambda: renewals.take("c@1", "G", ["h1"], acknowledged=True)
+    core.on_change = lambda: renewals.take("c@1", "G", "h1", acknowledged=True)
     turn(renewals)
     assert [code for code, *_ in core.asked] == codes
     if ACK in codes:
@@ -76,7 +76,7 @@ def test_a_message_that_is_acknowledged_while_it_is_renewed_does_not_come_again(
 def test_a_renewed_message_that_its_client_does_not_acknowledge_is_never_acknowledged_for_it(monkeypatch):
     monkeypatch.setattr(receipts, "MAX_RENEWED", 1)
     for meanwhile in (
-        lambda renewals: renewals.take("c@1", "G", ["h1"]),  # to change its time, which may fail
+        lambda renewals: renewals.take("c@1", "G", "h1"),  # to change its time, which may fail
         lambda renewals: renewals.add("c@1", "G", "T", "", "h2", receipt(2), None),  # one too many
     ):
         core = Core()
