@@ -7,7 +7,7 @@ ForwardMessageToDLQActivity, PopMessageResultFilterImpl (rocketmq-proxy 5.5.0).
 import asyncio
 import logging
 import time
-from collections.abc import Awaitable, Callable, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -60,8 +60,9 @@ class _Popped(NamedTuple):
 class Consuming:
     """Handles the RPCs of consumers."""
 
-    def __init__(self, core: Core, clients: Clients) -> None:
-        self._core, self._clients = core, clients
+    def __init__(self, core: Core, clients: Clients, spawn: Callable[[Coroutine[Any, Any, None]], None]) -> None:
+        """Creates the handler; `spawn` runs work that no call waits for."""
+        self._core, self._clients, self._spawn = core, clients, spawn
         self.renewals = Renewals(core)
 
     # -- receiving -----------------------------------------------------------------------------------------------
@@ -75,6 +76,8 @@ class Consuming:
         popped: list[_Popped] = []
         try:
             popped = await self._receive(call, request)
+            if popped:
+                self._expect_delivery(call, request, popped)
             status = OK if popped else d.Status(code=d.MESSAGE_NOT_FOUND, message="no new message")
         except StatusError as error:
             status = error.status
@@ -109,6 +112,8 @@ class Consuming:
             fields["maxMsgNum"] = fields["maxMsgNums"]
         end = time.monotonic() + poll_ms / 1000
         while True:
+            if not call.connection.has_room and not await _has_room_by(call, end):
+                return []
             fields["pollTime"] = str(max(0, int((end - time.monotonic()) * 1000)))
             answer = await core.ask(code, fields, call.peer)
             if answer.code == ResponseCode.POLLING_TIMEOUT:
@@ -123,6 +128,27 @@ class Consuming:
                             client.client_id, group, topic, one.lite, one.handle, one.receipt, client.peer
                         )
                 return popped
+
+    def _expect_delivery(self, call: Call, request: s.ReceiveMessageRequest, popped: list[_Popped]) -> None:
+        """Makes messages visible again if their call ends before they are sent.
+
+        Those that were sent already may then come twice. Source: ReceiveMessageResponseStreamWriter (5.5.0).
+        """
+        client_id, group = call.header("x-mq-client-id"), request.group.name
+        topic, peer = request.message_queue.topic.name, call.peer
+
+        async def give_back() -> None:
+            for one in popped:
+                await self.renewals.give_back(client_id, group, topic, one.lite, one.handle, one.receipt, peer)
+
+        def undelivered() -> None:
+            if not self._core.broker.is_stopping:
+                self._spawn(give_back())
+
+        if call.is_open:
+            call.on_undelivered = undelivered
+        else:
+            undelivered()
 
     def _poll_ms(self, call: Call, client: Client, request: s.ReceiveMessageRequest) -> int:
         """Returns how long to wait for messages, in ms; raises StatusError if the client's deadline is too near."""
@@ -290,6 +316,16 @@ class _AckAnswer:
         else:
             answer.status.code, answer.status.message = d.MULTIPLE_RESULTS, "MULTIPLE_RESULTS"
         return answer.SerializeToString()
+
+
+async def _has_room_by(call: Call, end: float) -> bool:
+    """Waits for room for an answer; returns False if there is none at `end`, a time of the monotonic clock."""
+    try:
+        async with asyncio.timeout(end - time.monotonic()):
+            await call.connection.wait_for_room()
+    except TimeoutError:
+        return False
+    return True
 
 
 def _set_result(future: "asyncio.Future[Any]", result: object) -> None:

@@ -52,7 +52,7 @@ class GrpcEndpoint:
         producing = Producing(core)
         check = None if auth is None else partial(permissions.check, auth)
         self.clients = producing.clients = clients = Clients(core, producing.deliver, check)
-        self._consuming = consuming = Consuming(core, clients)
+        self._consuming = consuming = Consuming(core, clients, service.tasks.spawn)
         offsets = Offsets(core)
         clients.on_leave.append(self._left)
         service.tasks.forever(consuming.renewals.turn)

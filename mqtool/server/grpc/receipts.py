@@ -252,6 +252,19 @@ class Renewals:
             return
         entry.receipt = receipt
 
+    async def give_back(
+        self, client_id: str, group: str, topic: str, lite: str, handle: str, receipt: Receipt, peer: Peer
+    ) -> None:
+        """Makes a message that did not reach its client visible again; this does not count as a delivery."""
+        entry = self._remove((client_id, group, handle))
+        receipt = receipt if entry is None else entry.receipt
+        if receipt.is_expired:
+            return
+        try:
+            await change(self._core, peer, group, topic, receipt, _FREED_MS, lite=lite, suspend=True)
+        except StatusError as error:
+            _LOG.info("an undelivered message stays invisible group=%s topic=%s error=%s", group, topic, error)
+
     async def free(self, client_id: str) -> None:
         """Makes unacknowledged messages of a client that has left visible to other consumers."""
         for key in list(self._by_client.get(client_id, ())):

@@ -47,7 +47,18 @@ _DEFAULT_WINDOW = 65_535
 _MAX_STREAMS = 4096
 _MAX_HEADERS = 64 << 10
 _UNREAD_MAX = 32 << 20
-"""Maximum number of answer bytes waiting because the client does not read; above it, its calls are refused."""
+"""Number of answer bytes waiting because the client does not read, above which no more are added.
+
+Handlers that take something for their client wait for room first (`Http2Connection.wait_for_room`). Other answers that
+become ready later are refused.
+"""
+_UNREAD_LIMIT = 256 << 20
+"""Maximum number of waiting answer bytes; above it, every call is refused and open streams end with the next message.
+
+It leaves room for the answers of handlers that waited for room at the same time.
+"""
+_STREAM_UNREAD_MAX = 1 << 20
+"""Maximum number of waiting bytes of an open stream if its connection has more than `_UNREAD_MAX`."""
 _LONGEST_FRAME = (1 << 16) + 9
 
 _UNITS = {b"H": 3600.0, b"M": 60.0, b"S": 1.0, b"m": 1e-3, b"u": 1e-6, b"n": 1e-9}
@@ -118,11 +129,15 @@ class Call:
         connection: the connection of the call.
         headers: headers of the request.
         deadline: event loop time at which the client stops waiting; None if it has no deadline.
+        on_undelivered: called once if the call ends before its whole answer was sent; set by a handler that took
+            something for its client, after checking `is_open`.
+        is_open: whether the call has not ended yet.
     """
 
     __slots__ = (
         "_failed",
         "_in",
+        "_is_answered",
         "_out",
         "_received_all",
         "_started",
@@ -133,6 +148,7 @@ class Call:
         "handler",
         "headers",
         "is_open",
+        "on_undelivered",
         "stream",
         "stream_id",
         "timer",
@@ -146,10 +162,11 @@ class Call:
         self.future: asyncio.Future[Result] | None = None
         self.timer: asyncio.TimerHandle | None = None
         self.is_open = True
+        self.on_undelivered: Callable[[], None] | None = None
         self._in = bytearray()
         self._out: deque[memoryview] = deque()
         self._trailers: list[tuple[bytes, bytes]] | None = None
-        self._started = self._received_all = False
+        self._started = self._received_all = self._is_answered = False
 
     def header(self, name: str) -> str:
         """Returns a header; "" if it was not sent."""
@@ -199,6 +216,7 @@ class Http2Connection:
         self._blocked: dict[int, Call] = {}
         self._kept = self._unread = 0
         self._receiving = self._scheduled = False
+        self._room: set[asyncio.Future[None]] = set()
         self._begun: list[tuple[Call, asyncio.Future[Result]]] = []
         self._afterwards: list[Callable[[], None]] = []
         self._on: dict[type[Any], Callable[[Any], None]] = {
@@ -268,6 +286,29 @@ class Http2Connection:
             self._afterwards.append(work)
         else:
             self._loop.call_soon(work)
+
+    @property
+    def has_room(self) -> bool:
+        """Whether at most `_UNREAD_MAX` bytes of answers wait for the client to read them."""
+        return self._unread <= _UNREAD_MAX
+
+    async def wait_for_room(self) -> None:
+        """Waits until `has_room` is true."""
+        while not self.has_room:
+            room: asyncio.Future[None] = self._loop.create_future()
+            self._room.add(room)
+            try:
+                await room
+            finally:
+                self._room.discard(room)
+
+    def _free(self, size: int) -> None:
+        """Subtracts bytes that no longer wait, and continues the handlers that wait for room."""
+        self._unread -= size
+        if self._room and self.has_room:
+            for room in self._room:
+                if not room.done():
+                    room.set_result(None)
 
     def _end_read(self) -> None:
         """Runs the functions scheduled by `after_read`, and answers the calls that they complete."""
@@ -347,7 +388,7 @@ class Http2Connection:
         path = headers.get(b":path", b"").decode("latin-1")
         if self._is_stopping():
             call.finish(GrpcStatus.UNAVAILABLE, "the server is being stopped")
-        elif self._unread > _UNREAD_MAX:
+        elif self._unread > _UNREAD_LIMIT:
             call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"{self._unread} bytes of answers are not read")
         elif not headers.get(b"content-type", b"").startswith(b"application/grpc"):
             call.finish(GrpcStatus.INTERNAL, "expected content-type application/grpc")
@@ -501,7 +542,7 @@ class Http2Connection:
             call.finish(GrpcStatus.CANCELLED, "the call was given up")
         elif (error := future.exception()) is not None:
             self._failed(call, error)
-        elif self._unread > _UNREAD_MAX:
+        elif self._unread > (_UNREAD_MAX if call.on_undelivered is None else _UNREAD_LIMIT):
             call.finish(GrpcStatus.RESOURCE_EXHAUSTED, f"{self._unread} bytes of answers are not read")
         elif call.is_open:
             self._complete(call, future.result())
@@ -527,15 +568,18 @@ class Http2Connection:
             and self._cutter is not None
             and quick.write_answer(self._h2, call.stream_id, _FIRST_BLOCK, _framed(messages), _OK_BLOCK)
         ):
+            call.on_undelivered = None
             self._over(call)
             self._flush_soon()
             return
+        call._is_answered = call._trailers is None
         self.send(call, messages)
         self.finish(call)
 
     def push(self, call: Call, message: bytes) -> None:
         """Sends a message of an open stream; ends the stream if too much data is waiting."""
-        if self._unread <= _UNREAD_MAX:
+        own = 0 if self.has_room else sum(map(len, call._out))
+        if own <= _STREAM_UNREAD_MAX and self._unread <= _UNREAD_LIMIT:
             self.send(call, [message])
             return
         with suppress(H2ProtocolError):  # the stream may be closed already
@@ -590,13 +634,15 @@ class Http2Connection:
                 out.popleft()
             else:
                 piece, out[0] = piece[:room], piece[room:]
-            self._unread -= len(piece)
+            self._free(len(piece))
             h2.send_data(stream_id, bytes(piece))
         self._blocked.pop(stream_id, None)
         if call._trailers is not None:
             h2.send_headers(stream_id, call._trailers, end_stream=True)
             if not call._received_all:  # tell the client to stop sending
                 h2.reset_stream(stream_id, ErrorCodes.NO_ERROR)
+            if call._is_answered:
+                call.on_undelivered = None
             self._over(call)
 
     def _pump_all(self) -> None:
@@ -617,12 +663,14 @@ class Http2Connection:
         call.is_open = False
         self._calls.pop(call.stream_id, None)
         self._blocked.pop(call.stream_id, None)
-        self._unread -= sum(map(len, call._out))
+        self._free(sum(map(len, call._out)))
         call._out.clear()
         self._drop_input(call)
         self._cancel(call)
         if call.stream is not None:
             call.stream.closed()
+        if call.on_undelivered is not None:
+            call.on_undelivered()
 
     def _flush_soon(self) -> None:
         if not self._receiving and not self._scheduled:

@@ -379,3 +379,29 @@ def test_headers_of_more_than_64_kib_are_refused(server, client, topic):
             while raw.socket.recv(65536):
                 pass
     assert code(client.send(topic, b"honest")) == "OK"
+
+
+def test_messages_of_an_answer_that_is_not_read_are_soon_visible_again(server, client, topic):
+    """They come as delivery 1: they were never delivered (ReceiveMessageResponseStreamWriter, 5.5.0)."""
+    request = s.ReceiveMessageRequest(
+        group=d.Resource(name="GUnread"),
+        message_queue=d.MessageQueue(topic=d.Resource(name=topic), id=-1),
+        filter_expression=d.FilterExpression(type=d.TAG, expression="*"),
+        batch_size=16,
+        invisible_duration={"seconds": 3600},
+    )
+    client.consume("GUnread", topic)
+    assert code(client.send(topic, b"unread")) == "OK"
+    with Raw(server.endpoints, window=0) as raw:
+        raw.drain(True)
+        stream = raw.h2.get_next_available_stream_id()
+        headers = [one for one in HEADERS if one[0] != "x-mq-client-id"]
+        raw.h2.send_headers(
+            stream, [(":path", SERVICE + "ReceiveMessage"), *headers, ("x-mq-client-id", client.client_id)]
+        )
+        raw.data(stream, framed(request.SerializeToString()), end=True)
+        offsets = server.broker.offsets
+        until(lambda: server.call(lambda: 1 in [offsets.get("GUnread", topic, queue) for queue in (0, 1)]))
+    found = []
+    until(lambda: found.extend(client.receive("GUnread", topic)) or found)
+    assert [(one.body, one.system_properties.delivery_attempt) for one in found] == [(b"unread", 1)]

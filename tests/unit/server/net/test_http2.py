@@ -359,7 +359,7 @@ def test_an_answer_larger_than_the_windows_arrives_as_they_are_opened(opened):
 
 @pytest.mark.usefixtures("form")
 def test_a_client_that_leaves_too_much_unread_is_refused_until_it_reads(monkeypatch):
-    monkeypatch.setattr(http2, "_UNREAD_MAX", WINDOW)
+    monkeypatch.setattr(http2, "_UNREAD_LIMIT", WINDOW)
 
     async def main():
         exchange = Watched(lambda _call, message: bytes(WINDOW * 3) if message == b"much" else b"little")
@@ -375,6 +375,111 @@ def test_a_client_that_leaves_too_much_unread_is_refused_until_it_reads(monkeypa
         again = exchange.call(b"")
         exchange.pass_on()
         assert exchange.answers()[again] == (b"little", b"0")
+
+    asyncio.run(main())
+
+
+class Taking:
+    """Handlers that take something for their client, and notes of what did not reach it."""
+
+    def __init__(self):
+        self.lost = []
+
+    async def take(self, call, message):
+        call.on_undelivered = lambda: self.lost.append(message)
+        return bytes(WINDOW * 3) if message.startswith(b"much") else b"little"
+
+    async def look(self, _call, _message):
+        return b"little"
+
+    def handle(self, call, message):
+        return self.look(call, message) if message.startswith(b"look") else self.take(call, message)
+
+
+async def steps():
+    for _ in range(4):
+        await asyncio.sleep(0)
+
+
+@pytest.mark.usefixtures("form")
+def test_what_was_taken_for_a_client_is_sent_though_other_answers_are_refused(monkeypatch):
+    monkeypatch.setattr(http2, "_UNREAD_MAX", WINDOW)
+    taking = Taking()
+
+    async def main():
+        exchange = Watched(taking.handle)
+        streams = []
+        for message in (b"much", b"much more", b"look"):
+            streams.append(exchange.call(message))
+            exchange.pass_on()
+            await steps()
+        assert exchange.answers()[streams[2]] == (None, b"8")
+        for stream in (None, *streams[:2]):
+            exchange.client.increment_flow_control_window(1 << 20, stream)
+        exchange.pass_on()
+        assert [status for _, status in exchange.answers().values()] == [b"0", b"0"]
+        exchange.server.lost()
+        assert taking.lost == []
+
+    asyncio.run(main())
+
+
+@pytest.mark.usefixtures("form")
+@pytest.mark.parametrize("end", ["reset", "lost", "deadline", "too much"])
+def test_a_handler_is_told_that_its_answer_was_not_sent(end, monkeypatch):
+    monkeypatch.setattr(http2, "_UNREAD_LIMIT", WINDOW * 3)
+    taking = Taking()
+
+    async def main():
+        exchange = Watched(taking.handle)
+        stream = exchange.call(b"much", "1n" if end == "deadline" else "10S")
+        exchange.pass_on()
+        await steps()
+        if end == "reset":
+            exchange.client.reset_stream(stream)
+            exchange.pass_on()
+        elif end == "too much":
+            exchange.call(b"much more")
+            exchange.call(b"little")
+            exchange.pass_on()
+            await steps()
+        elif end == "lost":
+            exchange.server.lost()
+            exchange.server.lost()
+        await steps()
+
+    asyncio.run(main())
+    assert taking.lost == ([b"little"] if end == "too much" else [b"much"])
+
+
+@pytest.mark.usefixtures("form")
+def test_a_handler_waits_until_its_client_has_read(monkeypatch):
+    monkeypatch.setattr(http2, "_UNREAD_MAX", WINDOW)
+    began = []
+
+    async def main():
+        async def handler(call, message):
+            await call.connection.wait_for_room()
+            began.append(message)
+            return bytes(WINDOW * 3)
+
+        exchange = Watched(handler)
+        first = exchange.call(b"first")
+        exchange.pass_on()
+        await steps()
+        exchange.call(b"second")
+        reset = exchange.call(b"reset")
+        exchange.pass_on()
+        await steps()
+        exchange.client.reset_stream(reset)
+        exchange.pass_on()
+        await steps()
+        assert began == [b"first"]
+        exchange.client.increment_flow_control_window(1 << 20)
+        exchange.client.increment_flow_control_window(1 << 20, first)
+        exchange.pass_on()
+        await steps()
+        assert began == [b"first", b"second"]
 
     asyncio.run(main())
 
