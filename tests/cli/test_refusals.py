@@ -43,7 +43,7 @@ CASES = {
             "--jobs",
             1,
         ],
-        "a Delta or Iceberg table cannot be rewound; export to a new directory",
+        "a Delta or Iceberg table refers to these files and cannot be rewound; export to a new directory",
     ),
     "another plan for a broker": (
         ["plan", "trim", "--broker", "127.0.0.1:1", "-o", NEW],

@@ -82,7 +82,7 @@ def ask_kind(kind: Kind, root: Path, out: Path) -> None:
             opened.layout,
             opened.explain,
             lambda: opened.salvage(None),
-            lambda: opened.rebuild(out / "queues"),
+            lambda: opened.rebuild(out / "queues", lambda _: None),
         ):
             with contextlib.suppress(MqtoolError):
                 work()

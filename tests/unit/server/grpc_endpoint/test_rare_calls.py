@@ -14,8 +14,9 @@ from mqtool.protocol import Command, RequestCode
 from mqtool.protocol.rocketmq_v2 import definition as d
 from mqtool.protocol.rocketmq_v2 import service as s
 from mqtool.server.broker.tables.groups import default_group
-from mqtool.server.grpc import producing
+from mqtool.server.grpc import consuming, producing
 from mqtool.server.grpc.consuming import _set_result
+from mqtool.server.grpc.core import StatusError
 from mqtool.server.grpc.permissions import needs_of
 from mqtool.server.grpc.producing import Producing
 from mqtool.server.testing import MqServer
@@ -278,7 +279,7 @@ def test_a_renewal_whose_answer_names_no_new_time_leaves_the_handle_as_it_is(ser
     assert (code(answer), answer.receipt_handle) == ("OK", handle)
 
 
-def test_a_message_is_forwarded_only_if_it_can_be_acknowledged(server, client, topic, monkeypatch):
+def test_a_message_is_forwarded_once_though_it_cannot_be_acknowledged(server, client, topic, monkeypatch, caplog):
     client.consume("GForward", topic)
     assert code(client.send(topic, b"x")) == "OK"
     handle = received(client, "GForward", topic).system_properties.receipt_handle
@@ -290,16 +291,37 @@ def test_a_message_is_forwarded_only_if_it_can_be_acknowledged(server, client, t
     forwarded = client.call(
         "ForwardMessageToDeadLetterQueue", group=named("GForward"), topic=named(topic), receipt_handle=handle
     )
-    assert (code(forwarded), "the disk is full" in forwarded.status.message) == ("INTERNAL_SERVER_ERROR", True)
+    assert code(forwarded) == "OK"  # or the client would forward it again
+    assert "dead letter not acknowledged group=GForward" in caplog.text
+    assert server.call(lambda: server.broker.messages.queue_bounds("%DLQ%GForward", 0)) == (0, 1)
 
 
-def test_a_pop_that_the_broker_refuses_has_the_status_of_its_refusal(server, client, topic):
+def test_a_dead_letter_that_cannot_be_stored_withholds_no_other_message(server, client, topic, monkeypatch, caplog):
+    client.consume("GPoison", topic)
+    for number in range(2):
+        assert code(client.send(topic, b"%d" % number)) == "OK"
+    popped, first = consuming._popped, []
+
+    def poisoned(*arguments, **options):
+        for one in popped(*arguments, **options):
+            yield one._replace(attempt=99) if not first else one
+            first.append(one)
+
+    def refused(*_):
+        raise StatusError(d.INTERNAL_SERVER_ERROR, "CODE: 16")
+
+    monkeypatch.setattr(consuming, "_popped", poisoned)
+    monkeypatch.setattr("mqtool.server.grpc.consuming.Consuming._dead_letter", refused)
+    found = []
+    until(lambda: found.extend(client.receive("GPoison", topic)) or found)
+    assert len(found) == 1
+    assert "dead letter not stored group=GPoison" in caplog.text
+
+
+def test_a_pop_that_the_broker_refuses_has_the_status_of_its_refusal(server, client, topic, monkeypatch):
     client.consume("GRefused", topic)
-    server.call(lambda: server.broker.settings.update({"timerWheelEnable": "false"}))
-    try:
-        answers = client.call("ReceiveMessage", **asked("GRefused", topic))
-    finally:
-        server.call(lambda: server.broker.settings.update({"timerWheelEnable": "true"}))
+    monkeypatch.setitem(server.broker.settings.values, "timerWheelEnable", "false")
+    answers = client.call("ReceiveMessage", **asked("GRefused", topic))
     assert code(answers[0]) == "INTERNAL_SERVER_ERROR"
     assert "timerWheelEnable is false" in answers[0].status.message
 
